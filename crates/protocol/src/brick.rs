@@ -25,6 +25,7 @@ use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates
 use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
 use crate::upstream::LEASE_MS;
+use crate::validate::PageVersions;
 
 /// How often times are closed, in milliseconds (G1).
 const CLOSE_MS: u64 = 10;
@@ -149,6 +150,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ coordinators
 
+    /// The pages whose versions [`Brick::handle_request`] looks up for a request: see [`Participant::pages_to_look_up`].
+    pub fn pages_to_look_up<'a>(&'a self, request: &'a Request<T>) -> impl Iterator<Item = PageId> + 'a {
+        self.participant.pages_to_look_up(request)
+    }
+
     /// A coordinator asks for something: see [`Participant::handle`].
     ///
     /// # Errors
@@ -159,9 +165,9 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         request: Request<T>,
         seen: HlcTimestamp,
         now: Ms,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Result<(), Rejected> {
-        let handled = self.participant.handle(Requester::Coordinator(from), request, seen, now, stored);
+        let handled = self.participant.handle(Requester::Coordinator(from), request, seen, now, versions);
         self.drain(now);
         handled
     }
@@ -192,8 +198,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     // ------------------------------------------------------------------------------------------ the log
 
     /// The log is durable up to `position`.
-    pub fn handle_forced(&mut self, position: u64, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
-        self.participant.handle_forced(position, stored);
+    pub fn handle_forced(&mut self, position: u64, now: Ms, versions: &dyn PageVersions) {
+        self.participant.handle_forced(position, versions);
         self.drain(now);
     }
 
@@ -237,11 +243,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         for holder in self.directory.mark_changed(page, version, now) {
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: None });
         }
-        self.retire(page, version);
+        self.retire(page);
     }
 
-    /// What everybody has heard of a page is retired (V3).
-    fn retire(&mut self, page: PageId, newest: Version) {
+    /// Retires the changes of a page that every holder has acknowledged (V3).
+    fn retire(&mut self, page: PageId) {
+        let Some(newest) = self.participant.window_version(page) else { return };
         let settled = self.directory.settled(page).unwrap_or(newest);
         self.participant.retire(page, if planted(Bug::RetiredUnheard) { newest } else { settled });
     }
@@ -252,19 +259,13 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     ///
     /// # Errors
     /// If nobody who follows the rules can have sent it: nothing has happened.
-    pub fn handle_up(
-        &mut self,
-        holder: HolderId,
-        message: Up<T>,
-        now: Ms,
-        stored: &mut dyn FnMut(PageId) -> Version,
-    ) -> Result<(), Rejected> {
+    pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) -> Result<(), Rejected> {
         if let Some(page) = message.foreign_page(self.participant.node()) {
             return Err(Rejected::Foreign(page));
         }
         if let Up::Renew { asked, wanted_ms, open, sync, subscribe, height, replaces } = message {
             if let Some(before) = replaces {
-                self.remove(before, now, stored);
+                self.remove(before, now);
             }
             if !open && !self.directory.knows(holder) {
                 self.send_down(holder, Down::Closed);
@@ -288,14 +289,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             }
             Up::Acknowledge { page, version } => {
                 self.directory.acknowledge(holder, page, version);
-                self.handle_heard(page, now, stored);
+                self.handle_heard(page, now);
             }
             Up::Evict { page, fetch } => {
                 self.directory.evict(page, holder, fetch);
-                self.handle_heard(page, now, stored);
+                self.handle_heard(page, now);
             }
             Up::Write { write, writes } => {
-                return self.write(holder, write, Part { writes, ..Part::default() }, now, stored);
+                return self.write(holder, write, Part { writes, ..Part::default() }, now);
             }
         }
         Ok(())
@@ -306,14 +307,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     ///
     /// # Errors
     /// If nobody who follows the rules can have sent it: nothing has happened.
-    pub fn write(
-        &mut self,
-        holder: HolderId,
-        write: TxnId,
-        part: Part<T>,
-        now: Ms,
-        stored: &mut dyn FnMut(PageId) -> Version,
-    ) -> Result<(), Rejected> {
+    ///
+    /// # Panics
+    /// If the part reads something: a write outside of transactions is not validated (N1).
+    pub fn write(&mut self, holder: HolderId, write: TxnId, part: Part<T>, now: Ms) -> Result<(), Rejected> {
+        assert!(part.reads.is_empty(), "N1: {write:?} is a write outside of transactions, and reads");
         if !self.directory.knows(holder) {
             self.send_down(holder, Down::Closed);
             return Ok(());
@@ -322,7 +320,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         pages.dedup();
         self.writing.insert(write, (holder, pages));
         let request = Request::Commit { txn: write, part };
-        let handled = self.participant.handle(Requester::Writer(holder), request, write.start, now, stored);
+        let handled = self.participant.handle(Requester::Writer(holder), request, write.start, now, &BTreeMap::new());
         if handled.is_err() {
             self.writing.remove(&write);
         }
@@ -338,15 +336,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         lease_ms
     }
 
-    fn remove(&mut self, holder: HolderId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+    fn remove(&mut self, holder: HolderId, now: Ms) {
         let pages: Vec<PageId> = self.directory.pages(holder).collect();
         self.directory.remove(holder);
-        pages.into_iter().for_each(|page| self.handle_heard(page, now, stored));
+        pages.into_iter().for_each(|page| self.handle_heard(page, now));
     }
 
     /// Somebody has heard of a page, or has it no more.
-    fn handle_heard(&mut self, page: PageId, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
-        self.retire(page, stored(page));
+    fn handle_heard(&mut self, page: PageId, now: Ms) {
+        self.retire(page);
         let writes = self.unsettled.get(&page).map(|writes| writes.iter().copied().collect());
         self.settle(writes.unwrap_or_default(), now);
     }
@@ -421,11 +419,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     // ------------------------------------------------------------------------------------------ time
 
     /// Does what it is time for.
-    pub fn poll(&mut self, now: Ms, stored: &mut dyn FnMut(PageId) -> Version) {
+    pub fn poll(&mut self, now: Ms) {
         for (holder, pages) in self.directory.expire_with_pages(now) {
             let gone = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
             gone.collect::<Vec<_>>().into_iter().for_each(|write| self.forget_write(write));
-            pages.into_iter().for_each(|page| self.handle_heard(page, now, stored));
+            pages.into_iter().for_each(|page| self.handle_heard(page, now));
         }
         if now >= self.next_close {
             self.next_close = now + CLOSE_MS;

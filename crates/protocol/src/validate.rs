@@ -99,6 +99,27 @@ struct PageWindow {
     window: BTreeMap<u16, WindowEntry>,
 }
 
+/// The stored versions of the pages of a logical node, with all changes that its machine has output so far.
+///
+/// A driver reads what a call needs before it makes the call, so that looking a version up cannot fail: a machine does no I/O.
+pub trait PageVersions {
+    /// The version of a page; [`Version::ZERO`] for a page that was never written.
+    fn version(&self, page: PageId) -> Version;
+}
+
+impl PageVersions for BTreeMap<PageId, Version> {
+    fn version(&self, page: PageId) -> Version {
+        self.get(&page).copied().unwrap_or_default()
+    }
+}
+
+/// Every page has this version.
+impl PageVersions for Version {
+    fn version(&self, _: PageId) -> Version {
+        *self
+    }
+}
+
 /// The recently changed pages of a logical node, and the transactions that hold objects in them.
 #[derive(Clone, Debug)]
 pub struct Validator {
@@ -117,7 +138,7 @@ impl Validator {
     }
 
     /// Whether `txn` may commit at this node: every read is current (V1), and no other transaction holds what it read
-    /// or writes (V2). `stored` returns the version of a page, including all changes that were applied before.
+    /// or writes (V2). `versions` must have the page of each read whose page has no [window](Validator::version).
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes and the touches.
@@ -126,14 +147,14 @@ impl Validator {
         txn: TxnId,
         reads: &[Read],
         footprint: &Footprint,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Result<(), ValidationConflict> {
         let bars = |oid: Oid, mode| match self.locks.blocker(txn, oid, mode) {
             Some(other) => Err(ValidationConflict { oid, cause: Cause::Held(other) }),
             None => Ok(()),
         };
         for read in reads {
-            self.check_current(txn, read, stored)?;
+            self.check_current(txn, read, versions)?;
             if !planted(Bug::HeldWrites) {
                 bars(read.oid, LockMode::Shared)?;
             }
@@ -149,7 +170,7 @@ impl Validator {
         &self,
         txn: TxnId,
         read: &Read,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Result<(), ValidationConflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
@@ -160,7 +181,7 @@ impl Validator {
             (Some(change), _) => change.version,
             (None, _) if planted(Bug::NoFloor) => Version::ZERO,
             (None, Some(page)) => page.floor,
-            (None, None) => stored(read.oid.page()),
+            (None, None) => versions.version(read.oid.page()),
         };
         let current = match read.seen {
             ReadVersion::At(_) if planted(Bug::PendingIsStale) && change.is_some() => false,
@@ -208,10 +229,10 @@ impl Validator {
         slots: impl IntoIterator<Item = u16>,
         version: Version,
         writer: TxnId,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Version {
         let entry = self.pages.entry(page).or_insert_with(|| {
-            let version = stored(page);
+            let version = versions.version(page);
             PageWindow { version, floor: version, window: BTreeMap::new() }
         });
         let before = entry.version;

@@ -402,7 +402,6 @@ impl World {
     fn handle_at_brick(&mut self, number: usize, event: Event) -> Result<(), String> {
         let (costs, now, ms) = (self.setting.costs, self.now, self.ms());
         let BrickProcess { brick, processor, versions, forced, forcing, .. } = &mut self.bricks[number];
-        let mut stored = |page: PageId| versions.get(&page).copied().unwrap_or_default();
         let takes = match &event {
             Event::Ask(..) => costs.ask_us,
             Event::Read(..) => costs.read_us,
@@ -411,7 +410,7 @@ impl World {
         let mut done = processor.occupy(now, takes);
         match event {
             Event::Ask(from, request, seen) => {
-                brick.handle_request(from, request, seen, ms, &mut stored).map_err(|rejected| format!("{rejected}"))?;
+                brick.handle_request(from, request, seen, ms, versions).map_err(|rejected| format!("{rejected}"))?;
             }
             Event::Read(client, _) => {
                 let peer = Destination::Peer(client % self.setting.bricks);
@@ -420,10 +419,10 @@ impl World {
             }
             Event::Forced => {
                 *forced = forcing.take().unwrap_or(*forced);
-                brick.handle_forced(*forced, ms, &mut stored);
+                brick.handle_forced(*forced, ms, versions);
             }
             Event::Tick => {
-                brick.poll(ms, &mut stored);
+                brick.poll(ms);
                 self.number += 1;
                 let next = Scheduled(Reverse((now + TICK_US, self.number)), Destination::Brick(number), Event::Tick);
                 self.queue.push(next);

@@ -556,8 +556,7 @@ impl World {
         let now = self.local_time(pid);
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::Brick(process)) => {
-                let BrickProcess { brick, disk } = &mut **process;
-                brick.poll(now, &mut |page| disk.version(page));
+                process.brick.poll(now);
             }
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),

@@ -25,7 +25,8 @@ use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::{ObjectState, PageImage};
 use protocol::tree::{Down, Up};
-use protocol::validate::{Read, ReadVersion};
+use protocol::validate::{PageVersions, Read, ReadVersion};
+use smallvec::SmallVec;
 use store::{RowChanges, RowSequence, Store};
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, is_final};
@@ -310,11 +311,16 @@ impl NodeDriver {
         }
         // If that is lost, it is found out once more (C3): its rows may go with others.
         let is_waited_for = !matches!(request, Request::Forget { .. });
-        let mut failure = None;
-        let (recent, store) = (&self.recent, &self.store);
-        let handled =
-            self.machine.handle_request(from, request, seen, now, &mut version_lookup(recent, store, &mut failure));
-        self.process_outputs(failure, is_waited_for, now);
+        let looked_up = match self.look_up_versions(&request) {
+            Ok(looked_up) => looked_up,
+            Err(error) => {
+                self.fail(error);
+                return Ok(());
+            }
+        };
+        let versions = KnownVersions { recent: &self.recent, looked_up: &looked_up };
+        let handled = self.machine.handle_request(from, request, seen, now, &versions);
+        self.process_outputs(is_waited_for, now);
         self.replaced = None;
         handled
     }
@@ -333,7 +339,6 @@ impl NodeDriver {
         if matches!(message, Up::Renew { .. }) {
             self.holders.insert(holder, post.clone());
         }
-        let mut failure = None;
         let handled = match message {
             Up::Write { write, writes } => {
                 let mut part = Part { writes, ..Part::default() };
@@ -347,15 +352,11 @@ impl NodeDriver {
                     post.send(&Message::Down { node: self.node, holder, message });
                     return Ok(());
                 }
-                let (recent, store) = (&self.recent, &self.store);
-                self.machine.write(holder, write, part, now, &mut version_lookup(recent, store, &mut failure))
+                self.machine.write(holder, write, part, now)
             }
-            message => {
-                let (recent, store) = (&self.recent, &self.store);
-                self.machine.handle_up(holder, message, now, &mut version_lookup(recent, store, &mut failure))
-            }
+            message => self.machine.handle_up(holder, message, now),
         };
-        self.process_awaited_outputs(failure, now);
+        self.process_awaited_outputs(now);
         self.replaced = None;
         handled
     }
@@ -363,18 +364,16 @@ impl NodeDriver {
     /// A participant answers what this node has asked.
     pub(crate) fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         self.machine.handle_answer(node, answer, now);
-        self.process_outputs(None, false, now);
+        self.process_outputs(false, now);
     }
 
     /// Does what it is time for.
     pub(crate) fn poll(&mut self, now: Ms) {
-        let mut failure = None;
-        let (recent, store) = (&self.recent, &self.store);
-        self.machine.poll(now, &mut version_lookup(recent, store, &mut failure));
+        self.machine.poll(now);
         let directory = self.machine.directory();
         self.holders.retain(|holder, _| directory.knows(*holder));
         self.retry_deferred(now);
-        self.process_awaited_outputs(failure, now);
+        self.process_awaited_outputs(now);
         self.poll_indexes(now);
     }
 
@@ -412,7 +411,7 @@ impl NodeDriver {
             }
             Err(error) => self.handle_refused(error, now),
         }
-        self.process_outputs(None, false, now);
+        self.process_outputs(false, now);
     }
 
     /// The store takes no rows. If it may again, they wait: nothing that rests on them is said, and all else goes on.
@@ -500,29 +499,31 @@ impl NodeDriver {
         Some(format!("logical node {:x} takes no changes: {full}", self.node.0))
     }
 
+    /// Reads the versions that the machine looks up for a request, in the order of pages.
+    fn look_up_versions(&self, request: &Request<Object>) -> Result<SmallVec<[(PageId, Version); 8]>> {
+        let unknown = |page: &PageId| self.recent.emitted_version(*page).is_none();
+        let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(unknown).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages.into_iter().map(|page| Ok((page, rows::read_head(&self.store, page)?.version))).collect()
+    }
+
     fn handle_durable(&mut self, position: u64, now: Ms) {
         self.durable_position = self.durable_position.max(position);
-        let mut failure = None;
-        let (recent, store) = (&self.recent, &self.store);
-        self.machine.handle_forced(position, now, &mut version_lookup(recent, store, &mut failure));
-        if let Some(error) = failure {
-            self.fail(error);
-        }
+        let versions = KnownVersions { recent: &self.recent, looked_up: &[] };
+        self.machine.handle_forced(position, now, &versions);
     }
 
     // -------------------------------------------------------------------------------------------- what comes out
 
     /// Does what the machine wants, in order.
-    fn process_awaited_outputs(&mut self, failure: Option<Error>, now: Ms) {
-        self.process_outputs(failure, true, now);
+    fn process_awaited_outputs(&mut self, now: Ms) {
+        self.process_outputs(true, now);
     }
 
     /// The same. Rows that nobody waits for go to the store with the next that somebody does, at the next [`Hosted::poll`], or when
     /// they are many.
-    fn process_outputs(&mut self, failure: Option<Error>, is_waited_for: bool, now: Ms) {
-        if let Some(error) = failure {
-            self.fail(error);
-        }
+    fn process_outputs(&mut self, is_waited_for: bool, now: Ms) {
         loop {
             let outputs: Vec<Output<Requester, Object>> = self.machine.outputs().collect();
             let is_due = is_waited_for || self.rows.len() >= ROW_BATCH;
@@ -635,21 +636,22 @@ impl DeferredTransaction {
     }
 }
 
-/// The version of a page, with all changes that came out of the machine.
-fn version_lookup<'a>(
+/// The versions of pages that the machine may look up in one call.
+struct KnownVersions<'a> {
     recent: &'a RecentPages,
-    store: &'a Store,
-    failure: &'a mut Option<Error>,
-) -> impl FnMut(PageId) -> Version + 'a {
-    |page| match recent.emitted_version(page) {
-        Some(out) => out,
-        None => match rows::read_head(store, page) {
-            Ok(head) => head.version,
-            Err(error) => {
-                failure.get_or_insert(error);
-                Version::ZERO
-            }
-        },
+    /// Those that were read for the call, in the order of pages.
+    looked_up: &'a [(PageId, Version)],
+}
+
+impl PageVersions for KnownVersions<'_> {
+    fn version(&self, page: PageId) -> Version {
+        let looked_up = || {
+            let at = self.looked_up.binary_search_by_key(&page, |(page, _)| *page).ok()?;
+            self.looked_up.get(at).map(|(_, version)| *version)
+        };
+        let known = self.recent.emitted_version(page).or_else(looked_up);
+        // A page that changes is in `recent` until its change was output (rule 3 there); other pages were read before the call.
+        known.unwrap_or_else(|| panic!("V1: the version of {page:?} was not read before the machine was called"))
     }
 }
 

@@ -29,9 +29,8 @@ impl World {
         Self { brick: Brick::new(SETTINGS), log: Vec::new(), dropped: Vec::new(), stored: BTreeMap::new() }
     }
 
-    fn act(&mut self, now: Ms, act: impl FnOnce(&mut Brick<u8, u64>, &mut dyn FnMut(PageId) -> Version)) {
-        let stored = self.stored.clone();
-        act(&mut self.brick, &mut |page| stored.get(&page).copied().unwrap_or_default());
+    fn act(&mut self, now: Ms, act: impl FnOnce(&mut Brick<u8, u64>, &BTreeMap<PageId, Version>)) {
+        act(&mut self.brick, &self.stored);
         loop {
             let outputs: Vec<Output<u8, u64>> = self.brick.outputs().collect();
             if outputs.is_empty() {
@@ -45,8 +44,7 @@ impl World {
                     _ => {}
                 }
             }
-            let (stored, last) = (self.stored.clone(), self.log.len() as u64);
-            self.brick.handle_forced(last, now, &mut |page| stored.get(&page).copied().unwrap_or_default());
+            self.brick.handle_forced(self.log.len() as u64, now, &self.stored);
         }
     }
 
@@ -61,7 +59,7 @@ impl World {
     fn advance_time(&mut self, from: Ms, to: Ms) {
         let mut now = from;
         while now < to {
-            self.act(now, |brick, stored| brick.poll(now, stored));
+            self.act(now, |brick, _| brick.poll(now));
             assert!(self.brick.deadline() > now);
             now = self.brick.deadline();
         }
@@ -101,16 +99,16 @@ fn what_is_forgotten_is_still_before_whatever_comes_after_a_restart() {
 fn a_page_of_another_node_is_rejected() {
     let mut world = World::new();
     let page = PageId { node: NodeId(4), ..PAGE };
-    world.act(1_000, |brick, stored| {
+    world.act(1_000, |brick, _| {
         let (asked, wanted_ms, sync, height) = (1_000, 1_000, 1, u8::MAX);
         let renew = Up::Renew { asked, wanted_ms, open: true, sync, subscribe: false, height, replaces: None };
-        brick.handle_up(HolderId(1), renew, 1_000, stored).unwrap();
+        brick.handle_up(HolderId(1), renew, 1_000).unwrap();
         for lie in [
             Up::Fetch { page, fetch: FetchId(1), have: None },
             Up::Acknowledge { page, version: Version::ZERO },
             Up::Evict { page, fetch: FetchId(1) },
         ] {
-            assert_eq!(brick.handle_up(HolderId(1), lie, 1_000, stored), Err(Rejected::Foreign(page)));
+            assert_eq!(brick.handle_up(HolderId(1), lie, 1_000), Err(Rejected::Foreign(page)));
         }
         assert_eq!(brick.directory().pages(HolderId(1)).count(), 0);
     });
@@ -120,13 +118,13 @@ fn a_page_of_another_node_is_rejected() {
 fn write_outside_of_transactions_touches_what_its_driver_says() {
     let mut world = World::new();
     let part = Part { writes: [(oid(1), ObjectState::Value(7))].into(), touches: [oid(9)].into(), ..Part::default() };
-    world.act(1_000, |brick, stored| {
-        brick.write(HolderId(1), txn(1_000), part.clone(), 1_000, stored).unwrap();
+    world.act(1_000, |brick, _| {
+        brick.write(HolderId(1), txn(1_000), part.clone(), 1_000).unwrap();
         assert!(brick.outputs().all(|output| matches!(output, Output::Down(_, Down::Closed))), "it has no session");
         let (asked, wanted_ms, sync, height) = (1_000, 1_000, 1, u8::MAX);
         let renew = Up::Renew { asked, wanted_ms, open: true, sync, subscribe: false, height, replaces: None };
-        brick.handle_up(HolderId(1), renew, 1_000, stored).unwrap();
-        brick.write(HolderId(1), txn(1_000), part, 1_000, stored).unwrap();
+        brick.handle_up(HolderId(1), renew, 1_000).unwrap();
+        brick.write(HolderId(1), txn(1_000), part, 1_000).unwrap();
     });
     let touched = world.log.iter().filter_map(Record::change).map(|change| change.touches);
     assert_eq!(touched.collect::<Vec<_>>(), [BTreeSet::from([oid(9)])]);

@@ -29,7 +29,7 @@ use crate::locks::LockMode;
 use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
-use crate::validate::{Cause, Read, ValidationConflict, Validator};
+use crate::validate::{Cause, PageVersions, Read, ValidationConflict, Validator};
 
 mod locking;
 mod restart;
@@ -201,18 +201,29 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     // ------------------------------------------------------------------------------------------ requests
 
-    /// A request has come. `seen` is the largest timestamp that whoever sent it knows; `stored` gives the version of a page,
-    /// with all changes that came out before.
+    /// The pages whose versions [`Participant::handle`] looks up for a request: those that a new transaction has read and that have no
+    /// window here. A page may occur more than once.
+    pub fn pages_to_look_up<'a>(&'a self, request: &'a Request<T>) -> impl Iterator<Item = PageId> + 'a {
+        let reads = match request {
+            Request::Prepare { txn, part, .. } | Request::Commit { txn, part } if !self.knows(*txn) => &part.reads[..],
+            Request::Check { reads, .. } => reads,
+            _ => &[],
+        };
+        reads.iter().map(|read| read.oid.page()).filter(|page| self.validator.version(*page).is_none())
+    }
+
+    /// Handles a request. `seen` is the largest timestamp that its sender knows. `versions` must have the
+    /// [pages to look up](Participant::pages_to_look_up).
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it: nothing has happened.
+    /// If no sender that follows the rules sends such a request. Nothing has happened then.
     pub fn handle(
         &mut self,
         from: A,
         request: Request<T>,
         seen: HlcTimestamp,
         now_ms: u64,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Result<(), Rejected> {
         if !request.is_at(self.node) {
             return Err(Rejected::Elsewhere(request.txn()));
@@ -220,9 +231,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.clock.learn(seen, now_ms)?;
         match request {
             Request::Prepare { txn, participants, part } => {
-                self.prepare_or_commit(from, txn, part, now_ms, stored, Some(participants));
+                self.prepare_or_commit(from, txn, part, now_ms, versions, Some(participants));
             }
-            Request::Commit { txn, part } => self.prepare_or_commit(from, txn, part, now_ms, stored, None),
+            Request::Commit { txn, part } => self.prepare_or_commit(from, txn, part, now_ms, versions, None),
             Request::Decide { txn, outcome } => {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.learn(timestamp, now_ms)?;
@@ -232,7 +243,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Request::Ask { txn, round } => self.handle_ask(from, txn, round),
             Request::Forget { txn } => self.handle_forget(txn),
             Request::Check { txn, reads, at } => {
-                let verdict = self.handle_check(txn, &reads, at, now_ms, stored)?;
+                let verdict = self.handle_check(txn, &reads, at, now_ms, versions)?;
                 let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.bound_position };
                 self.run_when_durable(position, DurableAction::Answer(from, Answer::Checked { txn, verdict }));
             }
@@ -248,7 +259,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         txn: TxnId,
         part: Part<T>,
         now_ms: u64,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
         participants: Option<Vec<NodeId>>,
     ) {
         let again = match self.transactions.get(&txn) {
@@ -263,7 +274,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             return self.refuse_too_old(from, txn);
         }
         let footprint = part.footprint();
-        if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, stored) {
+        if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, versions) {
             let why = Refusal::Conflict(conflict);
             if planted(Bug::VolatileRefusal) {
                 return self.run_when_durable(0, DurableAction::Answer(from, Answer::Refused { txn, why }));
@@ -493,13 +504,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         reads: &[Read],
         at: HlcTimestamp,
         now_ms: u64,
-        stored: &mut dyn FnMut(PageId) -> Version,
+        versions: &dyn PageVersions,
     ) -> Result<Result<(), ValidationConflict>, Rejected> {
         if planted(Bug::PromiseIgnored) {
-            return Ok(self.validator.check(txn, reads, &Default::default(), stored));
+            return Ok(self.validator.check(txn, reads, &Default::default(), versions));
         }
         self.clock.learn(at, now_ms)?;
-        let mut verdict = self.validator.check(txn, reads, &Default::default(), stored);
+        let mut verdict = self.validator.check(txn, reads, &Default::default(), versions);
         if let Err(conflict) = verdict
             && let Cause::Held(holder) = conflict.cause
             && matches!(self.transactions.get(&holder), Some(TxnState::Prepared { proposal, .. }) if *proposal > at)
@@ -567,14 +578,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.waiting.insert(at, (position, then));
     }
 
-    /// The log is durable up to `position`.
-    pub fn handle_forced(&mut self, position: u64, stored: &mut dyn FnMut(PageId) -> Version) {
+    /// The log is durable up to `position`. `versions` must have all pages that the records up to there change.
+    pub fn handle_forced(&mut self, position: u64, versions: &dyn PageVersions) {
         assert!(position <= self.last, "L1: {position} is durable, and was never appended");
         self.forced = self.forced.max(position);
         let reached = if planted(Bug::ShownBeforeForce) { self.last } else { self.forced };
         while let Some((position, then)) = self.waiting.pop_front_if(|(position, _)| *position <= reached) {
             match then {
-                DurableAction::Apply(change) => self.apply(change, position, stored),
+                DurableAction::Apply(change) => self.apply(change, position, versions),
                 then => self.run_action(then),
             }
         }
@@ -590,14 +601,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Applies what a durable record writes, page by page.
-    fn apply(&mut self, change: Change<T>, position: u64, stored: &mut dyn FnMut(PageId) -> Version) {
+    fn apply(&mut self, change: Change<T>, position: u64, versions: &dyn PageVersions) {
         let (txn, timestamp) = (change.txn, change.timestamp);
         let version = self.version_at(position, timestamp);
         for (page, (mut slots, contents)) in change.pages() {
             if planted(Bug::TouchUnseen) {
                 slots.retain(|slot| contents.contains_key(slot));
             }
-            let previous = self.validator.apply(page, slots.iter().copied(), version, txn, stored);
+            let previous = self.validator.apply(page, slots.iter().copied(), version, txn, versions);
             if slots.len() > contents.len() {
                 self.validator.keep_in_window(page, slots.iter().copied().filter(|slot| !contents.contains_key(slot)));
             }
@@ -606,7 +617,13 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Everybody who was told of changes of a page up to `version` has heard of them (V3).
+    /// The version of a page that has a window, with all changes that were output so far.
+    #[must_use]
+    pub fn window_version(&self, page: PageId) -> Option<Version> {
+        self.validator.version(page)
+    }
+
+    /// Every holder that was sent changes of a page up to `version` has acknowledged them (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
         self.validator.retire(page, version);
     }

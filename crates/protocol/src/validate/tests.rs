@@ -14,6 +14,11 @@ fn at(position: u64) -> Version {
     Version { moves: 0, position }
 }
 
+/// The page is stored at this version.
+fn stored(position: u64) -> BTreeMap<PageId, Version> {
+    [(PAGE, at(position))].into()
+}
+
 fn txn(number: u64) -> TxnId {
     TxnId { start: HlcTimestamp::at(number), client: ClientId(number) }
 }
@@ -32,7 +37,7 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
     let mut validator = Validator::new(100);
     let mut before = at(4);
     for (position, slots) in changes {
-        let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &mut |_| at(4));
+        let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &stored(4));
         assert_eq!(found, before, "an invalidation names the version before");
         before = at(*position);
     }
@@ -41,7 +46,7 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
 }
 
 fn check(validator: &Validator, seen: &[(u16, u64)], writes: &[u16]) -> Result<(), ValidationConflict> {
-    validator.check(txn(99), &reads(seen), &footprint(&[], writes), &mut |_| at(4))
+    validator.check(txn(99), &reads(seen), &footprint(&[], writes), &stored(4))
 }
 
 fn stale(slot: u16, position: u64) -> Result<(), ValidationConflict> {
@@ -64,17 +69,17 @@ fn what_is_locked_stays_current_however_high_the_floor_rises() {
         );
     }
     for position in [6, 7] {
-        validator.apply(PAGE, [2], at(position), txn(position), &mut |_| at(5));
+        validator.apply(PAGE, [2], at(position), txn(position), &stored(5));
         validator.retire(PAGE, at(position));
         validator.check_invariants().unwrap();
-        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(position)), Ok(()));
-        let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &mut |_| at(position));
+        assert_eq!(validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(position)), Ok(()));
+        let early = validator.check(txn(99), &reads(&[(3, 4)]), &footprint(&[], &[]), &stored(position));
         assert_eq!(early, stale(3, position));
-        let other = validator.check(txn(98), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(position));
+        let other = validator.check(txn(98), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(position));
         assert_eq!(other, stale(1, position));
     }
     validator.locks().release(txn(99));
-    let released = validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &mut |_| at(7));
+    let released = validator.check(txn(99), &reads(&[(1, 5)]), &footprint(&[], &[]), &stored(7));
     assert_eq!(released, stale(1, 7));
 }
 
@@ -117,14 +122,14 @@ fn a_later_change_of_a_slot_keeps_the_floor_down() {
 fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
     let mut validator = Validator::new(3);
     for position in 5..20 {
-        validator.apply(PAGE, [position as u16], at(position), txn(position), &mut |_| at(4));
+        validator.apply(PAGE, [position as u16], at(position), txn(position), &stored(4));
         validator.check_invariants().unwrap();
     }
     assert_eq!(validator.entries(), 3);
     assert_eq!(check(&validator, &[(1, 16)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 15)], &[]), stale(1, 16));
     // One record that changes more slots than the window has room for leaves none.
-    validator.apply(PAGE, 0..9, at(20), txn(20), &mut |_| at(4));
+    validator.apply(PAGE, 0..9, at(20), txn(20), &stored(4));
     assert_eq!((validator.entries(), check(&validator, &[(50, 19)], &[])), (0, stale(50, 20)));
 }
 
@@ -138,7 +143,7 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
     assert_eq!(check(&validator, &[], &[1]), held(1, 1));
     assert_eq!(check(&validator, &[], &[2]), held(2, 1));
     // A repeated prepare does not stand in its own way.
-    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &mut |_| at(4)), Ok(()));
+    assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &stored(4)), Ok(()));
     assert_eq!(validator.locks().release(txn(1)), []);
     assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
     assert!(validator.locks().is_empty());
@@ -147,9 +152,9 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
 
 #[test]
 fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
-    let own_of = |validator: &Validator, stored: u64| {
+    let own_of = |validator: &Validator, position: u64| {
         let read = Read { oid: oid(2), seen: ReadVersion::Written(txn(7)) };
-        validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(stored))
+        validator.check(txn(99), &[read], &Footprint::default(), &stored(position))
     };
     let own = |validator: &Validator| own_of(validator, 4);
     let mut validator = changed(&[(7, &[2])]);
@@ -165,7 +170,7 @@ fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
 #[should_panic(expected = "L1")]
 fn records_are_applied_in_their_order() {
     let mut validator = changed(&[(7, &[2])]);
-    validator.apply(PAGE, [3], at(6), txn(6), &mut |_| at(4));
+    validator.apply(PAGE, [3], at(6), txn(6), &stored(4));
 }
 
 #[derive(Clone, Debug)]
@@ -194,7 +199,7 @@ fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
     assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
     // There is no more room than for anything else.
     for position in 8..=150 {
-        validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &mut |_| at(4));
+        validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &stored(4));
         validator.keep_in_window(PAGE, [position as u16 + 1]);
         validator.check_invariants().unwrap();
     }
@@ -214,8 +219,7 @@ proptest! {
                     position += 2;
                     slots.iter().for_each(|slot| last[usize::from(*slot)] = position);
                     let before = validator.entries();
-                    let stored = &mut |_| at(position - 2);
-                    validator.apply(PAGE, slots.iter().copied(), at(position), txn(position), stored);
+                    validator.apply(PAGE, slots.iter().copied(), at(position), txn(position), &stored(position - 2));
                     trimmed |= validator.entries() < before || before + slots.len() > limit;
                 }
                 Step::Retire(version) => {
@@ -227,7 +231,7 @@ proptest! {
             for (slot, changed) in (0..).zip(last) {
                 for seen in changed.saturating_sub(3)..=position {
                     let read = Read { oid: oid(slot), seen: ReadVersion::At(at(seen)) };
-                    let verdict = validator.check(txn(99), &[read], &Footprint::default(), &mut |_| at(position));
+                    let verdict = validator.check(txn(99), &[read], &Footprint::default(), &stored(position));
                     let passes = verdict.is_ok();
                     prop_assert!(!passes || seen >= changed, "slot {} read at {} has changed at {}", slot, seen, changed);
                     let must_pass = seen >= changed && seen >= asked && !trimmed;

@@ -87,7 +87,7 @@ impl TestBrick {
     pub(crate) fn force(&mut self) -> Vec<(Address, Answer)> {
         self.forced = self.log.len();
         let version = self.version;
-        self.participant.handle_forced(self.forced as u64, &mut |_| version);
+        self.participant.handle_forced(self.forced as u64, &version);
         self.drain()
     }
 

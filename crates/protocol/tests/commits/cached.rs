@@ -312,7 +312,7 @@ impl World {
                 if self.healthy || self.rng.random_bool(0.95) {
                     let brick = &mut self.bricks[node as usize];
                     let version = brick.version;
-                    brick.participant.handle(address, request, HlcTimestamp::ZERO, self.now, &mut |_| version).unwrap();
+                    brick.participant.handle(address, request, HlcTimestamp::ZERO, self.now, &version).unwrap();
                     let answers = brick.drain();
                     self.post(node, answers);
                 }

@@ -172,7 +172,7 @@ impl World {
             Message::Ask(from, request) => {
                 let brick = &mut self.bricks[node as usize];
                 let version = brick.version;
-                let handled = brick.participant.handle(from, request, HlcTimestamp::ZERO, self.now, &mut |_| version);
+                let handled = brick.participant.handle(from, request, HlcTimestamp::ZERO, self.now, &version);
                 handled.unwrap();
                 let answers = brick.drain();
                 self.post(node, answers);

@@ -198,8 +198,7 @@ impl World {
                 let request = self.request();
                 // What was asked of the other kind of commit before is contradicted now and then.
                 self.both(|machine, stored| {
-                    let mut version = |page: PageId| stored.get(&page).copied().unwrap_or_default();
-                    machine.handle(7, request.clone(), HlcTimestamp::ZERO, now, &mut version).is_ok()
+                    machine.handle(7, request.clone(), HlcTimestamp::ZERO, now, stored).is_ok()
                 });
             }
             65..88 => {
@@ -219,9 +218,8 @@ impl World {
         self.forced = position;
         let reached = self.rows.pending.partition_point(|(at, _)| *at <= position);
         self.rows.write(reached);
-        let stored = self.stored.clone();
         for machine in [&mut self.logged, &mut self.rowed] {
-            machine.handle_forced(position, &mut |page| stored.get(&page).copied().unwrap_or_default());
+            machine.handle_forced(position, &self.stored);
         }
         self.take();
     }
@@ -265,7 +263,7 @@ impl World {
             TxnId { start: HlcTimestamp::ZERO, client: ClientId(0) },
         );
         for machine in [&mut self.logged, &mut self.rowed] {
-            machine.handle(7, Request::Forget { txn: nothing }, seen, now, &mut |_| Version::ZERO).unwrap();
+            machine.handle(7, Request::Forget { txn: nothing }, seen, now, &Version::ZERO).unwrap();
         }
         // A row that was not removed yet is removed now. Of a log there is more to be forgotten again.
         let again: Vec<TxnId> = self.rowed.outputs().flat_map(dropped).collect();

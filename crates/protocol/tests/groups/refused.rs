@@ -58,7 +58,7 @@ impl TestMember {
                     Output::Send(to, message) => self.sent.push((to, message)),
                     Output::Durable(position) => {
                         if let Some(participant) = &mut self.participant {
-                            participant.handle_forced(position, &mut |_| Version::ZERO);
+                            participant.handle_forced(position, &Version::ZERO);
                         }
                     }
                     Output::Lead { moves } => {
@@ -91,7 +91,7 @@ impl TestMember {
 
     fn ask(&mut self, request: Request<u64>) {
         let participant = self.participant.as_mut().unwrap();
-        participant.handle((), request, HlcTimestamp::ZERO, 5, &mut |_| Version { moves: 0, position: 9 }).unwrap();
+        participant.handle((), request, HlcTimestamp::ZERO, 5, &Version { moves: 0, position: 9 }).unwrap();
         self.drain_participant();
         self.drain();
     }

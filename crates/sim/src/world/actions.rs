@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::Object;
+use protocol::validate::PageVersions;
 
 use super::client::ClientProcess;
 use super::net::Pid;
@@ -185,7 +186,7 @@ impl World {
         disk.forcing = None;
         disk.begin_force();
         let position = disk.end_force();
-        brick.handle_forced(position, now, &mut |page| disk.version(page));
+        brick.handle_forced(position, now, disk);
         self.drain_brick(pid);
     }
 

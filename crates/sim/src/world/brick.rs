@@ -28,7 +28,7 @@ impl World {
         self.oracle.record_request(node, &request);
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
-        let handled = brick.handle_request(from, request, seen, now, &mut |page| disk.version(page));
+        let handled = brick.handle_request(from, request, seen, now, disk);
         self.oracle.expect_accepted(handled);
     }
 
@@ -39,8 +39,7 @@ impl World {
         }
         let now = self.local_time(pid);
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
-        let BrickProcess { brick, disk } = &mut **process;
-        let handled = brick.handle_up(holder, message, now, &mut |page| disk.version(page));
+        let handled = process.brick.handle_up(holder, message, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -56,7 +55,7 @@ impl World {
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
         let position = disk.end_force();
-        brick.handle_forced(position, now, &mut |page| disk.version(page));
+        brick.handle_forced(position, now, disk);
         self.drain_process(pid);
     }
 

@@ -9,6 +9,7 @@ use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Change, Record};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageImage, SlotStates};
+use protocol::validate::PageVersions;
 
 use super::net::Pid;
 
@@ -22,6 +23,12 @@ pub(super) struct Page {
     /// The largest commit timestamp of it.
     pub(super) timestamp: HlcTimestamp,
     pub(super) objects: Objects,
+}
+
+impl PageVersions for Disk {
+    fn version(&self, page: PageId) -> Version {
+        self.pages.get(&page).map(|page| page.version).unwrap_or_default()
+    }
 }
 
 /// A change that is found in the log after a restart.
@@ -79,10 +86,6 @@ impl Disk {
             self.forced = self.forced.max(position);
         }
         self.forced
-    }
-
-    pub(super) fn version(&self, page: PageId) -> Version {
-        self.pages.get(&page).map(|page| page.version).unwrap_or_default()
     }
 
     pub(super) fn read(&self, page: PageId) -> PageImage<Object> {

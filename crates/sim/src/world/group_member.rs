@@ -133,8 +133,8 @@ impl GroupMemberProcess {
         self.member.poll(now);
         for hosted in self.nodes.values_mut() {
             hosted.replica.poll(now);
-            if let Some(Root { brick, pages, .. }) = &mut hosted.root {
-                brick.poll(now, &mut |page| pages.version(page));
+            if let Some(Root { brick, .. }) = &mut hosted.root {
+                brick.poll(now);
             }
         }
     }
@@ -224,7 +224,7 @@ impl World {
         else {
             return;
         };
-        let handled = brick.handle_request(from, request, seen, now, &mut |page| pages.version(page));
+        let handled = brick.handle_request(from, request, seen, now, pages);
         self.oracle.expect_accepted(handled);
     }
 
@@ -244,11 +244,11 @@ impl World {
         if self.admit(pid, node, epoch).is_err() {
             return self.cut(link);
         }
-        let Some(Root { brick, pages, .. }) = self.node_replica(pid, node).and_then(|hosted| hosted.root.as_mut())
+        let Some(Root { brick, .. }) = self.node_replica(pid, node).and_then(|hosted| hosted.root.as_mut())
         else {
             return;
         };
-        let handled = brick.handle_up(holder, message, now, &mut |page| pages.version(page));
+        let handled = brick.handle_up(holder, message, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -395,7 +395,7 @@ impl World {
             }
             replica::Output::Durable(position) => {
                 if let Some(Root { brick, pages, .. }) = &mut hosted.root {
-                    brick.handle_forced(position, now, &mut |page| pages.version(page));
+                    brick.handle_forced(position, now, pages);
                     self.check_held(pid, node, position);
                 }
             }

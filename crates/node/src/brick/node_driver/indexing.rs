@@ -151,7 +151,7 @@ impl NodeDriver {
             self.index_due = now;
             self.poll_indexes(now);
         }
-        self.process_awaited_outputs(None, now);
+        self.process_awaited_outputs(now);
     }
 
     /// Does a portion of what is to be done, if it is time.
@@ -177,7 +177,7 @@ impl NodeDriver {
             false => Ms::MAX,
             true => now + if is_waiting { RETRY_DELAY_MS } else { PAUSE_MS },
         };
-        self.process_awaited_outputs(None, now);
+        self.process_awaited_outputs(now);
     }
 
     /// Enters some objects of a class.

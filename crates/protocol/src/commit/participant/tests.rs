@@ -80,9 +80,7 @@ impl World {
 
     /// A request without a force.
     fn ask(&mut self, request: Request<u64>) -> &mut Self {
-        let stored = self.stored.clone();
-        let mut stored = |page| stored.get(&page).copied().unwrap_or(Version::ZERO);
-        self.participant.handle("peer", request, HlcTimestamp::ZERO, self.now_ms, &mut stored).unwrap();
+        self.participant.handle("peer", request, HlcTimestamp::ZERO, self.now_ms, &self.stored).unwrap();
         self.drain();
         self
     }
@@ -93,9 +91,7 @@ impl World {
 
     /// So many records are durable.
     fn force_to(&mut self, records: usize) -> &mut Self {
-        let stored = self.stored.clone();
-        let position = records as u64;
-        self.participant.handle_forced(position, &mut |page| stored.get(&page).copied().unwrap_or(Version::ZERO));
+        self.participant.handle_forced(records as u64, &self.stored);
         self.drain();
         self
     }
@@ -438,7 +434,7 @@ fn the_closed_timestamp_stays_below_what_is_still_open() {
 fn a_timestamp_from_too_far_ahead_changes_nothing() {
     let mut world = World::new();
     let ahead = HlcTimestamp::at(1051 + LEAD_MS);
-    let refused = world.participant.handle("peer", commit(1, part(&[], &[1])), ahead, 1000, &mut |_| Version::ZERO);
+    let refused = world.participant.handle("peer", commit(1, part(&[], &[1])), ahead, 1000, &BTreeMap::new());
     assert!(refused.is_err());
     world.drain();
     assert!(world.log.is_empty());
