@@ -26,6 +26,7 @@ mod page_rows;
 mod plant;
 mod recent_pages;
 mod resident;
+mod row_reader;
 mod scan;
 mod service;
 

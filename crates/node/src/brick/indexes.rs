@@ -1,7 +1,7 @@
 //! What a logical node knows of indexes: what is to be kept, how far it is, and which guards a change touches.
 //!
 //! 1. From when a logical node knows of an index every change keeps it. What was there before is entered in portions
-//!    ([`super::hosted`]); then the index is *complete* for a class, which a mark says that is written behind its entries.
+//!    ([`super::node_driver`]); then the index is *complete* for a class, which a mark says that is written behind its entries.
 //! 2. That begins when all is decided and durable that came before the node knew: such transactions have touched no guards of
 //!    the index, and have made no entries.
 //! 3. While objects are entered, what changes meanwhile is passed over if it is not to be seen yet: its entries come with the
@@ -22,10 +22,12 @@ use protocol::ident::TxnId;
 use protocol::page_cache::ObjectState;
 use protocol::validate::Read;
 use query::key::{IndexEntry, first_component};
-use store::{RowChanges, Store};
+use store::RowChanges;
 
 use super::guards;
 use super::index_rows::{self as rows, IndexId, Mark};
+use super::page_rows::Rows;
+use super::plant::{Bug, planted};
 use super::recent_pages::ObjectReader;
 use crate::cluster_view::needs_definition;
 
@@ -175,11 +177,11 @@ impl Indexes {
     ///
     /// # Errors
     /// If rows cannot be read.
-    pub(crate) fn open(store: &Store, node: NodeId, prepared: &BTreeSet<TxnId>) -> Result<Self> {
+    pub(crate) fn open(reader: &impl Rows, node: NodeId, prepared: &BTreeSet<TxnId>) -> Result<Self> {
         let mut indexes = Self::default();
         let (from, to) = rows::marks_range(node);
         let mut found = Vec::new();
-        store.rows(&from, &to, |key, row| {
+        reader.each(&from, &to, |key, row| {
             let mark = rows::parse_mark(node, key).and_then(|(id, class)| Ok((id, class, Mark::decode(id, row)?)));
             found.push(mark);
             std::ops::ControlFlow::Continue(())
@@ -187,6 +189,7 @@ impl Indexes {
         for mark in found {
             let (id, class, mark) = mark?;
             let (fields, stage) = match mark {
+                Mark::Building(fields) if planted(Bug::BuildingTakenForComplete) => (fields, IndexStage::Complete),
                 Mark::Building(fields) => (fields, IndexStage::Waiting(0, prepared.clone())),
                 Mark::Complete(fields) => (fields, IndexStage::Complete),
                 Mark::Removing => {
@@ -326,7 +329,7 @@ impl Indexes {
             let entry = kept.entry(object).filter(|entry| !entry.has_null);
             entry.is_some_and(|entry| {
                 let is_kept = old.iter().any(|(id, key)| *id == kept.id && *key == entry.key);
-                !is_kept && !is_asked(kept, &entry)
+                !is_kept && !is_asked(kept, &entry) && !planted(Bug::UniquenessUnchecked)
             })
         });
         not_asked.map(|kept| kept.id)
@@ -364,13 +367,17 @@ impl Indexes {
             }
             for class in classes.filter(|class| *class != ClassId::NONE) {
                 let above = schema.and_then(|schema| schema.class(class)).map_or(&[][..], ResolvedClass::lineage);
-                let all = above.iter().copied().chain([class]);
+                let above = if planted(Bug::AncestorsNotTouched) { &[][..] } else { above };
+                let all = above.iter().copied().chain([class]).filter(|_| !planted(Bug::ClassNotTouched));
                 touches.extend(all.map(|class| guards::of_class(page.space, page.node, class)));
             }
-            for (id, key) in replaced.old.iter().chain(&replaced.new) {
+            let old = replaced.old.iter().filter(|_| !planted(Bug::OldEntriesNotTouched));
+            for (id, key) in old.chain(&replaced.new) {
                 touches.insert(guards::of_index(page.space, page.node, id.index));
                 let first = first_component(key).unwrap_or(key);
-                touches.insert(guards::of_bucket(page.space, page.node, id.index, first));
+                if !planted(Bug::BucketNotTouched) {
+                    touches.insert(guards::of_bucket(page.space, page.node, id.index, first));
+                }
             }
             places.push(((page, slot), replaced));
         }
@@ -396,7 +403,8 @@ impl Indexes {
         replaced: &Replaced,
         changes: &mut RowChanges,
     ) {
-        for (id, key) in replaced.old.iter().filter(|entry| !replaced.new.contains(entry)) {
+        let is_gone = |entry: &&(IndexId, Vec<u8>)| !replaced.new.contains(entry) && !planted(Bug::OldEntriesKept);
+        for (id, key) in replaced.old.iter().filter(is_gone) {
             changes.remove(&rows::entry_key(*id, key, page, slot));
         }
         for (id, key) in &replaced.new {
@@ -421,7 +429,7 @@ impl Indexes {
         for known in self.tracked.values_mut() {
             for (class, stage) in &mut known.classes {
                 if let IndexStage::Waiting(position, txns) = stage {
-                    txns.retain(|txn| prepared.contains(txn));
+                    txns.retain(|txn| prepared.contains(txn) && !planted(Bug::EntersBeforeDecided));
                     if *position <= durable && txns.is_empty() {
                         *stage = IndexStage::Entering(None);
                     }
@@ -446,7 +454,8 @@ impl Indexes {
         durable: u64,
         changes: &mut RowChanges,
     ) {
-        if self.recent.get(&place).is_none_or(|position| *position <= durable)
+        let is_visible = |position: &u64| *position <= durable || planted(Bug::EntersWhatChanges);
+        if self.recent.get(&place).is_none_or(is_visible)
             && let Some(entry) = kept.entry(object)
         {
             changes.put(&rows::entry_key(kept.id, &entry.key, place.0, place.1), Default::default());

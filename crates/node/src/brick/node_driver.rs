@@ -1,276 +1,203 @@
-//! One logical node that a brick serves: drives its machine, and keeps its pages and transactions as rows of the store.
+//! The driver of one logical node that a brick serves: keeps its pages and transactions as rows of the store.
 //!
-//! Every record of the machine becomes rows: what is known of a transaction is one row, replaced when that changes, and what
-//! it writes are rows of objects. The store makes them durable together, shows them when they are, and frees its log by
-//! itself: so nothing is logged twice, and opening reads rows.
+//! A driver is a machine around the machine [`Brick`]: inputs are its functions, and what it wants done comes out of
+//! [`NodeDriver::next_output`], in order. It reads the store, writes it by outputs only, and knows no socket, clock or thread.
 //!
-//! What the store shows is durable. So if a page is found newer than what has come out of the machine, the machine is told
-//! first that its records are durable: what changed is told before the page is shown (D2).
+//! Each record of the machine becomes rows. What is known of a transaction is one row, replaced when that changes; what it writes are
+//! rows of objects. The store makes them durable together, shows them when they are, and frees its log by itself. So nothing is
+//! logged twice, and opening a node reads rows.
+//!
+//! | part | keeps |
+//! | --- | --- |
+//! | [`row_writer`] | the order of rows to the store, what the store has refused, what is durable |
+//! | [`txn_rows`] | the rows of records |
+//! | [`page_allocator`] | page numbers that were reserved |
+//! | [`index_keeper`] | indexes |
+//! | [`admission`] | which transactions are taken in, and what they replace |
+//!
+//! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
+//! - **D2.** What the store shows is durable. If a page is read at a version that the machine has not output yet, the machine is told
+//!   first that its records are durable, so holders are told of a change before the page is sent.
 
+mod admission;
 pub(super) mod change_tracking;
+mod index_keeper;
 mod indexing;
+mod output;
+mod page_allocator;
+mod row_writer;
+mod txn_rows;
 mod writing;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use meta::catalog::Schema;
-use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::brick::{Brick, LockedObject, Output, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
-use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
+use protocol::ident::{HlcTimestamp, HolderId, Version};
 use protocol::lease::Ms;
-use protocol::page_cache::{ObjectState, PageImage};
+use protocol::page_cache::PageImage;
 use protocol::tree::{Down, Up};
-use protocol::validate::{PageVersions, Read, ReadVersion};
+use protocol::validate::PageVersions;
 use smallvec::SmallVec;
-use store::{RowChanges, RowSequence, Store};
+use store::RowChanges;
 use tracing::{error, warn};
 use wire::cluster::{Message, decode_record, is_final};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
-use super::indexes::{Indexes, ReplacedObjects};
-use super::node_inbox::{NodeInbox, NodeTask};
-use super::page_rows as rows;
+use super::page_rows::{self as rows, Rows};
+use super::plant::{Bug, planted};
 use super::recent_pages::RecentPages;
-use wire::driving::PeerHandle;
+use super::row_reader::RowReader;
+use admission::Admission;
+use index_keeper::IndexKeeper;
+pub(crate) use output::{DriverOutput, Life};
+use page_allocator::PageAllocator;
+pub(crate) use page_allocator::Reservation;
+use row_writer::{Flushed, RowWriter, WriteResult};
+use txn_rows::TxnRows;
 
-/// How far ahead of use positions are taken from the store.
-const POSITION_BATCH: u64 = 1 << 20;
-/// How long after the store had no room it is tried again, in milliseconds.
-const RETRY_DELAY_MS: Ms = 200;
 /// Entries that the window of a page may have.
 pub(crate) const WINDOW: usize = 256;
-/// Rows that wait for others to go to the store with.
+/// Rows that nobody waits for and that are submitted nevertheless.
 const ROW_BATCH: usize = 64;
-/// Rows of transactions that are removed together with others.
-const REMOVE_BATCH: usize = 256;
-/// Bytes of what is known of a transaction that go into one row.
-const PIECE: usize = 4 << 20;
-/// What an object takes beside its data, about, and what the head of a page takes.
-const OBJECT_OVERHEAD: usize = 256;
-const HEAD_SIZE: usize = 256;
-/// Why a brick in memory that is full takes nothing that makes it fuller.
-const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
 /// Page numbers that can be reserved; those above are computed.
 pub(crate) const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 
-fn next_incarnation() -> u64 {
-    static LIVES: AtomicU64 = AtomicU64::new(1);
-    LIVES.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Who asks a logical node for something.
+/// Who asks a logical node for something. `C` is a connection.
 #[derive(Clone, Debug)]
-pub(crate) enum Requester {
-    /// Somebody at the other end of a connection.
-    Remote(PeerHandle),
+pub(crate) enum Requester<C> {
+    /// A coordinator at the other end of a connection.
+    Remote(C),
     /// Another logical node of this brick.
     Node(NodeId),
 }
 
-/// Rows that the store was given, and up to which position they reach.
-struct SubmittedRows {
-    position: u64,
-    rows: RowChanges,
+/// How a logical node is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSettings {
+    /// The logical node.
+    pub(crate) node: NodeId,
+    /// How often it has moved.
+    pub(crate) moves: u32,
+    /// How far the clocks of machines may differ, in milliseconds.
+    pub(crate) skew_ms: u64,
+    /// Another number at each opening of a logical node in this process.
+    pub(crate) opening: u64,
+    /// Whether the store had nothing of the node: see [`NodeDriver::opening_rows`].
+    pub(crate) is_new: bool,
 }
 
-/// A logical node.
-pub(crate) struct NodeDriver {
+/// The driver of a logical node. `C` is a connection.
+pub(crate) struct NodeDriver<C> {
     node: NodeId,
     moves: u32,
-    skew_ms: u64,
-    store: Store,
-    in_memory: bool,
-    inbox: Arc<NodeInbox>,
-    machine: Brick<Requester, Object>,
+    reader: RowReader,
+    machine: Brick<Requester<C>, Object>,
     /// Where each holder is.
-    holders: HashMap<HolderId, PeerHandle>,
-    /// Of the rows of this life: once some are refused, none behind them are made.
-    sequence: RowSequence,
-    /// Rows to be written.
-    rows: RowChanges,
-    /// The position of the last record, and of the last whose rows went to the store.
-    last_position: u64,
-    sent_position: u64,
-    /// What is with the store, in order.
-    in_flight: VecDeque<SubmittedRows>,
-    /// How many of these it has refused; then it refuses those behind them too.
-    refused_batches: usize,
-    /// What waits until the store takes rows again, in order, and when to try.
-    deferred: VecDeque<SubmittedRows>,
-    retry_at: Option<Ms>,
-    /// Why the store takes none.
-    full_error: Option<Error>,
-    /// No position above it has been used.
-    position_limit: u64,
-    /// The first page number of each space that was never handed out.
-    next_page: HashMap<SpaceId, u64>,
-    /// Transactions of which more is known than fits a row, and how many rows that takes.
-    pieces: HashMap<TxnId, u16>,
-    /// Transactions of which nothing is known any more, whose rows are there still.
-    forgotten_txns: VecDeque<TxnId>,
-    /// What is known of indexes, and when something is to be done about them.
-    indexes: Indexes,
-    index_due: Ms,
-    /// The schema that they were last made to follow.
-    schema: Option<Arc<Schema>>,
-    /// How often the catalogue was asked for classes, and that as of which transactions came first with one that is not known.
-    schema_refreshes: u64,
-    unknown_class_txns: HashMap<TxnId, u64>,
-    /// What the transaction replaces that is being taken in, and those that are prepared.
-    replaced: Option<(TxnId, ReplacedObjects)>,
-    replaced_by_prepared: HashMap<TxnId, ReplacedObjects>,
-    /// All up to this position is durable.
-    durable_position: u64,
-    /// Reservations that are under way.
-    reservations_in_flight: Arc<AtomicU64>,
-    /// Another number each time it begins: what was written in another life counts no more.
-    incarnation: u64,
-    /// Why it cannot be served.
-    failed: Option<Error>,
+    holders: HashMap<HolderId, C>,
+    writer: RowWriter,
+    txn_rows: TxnRows,
+    pages: PageAllocator,
+    index: IndexKeeper,
+    admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
-    /// What has changed since another brick began to copy it.
+    /// What has changed since another brick began to copy the node.
     changed_since_copy: Option<ChangedRows>,
-    /// What it has answered.
-    pub(super) answer_counts: Arc<AnswerCounts>,
+    /// Why it cannot be served.
+    failed: Option<Error>,
+    answer_counts: Arc<AnswerCounts>,
+    /// What is to be done.
+    out: VecDeque<DriverOutput<C>>,
 }
 
-impl NodeDriver {
+impl<C: Clone> NodeDriver<C> {
+    /// The rows that must be durable before a node is opened of which the store has nothing: from then on there may be holders, whose
+    /// leases a restart waits for (D4). `None` if the node was opened before.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(crate) fn opening_rows(node: NodeId, reader: &RowReader) -> Result<Option<RowChanges>> {
+        let limit = rows::limit_key(node);
+        if reader.get(&limit)?.is_some() {
+            return Ok(None);
+        }
+        let mut opened = RowChanges::new();
+        opened.put(&limit, rows::encode_number(0));
+        Ok(Some(opened))
+    }
+
     /// Opens a logical node with what the store has of it.
     ///
     /// # Errors
     /// If that cannot be read.
     pub(crate) fn open(
-        store: Store,
-        (node, moves): (NodeId, u32),
-        skew_ms: u64,
-        chores: Arc<NodeInbox>,
+        settings: OpenSettings,
+        reader: RowReader,
+        answer_counts: Arc<AnswerCounts>,
         now: Ms,
     ) -> Result<Self> {
-        let machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: WINDOW });
-        let in_memory = store.status().in_memory;
-        let sequence = RowSequence::new();
-        let rows = sequence.changes();
-        let mut hosted = Self {
+        let OpenSettings { node, moves, skew_ms, opening, is_new } = settings;
+        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: WINDOW });
+        let mut txn_rows = TxnRows::new(node);
+        recover_records(node, &reader, |at, record, pieces| {
+            if let Some(txn) = record.txn() {
+                txn_rows.recover(txn, pieces);
+            }
+            machine.recover(at, record);
+        })?;
+        let position_limit = rows::read_number(&reader, &rows::limit_key(node))?;
+        if !is_new {
+            machine.finish_recovery(position_limit, now);
+        }
+        let index = IndexKeeper::open(node, &reader, &machine.prepared().collect(), now)?;
+        Ok(Self {
             node,
             moves,
-            skew_ms,
-            store,
-            in_memory,
-            inbox: chores,
+            reader,
             machine,
             holders: HashMap::new(),
-            sequence,
-            rows,
-            last_position: 0,
-            sent_position: 0,
-            in_flight: VecDeque::new(),
-            refused_batches: 0,
-            deferred: VecDeque::new(),
-            retry_at: None,
-            full_error: None,
-            position_limit: 0,
-            next_page: HashMap::new(),
-            pieces: HashMap::new(),
-            forgotten_txns: VecDeque::new(),
-            indexes: Indexes::default(),
-            index_due: Ms::MAX,
-            schema: None,
-            schema_refreshes: 0,
-            unknown_class_txns: HashMap::new(),
-            replaced: None,
-            replaced_by_prepared: HashMap::new(),
-            durable_position: 0,
-            reservations_in_flight: Arc::default(),
-            incarnation: next_incarnation(),
-            failed: None,
+            writer: RowWriter::open(node, opening, position_limit),
+            txn_rows,
+            pages: PageAllocator::new(node),
+            index,
+            admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,
-            answer_counts: Arc::default(),
-        };
-        hosted.recover(now)?;
-        Ok(hosted)
+            failed: None,
+            answer_counts,
+            out: VecDeque::new(),
+        })
     }
 
-    fn recover(&mut self, now: Ms) -> Result<()> {
-        let settings =
-            ParticipantSettings { node: self.node, moves: self.moves, skew_ms: self.skew_ms, window_limit: WINDOW };
-        self.machine = Brick::new(settings);
-        let (from, to) = rows::txn_range(self.node);
-        let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
-        self.pieces.clear();
-        let store = self.store.clone();
-        store.rows(&from, &to, |key, row| {
-            if rows::is_first_piece(key) {
-                failed = self.recover_record(&whole, pieces);
-                whole.clear();
-                pieces = 0;
-            }
-            whole.extend_from_slice(row);
-            pieces += 1;
-            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        failed?;
-        self.recover_record(&whole, pieces)?;
-        for key in [rows::bound_key(self.node), rows::horizon_key(self.node)] {
-            self.recover_record(&store.row(&key)?.unwrap_or_default(), 1)?;
-        }
-        let limit = rows::limit_key(self.node);
-        let is_new = store.row(&limit)?.is_none();
-        if is_new {
-            // From now on there may be holders, who are waited for after a restart even if nothing was written.
-            let mut opened = RowChanges::new();
-            opened.put(&limit, rows::encode_number(0));
-            store.commit_rows(opened)?;
-        }
-        self.position_limit = rows::read_number(&store, &limit)?;
-        (self.last_position, self.sent_position, self.durable_position) =
-            (self.position_limit, self.position_limit, self.position_limit);
-        if !is_new {
-            self.machine.finish_recovery(self.position_limit, now);
-        }
-        self.open_indexes(now)
+    /// The logical node.
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
     }
 
-    /// Takes up a record again, if it is there.
-    fn recover_record(&mut self, record: &[u8], pieces: u16) -> Result<()> {
-        if record.is_empty() {
-            return Ok(());
-        }
-        let (at, record) = decode_record(record)?;
-        if let Some(txn) = record.txn().filter(|_| pieces > 1) {
-            self.pieces.insert(txn, pieces);
-        }
-        self.machine.recover(at, record);
-        Ok(())
+    /// Takes what is to be done next.
+    pub(crate) fn next_output(&mut self) -> Option<DriverOutput<C>> {
+        self.out.pop_front()
     }
 
-    /// Serves nobody any more: another brick may, or this one as of another epoch.
+    /// Ends it: another brick may serve the node, or this one as of another epoch.
+    ///
+    /// # Panics
+    /// If there are outputs that were not taken: rows among them would never be written.
     pub(crate) fn close(&mut self) {
-        self.deferred.clear();
-        // What the store has refused is with it no more.
-        self.in_flight.drain(..std::mem::take(&mut self.refused_batches));
+        assert!(self.out.is_empty(), "L1: logical node {:x} is closed with outputs that were not carried out", self.node.0);
+        self.writer.close();
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
     }
 
-    /// Whether it has ended, and none of its rows are under way.
+    /// Whether it has ended, and none of its rows are with the store.
     pub(crate) fn is_closed(&self) -> bool {
-        self.failed.is_some() && self.in_flight.is_empty() && self.reservations_in_flight.load(Ordering::Acquire) == 0
-    }
-
-    /// After its end: rows are with the store no more, durable or not.
-    pub(crate) fn finish_write(&mut self, life: u64) {
-        if life == self.incarnation
-            && let Some(sent) = self.in_flight.pop_front()
-        {
-            self.record_changes(&sent.rows);
-        }
+        self.failed.is_some() && self.writer.is_idle() && self.pages.is_idle()
     }
 
     fn fail(&mut self, why: Error) {
@@ -283,34 +210,35 @@ impl NodeDriver {
         self.failed.as_ref()
     }
 
-    // -------------------------------------------------------------------------------------------- what comes
+    // -------------------------------------------------------------------------------------------- inputs
 
-    /// A coordinator asks.
+    /// Handles a request of a coordinator.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it.
+    /// If no coordinator that follows the rules sends it. Nothing has happened then.
     pub(crate) fn handle_request(
         &mut self,
-        from: Requester,
+        from: Requester<C>,
         mut request: Request<Object>,
         seen: HlcTimestamp,
         now: Ms,
-    ) -> Result<(), Rejected> {
+    ) -> std::result::Result<(), Rejected> {
         if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
             && !self.machine.knows(*txn)
-            && let Err(held) = self.admit_transaction(*txn, part)
+            && let Err(deferred) = self.admit_transaction(*txn, part)
         {
-            if let Requester::Remote(post) = &from {
-                post.send(&held.message(self.node, *txn));
+            if let Requester::Remote(connection) = &from {
+                let message = deferred.message(self.node, *txn);
+                self.out.push_back(DriverOutput::Send(connection.clone(), message));
             }
-            if !is_final(held.kind) {
+            if !is_final(deferred.kind) && !planted(Bug::DeferredIsMarked) {
                 return Ok(());
             }
-            // Whoever asks how it has ended makes sure that it never happens.
+            // Asking for the outcome makes sure that the transaction never commits (C2).
             request = Request::Ask { txn: *txn, round: 0 };
         }
-        // If that is lost, it is found out once more (C3): its rows may go with others.
-        let is_waited_for = !matches!(request, Request::Forget { .. });
+        // A lost acknowledgement is found out once more (C3), so its rows may go with others.
+        let is_awaited = !matches!(request, Request::Forget { .. });
         let looked_up = match self.look_up_versions(&request) {
             Ok(looked_up) => looked_up,
             Err(error) => {
@@ -320,48 +248,50 @@ impl NodeDriver {
         };
         let versions = KnownVersions { recent: &self.recent, looked_up: &looked_up };
         let handled = self.machine.handle_request(from, request, seen, now, &versions);
-        self.process_outputs(is_waited_for, now);
-        self.replaced = None;
+        self.process_outputs(is_awaited, now);
+        self.admission.end();
         handled
     }
 
-    /// A holder says something.
+    /// Handles a message of a holder.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it.
+    /// If no holder that follows the rules sends it. Nothing has happened then.
     pub(crate) fn handle_up(
         &mut self,
-        post: &PeerHandle,
+        connection: &C,
         holder: HolderId,
         message: Up<Object>,
         now: Ms,
-    ) -> Result<(), Rejected> {
-        if matches!(message, Up::Renew { .. }) {
-            self.holders.insert(holder, post.clone());
+    ) -> std::result::Result<(), Rejected> {
+        if matches!(message, Up::Renew { .. }) && !(planted(Bug::FirstConnectionKept) && self.holders.contains_key(&holder)) {
+            self.holders.insert(holder, connection.clone());
         }
         let handled = match message {
             Up::Write { write, writes } => {
                 let mut part = Part { writes, ..Part::default() };
                 if !self.machine.knows(write)
-                    && let Err(held) = self.admit(write, &mut part)
+                    && let Err(deferred) = self.admit(write, &mut part)
                 {
-                    post.send(&held.message(self.node, write));
-                    // What is only aborted is tried again soon.
-                    let why = if is_final(held.kind) { Refusal::TooOld } else { Refusal::Aborted };
-                    let message = Down::Written { write, result: Err(why) };
-                    post.send(&Message::Down { node: self.node, holder, message });
+                    // An aborted write is tried again soon.
+                    let why = if is_final(deferred.kind) { Refusal::TooOld } else { Refusal::Aborted };
+                    let refused = Down::Written { write, result: Err(why) };
+                    let refused = Message::Down { node: self.node, holder, message: refused };
+                    for message in [deferred.message(self.node, write), refused] {
+                        self.out.push_back(DriverOutput::Send(connection.clone(), message));
+                    }
                     return Ok(());
                 }
                 self.machine.write(holder, write, part, now)
             }
             message => self.machine.handle_up(holder, message, now),
         };
-        self.process_awaited_outputs(now);
-        self.replaced = None;
+        self.process_outputs(true, now);
+        self.admission.end();
         handled
     }
 
-    /// A participant answers what this node has asked.
+    /// Handles the answer of a participant that this node has asked.
     pub(crate) fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         self.machine.handle_answer(node, answer, now);
         self.process_outputs(false, now);
@@ -372,10 +302,58 @@ impl NodeDriver {
         self.machine.poll(now);
         let directory = self.machine.directory();
         self.holders.retain(|holder, _| directory.knows(*holder));
-        self.retry_deferred(now);
-        self.process_awaited_outputs(now);
+        self.writer.retry(now);
+        self.process_outputs(true, now);
         self.poll_indexes(now);
     }
+
+    /// When [`NodeDriver::poll`] has something to do.
+    pub(crate) fn deadline(&self) -> Ms {
+        if self.failed.is_some() {
+            return Ms::MAX;
+        }
+        self.machine.deadline().min(self.writer.retry_at().unwrap_or(Ms::MAX)).min(self.index.due())
+    }
+
+    /// The store has made the oldest submitted rows durable, or has refused them: see [`DriverOutput::SubmitRows`].
+    pub(crate) fn handle_written(&mut self, life: Life, result: Result<()>, now: Ms) {
+        if self.failed.is_some() {
+            // Rows of a node that has ended may be durable nevertheless.
+            if let Some(rows) = self.writer.finish_write(life) {
+                self.record_changes(&rows);
+            }
+            return;
+        }
+        match self.writer.handle_written(life, result, now) {
+            WriteResult::Outdated => return,
+            WriteResult::Durable(submitted) => {
+                self.record_changes(&submitted.rows);
+                self.handle_durable(submitted.position, now);
+            }
+            WriteResult::Deferred { is_first } => {
+                if let Some(error) = self.writer.full_error().filter(|_| is_first) {
+                    warn!(node = %self.node, %error, "the store has no room: rows wait");
+                }
+            }
+            WriteResult::Failed(error) => self.fail(error),
+        }
+        self.process_outputs(false, now);
+    }
+
+    /// Reserves page numbers of a space that are handed out once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Full`] if there are not so many left; or if it cannot be read which were reserved.
+    pub(crate) fn reserve(&mut self, space: SpaceId, pages: u64) -> Result<Reservation> {
+        self.pages.reserve(space, pages, &self.reader)
+    }
+
+    /// The rows of a reservation are durable, or were refused.
+    pub(crate) fn finish_reservation(&mut self) {
+        self.pages.finish();
+    }
+
+    // -------------------------------------------------------------------------------------------- looking
 
     /// A time at or after all that was committed here.
     pub(crate) fn clock(&self) -> HlcTimestamp {
@@ -384,256 +362,160 @@ impl NodeDriver {
 
     /// How a transaction has ended here, if that is known and durable.
     #[cfg(test)]
-    pub(crate) fn outcome(&self, txn: TxnId) -> Option<protocol::commit::Outcome> {
+    pub(crate) fn outcome(&self, txn: protocol::ident::TxnId) -> Option<protocol::commit::Outcome> {
         self.machine.outcome(txn)
-    }
-
-    /// When [`Hosted::poll`] has something to do.
-    pub(crate) fn deadline(&self) -> Ms {
-        if self.failed.is_some() {
-            return Ms::MAX;
-        }
-        self.machine.deadline().min(self.retry_at.unwrap_or(Ms::MAX)).min(self.index_due)
-    }
-
-    /// The store has made the oldest rows that are with it durable, or not.
-    pub(crate) fn handle_written(&mut self, life: u64, result: Result<()>, now: Ms) {
-        if life != self.incarnation {
-            return;
-        }
-        match result {
-            Ok(()) => {
-                let sent = self.in_flight.pop_front();
-                let position = sent.as_ref().map_or(self.sent_position, |sent| sent.position);
-                sent.iter().for_each(|sent| self.record_changes(&sent.rows));
-                self.full_error = None;
-                self.handle_durable(position, now);
-            }
-            Err(error) => self.handle_refused(error, now),
-        }
-        self.process_outputs(false, now);
-    }
-
-    /// The store takes no rows. If it may again, they wait: nothing that rests on them is said, and all else goes on.
-    fn handle_refused(&mut self, error: Error, now: Ms) {
-        self.refused_batches += 1;
-        // Those behind the first that it refused are told so.
-        let is_behind = self.full_error.is_some() && error.kind() == ErrorKind::Unavailable;
-        if error.kind() != ErrorKind::Full && !is_behind {
-            return self.fail(error);
-        }
-        if self.full_error.is_none() {
-            warn!(node = %self.node, %error, "the store has no room: what is to be written waits");
-            self.full_error = Some(error);
-        }
-        if self.refused_batches == self.in_flight.len() {
-            self.refused_batches = 0;
-            self.incarnation = next_incarnation();
-            self.sequence = RowSequence::new();
-            self.in_flight.append(&mut self.deferred);
-            self.deferred = std::mem::take(&mut self.in_flight);
-            self.retry_at = Some(now + RETRY_DELAY_MS);
-        }
-    }
-
-    /// Takes a transaction in that has not come before, unless it has to be [held](Self::admit).
-    fn admit_transaction(
-        &mut self,
-        txn: TxnId,
-        part: &mut Part<Object>,
-    ) -> std::result::Result<(), DeferredTransaction> {
-        if self.is_memory_full() {
-            self.turn_empty_deletes_into_reads(part);
-        }
-        self.admit(txn, part)
-    }
-
-    /// To delete objects in pages of which nothing is known needs no room: it is only validated that there are none.
-    fn turn_empty_deletes_into_reads(&self, part: &mut Part<Object>) {
-        let is_nothing =
-            |oid: &Oid, content: &mut ObjectState<Object>| *content == ObjectState::Absent && self.is_new(oid.page());
-        let nothing: Vec<Oid> = part.writes.extract_if(.., is_nothing).map(|(oid, _)| oid).collect();
-        part.reads.extend(nothing.into_iter().map(|oid| Read { oid, seen: ReadVersion::At(Version::ZERO) }));
-    }
-
-    /// Whether a page has no head, and none is about to be written.
-    fn is_new(&self, page: PageId) -> bool {
-        let has_none = || rows::read_head(&self.store, page).is_ok_and(|head| head.version == Version::ZERO);
-        self.recent.newest_head(page).is_none() && has_none()
-    }
-
-    /// Takes a transaction in, or a write, unless it has to be held: the store may have no room, or it may be wrong in itself. Says
-    /// what it touches.
-    fn admit(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), DeferredTransaction> {
-        match &self.full_error {
-            Some(full) => Err(DeferredTransaction { kind: full.kind(), why: full.message().to_owned() }),
-            // What was taken in before is written, room or not.
-            None if self.is_memory_full() && self.grows(part) => {
-                Err(DeferredTransaction { kind: ErrorKind::Full, why: STORE_FULL.to_owned() })
-            }
-            None => self.compute_touches(txn, part),
-        }
-    }
-
-    fn is_memory_full(&self) -> bool {
-        self.in_memory && self.store.is_memory_full()
-    }
-
-    /// Whether a transaction writes more bytes than it takes away. What cannot be read is found out later.
-    fn grows(&self, part: &Part<Object>) -> bool {
-        let (mut before, mut after) = (0, 0);
-        for (oid, content) in &part.writes {
-            after += if let ObjectState::Value(object) = content { OBJECT_OVERHEAD + object.data.len() } else { 0 };
-            after += if self.is_new(oid.page()) { HEAD_SIZE } else { 0 };
-            if let Ok(Some(object)) = rows::read_object(&self.store, oid.page(), oid.slot()) {
-                before += OBJECT_OVERHEAD + object.data.len();
-            }
-        }
-        after > before
     }
 
     /// Why nothing new is written here now, if that is so.
     pub(crate) fn health_problem(&self) -> Option<String> {
-        let full =
-            self.full_error.as_ref().map(Error::message).or_else(|| self.is_memory_full().then_some(STORE_FULL))?;
+        let memory_full = || self.reader.is_memory_full().then_some(admission::STORE_FULL);
+        let full = self.writer.full_error().map(Error::message).or_else(memory_full)?;
         Some(format!("logical node {:x} takes no changes: {full}", self.node.0))
     }
 
+    // -------------------------------------------------------------------------------------------- the machine
+
     /// Reads the versions that the machine looks up for a request, in the order of pages.
     fn look_up_versions(&self, request: &Request<Object>) -> Result<SmallVec<[(PageId, Version); 8]>> {
-        let unknown = |page: &PageId| self.recent.emitted_version(*page).is_none();
-        let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(unknown).collect();
+        let is_unknown = |page: &PageId| self.recent.emitted_version(*page).is_none();
+        let mut pages: SmallVec<[PageId; 8]> = self.machine.pages_to_look_up(request).filter(is_unknown).collect();
         pages.sort_unstable();
         pages.dedup();
-        pages.into_iter().map(|page| Ok((page, rows::read_head(&self.store, page)?.version))).collect()
+        pages.into_iter().map(|page| Ok((page, rows::read_head(&self.reader, page)?.version))).collect()
     }
 
+    /// All records up to this position are durable.
     fn handle_durable(&mut self, position: u64, now: Ms) {
-        self.durable_position = self.durable_position.max(position);
+        self.writer.advance_durable(position);
         let versions = KnownVersions { recent: &self.recent, looked_up: &[] };
         self.machine.handle_forced(position, now, &versions);
     }
 
-    // -------------------------------------------------------------------------------------------- what comes out
-
-    /// Does what the machine wants, in order.
-    fn process_awaited_outputs(&mut self, now: Ms) {
-        self.process_outputs(true, now);
-    }
-
-    /// The same. Rows that nobody waits for go to the store with the next that somebody does, at the next [`Hosted::poll`], or when
-    /// they are many.
-    fn process_outputs(&mut self, is_waited_for: bool, now: Ms) {
-        loop {
-            let outputs: Vec<Output<Requester, Object>> = self.machine.outputs().collect();
-            let is_due = is_waited_for || self.rows.len() >= ROW_BATCH;
-            let more = self.failed.is_none()
-                && (!outputs.is_empty() || self.submit_deferred(now) || is_due && self.send_rows(now));
-            if !more {
-                break;
-            }
+    /// Does what the machine wants, in order. Rows that nobody waits for are submitted with the next that somebody does, at the next
+    /// [`NodeDriver::poll`], or when they are many.
+    fn process_outputs(&mut self, is_awaited: bool, now: Ms) {
+        while self.failed.is_none() {
+            let outputs: Vec<Output<Requester<C>, Object>> = self.machine.outputs().collect();
+            let has_outputs = !outputs.is_empty();
             for output in outputs {
                 if let Err(error) = self.handle_output(output, now) {
                     self.fail(error);
                 }
             }
+            let has_submitted = self.writer.submit_deferred();
+            let is_due = is_awaited || self.writer.unflushed_count() >= ROW_BATCH;
+            if !has_outputs && !has_submitted && !(is_due && self.flush_records(now)) {
+                break;
+            }
         }
-        self.inbox.wake_at(self.deadline());
+        while let Some((life, rows)) = self.writer.next_submission() {
+            self.out.push_back(DriverOutput::SubmitRows { life, rows });
+        }
     }
 
-    fn handle_output(&mut self, output: Output<Requester, Object>, now: Ms) -> Result<()> {
+    /// Submits the rows of all records. Says whether the machine may have more outputs.
+    fn flush_records(&mut self, now: Ms) -> bool {
+        if self.writer.has_unflushed_records() {
+            self.txn_rows.remove_forgotten(self.writer.rows());
+        }
+        match self.writer.flush_records() {
+            Flushed::Nothing | Flushed::WithOthers => false,
+            Flushed::Rows if planted(Bug::DurableWhenSubmitted) => {
+                self.handle_durable(self.writer.last_position(), now);
+                true
+            }
+            Flushed::Rows => false,
+            Flushed::Durable(position) => {
+                self.handle_durable(position, now);
+                true
+            }
+        }
+    }
+
+    fn handle_output(&mut self, output: Output<Requester<C>, Object>, now: Ms) -> Result<()> {
         match output {
             Output::Append(position, record) => self.append(position, record)?,
-            Output::RemoveRows(txns) => self.forgotten_txns.extend(txns),
+            Output::RemoveRows(txns) => self.txn_rows.forget(txns),
             Output::Store(change, _) => self.recent.on_emitted(change.page, change.version),
             Output::Read(ticket) => self.read_page(ticket, now)?,
             Output::Answer(to, answer) => self.send_answer(to, answer, now)?,
             Output::Ask(node, request) => {
-                let seen = self.machine.clock();
-                self.inbox.add(NodeTask::Ask { from: self.node, node, seen, request });
+                self.out.push_back(DriverOutput::Ask { node, seen: self.machine.clock(), request });
             }
             Output::Down(holder, message) => {
-                if let Some(post) = self.holders.get(&holder) {
-                    post.send(&Message::Down { node: self.node, holder, message });
+                if let Some(connection) = self.holders.get(&holder) {
+                    let message = Message::Down { node: self.node, holder, message };
+                    self.out.push_back(DriverOutput::Send(connection.clone(), message));
                 }
             }
         }
         Ok(())
     }
 
-    fn send_answer(&mut self, to: Requester, answer: Answer, now: Ms) -> Result<()> {
+    fn send_answer(&mut self, to: Requester<C>, answer: Answer, now: Ms) -> Result<()> {
         self.answer_counts.count(&answer);
         let locked = match &answer {
             Answer::Locked { oid, mode, .. } => {
-                let (head, value) = rows::read_one(&self.store, *oid)?;
+                let (head, value) = rows::read_one(&self.reader, *oid)?;
                 self.on_visible(oid.page(), head.version, now);
                 Some(LockedObject { oid: *oid, mode: *mode, version: head.version, value })
             }
             _ => None,
         };
         let (node, seen) = (self.node, self.machine.clock());
-        match to {
-            Requester::Remote(post) => post.send(&Message::Answer { node, seen, answer, locked }),
-            Requester::Node(to) => self.inbox.add(NodeTask::Answer { to, node, answer }),
-        }
+        self.out.push_back(match to {
+            Requester::Remote(to) => DriverOutput::Send(to, Message::Answer { node, seen, answer, locked }),
+            Requester::Node(to) => DriverOutput::Answer { to, answer },
+        });
         Ok(())
     }
 
     fn read_page(&mut self, ticket: PendingRead, now: Ms) -> Result<()> {
-        let fetched: PageImage<Object> = rows::read_page(&self.store, ticket.page)?;
-        self.on_visible(ticket.page, fetched.version, now);
-        self.machine.complete_read(ticket, fetched);
+        let image: PageImage<Object> = rows::read_page(&self.reader, ticket.page)?;
+        self.on_visible(ticket.page, image.version, now);
+        self.machine.complete_read(ticket, image);
         Ok(())
     }
 
-    /// The store has shown a page at this version: so the record is durable, if nobody has said so yet.
+    /// The store has shown a page at this version: its record is durable, which the machine may not have heard yet (D2).
     fn on_visible(&mut self, page: PageId, version: Version, now: Ms) {
-        if self.recent.emitted_version(page).is_some_and(|out| out < version) {
+        if self.recent.emitted_version(page).is_some_and(|emitted| emitted < version) && !planted(Bug::ShownBeforeTold) {
             self.handle_durable(version.position, now);
         }
     }
+}
 
-    // -------------------------------------------------------------------------------------------- beside the machine
-
-    /// Hands out page numbers of a space that nobody else gets, as many as asked for. `done` learns the first of them, when
-    /// that is durable.
-    pub(crate) fn reserve(&mut self, space: SpaceId, pages: u64, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        let key = rows::free_key(self.node, space);
-        let first = match self.next_page.get(&space) {
-            Some(free) => *free,
-            None => match rows::read_number(&self.store, &key) {
-                Ok(free) => free,
-                Err(error) => return done(Err(error)),
-            },
-        };
-        let free = first + pages;
-        if free > RESERVABLE {
-            let what = format!("logical node {:x} has no page numbers left", self.node.0);
-            return done(Err(Error::new(ErrorKind::Full, what)));
+/// Reads the records that the store has of a logical node, and shows each with its position and the number of its rows.
+fn recover_records(
+    node: NodeId,
+    reader: &RowReader,
+    mut recover: impl FnMut(Version, protocol::commit::Record<Object>, u16),
+) -> Result<()> {
+    let mut recover_one = |record: &[u8], pieces: u16| -> Result<()> {
+        if !record.is_empty() {
+            let (at, record) = decode_record(record)?;
+            recover(at, record, pieces);
         }
-        self.next_page.insert(space, free);
-        let mut changes = RowChanges::new();
-        changes.put(&key, rows::encode_number(free));
-        let reserving = self.reservations_in_flight.clone();
-        reserving.fetch_add(1, Ordering::AcqRel);
-        self.store.submit_rows(changes, move |result| {
-            done(result.map(|_| first));
-            reserving.fetch_sub(1, Ordering::AcqRel);
-        });
+        Ok(())
+    };
+    let (from, to) = rows::txn_range(node);
+    let (mut failed, mut whole, mut pieces) = (Ok(()), Vec::new(), 0);
+    reader.each(&from, &to, |key, row| {
+        if rows::is_first_piece(key) {
+            failed = recover_one(&whole, pieces);
+            whole.clear();
+            pieces = 0;
+        }
+        whole.extend_from_slice(row);
+        pieces += 1;
+        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    failed?;
+    recover_one(&whole, pieces)?;
+    for key in [rows::bound_key(node), rows::horizon_key(node)] {
+        recover_one(&reader.get(&key)?.unwrap_or_default(), 1)?;
     }
-}
-
-/// Why a transaction is not taken.
-pub(super) struct DeferredTransaction {
-    pub(super) kind: ErrorKind,
-    pub(super) why: String,
-}
-
-impl DeferredTransaction {
-    /// What whoever brings it is told.
-    fn message(&self, node: NodeId, txn: TxnId) -> Message {
-        Message::Deferred { node, txn, kind: self.kind, why: self.why.clone() }
-    }
+    Ok(())
 }
 
 /// The versions of pages that the machine may look up in one call.

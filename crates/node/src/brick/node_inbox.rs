@@ -9,10 +9,14 @@ use protocol::lease::Ms;
 
 use wire::driving::DeadlineTimer;
 
+use super::node_driver::Life;
+
 /// Something to be done.
 pub(crate) enum NodeTask {
-    /// The store has made the oldest rows that a logical node gave it durable, or not.
-    Written { node: NodeId, life: u64, result: Result<()> },
+    /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
+    Written { node: NodeId, life: Life, result: Result<()> },
+    /// The store has done with the rows of a reservation of a logical node.
+    Reserved { node: NodeId },
     /// A logical node asks another one.
     Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// A logical node answers another one of this brick.

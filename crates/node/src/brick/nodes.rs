@@ -1,10 +1,11 @@
 //! The logical nodes of a brick, and the task that looks after them.
 //!
 //! Messages are handled on the thread of the connection that they came by, with the logical node locked. What the store has
-//! made durable, what nodes ask each other, and what it is time for is done by one task ([`Nodes::look_after`]).
+//! made durable, what nodes ask each other, and what it is time for is handled by one task ([`Nodes::run`]). The decisions are those of
+//! [`NodeDriver`]; this module carries out its outputs.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,10 +25,11 @@ use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};
 use super::move_in::{Leftovers, MoveIns};
 use super::move_out::MoveOuts;
-use super::node_driver::{NodeDriver, Requester};
+use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester, Reservation};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::page_rows::{self as rows, StoredObject};
 use super::plant::{Bug, planted};
+use super::row_reader::RowReader;
 use super::scan::scan;
 use crate::auth::ClusterCredentials;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
@@ -51,10 +53,13 @@ const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long the catalogue is asked for news of classes before it is asked anew.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The driver of a logical node whose requests come over connections.
+pub(super) type Driver = NodeDriver<PeerHandle>;
+
 /// A logical node and the epoch as of which it is served here.
 struct ServedNode {
     epoch: u64,
-    driver: Mutex<NodeDriver>,
+    driver: Mutex<Driver>,
 }
 
 /// The logical nodes of a brick.
@@ -62,7 +67,10 @@ pub(crate) struct Nodes {
     pub(super) store: Store,
     pub(crate) time: MonotonicClock,
     served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
+    is_in_memory: bool,
     inbox: Arc<NodeInbox>,
+    /// Logical nodes that were opened since the process was started.
+    openings: AtomicU64,
     /// The way to other bricks, where nodes have participants.
     pub(super) brick_links: Arc<BrickLinks>,
     pub(super) cluster_view: Arc<ClusterView>,
@@ -86,14 +94,14 @@ pub(crate) struct Nodes {
 impl ServedNode {
     /// Ends it: nobody is served by it any more.
     fn close(&self) {
-        if let Ok(mut hosted) = self.driver.lock() {
-            hosted.close();
+        if let Ok(mut driver) = self.driver.lock() {
+            driver.close();
         }
     }
 
     /// Whether it has ended, and none of its rows are under way.
     fn is_closed(&self) -> bool {
-        self.driver.lock().map_or(true, |hosted| hosted.is_closed())
+        self.driver.lock().map_or(true, |driver| driver.is_closed())
     }
 
     /// What has changed since another brick began to copy it.
@@ -101,40 +109,32 @@ impl ServedNode {
         self.driver.lock().ok()?.take_changes()
     }
 
-    /// Rows of it are with the store no more: also of one that is closing, or has failed, and waits for nothing else.
-    fn handle_written(&self, life: u64, result: Result<()>, now: Ms) {
-        if let Ok(mut hosted) = self.driver.lock() {
-            match hosted.failure() {
-                Some(_) => hosted.finish_write(life),
-                None => hosted.handle_written(life, result, now),
-            }
-        }
-    }
-
-    fn lock(&self) -> Result<MutexGuard<'_, NodeDriver>> {
-        let hosted = self.driver.lock();
+    fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
+        let driver = self.driver.lock();
         // A machine that has panicked may have done half of something.
-        let hosted = hosted.map_err(|_| Error::new(ErrorKind::Internal, "the logical node has panicked"))?;
-        match hosted.failure() {
+        let driver = driver.map_err(|_| Error::new(ErrorKind::Internal, "the logical node has panicked"))?;
+        match driver.failure() {
             Some(why) => Err(Error::new(why.kind(), format!("the logical node cannot be served: {}", why.message()))),
-            None => Ok(hosted),
+            None => Ok(driver),
         }
     }
 }
 
 impl Nodes {
     pub(crate) fn new(store: Store, realm: Arc<ClusterView>, id: BrickId, membership: ClusterCredentials) -> Arc<Self> {
-        let (served, chores, health_problem) = (ArcSwap::default(), Arc::default(), Mutex::default());
+        let (served, tasks, health_problem) = (ArcSwap::default(), Arc::default(), Mutex::default());
         let (time, others) = (MonotonicClock::begin(), BrickLinks::new(membership));
         let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
         let (leaving, arriving, left) = (MoveOuts::default(), MoveIns::default(), Leftovers::default());
-        let verdicts = Arc::default();
+        let is_in_memory = store.status().in_memory;
         Arc::new(Self {
-            answer_counts: verdicts,
+            answer_counts: Arc::default(),
             store,
+            is_in_memory,
+            openings: AtomicU64::new(0),
             time,
             served,
-            inbox: chores,
+            inbox: tasks,
             brick_links: others,
             cluster_view: realm,
             id,
@@ -209,9 +209,9 @@ impl Nodes {
                 served.close();
                 closing.insert(*node, served.clone());
             } else if !moving.contains_key(node)
-                && let Ok(mut hosted) = served.lock()
+                && let Ok(mut driver) = served.lock()
             {
-                hosted.stop_tracking();
+                driver.stop_tracking();
             }
         }
         let closed = closing.extract_if(.., |_, served| served.is_closed());
@@ -245,12 +245,18 @@ impl Nodes {
             );
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
-        let (store, chores) = (self.store.clone(), self.inbox.clone());
-        let mut hosted = NodeDriver::open(store, (node, moves), SKEW_MS, chores, self.time.now())?;
-        hosted.answer_counts = self.answer_counts.clone();
-        self.follow_schema(&mut hosted);
+        let reader = RowReader::new(self.store.clone());
+        let opening_rows = Driver::opening_rows(node, &reader)?;
+        let is_new = opening_rows.is_some();
+        if let Some(rows) = opening_rows {
+            self.store.commit_rows(rows)?;
+        }
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed);
+        let settings = OpenSettings { node, moves, skew_ms: SKEW_MS, opening, is_new };
+        let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
+        self.follow_schema(&mut driver);
         info!(%node, epoch, "serving a logical node");
-        Ok(ServedNode { epoch, driver: Mutex::new(hosted) })
+        Ok(ServedNode { epoch, driver: Mutex::new(driver) })
     }
 
     /// Whether a logical node is served here.
@@ -268,23 +274,62 @@ impl Nodes {
     ///
     /// # Errors
     /// If it is not, or cannot be.
-    pub(super) fn with_driver<T>(&self, node: NodeId, act: impl FnOnce(&mut NodeDriver) -> Result<T>) -> Result<T> {
-        act(&mut *self.require_served(node)?.lock()?)
+    pub(super) fn with_driver<T>(&self, node: NodeId, act: impl FnOnce(&mut Driver) -> Result<T>) -> Result<T> {
+        let served = self.require_served(node)?;
+        let mut driver = served.lock()?;
+        let acted = act(&mut driver);
+        self.carry_out(&mut driver);
+        acted
     }
 
-    /// Keeps the indexes that the catalogue tells of.
-    fn follow_schema(&self, hosted: &mut NodeDriver) {
-        let Some(catalog) = self.cluster_view.catalog() else { return };
-        if let Some(space) = catalog.space_of(hosted.node()) {
-            hosted.set_schema(space.id, &catalog.schema(space.id), self.time.now());
+    /// Does something with a logical node, unless it cannot be served.
+    fn act(&self, served: &ServedNode, act: impl FnOnce(&mut Driver)) {
+        if let Ok(mut driver) = served.lock() {
+            act(&mut driver);
+            self.carry_out(&mut driver);
+        }
+    }
+
+    /// Does what a driver wants done, in order.
+    fn carry_out(&self, driver: &mut Driver) {
+        let node = driver.node();
+        while let Some(output) = driver.next_output() {
+            match output {
+                DriverOutput::Send(to, message) => to.send(&message),
+                DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
+                    // A store in memory takes them at once.
+                    let result = self.store.commit_rows(rows.needed()).map(drop);
+                    driver.handle_written(life, result, self.time.now());
+                }
+                DriverOutput::SubmitRows { life, rows } => {
+                    let inbox = self.inbox.clone();
+                    self.store.submit_rows(rows, move |result| {
+                        inbox.add(NodeTask::Written { node, life, result: result.map(drop) });
+                    });
+                }
+                DriverOutput::Ask { node: to, seen, request } => {
+                    self.inbox.add(NodeTask::Ask { from: node, node: to, seen, request });
+                }
+                DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node, answer }),
+                DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
+            }
+        }
+        self.inbox.wake_at(driver.deadline());
+    }
+
+    /// Makes a driver keep the indexes of the catalogue.
+    fn follow_schema(&self, driver: &mut Driver) {
+        if let Some(catalog) = self.cluster_view.catalog()
+            && let Some(space) = catalog.space_of(driver.node())
+        {
+            driver.set_schema(space.id, &catalog.schema(space.id), self.time.now());
+            self.carry_out(driver);
         }
     }
 
     fn follow_schemas(&self) {
         for served in self.served.load().values() {
-            if let Ok(mut hosted) = served.lock() {
-                self.follow_schema(&mut hosted);
-            }
+            self.act(served, |driver| self.follow_schema(driver));
         }
     }
 
@@ -310,18 +355,21 @@ impl Nodes {
                     limits::check_writes(writes.len(), bytes_of(writes.values()))?;
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
-                hosted.handle_up(from, holder, message, self.time.now()).map_err(invalid_message_error)
+                let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
+                let handled = driver.handle_up(from, holder, message, self.time.now());
+                self.carry_out(&mut driver);
+                handled.map_err(invalid_message_error)
             }
             Message::Ask { node, epoch, seen, request } => {
                 if let Request::Prepare { part, .. } | Request::Commit { part, .. } = &request {
                     limits::check_writes(part.writes.len(), bytes_of(part.writes.values()))?;
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                let Ok(mut hosted) = served.lock() else { return self.refuse(from, node) };
-                hosted
-                    .handle_request(Requester::Remote(from.clone()), request, seen, self.time.now())
-                    .map_err(invalid_message_error)
+                let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
+                let handled =
+                    driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
+                self.carry_out(&mut driver);
+                handled.map_err(invalid_message_error)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
@@ -369,12 +417,12 @@ impl Nodes {
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
         let served = self.require_served(wanted.node)?;
         let mut scanned = scan(&self.store, wanted)?;
-        let hosted = served.lock()?;
-        if hosted.has_unlisted_classes(wanted) {
+        let driver = served.lock()?;
+        if driver.has_unlisted_classes(wanted) {
             return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
         }
         // What was found was committed before.
-        scanned.seen = hosted.clock();
+        scanned.seen = driver.clock();
         Ok(scanned)
     }
 
@@ -408,7 +456,7 @@ impl Nodes {
         }
     }
 
-    /// Hands out page numbers: see [`Hosted::reserve`].
+    /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` learns the first of them when that is durable.
     pub(crate) fn reserve(
         &self,
         node: NodeId,
@@ -416,11 +464,17 @@ impl Nodes {
         pages: u64,
         done: impl FnOnce(Result<u64>) + Send + 'static,
     ) {
-        match self.require_served(node) {
-            Ok(served) => match served.lock() {
-                Ok(mut hosted) => hosted.reserve(space, pages, done),
-                Err(error) => done(Err(error)),
-            },
+        let Some(served) = self.served(node) else { return done(Err(not_served(node))) };
+        // Reservations are submitted in their order: with the node locked.
+        let reserved = served.lock().and_then(|mut driver| Ok((driver.reserve(space, pages)?, driver)));
+        match reserved {
+            Ok((Reservation { first, rows }, _driver)) => {
+                let inbox = self.inbox.clone();
+                self.store.submit_rows(rows, move |result| {
+                    done(result.map(|_| first));
+                    inbox.add(NodeTask::Reserved { node });
+                });
+            }
             Err(error) => done(Err(error)),
         }
     }
@@ -429,7 +483,7 @@ impl Nodes {
 
     /// Does what is left to be done and what it is time for, for ever.
     pub(crate) async fn run(self: &Arc<Self>) {
-        let (mut map, mut chores) = (self.cluster_view.placement.watch(), Vec::new());
+        let (mut map, mut tasks) = (self.cluster_view.placement.watch(), Vec::new());
         let mut catalogue = self.cluster_view.catalog_changes();
         if let Err(error) = self.find_leftovers() {
             error!(%error, "what was left here of logical nodes that have moved is not removed");
@@ -437,12 +491,12 @@ impl Nodes {
         self.follow_map();
         loop {
             self.inbox.timer.clear();
-            self.inbox.take(&mut chores);
-            for chore in chores.drain(..) {
-                self.handle_task(chore);
+            self.inbox.take(&mut tasks);
+            for task in tasks.drain(..) {
+                self.handle_task(task);
             }
             let now = self.time.now();
-            let next = self.served.load().values().map(|served| Self::poll_node(served, now)).min();
+            let next = self.served.load().values().map(|served| self.poll_node(served, now)).min();
             self.inbox.timer.set(next.unwrap_or(Ms::MAX).min(self.unseal_abandoned()));
             if !self.is_settled.load(Ordering::Acquire) {
                 self.inbox.timer.set(now + if self.is_closing() { CLOSING_POLL_MS } else { RETRY_DELAY_MS });
@@ -468,12 +522,13 @@ impl Nodes {
         !self.closing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    fn poll_node(served: &ServedNode, now: Ms) -> Ms {
-        let Ok(mut hosted) = served.lock() else { return Ms::MAX };
-        if hosted.deadline() <= now {
-            hosted.poll(now);
+    fn poll_node(&self, served: &ServedNode, now: Ms) -> Ms {
+        let Ok(mut driver) = served.lock() else { return Ms::MAX };
+        if driver.deadline() <= now {
+            driver.poll(now);
+            self.carry_out(&mut driver);
         }
-        hosted.deadline()
+        driver.deadline()
     }
 
     /// Asks the catalogue for news of classes, if nobody does already; what has come is followed as all news are.
@@ -499,43 +554,44 @@ impl Nodes {
     fn on_schema_refreshed(&self) {
         self.follow_schemas();
         for served in self.served.load().values() {
-            if let Ok(mut hosted) = served.lock() {
-                hosted.on_schema_refreshed();
-            }
+            self.act(served, Driver::on_schema_refreshed);
         }
     }
 
-    fn handle_task(self: &Arc<Self>, chore: NodeTask) {
+    /// The driver of a logical node that is served here, or was and is being closed, whether it can be served or not.
+    fn with_any_driver(&self, node: NodeId, act: impl FnOnce(&mut Driver)) {
+        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+        if let Some(served) = closing.or_else(|| self.served(node))
+            && let Ok(mut driver) = served.driver.lock()
+        {
+            act(&mut driver);
+            self.carry_out(&mut driver);
+        }
+    }
+
+    fn handle_task(self: &Arc<Self>, task: NodeTask) {
         let now = self.time.now();
-        let with = |node: NodeId, act: &mut dyn FnMut(&mut NodeDriver)| {
-            if let Some(served) = self.served(node)
-                && let Ok(mut hosted) = served.lock()
-            {
-                act(&mut hosted);
-            }
-        };
-        match chore {
+        match task {
             NodeTask::Written { node, life, result } => {
-                let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
-                if let Some(served) = closing.or_else(|| self.served(node)) {
-                    served.handle_written(life, result, now);
-                }
+                self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
             }
+            NodeTask::Reserved { node } => self.with_any_driver(node, Driver::finish_reservation),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
             NodeTask::Answer { to, node, answer } => {
-                with(to, &mut |hosted| hosted.handle_answer(node, answer.clone(), now));
+                if let Some(served) = self.served(to) {
+                    self.act(&served, |driver| driver.handle_answer(node, answer, now));
+                }
             }
             NodeTask::Ask { from, node, seen, request } => match self.served(node) {
-                Some(served) => {
-                    let Ok(mut hosted) = served.lock() else { return };
-                    if let Err(error) = hosted.handle_request(Requester::Node(from), request, seen, now) {
-                        warn!(%node, %error, "a logical node refuses what another one asks");
+                Some(served) => self.act(&served, |driver| {
+                    if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
+                        warn!(%node, %error, "a logical node refuses the request of another one");
                     }
-                }
+                }),
                 None => {
                     let Some(place) = self.cluster_view.placement.of(node) else { return };
-                    if let Some(post) = self.brick_links.handle_to(place.brick) {
-                        post.send(&Message::Ask { node, epoch: place.epoch, seen, request });
+                    if let Some(brick) = self.brick_links.handle_to(place.brick) {
+                        brick.send(&Message::Ask { node, epoch: place.epoch, seen, request });
                     }
                 }
             },
@@ -552,9 +608,7 @@ impl BrickLinkHandler for Nodes {
                 // Whoever has asked knows the transaction.
                 let now = self.time.now();
                 for served in self.served.load().values() {
-                    if let Ok(mut hosted) = served.lock() {
-                        hosted.handle_answer(node, answer.clone(), now);
-                    }
+                    self.act(served, |driver| driver.handle_answer(node, answer.clone(), now));
                 }
                 Ok(())
             }

@@ -11,7 +11,7 @@
 //! | `H` node | the horizon (C3) |
 //! | `L` node | a position above all that were used |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
-//! | `S` node | the epoch up to which the node is not served here, whatever a map says: [`super::leaving`] |
+//! | `S` node | the epoch up to which the node is not served here, whatever a map says: [`super::move_out`] |
 //!
 //! All numbers are big-endian, so a page is one range of keys, head first, and an extent is in the order of its pages.
 
@@ -207,9 +207,9 @@ pub(crate) fn seal_key(node: NodeId) -> Key {
 ///
 /// # Errors
 /// [`ErrorKind::Corrupt`] if a row is no number of a node, or no epoch.
-pub(crate) fn read_seals(store: &Store) -> Result<Vec<(NodeId, u64)>> {
+pub(crate) fn read_seals(store: &impl Rows) -> Result<Vec<(NodeId, u64)>> {
     let mut found = Vec::new();
-    store.rows(b"S", b"T", |key, row| {
+    store.each(b"S", b"T", |key, row| {
         let parsed = (key[1..].try_into().map(u32::from_be_bytes), row.try_into().map(u64::from_be_bytes));
         found.push(match parsed {
             (Ok(node), Ok(epoch)) => Ok((NodeId(node), epoch)),
@@ -319,17 +319,17 @@ pub(crate) fn show_object<T>(
 
 /// An object with the head of its page. If both change meanwhile, the object is newer than the head says: whoever validates it by
 /// that finds it changed.
-pub(crate) fn read_one(store: &Store, oid: Oid) -> Result<(Head, Option<Object>)> {
+pub(crate) fn read_one(store: &impl Rows, oid: Oid) -> Result<(Head, Option<Object>)> {
     let head = read_head(store, oid.page())?;
     let object = read_object(store, oid.page(), oid.slot())?;
     Ok((head, object.filter(|object| object.class == oid.class())))
 }
 
 /// A whole page, of one state.
-pub(crate) fn read_page(store: &Store, page: PageId) -> Result<PageImage<Object>> {
+pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Object>> {
     let mut fetched = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: Default::default() };
     let mut failed = None;
-    store.rows(&head_key(page), &page_end(page), |key, row| {
+    store.each(&head_key(page), &page_end(page), |key, row| {
         let taken = match key.get(HEAD_KEY..) {
             Some([]) => Head::decode(page, row).map(|head| {
                 (fetched.version, fetched.timestamp) = (head.version, head.timestamp);
@@ -356,8 +356,8 @@ pub(crate) fn encode_number(number: u64) -> Bytes {
 }
 
 /// Reads a row that is one number; 0 if there is none.
-pub(crate) fn read_number(store: &Store, key: &[u8]) -> Result<u64> {
-    let Some(row) = store.row(key)? else { return Ok(0) };
+pub(crate) fn read_number(store: &impl Rows, key: &[u8]) -> Result<u64> {
+    let Some(row) = store.get(key)? else { return Ok(0) };
     let bytes = row.as_ref().try_into().map_err(|_| {
         let what = format!("row {key:02x?} is damaged: it is no number; restore it from a backup");
         Error::new(ErrorKind::Corrupt, what)

@@ -12,9 +12,10 @@ use std::collections::{HashMap, VecDeque};
 
 use model::{Object, PageId, Result};
 use protocol::ident::Version;
-use store::Store;
 
 use super::page_rows::{self as rows, Head};
+use super::plant::{Bug, planted};
+use super::row_reader::RowReader;
 
 /// Pages that are remembered, if not more are changing. Whoever fills pages fills few at a time.
 const MAX_PAGES: usize = if cfg!(test) { 2 } else { 1_024 };
@@ -59,7 +60,8 @@ impl RecentPages {
     pub(super) fn begin_change(&mut self, id: PageId, before: Head, newest: Head) {
         let page = self.pages.entry(id).or_insert_with(|| {
             self.order.push_back(id);
-            let written = (before == Head::default()).then(SlotBitmap::default);
+            let is_new = before == Head::default() || planted(Bug::PagesTakenForNew);
+            let written = is_new.then(SlotBitmap::default);
             RecentPage { emitted: before.version, newest_head: newest, pending: 0, written }
         });
         (page.newest_head, page.pending) = (newest, page.pending + 1);
@@ -69,8 +71,8 @@ impl RecentPages {
     /// A change of a page has come out of the machine.
     pub(super) fn on_emitted(&mut self, page: PageId, version: Version) {
         if let Some(page) = self.pages.get_mut(&page) {
-            debug_assert!(page.pending > 0, "a change has come out that never began");
-            (page.emitted, page.pending) = (version, page.pending.saturating_sub(1));
+            assert!(page.pending > 0, "L1: a change of a page was output that never began");
+            (page.emitted, page.pending) = (version, page.pending - 1);
         }
     }
 
@@ -83,7 +85,7 @@ impl RecentPages {
             }
             let Some(oldest) = self.order.pop_front() else { return };
             match self.pages.get(&oldest) {
-                Some(page) if page.pending > 0 => self.order.push_back(oldest),
+                Some(page) if page.pending > 0 && !planted(Bug::ChangingPagesForgotten) => self.order.push_back(oldest),
                 _ => drop(self.pages.remove(&oldest)),
             }
         }
@@ -108,7 +110,7 @@ impl RecentPages {
 /// The newest durable objects of a logical node.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectReader<'a> {
-    pub(super) store: &'a Store,
+    pub(super) reader: &'a RowReader,
     pub(super) recent: &'a RecentPages,
 }
 
@@ -118,7 +120,7 @@ impl ObjectReader<'_> {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn read(self, page: PageId, slot: u16) -> Result<Option<Object>> {
-        if self.recent.is_free(page, slot) { Ok(None) } else { rows::read_object(self.store, page, slot) }
+        if self.recent.is_free(page, slot) { Ok(None) } else { rows::read_object(self.reader, page, slot) }
     }
 }
 

@@ -22,6 +22,16 @@ const AT_OLD: u64 = 4;
 const SEALED: u64 = 5;
 const AT_NEW: u64 = 6;
 
+/// Mistakes that this world notices; others are noticed by the simulation of drivers.
+const MOVE_BUGS: [Bug; 6] = [
+    Bug::ChangesForgotten,
+    Bug::LateQuestionCounts,
+    Bug::LastBeforeAll,
+    Bug::ToldUnsealed,
+    Bug::SealNotWritten,
+    Bug::ServedUnsealed,
+];
+
 type CheckResult = std::result::Result<(), String>;
 
 fn start_brick(store: &Store, id: BrickId) -> Arc<Nodes> {
@@ -166,7 +176,7 @@ async fn whoever_serves_a_node_that_has_moved_has_all_that_was_acknowledged() {
 
 #[tokio::test]
 async fn mistakes_in_moves_are_noticed() {
-    for bug in Bug::ALL {
+    for bug in MOVE_BUGS {
         plant(Some(bug));
         let found = MoveWorld::run().await;
         plant(None);

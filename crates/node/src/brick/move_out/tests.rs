@@ -133,8 +133,8 @@ fn commit(nodes: &Nodes, number: u64) {
     let now = nodes.time.now();
     let txn = TxnId { start: HlcTimestamp::at(now), client: ClientId(number) };
     let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
-    let asked = |hosted: &mut crate::brick::node_driver::NodeDriver| {
-        hosted.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, now).unwrap();
+    let asked = |driver: &mut crate::brick::nodes::Driver| {
+        driver.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, now).unwrap();
         Ok(())
     };
     nodes.with_driver(NODE, asked).unwrap();

@@ -8,7 +8,7 @@ use super::{NodeDriver, rows};
 use crate::brick::changed_rows::{ChangedRows, changes_unknown_error};
 use crate::brick::plant::{Bug, planted};
 
-impl NodeDriver {
+impl<C: Clone> NodeDriver<C> {
     /// These rows are durable.
     pub(super) fn record_changes(&mut self, changes: &RowChanges) {
         let Some(changed) = self.changed_since_copy.as_mut().filter(|_| !planted(Bug::ChangesForgotten)) else {
@@ -37,7 +37,7 @@ impl NodeDriver {
     pub(crate) fn take_changes(&mut self) -> Option<ChangedRows> {
         let mut changed = self.changed_since_copy.take()?;
         // Reservations do not go through the rows of the machine.
-        self.next_page.keys().all(|space| changed.add(&rows::free_key(self.node, *space))).then_some(changed)
+        self.pages.spaces().all(|space| changed.add(&rows::free_key(self.node, space))).then_some(changed)
     }
 }
 

@@ -6,17 +6,18 @@ use std::time::Duration;
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
 use proptest::prelude::*;
 use protocol::commit::{Outcome, Record, Refusal, Writes};
-use protocol::ident::ClientId;
+use protocol::ident::{ClientId, TxnId};
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
 use query::key::{IndexEntry, KeyRange};
-use store::Options;
+use store::{Options, Store};
 use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
 
 use super::*;
 use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
+use crate::brick::node_inbox::{NodeInbox, NodeTask};
 use crate::brick::scan::scan;
 
 mod acknowledged;
@@ -78,7 +79,8 @@ fn everything(index: u32) -> IndexRange {
 
 struct World {
     store: Store,
-    driver: NodeDriver,
+    driver: NodeDriver<()>,
+    is_in_memory: bool,
     inbox: Arc<NodeInbox>,
     now: Ms,
     transactions: u64,
@@ -91,10 +93,38 @@ struct World {
 
 impl World {
     fn with_store(store: Store) -> Self {
-        let chores: Arc<NodeInbox> = Arc::default();
-        let hosted = NodeDriver::open(store.clone(), (NODE, 0), 5_000, chores.clone(), 1_000_000).unwrap();
-        let (open, prepared, model) = Default::default();
-        Self { store, driver: hosted, inbox: chores, now: 1_000_000, transactions: 0, open, prepared, model }
+        let reader = RowReader::new(store.clone());
+        let opening_rows = NodeDriver::<()>::opening_rows(NODE, &reader).unwrap();
+        let is_new = opening_rows.is_some();
+        opening_rows.into_iter().for_each(|rows| drop(store.commit_rows(rows).unwrap()));
+        let settings = OpenSettings { node: NODE, moves: 0, skew_ms: 5_000, opening: 1, is_new };
+        let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000).unwrap();
+        let is_in_memory = store.status().in_memory;
+        let (inbox, open, prepared, model) = Default::default();
+        Self { store, driver, is_in_memory, inbox, now: 1_000_000, transactions: 0, open, prepared, model }
+    }
+
+    /// Does what the driver wants done.
+    fn carry_out(&mut self) {
+        while let Some(output) = self.driver.next_output() {
+            match output {
+                DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
+                    let result = self.store.commit_rows(rows.needed()).map(drop);
+                    self.driver.handle_written(life, result, self.now);
+                }
+                DriverOutput::SubmitRows { life, rows } => {
+                    let inbox = self.inbox.clone();
+                    self.store.submit_rows(rows, move |result| {
+                        inbox.add(NodeTask::Written { node: NODE, life, result: result.map(drop) });
+                    });
+                }
+                DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node: NODE, answer }),
+                DriverOutput::Ask { node, seen, request } => {
+                    self.inbox.add(NodeTask::Ask { from: NODE, node, seen, request });
+                }
+                DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+            }
+        }
     }
 
     /// In memory, with an index by age, and nobody there.
@@ -115,10 +145,12 @@ impl World {
 
     fn set_indexes(&mut self, wanted: &[IndexSpec]) {
         self.driver.set_indexes(SPACE, wanted, self.now);
+        self.carry_out();
     }
 
     fn ask(&mut self, request: Request<Object>) {
         self.driver.handle_request(Requester::Node(NodeId(9)), request, HlcTimestamp::ZERO, self.now).unwrap();
+        self.carry_out();
     }
 
     fn next_txn(&mut self) -> TxnId {
@@ -139,16 +171,19 @@ impl World {
 
     /// Takes the answers that have come.
     fn answers(&mut self) -> Vec<Answer> {
-        let (mut answers, mut chores) = (Vec::new(), Vec::new());
-        self.inbox.take(&mut chores);
-        for chore in chores {
-            match chore {
-                NodeTask::Written { life, result, .. } => self.driver.handle_written(life, result, self.now),
+        let (mut answers, mut tasks) = (Vec::new(), Vec::new());
+        self.inbox.take(&mut tasks);
+        for task in tasks {
+            match task {
+                NodeTask::Written { life, result, .. } => {
+                    self.driver.handle_written(life, result, self.now);
+                    self.carry_out();
+                }
                 NodeTask::Answer { answer, .. } => {
                     self.record_answer(&answer);
                     answers.push(answer);
                 }
-                NodeTask::Ask { .. } | NodeTask::RefreshSchema { .. } => {}
+                NodeTask::Ask { .. } | NodeTask::Reserved { .. } | NodeTask::RefreshSchema { .. } => {}
             }
         }
         answers
@@ -175,7 +210,7 @@ impl World {
         let mut all = Vec::new();
         loop {
             let answers = self.answers();
-            let is_idle = answers.is_empty() && self.open.is_empty() && self.driver.in_flight.is_empty();
+            let is_idle = answers.is_empty() && self.open.is_empty() && self.driver.writer.is_idle();
             all.extend(answers);
             if is_idle {
                 return all;
@@ -207,18 +242,19 @@ impl World {
     fn poll(&mut self) {
         self.now += 60;
         self.driver.poll(self.now);
+        self.carry_out();
     }
 
     /// Until nothing is left to be done.
     fn settle(&mut self) {
         for _ in 0..1_000 {
             self.answer_all();
-            if self.driver.index_due == Ms::MAX {
+            if self.driver.index.due() == Ms::MAX {
                 return;
             }
             self.poll();
         }
-        panic!("it is never done: {:?}", self.driver.indexes);
+        panic!("it is never done: {:?}", self.driver.index);
     }
 
     fn scan(&self, scan_of: Scan) -> Result<Scanned> {
@@ -352,6 +388,7 @@ fn writes_of_another_class_in_the_place_are_refused() {
 fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked() {
     let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
     world.driver.set_schema(SPACE, &Arc::default(), world.now);
+    world.carry_out();
     let txn = world.next_txn();
     let bring = |world: &mut World| {
         let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 30)))].into();
@@ -409,7 +446,7 @@ fn writes_outside_of_transactions_are_minded_too() {
     let mut world = World::with_index();
     let blob = ObjectState::Value(Object::blob("x".into()));
     let guards = world.scan(wanted(None)).unwrap().guards;
-    let (post, holder) = (PeerHandle::new(Arc::default()), HolderId(1));
+    let holder = HolderId(1);
     let renew = Up::Renew {
         asked: world.now,
         wanted_ms: 1_000,
@@ -424,7 +461,8 @@ fn writes_outside_of_transactions_are_minded_too() {
         writes: [(oid(STUDENT, 2), ObjectState::Value(person(STUDENT, 5)))].into(),
     };
     for message in [renew, write] {
-        world.driver.handle_up(&post, holder, message, world.now).unwrap();
+        world.driver.handle_up(&(), holder, message, world.now).unwrap();
+        world.carry_out();
     }
     world.answer_all();
     assert_eq!(world.entries(BY_AGE), [(key(5), 2)]);

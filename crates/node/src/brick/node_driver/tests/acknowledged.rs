@@ -52,13 +52,14 @@ fn acknowledgements_go_to_the_store_with_what_somebody_waits_for_or_when_it_is_t
     let mut world = world.reopen();
     assert!(is_open(&world.store, last), "it is lost");
     let asked =
-        |chore: NodeTask| matches!(chore, NodeTask::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
+        |task: NodeTask| matches!(task, NodeTask::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
     let is_asked = (0..100).any(|_| {
         world.now += 5_000;
         world.driver.poll(world.now);
-        let mut chores = Vec::new();
-        world.inbox.take(&mut chores);
-        chores.into_iter().any(asked)
+        world.carry_out();
+        let mut tasks = Vec::new();
+        world.inbox.take(&mut tasks);
+        tasks.into_iter().any(asked)
     });
     assert!(is_asked, "and found out again");
 }

@@ -1,0 +1,259 @@
+//! Decides whether a transaction, or a write outside of transactions, is taken in, and remembers what it replaces.
+//!
+//! A transaction that cannot be taken in now is *deferred*: its coordinator is told why, and may bring it again. One that never can be is
+//! refused: it is asked for as if it had never come, so that it never commits (C2).
+
+use std::collections::HashMap;
+
+use model::{ErrorKind, NodeId, Object, Oid, PageId, limits};
+use protocol::commit::Part;
+use protocol::ident::{TxnId, Version};
+use protocol::page_cache::ObjectState;
+use protocol::validate::{Read, ReadVersion};
+use wire::cluster::Message;
+
+use super::output::DriverOutput;
+use super::{NodeDriver, rows};
+use crate::brick::indexes::{ReplacedObjects, WriteRejection};
+use crate::brick::plant::{Bug, planted};
+use crate::brick::recent_pages::ObjectReader;
+
+/// What an object takes beside its data, about, and what the head of a page takes, in bytes.
+const OBJECT_OVERHEAD: usize = 256;
+const HEAD_SIZE: usize = 256;
+/// Why a brick in memory that is full takes nothing that makes it fuller.
+pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
+/// Bytes of keys of entries that one transaction may change.
+const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
+/// Transactions that are remembered because they bring objects of classes that are not known.
+const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
+/// Rows of an object without its entries: itself, the head of its page, its places in two extents.
+const ROWS_PER_OBJECT: usize = 4;
+
+/// Why a transaction is not taken in.
+#[derive(Debug)]
+pub(super) struct DeferredTransaction {
+    pub(super) kind: ErrorKind,
+    pub(super) why: String,
+}
+
+impl DeferredTransaction {
+    /// The message that says so.
+    pub(super) fn message(&self, node: NodeId, txn: TxnId) -> Message {
+        Message::Deferred { node, txn, kind: self.kind, why: self.why.clone() }
+    }
+}
+
+/// What a driver remembers of transactions that it takes in, or has not taken in.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// How often the catalogue was asked for classes.
+    schema_refreshes: u64,
+    /// How often it had been asked when a transaction first came with a class that is not known.
+    unknown_class_txns: HashMap<TxnId, u64>,
+    /// What the transaction replaces that is being taken in.
+    current: Option<(TxnId, ReplacedObjects)>,
+    /// The same of those that are prepared.
+    prepared: HashMap<TxnId, ReplacedObjects>,
+}
+
+impl Admission {
+    /// The catalogue was asked for classes, and those that it has are known here.
+    pub(super) fn count_schema_refresh(&mut self) {
+        self.schema_refreshes += 1;
+    }
+
+    /// Why a transaction with an object of a class that is not known is not taken in: the class may be new. If the catalogue was asked
+    /// since the transaction came first, there is no such class.
+    fn defer_unknown_class(&mut self, txn: TxnId, oid: Oid) -> DeferredTransaction {
+        let class = oid.class().0;
+        if self.unknown_class_txns.len() >= MAX_UNKNOWN {
+            self.unknown_class_txns.clear();
+        }
+        let first = *self.unknown_class_txns.entry(txn).or_insert(self.schema_refreshes);
+        // The first answer may be to a question from before.
+        if self.schema_refreshes >= first + 2 {
+            self.unknown_class_txns.remove(&txn);
+            let why = format!("there is no class {class}, of which {oid} is to be: define it first");
+            return DeferredTransaction { kind: ErrorKind::Invalid, why };
+        }
+        let why = format!("the brick does not know class {class} of {oid} yet: try again");
+        DeferredTransaction { kind: ErrorKind::Unavailable, why }
+    }
+
+    /// A transaction that is being taken in replaces these objects.
+    fn begin(&mut self, txn: TxnId, replaced: ReplacedObjects) {
+        self.current = Some((txn, replaced));
+    }
+
+    /// The transaction was taken in, or refused.
+    pub(super) fn end(&mut self) {
+        self.current = None;
+    }
+
+    /// Takes what a transaction replaces that has a record now, if it is known. What a prepared one replaces is kept for its outcome.
+    pub(super) fn take_replaced(&mut self, txn: TxnId, is_prepared: bool) -> ReplacedObjects {
+        let replaced = self.current.take_if(|(of, _)| *of == txn).map(|(_, replaced)| replaced);
+        if is_prepared {
+            if let Some(replaced) = replaced {
+                self.prepared.insert(txn, replaced);
+            }
+            return ReplacedObjects::default();
+        }
+        replaced.or_else(|| self.prepared.remove(&txn)).unwrap_or_default()
+    }
+}
+
+impl<C: Clone> NodeDriver<C> {
+    /// Takes in a transaction that is new here.
+    ///
+    /// # Errors
+    /// Why it is deferred or refused.
+    pub(super) fn admit_transaction(
+        &mut self,
+        txn: TxnId,
+        part: &mut Part<Object>,
+    ) -> std::result::Result<(), DeferredTransaction> {
+        if self.reader.is_memory_full() {
+            self.turn_empty_deletes_into_reads(part);
+        }
+        self.admit(txn, part)
+    }
+
+    /// Deleting objects in pages that were never written needs no room: that they are absent is validated as a read.
+    fn turn_empty_deletes_into_reads(&self, part: &mut Part<Object>) {
+        let is_nothing =
+            |oid: &Oid, content: &mut ObjectState<Object>| *content == ObjectState::Absent && self.is_new(oid.page());
+        let nothing: Vec<Oid> = part.writes.extract_if(.., is_nothing).map(|(oid, _)| oid).collect();
+        part.reads.extend(nothing.into_iter().map(|oid| Read { oid, seen: ReadVersion::At(Version::ZERO) }));
+    }
+
+    /// Whether a page has no head, and none is about to be written.
+    fn is_new(&self, page: PageId) -> bool {
+        let has_none = || rows::read_head(&self.reader, page).is_ok_and(|head| head.version == Version::ZERO);
+        self.recent.newest_head(page).is_none() && has_none()
+    }
+
+    /// Takes in a transaction or a write that is new here, and adds to its part what it touches.
+    ///
+    /// # Errors
+    /// Why it is deferred or refused.
+    pub(super) fn admit(
+        &mut self,
+        txn: TxnId,
+        part: &mut Part<Object>,
+    ) -> std::result::Result<(), DeferredTransaction> {
+        match self.writer.full_error() {
+            Some(full) if !planted(Bug::TakenWithoutRoom) => {
+                Err(DeferredTransaction { kind: full.kind(), why: full.message().to_owned() })
+            }
+            // What was taken in before is written, room or not.
+            _ if self.reader.is_memory_full() && self.grows(part) => {
+                Err(DeferredTransaction { kind: ErrorKind::Full, why: STORE_FULL.to_owned() })
+            }
+            _ => self.compute_touches(txn, part),
+        }
+    }
+
+    /// Whether a transaction writes more bytes than it takes away. Objects that cannot be read count as absent here: reading them fails
+    /// later, where it is reported.
+    fn grows(&self, part: &Part<Object>) -> bool {
+        let (mut before, mut after) = (0, 0);
+        for (oid, content) in &part.writes {
+            after += if let ObjectState::Value(object) = content { OBJECT_OVERHEAD + object.data.len() } else { 0 };
+            after += if self.is_new(oid.page()) { HEAD_SIZE } else { 0 };
+            if let Ok(Some(object)) = rows::read_object(&self.reader, oid.page(), oid.slot()) {
+                before += OBJECT_OVERHEAD + object.data.len();
+            }
+        }
+        after > before
+    }
+
+    /// Adds to a part the guards that it touches: its coordinator does not know them.
+    ///
+    /// # Errors
+    /// Why the transaction is deferred or refused.
+    fn compute_touches(
+        &mut self,
+        txn: TxnId,
+        part: &mut Part<Object>,
+    ) -> std::result::Result<(), DeferredTransaction> {
+        let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
+        let (replaced, touches) = self.index.compute_touches(objects, part).map_err(|error| {
+            let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
+            self.fail(error);
+            deferred
+        })?;
+        if let Some(rejection) = replaced.rejection() {
+            return Err(self.reject(txn, rejection));
+        }
+        let (entries, bytes) = replaced.entries();
+        if entries + ROWS_PER_OBJECT * part.writes.len() + touches.len() >= limits::OPERATIONS || bytes > MAX_KEY_BYTES
+        {
+            let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
+            return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
+        }
+        part.touches = touches;
+        self.admission.begin(txn, replaced);
+        Ok(())
+    }
+
+    fn reject(&mut self, txn: TxnId, rejection: WriteRejection) -> DeferredTransaction {
+        match rejection {
+            WriteRejection::WrongClass(oid) => {
+                let why = "names another class than that of the object in its place: nothing was written";
+                DeferredTransaction { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
+            }
+            WriteRejection::UnknownClass(oid) => {
+                let deferred = self.admission.defer_unknown_class(txn, oid);
+                if deferred.kind == ErrorKind::Unavailable {
+                    self.out.push_back(DriverOutput::RefreshSchema { space: oid.space() });
+                }
+                deferred
+            }
+            WriteRejection::UniquenessUnchecked(oid, index) => {
+                let why = "are to be unique, and the transaction has not asked who has them";
+                DeferredTransaction { kind: ErrorKind::Unsupported, why: format!("values of {oid} in {index} {why}") }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, SpaceId};
+    use protocol::ident::{ClientId, HlcTimestamp};
+
+    use super::*;
+
+    fn txn(number: u64) -> TxnId {
+        TxnId { start: HlcTimestamp(number), client: ClientId(1) }
+    }
+
+    #[test]
+    fn class_is_unknown_for_good_when_the_catalogue_was_asked_twice_since() {
+        let mut admission = Admission::default();
+        let oid = Oid::new(ClassId(9), PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, 0);
+        let mut kind = |admission: &mut Admission| admission.defer_unknown_class(txn(1), oid).kind;
+        assert_eq!(kind(&mut admission), ErrorKind::Unavailable);
+        admission.count_schema_refresh();
+        assert_eq!(kind(&mut admission), ErrorKind::Unavailable, "the answer may be to an earlier question");
+        admission.count_schema_refresh();
+        assert_eq!(kind(&mut admission), ErrorKind::Invalid);
+        (0..MAX_UNKNOWN as u64).for_each(|number| drop(admission.defer_unknown_class(txn(2 + number), oid)));
+        drop(admission.defer_unknown_class(txn(1_000), oid));
+        assert!(admission.unknown_class_txns.len() <= MAX_UNKNOWN, "memory is bounded");
+    }
+
+    #[test]
+    fn what_a_prepared_transaction_replaces_is_kept_for_its_outcome_only() {
+        let mut admission = Admission::default();
+        admission.begin(txn(1), ReplacedObjects::default());
+        admission.take_replaced(txn(2), true);
+        assert!(admission.prepared.is_empty(), "another transaction");
+        admission.take_replaced(txn(1), true);
+        assert_eq!(admission.prepared.len(), 1);
+        admission.take_replaced(txn(1), false);
+        assert!(admission.prepared.is_empty() && admission.current.is_none());
+    }
+}

@@ -1,0 +1,202 @@
+//! Keeps the indexes of a logical node: enters the objects that were there before an index was known, in portions, and removes the
+//! entries of indexes that were dropped.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use meta::catalog::Schema;
+use model::{ClassId, NodeId, Object, Oid, PageId, Result, SpaceId};
+use protocol::commit::Part;
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use store::RowChanges;
+use tracing::info;
+
+use super::rows;
+use crate::brick::index_rows::{self, IndexId};
+use crate::brick::indexes::{IndexSpec, IndexTask, Indexes, MaintainedIndex, ReplacedObjects};
+use crate::brick::page_rows::Rows;
+use crate::brick::recent_pages::ObjectReader;
+
+/// Objects, bytes of them, and entries in a portion.
+const MAX_OBJECTS: usize = if cfg!(test) { 3 } else { 500 };
+const MAX_BYTES: usize = 1 << 20;
+const MAX_ENTRIES: usize = if cfg!(test) { 5 } else { 2_000 };
+/// The pause after a portion, and after there was nothing to be done yet, in milliseconds.
+const PAUSE_MS: Ms = 1;
+const RETRY_DELAY_MS: Ms = 50;
+
+/// The indexes of a logical node, and when something is to be done about them.
+#[derive(Debug)]
+pub(super) struct IndexKeeper {
+    node: NodeId,
+    pub(super) indexes: Indexes,
+    /// When the next portion is due.
+    due: Ms,
+    /// The schema that the indexes were last made to follow.
+    schema: Option<Arc<Schema>>,
+}
+
+impl IndexKeeper {
+    /// Finds the indexes in the rows of a store. These transactions are prepared.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(super) fn open(node: NodeId, reader: &impl Rows, prepared: &BTreeSet<TxnId>, now: Ms) -> Result<Self> {
+        let indexes = Indexes::open(reader, node, prepared)?;
+        let due = if indexes.is_busy() { now } else { Ms::MAX };
+        Ok(Self { node, indexes, due, schema: None })
+    }
+
+    /// When the next portion is due.
+    pub(super) fn due(&self) -> Ms {
+        self.due
+    }
+
+    /// Follows another schema. Says whether it is another one.
+    pub(super) fn set_schema(&mut self, schema: &Arc<Schema>) -> bool {
+        let is_new = self.schema.as_ref().is_none_or(|followed| !Arc::ptr_eq(followed, schema));
+        if is_new {
+            self.schema = Some(schema.clone());
+        }
+        is_new
+    }
+
+    /// The schema that is followed.
+    pub(super) fn schema(&self) -> Option<&Schema> {
+        self.schema.as_deref()
+    }
+
+    /// The space has these indexes now: see [`Indexes::set_specs`].
+    pub(super) fn set_specs(
+        &mut self,
+        space: SpaceId,
+        specs: &[IndexSpec],
+        before: (u64, &BTreeSet<TxnId>),
+        changes: &mut RowChanges,
+        now: Ms,
+    ) {
+        self.indexes.set_specs((self.node, space), specs, before, changes);
+        if self.indexes.is_busy() {
+            self.due = now;
+        }
+    }
+
+    /// What the writes of a transaction replace, and the guards that they touch: see [`Indexes::compute_touches`].
+    ///
+    /// # Errors
+    /// If what is there cannot be read.
+    pub(super) fn compute_touches(
+        &self,
+        objects: ObjectReader<'_>,
+        part: &Part<Object>,
+    ) -> Result<(ReplacedObjects, BTreeSet<Oid>)> {
+        self.indexes.compute_touches(objects, self.schema.as_deref(), part)
+    }
+
+    /// A task was done, or there was none: sets when the next portion is due.
+    pub(super) fn schedule(&mut self, has_entered: bool, now: Ms) {
+        self.due = match self.indexes.is_busy() {
+            false => Ms::MAX,
+            true => now + if has_entered { PAUSE_MS } else { RETRY_DELAY_MS },
+        };
+    }
+
+    /// Does a portion of a task. Returns the specs that can be followed once its changes are submitted, if there are such.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(super) fn run_task(
+        &mut self,
+        task: &IndexTask,
+        reader: &impl Rows,
+        durable: u64,
+        changes: &mut RowChanges,
+    ) -> Result<Option<(SpaceId, Vec<IndexSpec>)>> {
+        match task {
+            IndexTask::Enter(kept, class, after) => {
+                self.enter_objects(kept, *class, *after, reader, durable, changes)?;
+                Ok(None)
+            }
+            IndexTask::Remove(id) => Ok(self.remove_entries(*id, reader, changes)?.map(|specs| (id.space, specs))),
+        }
+    }
+
+    /// Enters some objects of a class.
+    fn enter_objects(
+        &mut self,
+        kept: &MaintainedIndex,
+        class: ClassId,
+        after: Option<(u64, u16)>,
+        reader: &impl Rows,
+        durable: u64,
+        changes: &mut RowChanges,
+    ) -> Result<()> {
+        let IndexId { node, space, .. } = kept.id;
+        let page = |number| PageId { space, node, number };
+        let places = self.read_places(kept.id, class, after, reader)?;
+        let (mut bytes, mut upto) = (0, None);
+        let is_all = places.len() < MAX_OBJECTS;
+        let last = places.last().copied();
+        for (number, slot) in places {
+            if bytes >= MAX_BYTES {
+                break;
+            }
+            // It may have been removed or replaced since: that change makes its entries.
+            if let Some(object) = rows::read_object(reader, page(number), slot)?.filter(|one| one.class == class) {
+                bytes += object.data.len();
+                self.indexes.enter_object(kept, (page(number), slot), &object, durable, changes);
+            }
+            upto = Some((number, slot));
+        }
+        if is_all && upto == last {
+            let (index, class) = (kept.id.index, class.0);
+            info!(%node, index, class, "an index has all objects of a class");
+            upto = None;
+        }
+        self.indexes.set_entered(kept.id, class, upto, changes);
+        Ok(())
+    }
+
+    /// The places of the next objects of a class, as many as a portion has.
+    fn read_places(
+        &self,
+        id: IndexId,
+        class: ClassId,
+        after: Option<(u64, u16)>,
+        reader: &impl Rows,
+    ) -> Result<Vec<(u64, u16)>> {
+        let (from, to) = rows::extent_range(id.node, id.space, class, after);
+        let (mut places, mut damaged) = (Vec::new(), Ok(()));
+        reader.each(&from, &to, |key, _| {
+            match rows::extent_place(key) {
+                Ok(place) => places.push(place),
+                Err(error) => damaged = Err(error),
+            }
+            if places.len() < MAX_OBJECTS && damaged.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        damaged.map(|()| places)
+    }
+
+    /// Removes some entries of an index that was dropped. If there are none, returns the specs that can be followed now.
+    fn remove_entries(
+        &mut self,
+        id: IndexId,
+        reader: &impl Rows,
+        changes: &mut RowChanges,
+    ) -> Result<Option<Vec<IndexSpec>>> {
+        let (from, to) = (index_rows::bound(id, &[]), index_rows::bound(id, &[0xff]));
+        let mut count = 0;
+        reader.each(&from, &to, |key, _| {
+            changes.remove(key);
+            count += 1;
+            if count < MAX_ENTRIES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(if count == 0 { self.indexes.finish_removal(id, changes) } else { None })
+    }
+}

@@ -1,0 +1,37 @@
+//! What a driver of a logical node wants done.
+
+use model::{NodeId, Object, SpaceId};
+use protocol::commit::{Answer, Request};
+use protocol::ident::HlcTimestamp;
+use store::RowChanges;
+use wire::cluster::Message;
+
+/// Which rows a driver submitted: those of this opening of the logical node, since the last time that the store refused rows.
+///
+/// A result of an earlier life means nothing to a driver: it has submitted the same rows again, or has read what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    /// The number that the node was opened with.
+    pub(crate) opening: u64,
+    /// How often the store has refused rows since then.
+    pub(crate) refusals: u64,
+}
+
+/// Something that a driver wants done, in this order. `C` is a connection.
+#[derive(Debug)]
+pub(crate) enum DriverOutput<C> {
+    /// Send a message.
+    Send(C, Message),
+    /// Submit rows to the store, behind all that were submitted before, and call [`NodeDriver::handle_written`] once with the result.
+    ///
+    /// [`NodeDriver::handle_written`]: super::NodeDriver::handle_written
+    SubmitRows { life: Life, rows: RowChanges },
+    /// Ask another logical node.
+    Ask { node: NodeId, seen: HlcTimestamp, request: Request<Object> },
+    /// Answer another logical node of this brick.
+    Answer { to: NodeId, answer: Answer },
+    /// Ask the catalogue for new classes of a space, and call [`NodeDriver::on_schema_refreshed`] when they are known here.
+    ///
+    /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
+    RefreshSchema { space: SpaceId },
+}

@@ -1,0 +1,110 @@
+//! The rows that keep what is known of transactions: a record each, in as many pieces as it takes.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use model::NodeId;
+use protocol::ident::TxnId;
+use store::RowChanges;
+
+use crate::brick::page_rows as rows;
+use crate::brick::plant::{Bug, planted};
+
+/// Bytes of a record that go into one row.
+pub(super) const PIECE_BYTES: usize = if cfg!(test) { 256 } else { 4 << 20 };
+/// Rows of forgotten transactions that are removed at a time: changes have a largest number.
+const REMOVE_BATCH: usize = if cfg!(test) { 4 } else { 256 };
+
+/// The rows of the transactions of a logical node.
+#[derive(Debug)]
+pub(super) struct TxnRows {
+    node: NodeId,
+    /// How many rows a transaction has, if more than one.
+    pieces: HashMap<TxnId, u16>,
+    /// Transactions of which nothing is known any more and whose rows are still there.
+    forgotten: VecDeque<TxnId>,
+}
+
+impl TxnRows {
+    pub(super) fn new(node: NodeId) -> Self {
+        Self { node, pieces: HashMap::new(), forgotten: VecDeque::new() }
+    }
+
+    /// A transaction has this many rows in the store.
+    pub(super) fn recover(&mut self, txn: TxnId, pieces: u16) {
+        if pieces > 1 {
+            self.pieces.insert(txn, pieces);
+        }
+    }
+
+    /// Replaces the record of a transaction. An empty one removes its rows.
+    pub(super) fn write(&mut self, txn: TxnId, record: &Bytes, changes: &mut RowChanges) {
+        let pieces = record.len().div_ceil(PIECE_BYTES) as u16;
+        for piece in 0..pieces {
+            let from = usize::from(piece) * PIECE_BYTES;
+            let row = record.slice(from..record.len().min(from + PIECE_BYTES));
+            changes.put(&rows::txn_key(self.node, txn, piece), row);
+        }
+        let before = self.pieces.remove(&txn).unwrap_or(1);
+        if !planted(Bug::OldPiecesKept) {
+            (pieces..before).for_each(|piece| changes.remove(&rows::txn_key(self.node, txn, piece)));
+        }
+        if pieces > 1 {
+            self.pieces.insert(txn, pieces);
+        }
+    }
+
+    /// Nothing is known of these any more.
+    pub(super) fn forget(&mut self, txns: Vec<TxnId>) {
+        self.forgotten.extend(txns);
+    }
+
+    /// Removes rows of some forgotten transactions.
+    pub(super) fn remove_forgotten(&mut self, changes: &mut RowChanges) {
+        for txn in self.forgotten.drain(..self.forgotten.len().min(REMOVE_BATCH)).collect::<Vec<_>>() {
+            self.write(txn, &Bytes::new(), changes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::ident::{ClientId, HlcTimestamp};
+
+    use super::*;
+
+    const TXN: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(1) };
+
+    fn keys(changes: &RowChanges) -> Vec<Vec<u8>> {
+        changes.keys().map(<[u8]>::to_vec).collect()
+    }
+
+    fn pieces(range: std::ops::Range<u16>) -> Vec<Vec<u8>> {
+        range.map(|piece| rows::txn_key(NodeId(3), TXN, piece).to_vec()).collect()
+    }
+
+    #[test]
+    fn record_that_shrinks_leaves_no_pieces_behind() {
+        let mut txns = TxnRows::new(NodeId(3));
+        let mut large = RowChanges::new();
+        txns.write(TXN, &vec![1; 3 * PIECE_BYTES].into(), &mut large);
+        assert_eq!(keys(&large), pieces(0..3));
+        let mut small = RowChanges::new();
+        txns.write(TXN, &vec![1; PIECE_BYTES].into(), &mut small);
+        assert_eq!(keys(&small), pieces(0..3), "one is written and two are removed");
+        let mut none = RowChanges::new();
+        txns.forget(vec![TXN]);
+        txns.remove_forgotten(&mut none);
+        assert_eq!(keys(&none), pieces(0..1));
+    }
+
+    #[test]
+    fn pieces_found_in_the_store_are_removed_with_their_transaction() {
+        let mut txns = TxnRows::new(NodeId(3));
+        txns.recover(TXN, 2);
+        txns.forget(vec![TXN]);
+        let mut changes = RowChanges::new();
+        txns.remove_forgotten(&mut changes);
+        assert_eq!(keys(&changes), pieces(0..2));
+    }
+}

@@ -1,0 +1,43 @@
+//! The read handle of a driver: what it may do with a store.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use model::Result;
+use store::Store;
+
+use super::page_rows::Rows;
+
+/// Reads the newest durable rows of a store. A driver has no other way to its store: rows are written by its outputs.
+#[derive(Clone)]
+pub(crate) struct RowReader {
+    store: Store,
+    is_in_memory: bool,
+}
+
+impl RowReader {
+    /// The read handle of a store.
+    pub(crate) fn new(store: Store) -> Self {
+        let is_in_memory = store.status().in_memory;
+        Self { store, is_in_memory }
+    }
+
+    /// Whether the store is in memory and has no room for more.
+    pub(crate) fn is_memory_full(&self) -> bool {
+        self.is_in_memory && self.store.is_memory_full()
+    }
+}
+
+impl Rows for RowReader {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.store.row(key)
+    }
+
+    fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+        self.store.row_with(key, show)
+    }
+
+    fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
+        self.store.rows(from, to, visit)
+    }
+}
