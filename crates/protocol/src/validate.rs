@@ -166,12 +166,7 @@ impl Validator {
     }
 
     /// Whether a read is of the newest durable state (V1).
-    fn check_current(
-        &self,
-        txn: TxnId,
-        read: &Read,
-        versions: &dyn PageVersions,
-    ) -> Result<(), ValidationConflict> {
+    fn check_current(&self, txn: TxnId, read: &Read, versions: &dyn PageVersions) -> Result<(), ValidationConflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
         }

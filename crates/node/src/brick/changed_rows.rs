@@ -108,6 +108,7 @@ pub(crate) fn changes_unknown_error() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::brick::plant::plant;
 
     fn keys(names: &[&str]) -> Vec<Key> {
         names.iter().map(|name| Key::from_slice(name.as_bytes())).collect()
@@ -176,5 +177,20 @@ mod tests {
         let mut changed = ChangedRows::new(7);
         let fits = (0..10_000_u32).take_while(|number| changed.add(&number.to_be_bytes())).count();
         assert_eq!(fits, MAX_KEY_BYTES / 4);
+    }
+
+    #[test]
+    fn mistakes_in_what_is_sent_again_are_noticed() {
+        let checks: [(Bug, fn()); 3] = [
+            (Bug::AnswersCountUnheard, what_was_told_is_told_again_until_its_answer_has_come),
+            (Bug::LateQuestionCounts, question_that_comes_late_takes_nothing_away),
+            (Bug::RestForgotten, what_did_not_fit_and_what_is_copied_later_stay_apart),
+        ];
+        for (bug, check) in checks {
+            plant(Some(bug));
+            let noticed = std::panic::catch_unwind(check).is_err();
+            plant(None);
+            assert!(noticed, "{bug:?} is not noticed");
+        }
     }
 }

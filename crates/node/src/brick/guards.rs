@@ -49,3 +49,27 @@ pub(crate) fn of_bucket(space: SpaceId, node: NodeId, index: u32, first: &[u8]) 
     let bucket = (checksum::crc64(first) % BUCKETS) as u16;
     guard(space, node, INDEXES | u64::from(index), FIRST_SLOT + 1 + bucket)
 }
+
+/// The index whose guard an object is, be it of all that is in the index or of a bucket.
+pub(crate) fn index_guarded_by(oid: Oid) -> Option<u32> {
+    let index = oid.page().number ^ INDEXES;
+    if oid.slot() < FIRST_SLOT { None } else { u32::try_from(index).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_of_indexes_are_told_from_others() {
+        let (space, node) = (SpaceId(1), NodeId(3));
+        for index in [0, 7, u32::MAX] {
+            assert_eq!(index_guarded_by(of_index(space, node, index)), Some(index));
+            assert_eq!(index_guarded_by(of_bucket(space, node, index, b"x")), Some(index));
+            assert_eq!(index_guarded_by(of_question(space, node, index)), None);
+            assert_eq!(index_guarded_by(of_class(space, node, ClassId(index & 0xff_ffff))), None);
+        }
+        let name = Oid::new(ClassId::NONE, of_index(space, node, 7).page(), 0);
+        assert_eq!(index_guarded_by(name), None, "names are in the first slots");
+    }
+}

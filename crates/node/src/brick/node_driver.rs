@@ -190,7 +190,11 @@ impl<C: Clone> NodeDriver<C> {
     /// # Panics
     /// If there are outputs that were not taken: rows among them would never be written.
     pub(crate) fn close(&mut self) {
-        assert!(self.out.is_empty(), "L1: logical node {:x} is closed with outputs that were not carried out", self.node.0);
+        assert!(
+            self.out.is_empty(),
+            "L1: logical node {:x} is closed with outputs that were not carried out",
+            self.node.0
+        );
         self.writer.close();
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
     }
@@ -223,6 +227,12 @@ impl<C: Clone> NodeDriver<C> {
         seen: HlcTimestamp,
         now: Ms,
     ) -> std::result::Result<(), Rejected> {
+        if let Request::Prepare { part: Part { reads, .. }, .. }
+        | Request::Commit { part: Part { reads, .. }, .. }
+        | Request::Check { reads, .. } = &mut request
+        {
+            self.distrust_dropped_indexes(reads);
+        }
         if let Request::Prepare { txn, part, .. } | Request::Commit { txn, part } = &mut request
             && !self.machine.knows(*txn)
             && let Err(deferred) = self.admit_transaction(*txn, part)
@@ -264,7 +274,9 @@ impl<C: Clone> NodeDriver<C> {
         message: Up<Object>,
         now: Ms,
     ) -> std::result::Result<(), Rejected> {
-        if matches!(message, Up::Renew { .. }) && !(planted(Bug::FirstConnectionKept) && self.holders.contains_key(&holder)) {
+        if matches!(message, Up::Renew { .. })
+            && !(planted(Bug::FirstConnectionKept) && self.holders.contains_key(&holder))
+        {
             self.holders.insert(holder, connection.clone());
         }
         let handled = match message {
@@ -479,7 +491,8 @@ impl<C: Clone> NodeDriver<C> {
 
     /// The store has shown a page at this version: its record is durable, which the machine may not have heard yet (D2).
     fn on_visible(&mut self, page: PageId, version: Version, now: Ms) {
-        if self.recent.emitted_version(page).is_some_and(|emitted| emitted < version) && !planted(Bug::ShownBeforeTold) {
+        if self.recent.emitted_version(page).is_some_and(|emitted| emitted < version) && !planted(Bug::ShownBeforeTold)
+        {
             self.handle_durable(version.position, now);
         }
     }
@@ -537,5 +550,7 @@ impl PageVersions for KnownVersions<'_> {
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -366,8 +366,7 @@ impl Nodes {
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
-                let handled =
-                    driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
+                let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
                 self.carry_out(&mut driver);
                 handled.map_err(invalid_message_error)
             }

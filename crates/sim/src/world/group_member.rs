@@ -244,8 +244,7 @@ impl World {
         if self.admit(pid, node, epoch).is_err() {
             return self.cut(link);
         }
-        let Some(Root { brick, .. }) = self.node_replica(pid, node).and_then(|hosted| hosted.root.as_mut())
-        else {
+        let Some(Root { brick, .. }) = self.node_replica(pid, node).and_then(|hosted| hosted.root.as_mut()) else {
             return;
         };
         let handled = brick.handle_up(holder, message, now);

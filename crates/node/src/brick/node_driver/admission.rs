@@ -173,11 +173,7 @@ impl<C: Clone> NodeDriver<C> {
     ///
     /// # Errors
     /// Why the transaction is deferred or refused.
-    fn compute_touches(
-        &mut self,
-        txn: TxnId,
-        part: &mut Part<Object>,
-    ) -> std::result::Result<(), DeferredTransaction> {
+    fn compute_touches(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), DeferredTransaction> {
         let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
         let (replaced, touches) = self.index.compute_touches(objects, part).map_err(|error| {
             let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
@@ -234,7 +230,7 @@ mod tests {
     fn class_is_unknown_for_good_when_the_catalogue_was_asked_twice_since() {
         let mut admission = Admission::default();
         let oid = Oid::new(ClassId(9), PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, 0);
-        let mut kind = |admission: &mut Admission| admission.defer_unknown_class(txn(1), oid).kind;
+        let kind = |admission: &mut Admission| admission.defer_unknown_class(txn(1), oid).kind;
         assert_eq!(kind(&mut admission), ErrorKind::Unavailable);
         admission.count_schema_refresh();
         assert_eq!(kind(&mut admission), ErrorKind::Unavailable, "the answer may be to an earlier question");

@@ -73,7 +73,7 @@ impl IndexKeeper {
         &mut self,
         space: SpaceId,
         specs: &[IndexSpec],
-        before: (u64, &BTreeSet<TxnId>),
+        before: (u64, u64, &BTreeSet<TxnId>),
         changes: &mut RowChanges,
         now: Ms,
     ) {

@@ -83,6 +83,9 @@ pub(super) struct RowWriter {
     retry_at: Option<Ms>,
     /// Why the store takes no rows now.
     full_error: Option<Error>,
+    /// How often rows were flushed, and how many of these are durable.
+    flushed_count: u64,
+    durable_count: u64,
     /// What is to be submitted.
     submissions: VecDeque<(Life, RowChanges)>,
 }
@@ -105,6 +108,8 @@ impl RowWriter {
             deferred: VecDeque::new(),
             retry_at: None,
             full_error: None,
+            flushed_count: 0,
+            durable_count: 0,
             submissions: VecDeque::new(),
         }
     }
@@ -125,6 +130,16 @@ impl RowWriter {
 
     pub(super) fn durable_position(&self) -> u64 {
         self.durable_position
+    }
+
+    /// How often rows were flushed. Not all rows are of records, so positions do not say whether they are durable.
+    pub(super) fn flushed_count(&self) -> u64 {
+        self.flushed_count
+    }
+
+    /// How many flushed rows are durable, in their order.
+    pub(super) fn durable_count(&self) -> u64 {
+        self.durable_count
     }
 
     /// How many submissions are with the store.
@@ -172,6 +187,7 @@ impl RowWriter {
             return false;
         }
         let rows = std::mem::replace(&mut self.rows, self.sequence.changes());
+        self.flushed_count += 1;
         let submitted = SubmittedRows { position: self.last_position, rows };
         if self.full_error.is_some() {
             self.deferred.push_back(submitted);
@@ -206,7 +222,11 @@ impl RowWriter {
 
     fn submit(&mut self, submitted: SubmittedRows) {
         let rows = submitted.rows.clone();
-        let rows = if planted(Bug::SequenceNotKept) { rows.in_sequence(&RowSequence::new()) } else { rows.in_sequence(&self.sequence) };
+        let rows = if planted(Bug::SequenceNotKept) {
+            rows.in_sequence(&RowSequence::new())
+        } else {
+            rows.in_sequence(&self.sequence)
+        };
         self.submissions.push_back((self.life, rows));
         self.in_flight.push_back(submitted);
     }
@@ -220,6 +240,7 @@ impl RowWriter {
             Ok(()) => {
                 let Some(submitted) = self.in_flight.pop_front() else { return WriteResult::Outdated };
                 self.full_error = None;
+                self.durable_count += 1;
                 WriteResult::Durable(submitted)
             }
             Err(error) => self.handle_refused(error, now),

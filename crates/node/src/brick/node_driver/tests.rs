@@ -18,6 +18,7 @@ use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
 use crate::brick::node_inbox::{NodeInbox, NodeTask};
+use crate::brick::plant::plant;
 use crate::brick::scan::scan;
 
 mod acknowledged;
@@ -96,7 +97,9 @@ impl World {
         let reader = RowReader::new(store.clone());
         let opening_rows = NodeDriver::<()>::opening_rows(NODE, &reader).unwrap();
         let is_new = opening_rows.is_some();
-        opening_rows.into_iter().for_each(|rows| drop(store.commit_rows(rows).unwrap()));
+        if let Some(rows) = opening_rows {
+            store.commit_rows(rows).unwrap();
+        }
         let settings = OpenSettings { node: NODE, moves: 0, skew_ms: 5_000, opening: 1, is_new };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000).unwrap();
         let is_in_memory = store.status().in_memory;
@@ -628,5 +631,47 @@ fn marks_are_read_as_they_were_written() {
     }
     for damaged in [&b""[..], &[1], &[2, 0, 0, 0], &[9, 0, 0, 0, 1]] {
         assert_eq!(Mark::decode(id, damaged).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+#[test]
+fn reservations_made_while_the_node_is_copied_move_with_it() {
+    let is_sent = || {
+        let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+        world.driver.changes_for_attempt(5, 0).unwrap();
+        let reservation = world.driver.reserve(SPACE, 3).unwrap();
+        assert!(!world.driver.pages.is_idle());
+        world.store.commit_rows(reservation.rows).unwrap();
+        world.driver.close();
+        assert!(!world.driver.is_closed(), "a reservation is under way");
+        world.driver.finish_reservation();
+        assert!(world.driver.is_closed());
+        let changed = world.driver.take_changes().unwrap().take(None, 10);
+        changed.iter().any(|key| *key == rows::free_key(NODE, SPACE))
+    };
+    assert!(is_sent());
+    plant(Some(Bug::ReservationsNotMoved));
+    let sent = is_sent();
+    plant(None);
+    assert!(!sent, "the mistake is noticed");
+}
+
+/// Found by the simulation: guards of an index that was dropped are not touched, so a scan of it that was made before misses what comes.
+#[test]
+fn scan_of_an_index_that_was_dropped_conflicts() {
+    let is_refused = |range| {
+        let mut world = World::with_index();
+        let guards = world.scan(wanted(Some(range))).unwrap().guards;
+        world.set_indexes(&[]);
+        world.put(PERSON, 1, 20);
+        let answer = world.commit(&guards, oid(ClassId::NONE, 9), ObjectState::Value(Object::blob("x".into())));
+        is_refused_for(&answer, guards[0].oid)
+    };
+    for range in [everything(BY_AGE), ages(20, None, false)] {
+        assert!(is_refused(range.clone()));
+        plant(Some(Bug::DroppedIndexTrusted));
+        let refused = is_refused(range);
+        plant(None);
+        assert!(!refused, "without the rule it is missed");
     }
 }

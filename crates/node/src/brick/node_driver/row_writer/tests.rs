@@ -1,4 +1,5 @@
 use super::*;
+use crate::brick::plant::plant;
 
 const NODE: NodeId = NodeId(3);
 
@@ -51,9 +52,7 @@ fn behind() -> Result<()> {
 fn limit_is_raised_with_the_first_record_above_it() {
     let mut writer = RowWriter::open(NODE, 1, 100);
     writer.begin_record(101);
-    let limits = |writer: &mut RowWriter| {
-        writer.rows().keys().filter(|key| **key == rows::limit_key(NODE)[..]).count()
-    };
+    let limits = |writer: &mut RowWriter| writer.rows().keys().filter(|key| **key == rows::limit_key(NODE)[..]).count();
     assert_eq!(limits(&mut writer), 1);
     (102..=101 + POSITION_BATCH).for_each(|position| writer.begin_record(position));
     assert_eq!(limits(&mut writer), 1);
@@ -137,4 +136,30 @@ fn closed_writer_waits_for_what_the_store_has_and_for_nothing_that_it_refused() 
     assert!(!world.writer.is_idle());
     let (life, _) = world.submitted.pop_front().unwrap();
     assert!(world.writer.finish_write(life).is_some() && world.writer.is_idle());
+}
+
+#[test]
+fn result_of_an_earlier_life_that_counts_is_noticed() {
+    plant(Some(Bug::OldLifeCounts));
+    let noticed = std::panic::catch_unwind(result_of_an_earlier_life_means_nothing).is_err();
+    plant(None);
+    assert!(noticed);
+}
+
+#[test]
+fn writer_that_counts_as_closed_too_early_is_noticed() {
+    plant(Some(Bug::ClosedWithRowsInFlight));
+    let noticed =
+        std::panic::catch_unwind(closed_writer_waits_for_what_the_store_has_and_for_nothing_that_it_refused).is_err();
+    plant(None);
+    assert!(noticed);
+}
+
+#[test]
+fn refused_rows_that_go_behind_later_ones_are_noticed() {
+    plant(Some(Bug::RefusedRowsBehindLater));
+    let check = refused_rows_go_again_before_those_behind_them_once_there_is_room;
+    let noticed = std::panic::catch_unwind(check).is_err();
+    plant(None);
+    assert!(noticed);
 }

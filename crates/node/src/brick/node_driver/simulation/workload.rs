@@ -1,0 +1,326 @@
+//! What the clients of the simulated brick do.
+
+use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef, ValueRef};
+use protocol::commit::coordinator::{CommitReply, Coordinator, Output};
+use protocol::commit::{Answer, Outcome, Part, Refusal, Request};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use protocol::lease::Ms;
+use protocol::page_cache::ObjectState;
+use protocol::validate::{Read, ReadVersion};
+use query::key::IndexEntry;
+use std::collections::BTreeMap;
+use wire::cluster::{IndexRange, Scan};
+
+use super::history::{Observed, Query};
+use super::{Checked, NODES, Packet, RngExt, SPACE, World};
+use crate::brick::guards;
+use crate::brick::indexes::IndexSpec;
+use crate::brick::page_rows as rows;
+use crate::brick::scan::scan;
+
+pub(super) const PERSON: ClassId = ClassId(1);
+pub(super) const STUDENT: ClassId = ClassId(2);
+pub(super) const BADGE: ClassId = ClassId(3);
+pub(super) const NAME: FieldNumber = FieldNumber(1);
+pub(super) const AGE: FieldNumber = FieldNumber(2);
+/// By age, people and students. By number, badges, each number once a logical node.
+pub(super) const BY_AGE: u32 = 7;
+pub(super) const BY_NUMBER: u32 = 9;
+/// Pages of a logical node, slots of a page, and values.
+const PAGES: u64 = 4;
+const SLOTS: u16 = 8;
+const AGES: i64 = 5;
+/// How soon a commit at one logical node is sent again, in milliseconds.
+const REPEAT_MS: Ms = 200;
+
+/// The indexes that there are. Another one by age comes and goes, each time with another number.
+pub(super) fn specs(another: Option<u32>) -> Vec<IndexSpec> {
+    let by_age =
+        |index| IndexSpec { index, fields: vec![AGE], unique: false, ready: false, classes: vec![PERSON, STUDENT] };
+    let by_number = IndexSpec { index: BY_NUMBER, fields: vec![AGE], unique: true, ready: false, classes: vec![BADGE] };
+    [by_age(BY_AGE), by_number].into_iter().chain(another.map(by_age)).collect()
+}
+
+/// The age of an object, or its number.
+pub(super) fn age(object: &Object) -> i64 {
+    match RecordRef::new(&object.data).unwrap().field(AGE).unwrap() {
+        Some(ValueRef::Int64(age)) => age,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(super) fn key(age: i64) -> Vec<u8> {
+    IndexEntry::new(&[ValueRef::Int64(age)]).key
+}
+
+fn object(class: ClassId, age: i64, padding: usize) -> Object {
+    let mut record = RecordBuilder::new();
+    record.set(NAME, "x".repeat(padding).as_str()).unwrap().set(AGE, age).unwrap();
+    Object { class, kind: Kind::Record, data: record.build().unwrap() }
+}
+
+/// The object in a place: its class depends on the slot only.
+fn oid(node: NodeId, number: u64, slot: u16) -> Oid {
+    let class = [PERSON, STUDENT, PERSON, BADGE][usize::from(slot % 4)];
+    Oid::new(class, PageId { space: SPACE, node, number }, slot)
+}
+
+/// How a transaction is committed.
+enum Commit {
+    /// At one logical node, by one message that is sent again until it is answered.
+    Alone {
+        node: NodeId,
+        part: Part<Object>,
+        repeat: Ms,
+    },
+    Several(Coordinator<Object>),
+}
+
+/// A transaction that has not ended.
+pub(super) struct RunningTxn {
+    pub(super) txn: TxnId,
+    commit: Commit,
+    observed: Observed,
+    /// Whether it does what a brick must not take.
+    is_wrong: bool,
+    /// Crashes before it began: a restarted brick knows that it has refused a transaction, and not why.
+    crashes: u32,
+}
+
+/// What a transaction does before it commits.
+#[derive(Default)]
+struct Draft {
+    observed: Observed,
+    reads: Vec<Read>,
+    is_wrong: bool,
+}
+
+impl World {
+    /// Begins a transaction: it reads what is durable now, and commits.
+    pub(super) fn begin_txn(&mut self) -> Checked {
+        let mut draft = Draft::default();
+        let both = self.chance(40);
+        let first = NODES[self.rng.random_range(0..2)];
+        for node in NODES.into_iter().filter(|node| both || *node == first) {
+            match self.rng.random_range(0..10) {
+                0..3 => self.add_query(node, &mut draft)?,
+                3..5 => self.add_badge(node, &mut draft)?,
+                _ => {}
+            }
+            for _ in 0..self.rng.random_range(1..4) {
+                self.add_write(node, &mut draft)?;
+            }
+        }
+        self.transactions += 1;
+        let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) };
+        let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
+        for read in draft.reads {
+            parts.entry(read.oid.page().node).or_default().reads.push(read);
+        }
+        for (oid, content) in &draft.observed.writes {
+            parts.entry(oid.page().node).or_default().writes.insert(*oid, content.clone());
+        }
+        let commit = match parts.len() {
+            1 if self.chance(80) => {
+                let (node, part) = parts.pop_first().ok_or("a transaction without parts")?;
+                Commit::Alone { node, part, repeat: self.now }
+            }
+            _ => {
+                let mut out = Vec::new();
+                let coordinator = Coordinator::commit(txn, parts, self.now, &mut out);
+                let sent = out.into_iter().filter_map(|output| self.packet_of(output));
+                let sent: Vec<Packet> = sent.collect();
+                self.packets.extend(sent);
+                Commit::Several(coordinator)
+            }
+        };
+        self.running.push(RunningTxn {
+            txn,
+            commit,
+            observed: draft.observed,
+            is_wrong: draft.is_wrong,
+            crashes: self.crashes,
+        });
+        self.poll_txns();
+        Ok(())
+    }
+
+    /// Reads the object in a place and replaces it, changes it, or removes it.
+    fn add_write(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
+        let slot = loop {
+            let slot = self.rng.random_range(0..SLOTS);
+            if slot % 4 != 3 {
+                break slot;
+            }
+        };
+        let oid = oid(node, self.rng.random_range(1..=PAGES), slot);
+        if self.chance(60) {
+            self.add_read(oid, draft)?;
+        }
+        let content = match self.rng.random_range(0..10) {
+            0..3 => ObjectState::Absent,
+            _ => {
+                let (age, padding) = (self.rng.random_range(0..AGES), self.rng.random_range(0..700));
+                ObjectState::Value(object(oid.class(), age, padding))
+            }
+        };
+        draft.observed.writes.insert(oid, content);
+        Ok(())
+    }
+
+    fn add_read(&mut self, oid: Oid, draft: &mut Draft) -> Checked {
+        let (head, found) = rows::read_one(&self.reader(), oid).map_err(|error| error.to_string())?;
+        draft.reads.push(Read { oid, seen: ReadVersion::At(head.version) });
+        draft.observed.reads.push((oid, found));
+        Ok(())
+    }
+
+    /// Scans an extent, or an index if one has all objects.
+    fn add_query(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
+        let index = match self.another_index() {
+            Some(another) if self.chance(60) => another,
+            _ => BY_AGE,
+        };
+        let from = self.rng.random_range(0..AGES);
+        let to = if self.chance(50) { from } else { self.rng.random_range(from..AGES) };
+        let classes = [PERSON, STUDENT].into();
+        let is_count = self.chance(40);
+        let ages = Query { node, classes, ages: Some((from, to)), index: Some(index), is_count };
+        let everything = Query { ages: None, index: None, ..ages.clone() };
+        self.scan(&ages, draft).or_else(|_| self.scan(&everything, draft))
+    }
+
+    /// Inserts a badge with a number that no other has, most times after asking who has it.
+    fn add_badge(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
+        let number = self.rng.random_range(0..6);
+        let oid = oid(node, self.rng.random_range(1..=PAGES), [3, 7][self.rng.random_range(0..2)]);
+        let is_free = if self.chance(80) {
+            let equal = Query {
+                node,
+                classes: [BADGE].into(),
+                ages: Some((number, number)),
+                index: Some(BY_NUMBER),
+                is_count: false,
+            };
+            let everything = Query { ages: None, index: None, ..equal.clone() };
+            self.scan(&equal, draft).or_else(|_| self.scan(&everything, draft))?;
+            let question = guards::of_question(SPACE, node, BY_NUMBER);
+            draft.reads.push(Read { oid: question, seen: ReadVersion::At(Version::ZERO) });
+            let found = draft.observed.scans.last().map(|(_, found)| found);
+            found.is_some_and(|found| found.values().all(|badge| age(badge) != number))
+        } else {
+            draft.is_wrong = true;
+            true
+        };
+        if is_free {
+            draft.observed.writes.insert(oid, ObjectState::Value(object(BADGE, number, 10)));
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, query: &Query, draft: &mut Draft) -> Checked {
+        let range = query.index.zip(query.ages).map(|(index, (from, to))| {
+            let mut behind = key(to);
+            behind.iter_mut().rev().take(1).for_each(|end| *end += 1);
+            IndexRange { index, from: key(from).into(), to: behind.into(), reverse: self.transactions % 2 == 0 }
+        });
+        let (mut found, mut guards, mut after) = (BTreeMap::new(), Vec::new(), None);
+        loop {
+            let wanted = Scan {
+                space: SPACE,
+                node: query.node,
+                epoch: 0,
+                classes: query.classes.clone(),
+                range: range.clone(),
+                after: after.take(),
+                limit: 5,
+                filter: None,
+                count: false,
+                family: None,
+            };
+            let scanned = scan(&self.machine.store(), &wanted).map_err(|error| error.to_string())?;
+            guards.extend(scanned.guards);
+            found.extend(scanned.found.into_iter().map(|(oid, version, object)| (oid, (version, object))));
+            after = scanned.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        draft.reads.extend(guards);
+        let members = found.iter().filter(|_| !query.is_count);
+        draft.reads.extend(members.map(|(oid, (version, _))| Read { oid: *oid, seen: ReadVersion::At(*version) }));
+        let found = found.into_iter().map(|(oid, (_, object))| (oid, object)).collect();
+        draft.observed.scans.push((query.clone(), found));
+        Ok(())
+    }
+
+    // -------------------------------------------------------------------------------------------- committing
+
+    fn packet_of(&self, output: Output<Object>) -> Option<Packet> {
+        match output {
+            Output::Send(to, request) => {
+                Some(Packet::Request { from: None, to, seen: HlcTimestamp::at(self.now), request })
+            }
+            Output::Reply(_) => None,
+        }
+    }
+
+    /// Sends again what was not answered.
+    pub(super) fn poll_txns(&mut self) {
+        let (now, mut sent) = (self.now, Vec::new());
+        for running in &mut self.running {
+            match &mut running.commit {
+                Commit::Alone { node, part, repeat } if *repeat <= now => {
+                    *repeat = now + REPEAT_MS;
+                    sent.push(Output::Send(*node, Request::Commit { txn: running.txn, part: part.clone() }));
+                }
+                Commit::Alone { .. } => {}
+                Commit::Several(coordinator) => coordinator.poll(now, &mut sent),
+            }
+        }
+        let packets: Vec<Packet> = sent.into_iter().filter_map(|output| self.packet_of(output)).collect();
+        self.packets.extend(packets);
+    }
+
+    /// A participant answers a transaction.
+    pub(super) fn answer_txn(&mut self, from: NodeId, answer: Answer) -> Checked {
+        let txn = answer.txn();
+        let Some(at) = self.running.iter().position(|running| running.txn == txn) else { return Ok(()) };
+        let now = self.now;
+        let running = &mut self.running[at];
+        let (mut out, mut is_done) = (Vec::new(), false);
+        let reply = match &mut running.commit {
+            Commit::Alone { .. } => {
+                is_done = true;
+                match answer {
+                    Answer::Ended { outcome: Outcome::Committed(at), .. } => Some(CommitReply::Committed(at)),
+                    Answer::Refused { why, .. } => Some(CommitReply::Refused(why)),
+                    other => return Err(format!("{txn:?} is answered {other:?}")),
+                }
+            }
+            Commit::Several(coordinator) => {
+                coordinator.handle_answer(from, answer, now, &mut out);
+                is_done |= coordinator.is_done();
+                out.iter().find_map(|output| if let Output::Reply(reply) = output { Some(*reply) } else { None })
+            }
+        };
+        let is_alone = matches!(running.commit, Commit::Alone { .. });
+        match reply {
+            Some(CommitReply::Committed(at)) => self.history.add_committed(at, txn, running.observed.clone()),
+            // Nobody else asks for a transaction at one logical node.
+            Some(CommitReply::Refused(Refusal::Aborted))
+                if is_alone && !running.is_wrong && running.crashes == self.crashes =>
+            {
+                return Err(format!("C2: {txn:?} is aborted for no reason: {}", self.history.deferral(txn)));
+            }
+            Some(CommitReply::Refused(_)) => self.history.add_refused(txn),
+            None => {}
+        }
+        if is_done {
+            self.running.swap_remove(at);
+        }
+        let packets: Vec<Packet> = out.into_iter().filter_map(|output| self.packet_of(output)).collect();
+        self.packets.extend(packets);
+        Ok(())
+    }
+}
