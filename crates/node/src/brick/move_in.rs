@@ -11,14 +11,16 @@
 //! 3. Whatever goes wrong, the attempt is given up and begun anew, and if the node is sealed the old brick serves meanwhile.
 //! 4. What is left here of nodes that are served elsewhere is removed when the map says so.
 
+mod attempt;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use meta::catalog::{BrickId, CatalogError, Epoch};
 use model::{Error, ErrorKind, NodeId, Result};
+use protocol::lease::Ms;
 use store::RowChanges;
 use tokio::sync::Semaphore;
 use tokio::time::{self, Instant};
@@ -30,6 +32,7 @@ use wire::proto::moves;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use self::attempt::{Action, Attempt, Event};
 use super::move_out::INCOMPLETE_COPY;
 use super::nodes::Nodes;
 use super::page_rows as rows;
@@ -39,12 +42,9 @@ use crate::node_placement::Transfer;
 const MAX_CONCURRENT: usize = 2;
 /// Rows that are removed at a time.
 const REMOVE_BATCH: usize = 4_096;
-/// With so few rows in an answer that were all, the node is sealed; and at the latest after so many such answers.
-const SEAL_BELOW_ROWS: usize = 256;
-const MAX_ROUNDS: u32 = 20;
-/// How long one question may take, how long a brick that cannot answer now is asked again, and how soon.
+/// How long one question may take, how long the node is waited for to be served, and how soon it is looked for again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+const SERVED_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How soon an attempt follows one that failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -277,112 +277,86 @@ impl Nodes {
         if self.is_in_use(node) {
             return Err(Error::new(ErrorKind::Unavailable, "what was served here before is being closed"));
         }
-        if let Some(sealed) = transfer.sealed {
-            if self.run_blocking(move |nodes| nodes.seal_of(node)).await? == sealed {
-                // All of it came before this process was started again.
-                return self.finish_move_in(node, (Instant::now(), sealed)).await;
-            }
-            let unsealed = self.cluster_view.editor()?.unseal(node, Epoch(sealed)).await?;
-            self.cluster_view.wait_for_revision(unsealed.revision).await?;
-        }
+        let own_seal = self.run_blocking(move |nodes| nodes.seal_of(node)).await?;
         self.move_ins
             .update(node, |arrival| *arrival = MoveIn { last_error: arrival.last_error.take(), ..MoveIn::default() });
-        self.run_blocking(move |nodes| nodes.set_seal(node, INCOMPLETE_COPY)).await?;
-        while self.run_blocking(move |nodes| nodes.remove_rows(node)).await? > 0 {}
         info!(%node, from = transfer.from.0, "a logical node is copied to here");
-        let sealed = self.copy_all_rows(node, transfer).await?;
-        self.finish_move_in(node, sealed).await
-    }
-
-    /// Copies all rows. Returns since when the node is sealed, and as of which epoch.
-    async fn copy_all_rows(self: &Arc<Self>, node: NodeId, transfer: Transfer) -> Result<(Instant, u64)> {
-        let (to, attempt, from) = (self.id.0, rand::random(), Some(Bytes::new()));
-        let mut asked = CopyRows { node, to, attempt, number: 0, last_answered: 0, from };
-        let (mut sealed, mut rounds) = (None, 0);
+        let seals = (transfer.sealed, own_seal);
+        let (mut attempt, mut action) = Attempt::begin((node, self.id), rand::random(), seals, self.time.now());
         loop {
-            let began = Instant::now();
-            let copied = self.request_rows(transfer, &mut asked).await?;
-            let (epoch, count, is_all) = (copied.sealed, copied.rows.len(), copied.next.is_none());
-            let is_few = is_all && copied.changed == 0 && count <= SEAL_BELOW_ROWS;
-            asked.from.clone_from(&copied.next);
-            let bytes = self.run_blocking(move |nodes| nodes.write_rows(node, copied)).await?;
-            self.move_ins.update(node, |arrival| {
-                (arrival.rows, arrival.bytes) = (arrival.rows + count as u64, arrival.bytes + bytes);
-            });
-            if let Some(epoch) = epoch {
-                return Ok((sealed.unwrap_or(began), epoch));
-            }
-            rounds += u32::from(is_all);
-            match sealed {
-                Some(_) if count == 0 => time::sleep(POLL_INTERVAL).await,
-                Some(_) => {}
-                None if is_few || rounds > MAX_ROUNDS => {
-                    let began = Instant::now();
-                    match self.cluster_view.editor()?.seal(node, BrickId(self.id.0)).await {
-                        // By a try of which the answer was lost.
-                        Ok(_) | Err(CatalogError::WrongMoveState { .. }) => sealed = Some(began),
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                None => pause_after_portion(began).await,
-            }
+            let event = match action {
+                Action::End { epoch, since } => return self.finish_move_in(node, since, epoch).await,
+                action => self.run_action(node, transfer, action).await?,
+            };
+            action = attempt.handle(event, self.time.now())?;
+            let (rows, bytes) = attempt.progress();
+            self.move_ins.update(node, |arrival| (arrival.rows, arrival.bytes) = (rows, bytes));
         }
     }
 
-    /// Asks the old brick, again if it cannot answer now; each time with another number, as the times before may still be on their way.
-    async fn request_rows(self: &Arc<Self>, transfer: Transfer, asked: &mut CopyRows) -> Result<CopiedRows> {
-        let until = Instant::now() + RETRY_TIMEOUT;
-        loop {
-            asked.number += 1;
-            let answer = self.brick_links.call(transfer.from, Request::CopyRows(asked.clone().into()));
-            let late = |_| Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
-            match time::timeout(ANSWER_TIMEOUT, answer).await.map_err(late).flatten() {
-                Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
-                    let copied = CopiedRows::from_proto(copied, Raw::Owned(raw))?;
-                    asked.last_answered = asked.number;
-                    return Ok(copied);
-                }
-                Ok(_) => return Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
-                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
-                    if Instant::now() > until || !self.is_moving_in(asked.node) {
-                        return Err(error);
-                    }
-                    time::sleep(POLL_INTERVAL).await;
-                }
-                Err(error) => return Err(error),
+    /// Does what an attempt wants next, and says how that went.
+    async fn run_action(self: &Arc<Self>, node: NodeId, transfer: Transfer, action: Action) -> Result<Event> {
+        match action {
+            Action::Unseal(epoch) => {
+                let unsealed = self.cluster_view.editor()?.unseal(node, Epoch(epoch)).await?;
+                self.cluster_view.wait_for_revision(unsealed.revision).await?;
             }
+            Action::MarkIncomplete => {
+                self.run_blocking(move |nodes| nodes.set_seal(node, INCOMPLETE_COPY)).await?;
+            }
+            Action::RemoveRows => {
+                return Ok(Event::Removed(self.run_blocking(move |nodes| nodes.remove_rows(node)).await?));
+            }
+            Action::Ask(asked) => return Ok(self.request_rows(transfer, asked).await),
+            Action::Write { rows, sealed } => {
+                self.run_blocking(move |nodes| nodes.write_rows(node, rows, sealed)).await?;
+            }
+            Action::Seal => match self.cluster_view.editor()?.seal(node, BrickId(self.id.0)).await {
+                // An earlier try has sealed it, and its answer was lost.
+                Ok(_) | Err(CatalogError::WrongMoveState { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+            Action::Rest(ms) => time::sleep(Duration::from_millis(ms)).await,
+            Action::End { .. } => {
+                return Err(Error::new(ErrorKind::Internal, "the end of an attempt is no action of the store"));
+            }
+        }
+        Ok(Event::Done)
+    }
+
+    /// Asks the old brick once.
+    async fn request_rows(self: &Arc<Self>, transfer: Transfer, asked: CopyRows) -> Event {
+        let node = asked.node;
+        let answer = self.brick_links.call(transfer.from, Request::CopyRows(asked.into()));
+        let late = |_| Error::new(ErrorKind::Unavailable, format!("brick {} does not answer", transfer.from.0));
+        let copied = match time::timeout(ANSWER_TIMEOUT, answer).await.map_err(late).flatten() {
+            Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
+                CopiedRows::from_proto(copied, Raw::Owned(raw))
+            }
+            Ok(_) => Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
+            Err(error) => Err(error),
+        };
+        match copied {
+            Ok(copied) => Event::Answered(copied),
+            Err(error) => Event::AnswerFailed { error, is_moving: self.is_moving_in(node) },
         }
     }
 
-    /// Writes rows that were copied; with the last ones, that they are all. Returns how many bytes they have.
-    fn write_rows(&self, node: NodeId, copied: CopiedRows) -> Result<u64> {
-        let mut changes = RowChanges::new();
-        let mut bytes = 0;
-        for (key, value) in copied.rows {
-            if !rows::belongs_to(node, &key) {
-                let what = format!("a row that does not belong to logical node {:x} was copied with it", node.0);
-                return Err(Error::new(ErrorKind::Invalid, what));
-            }
-            bytes += (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
-            match value {
-                Some(value) => changes.put(&key, value),
-                None => changes.remove(&key),
-            }
-        }
-        if let Some(epoch) = copied.sealed {
-            changes.put(&rows::seal_key(node), rows::encode_number(epoch));
+    /// Writes rows that were copied, durably; with the last ones comes the seal.
+    fn write_rows(&self, node: NodeId, rows: RowChanges, sealed: Option<u64>) -> Result<()> {
+        if let Some(epoch) = sealed {
             self.leftovers.insert(node, epoch);
         }
-        if !changes.is_empty() {
-            self.store.commit_rows(changes)?;
+        if !rows.is_empty() {
+            self.store.commit_rows(rows)?;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// All is here: the catalogue is to say so, and then the node is served.
-    async fn finish_move_in(self: &Arc<Self>, node: NodeId, (began, epoch): (Instant, u64)) -> Result<()> {
+    async fn finish_move_in(self: &Arc<Self>, node: NodeId, since: Ms, epoch: u64) -> Result<()> {
         self.end_move(node, epoch).await?;
-        let until = Instant::now() + RETRY_TIMEOUT;
+        let until = Instant::now() + SERVED_TIMEOUT;
         while !self.is_served(node) {
             if self.is_served_elsewhere(node) {
                 return Ok(());
@@ -392,7 +366,7 @@ impl Nodes {
             }
             time::sleep(POLL_INTERVAL).await;
         }
-        let pause = began.elapsed();
+        let pause = Duration::from_millis(self.time.now() - since);
         self.move_ins.update(node, |arrival| (arrival.pause, arrival.last_error) = (Some(pause), None));
         info!(%node, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
         Ok(())

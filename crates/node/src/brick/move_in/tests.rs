@@ -8,11 +8,15 @@ use store::{Options, Store};
 use wire::cluster::Message;
 use wire::driving::PeerHandle;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::auth::ClusterCredentials;
 use crate::brick::plant::{Bug, plant};
 use crate::cluster_view::ClusterView;
 use crate::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
+
+mod attempts;
 
 const NODE: NodeId = NodeId(7);
 const OLD: BrickId = BrickId(1);
@@ -119,7 +123,9 @@ impl MoveWorld {
         let copied = self.old.copy_rows(&self.asked)?;
         (self.asked.last_answered, self.asked.from) = (self.asked.number, copied.next.clone());
         let is_all = copied.sealed.is_some();
-        self.new.write_rows(NODE, copied)?;
+        let sealed = copied.sealed;
+        let (rows, _) = attempt::changes_of(NODE, copied)?;
+        self.new.write_rows(NODE, rows, sealed)?;
         Ok(is_all)
     }
 

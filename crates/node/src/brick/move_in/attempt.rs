@@ -1,0 +1,242 @@
+//! One attempt to take a logical node over, as a machine: what to do next, and what follows from how that went.
+//!
+//! ```text
+//!   unseal ─▶ mark incomplete ─▶ remove rows ─▶ ask ─▶ write ─┬─▶ rest ─▶ ask …            many rows are left
+//!                                                ▲            ├─▶ seal ─▶ ask …            few rows are left
+//!                                                └────────────┴─▶ end                      all rows are durable here
+//! ```
+//!
+//! M1. The mark is durable before the first row is written, and the last rows are durable before the catalogue is told of the end.
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, NodeId, Result};
+use protocol::lease::Ms;
+use store::RowChanges;
+use wire::cluster::{CopiedRows, CopyRows};
+
+use crate::brick::move_out::INCOMPLETE_COPY;
+use crate::brick::page_rows as rows;
+use crate::brick::plant::{Bug, planted};
+use crate::node_placement::BrickId;
+
+/// With so few rows in an answer that were all, the node is sealed; and at the latest after so many such answers.
+const SEAL_BELOW_ROWS: usize = if cfg!(test) { 4 } else { 256 };
+const MAX_ROUNDS: u32 = 20;
+/// How long a brick that cannot answer now is asked again, and the pause before that, in milliseconds.
+const RETRY_TIMEOUT_MS: Ms = 10_000;
+const POLL_INTERVAL_MS: Ms = 2;
+/// The longest rest between two portions, in milliseconds.
+const MAX_REST_MS: Ms = 100;
+
+/// What to do next. After each comes one [`Event`].
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Take the seal of this epoch back in the catalogue, and wait until the map says so.
+    Unseal(u64),
+    /// Write durably that what is here of the node is incomplete: see [`INCOMPLETE_COPY`].
+    MarkIncomplete,
+    /// Remove some rows of the node, durably.
+    RemoveRows,
+    /// Ask the brick that the node comes from.
+    Ask(CopyRows),
+    /// Write rows durably. With the last ones comes the seal, as of this epoch.
+    Write { rows: RowChanges, sealed: Option<u64> },
+    /// Seal the node in the catalogue.
+    Seal,
+    /// Wait for so many milliseconds.
+    Rest(Ms),
+    /// All rows are here, durable, as of the seal's epoch: end the move in the catalogue. The node was served last at about `since`.
+    End { epoch: u64, since: Ms },
+}
+
+/// How an [`Action`] went. Whatever is not listed here ends the attempt.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// It is done.
+    Done,
+    /// So many rows were removed.
+    Removed(usize),
+    /// The brick has answered.
+    Answered(CopiedRows),
+    /// The brick has not answered, or with this error. Says whether the node is still to be taken over.
+    AnswerFailed { error: Error, is_moving: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Unsealing,
+    Marking,
+    Clearing,
+    Asking,
+    Retrying,
+    Writing(Portion),
+    Sealing,
+    Resting,
+    Ended,
+}
+
+/// What is remembered of an answer while its rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Portion {
+    count: usize,
+    is_all: bool,
+    is_few: bool,
+    sealed: Option<u64>,
+}
+
+/// An attempt to take a logical node over.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    node: NodeId,
+    stage: Stage,
+    asked: CopyRows,
+    /// When the last portion was asked for first.
+    asked_at: Ms,
+    /// When the catalogue was asked for the seal.
+    sealed_at: Option<Ms>,
+    rounds: u32,
+    rows: u64,
+    bytes: u64,
+}
+
+impl Attempt {
+    /// Begins attempt `number`, which no attempt before had, to take a node over to brick `to`. `sealed` is the epoch of the seal in the
+    /// catalogue; `own_seal` that of the seal in this store.
+    pub(crate) fn begin(
+        (node, to): (NodeId, BrickId),
+        number: u64,
+        (sealed, own_seal): (Option<u64>, u64),
+        now: Ms,
+    ) -> (Self, Action) {
+        let from = Some(Bytes::new());
+        let asked = CopyRows { node, to: to.0, attempt: number, number: 0, last_answered: 0, from };
+        let mut attempt =
+            Self { node, stage: Stage::Marking, asked, asked_at: now, sealed_at: None, rounds: 0, rows: 0, bytes: 0 };
+        let action = match sealed {
+            // All of it came before this process was started again.
+            Some(epoch) if epoch == own_seal => {
+                attempt.stage = Stage::Ended;
+                Action::End { epoch, since: now }
+            }
+            Some(epoch) => {
+                attempt.stage = Stage::Unsealing;
+                Action::Unseal(epoch)
+            }
+            None => Action::MarkIncomplete,
+        };
+        (attempt, action)
+    }
+
+    /// Rows that have come, and their bytes.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.rows, self.bytes)
+    }
+
+    /// The last action went so. Returns the next one.
+    ///
+    /// # Errors
+    /// If the attempt is over: another one may begin.
+    ///
+    /// # Panics
+    /// If the event does not follow from the action.
+    pub(crate) fn handle(&mut self, event: Event, now: Ms) -> Result<Action> {
+        match (self.stage, event) {
+            (Stage::Unsealing, Event::Done) => {
+                self.stage = Stage::Marking;
+                Ok(Action::MarkIncomplete)
+            }
+            (Stage::Marking, Event::Done) if planted(Bug::OldCopyKept) => Ok(self.ask(now)),
+            (Stage::Marking, Event::Done) => {
+                self.stage = Stage::Clearing;
+                Ok(Action::RemoveRows)
+            }
+            (Stage::Clearing, Event::Removed(0)) => Ok(self.ask(now)),
+            (Stage::Clearing, Event::Removed(_)) => Ok(Action::RemoveRows),
+            (Stage::Asking, Event::Answered(copied)) => self.handle_answer(copied),
+            (Stage::Asking, Event::AnswerFailed { error, is_moving }) => {
+                let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+                if !may_pass || !is_moving || now > self.asked_at + RETRY_TIMEOUT_MS {
+                    return Err(error);
+                }
+                self.stage = Stage::Retrying;
+                Ok(Action::Rest(POLL_INTERVAL_MS))
+            }
+            (Stage::Retrying, Event::Done) => Ok(self.ask_again()),
+            (Stage::Writing(portion), Event::Done) => Ok(self.handle_written(portion, now)),
+            (Stage::Sealing | Stage::Resting, Event::Done) => Ok(self.ask(now)),
+            (stage, event) => panic!("M1: {event:?} does not follow in {stage:?} of logical node {:x}", self.node.0),
+        }
+    }
+
+    fn ask(&mut self, now: Ms) -> Action {
+        self.asked_at = now;
+        self.ask_again()
+    }
+
+    /// Asks with another number each time: earlier questions may still be on their way.
+    fn ask_again(&mut self) -> Action {
+        self.asked.number += 1;
+        self.stage = Stage::Asking;
+        Action::Ask(self.asked.clone())
+    }
+
+    fn handle_answer(&mut self, copied: CopiedRows) -> Result<Action> {
+        self.asked.last_answered = self.asked.number;
+        self.asked.from.clone_from(&copied.next);
+        let (count, is_all, sealed) = (copied.rows.len(), copied.next.is_none(), copied.sealed);
+        let is_few = is_all && copied.changed == 0 && count <= SEAL_BELOW_ROWS;
+        let (rows, bytes) = changes_of(self.node, copied)?;
+        self.rows += count as u64;
+        self.bytes += bytes;
+        self.stage = Stage::Writing(Portion { count, is_all, is_few, sealed });
+        Ok(Action::Write { rows, sealed })
+    }
+
+    fn handle_written(&mut self, portion: Portion, now: Ms) -> Action {
+        if let Some(epoch) = portion.sealed {
+            self.stage = Stage::Ended;
+            return Action::End { epoch, since: self.sealed_at.unwrap_or(self.asked_at) };
+        }
+        self.rounds += u32::from(portion.is_all);
+        match self.sealed_at {
+            Some(_) if portion.count == 0 => self.rest(POLL_INTERVAL_MS),
+            Some(_) => self.ask(now),
+            None if portion.is_few || self.rounds > MAX_ROUNDS => {
+                self.sealed_at = Some(now);
+                self.stage = Stage::Sealing;
+                Action::Seal
+            }
+            // Others go before for as long as the last portion took.
+            None => self.rest((now - self.asked_at).min(MAX_REST_MS)),
+        }
+    }
+
+    fn rest(&mut self, ms: Ms) -> Action {
+        self.stage = Stage::Resting;
+        Action::Rest(ms)
+    }
+}
+
+/// The changes that take copied rows over, and the bytes of the rows. With the last rows comes the seal.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if a row does not belong to the node.
+pub(crate) fn changes_of(node: NodeId, copied: CopiedRows) -> Result<(RowChanges, u64)> {
+    let (mut changes, mut bytes) = (RowChanges::new(), 0);
+    for (key, value) in copied.rows {
+        if !rows::belongs_to(node, &key) {
+            let what = format!("a row that does not belong to logical node {:x} was copied with it", node.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        bytes += (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
+        match value {
+            Some(value) => changes.put(&key, value),
+            None => changes.remove(&key),
+        }
+    }
+    if let Some(epoch) = copied.sealed {
+        assert!(epoch != INCOMPLETE_COPY, "M1: no epoch marks a copy as incomplete");
+        changes.put(&rows::seal_key(node), rows::encode_number(epoch));
+    }
+    Ok((changes, bytes))
+}
