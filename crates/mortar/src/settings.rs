@@ -135,6 +135,9 @@ pub(crate) struct PartialSettings {
     /// Allow addresses that other machines can reach without users or TLS
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
+    /// Open a data directory that other users of this machine can enter
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    allow_loose_permissions: Option<bool>,
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
@@ -174,6 +177,7 @@ pub(crate) struct Settings {
     pub(crate) etcd: Option<Etcd>,
     pub(crate) auth: AuthSettings,
     pub(crate) insecure: bool,
+    pub(crate) allow_loose_permissions: bool,
     pub(crate) io_threads: Option<u16>,
     pub(crate) connections: ConnectionSettings,
     pub(crate) log: Option<String>,
@@ -233,6 +237,7 @@ impl PartialSettings {
             tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             tls_require_client_cert: self.tls_require_client_cert.or(other.tls_require_client_cert),
             insecure: self.insecure.or(other.insecure),
+            allow_loose_permissions: self.allow_loose_permissions.or(other.allow_loose_permissions),
             io_threads: self.io_threads.or(other.io_threads),
             max_connections: self.max_connections.or(other.max_connections),
             max_connections_per_user: self.max_connections_per_user.or(other.max_connections_per_user),
@@ -289,6 +294,7 @@ impl Settings {
             etcd,
             auth: doors,
             insecure: given.insecure.unwrap_or(false),
+            allow_loose_permissions: given.allow_loose_permissions.unwrap_or(false),
             io_threads: given.io_threads,
             connections,
             log: given.log,
@@ -403,6 +409,10 @@ impl Settings {
         let mut lines = self.auth.lines();
         let about = "Allow addresses that other machines can reach without users or TLS.";
         lines.push(line(about, "insecure", self.insecure.to_string()));
+        if self.data.is_some() {
+            let about = "Open a data directory that other users of this machine can enter.";
+            lines.push(line(about, "allow_loose_permissions", self.allow_loose_permissions.to_string()));
+        }
         let threads = self.io_threads.map_or(Config::default().threads, usize::from);
         let about = "Threads that serve connections; by default one for every two processors, at most 16.";
         lines.push(comment_unless(self.io_threads.is_some(), line(about, "io_threads", threads.to_string())));

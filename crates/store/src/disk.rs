@@ -4,11 +4,13 @@
 //! Names are relative to the store's directory. A file's bytes are durable after [`DiskFile::force`]; that it exists
 //! under its name, after [`Disk::force_names`] of its directory.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::directory::{create_private_dir, private_file};
 
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
@@ -64,18 +66,18 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn make_dir(&self, name: &str) -> io::Result<()> {
-        fs::create_dir_all(self.root.join(name))?;
+        create_private_dir(&self.root.join(name))?;
         // The directory's own name must last, or all that is forced in it is lost with it.
         File::open(&self.root)?.sync_all()
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.root.join(name))?;
+        let file = private_file().open(self.root.join(name))?;
         Ok(Arc::new(RealFile(Arc::new(file))))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self.root.join(name))?;
+        let file = private_file().create(true).truncate(true).open(self.root.join(name))?;
         Ok(Arc::new(RealFile(Arc::new(file))))
     }
 

@@ -19,6 +19,7 @@ mod commit;
 mod commit_queue;
 mod committer;
 mod core;
+mod directory;
 mod disk;
 mod engine;
 mod entry;
@@ -50,7 +51,7 @@ mod upload;
 mod view;
 
 pub use backup::{BackupSummary, check_archive};
-pub use open::lock_owner;
+pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{ContentRef, Piece, Pieces};

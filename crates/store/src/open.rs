@@ -1,13 +1,7 @@
-//! Opening: the directory's lock, the store's identity, and bringing back what the log holds.
-//!
-//! ```text
-//! STORE      format and identity        tree/     the B-tree (LMDB)
-//! LOCK       held while it is open      log/      segments
-//!                                       blobs/    blob files
-//! ```
+//! Opening a store: from its directory, B-tree and log to a [`Core`] with the newest durable state.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
+use std::fs::File;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,18 +15,17 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::apply::{Applier, ApplyOutcome};
 use crate::backup::chunk_set::is_chunk_position;
-use crate::backup::restore::{self, RESTORING};
 use crate::blob_file::BlobFiles;
-use crate::checksum::crc32c;
 use crate::commit::WriterState;
 use crate::commit_queue::CommitQueue;
 use crate::core::{Core, DurableFiles};
+use crate::directory::{self, TREE_DIR};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
 use crate::engine::memory::MemoryEngine;
 use crate::engine::{Engine, EngineRead};
 use crate::entry::{self, Step};
-use crate::error::{self, IntoModelResult, invalid};
+use crate::error::{self, IntoModelResult};
 use crate::install::{self, Housekeeping};
 use crate::key::{Key, extent_of, table};
 use crate::layers::{Layers, ReadPosition};
@@ -46,12 +39,6 @@ use crate::repair;
 use crate::status::Counters;
 use crate::view::{PinTable, View};
 
-/// The file with format and identity.
-pub(crate) const IDENTITY_FILE: &str = "STORE";
-pub(crate) const LOCK_FILE: &str = "LOCK";
-pub(crate) const TREE_DIR: &str = "tree";
-const PRODUCT: &str = "mortar store ";
-const FORMAT: &str = "mortar store 1";
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
 
@@ -70,14 +57,16 @@ pub(crate) fn in_memory(options: Options) -> Result<Core> {
 }
 
 pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
-    fs::create_dir_all(dir).map_err(|e| error::io(&format!("creating {}", dir.display()), e))?;
-    let lock = lock(dir)?;
+    // First: the permissions of a directory with something else are not ours to judge.
+    directory::check_no_other_contents(dir)?;
+    directory::prepare_directory(dir, options.allow_loose_permissions)?;
+    let lock = directory::lock(dir)?;
     open_locked(dir, lock, options, OnDamage::Refuse)
 }
 
 /// Opens the store in a directory of which the caller has the lock.
 pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
-    let id = load_or_create_identity(dir)?;
+    let id = directory::load_or_create_identity(dir)?;
     let engine = LmdbEngine::open(&dir.join(TREE_DIR)).into_model_result()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
@@ -275,119 +264,4 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
         disk.remove(&format!("{}/{name}", crate::log::DIR))?;
     }
     Ok(())
-}
-
-/// The number of the process that has the store in a directory open, or had it open last.
-#[must_use]
-pub fn lock_owner(dir: &Path) -> Option<u32> {
-    fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
-}
-
-/// Takes the directory's lock for as long as the file is open.
-pub(crate) fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join(LOCK_FILE);
-    let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            // Who holds it only helps the message.
-            let who = lock_owner(dir).map(|process| format!(", process {process}")).unwrap_or_default();
-            let message =
-                format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        Err(e) => return Err(fail(e.into())),
-    }
-    file.set_len(0).and_then(|()| file.rewind()).map_err(fail)?;
-    writeln!(file, "{}", std::process::id()).map_err(fail)?;
-    Ok(file)
-}
-
-/// What the file with the store's identity says.
-pub(crate) enum Identity {
-    Known(StoreId),
-    Missing,
-    Damaged,
-}
-
-pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
-    let path = dir.join(IDENTITY_FILE);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Identity::Missing),
-        Err(e) => return Err(error::io(&format!("reading {}", path.display()), e)),
-    };
-    let text = String::from_utf8_lossy(&text);
-    let first = text.lines().next().unwrap_or_default();
-    if first.starts_with(PRODUCT) && first != FORMAT {
-        let message =
-            format!("{} says {first:?}; this version reads {FORMAT:?}: use the version that wrote it", path.display());
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    Ok(parse_identity(&text).map_or(Identity::Damaged, Identity::Known))
-}
-
-/// The store's identity; a new one for an empty directory.
-fn load_or_create_identity(dir: &Path) -> Result<StoreId> {
-    let lost = |how: &str| {
-        let dir = dir.display();
-        let message =
-            format!("{dir} is a store, but its file {IDENTITY_FILE} is {how}; `mortar repair` can write it again");
-        Error::new(ErrorKind::Corrupt, message)
-    };
-    match read_identity(dir)? {
-        Identity::Known(id) => Ok(id),
-        Identity::Damaged => Err(lost("damaged")),
-        // It is the last thing that a restore writes, and the first that creating a store does.
-        Identity::Missing if dir.join(RESTORING).exists() => Err(restore::interrupted_error(dir)),
-        Identity::Missing if dir.join(TREE_DIR).exists() && dir.join(crate::log::DIR).exists() => Err(lost("missing")),
-        Identity::Missing => create_identity(dir),
-    }
-}
-
-/// The identity in the text of the file: all of it must be as it was written.
-fn parse_identity(text: &str) -> Option<StoreId> {
-    let id = text.lines().nth(1)?.strip_prefix("id ")?;
-    let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
-    (identity_text(&id) == text).then_some(id)
-}
-
-fn identity_text(id: &StoreId) -> String {
-    let text = format!("{FORMAT}\nid {:032x}\n", u128::from_be_bytes(*id));
-    let check = crc32c(text.as_bytes());
-    format!("{text}check {check:08x}\n")
-}
-
-fn create_identity(dir: &Path) -> Result<StoreId> {
-    let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
-    for entry in fs::read_dir(dir).map_err(fail)? {
-        let name = entry.map_err(fail)?.file_name();
-        if name != LOCK_FILE && name != "STORE.new" && name != "lost+found" {
-            let (dir, name) = (dir.display(), name.to_string_lossy());
-            return Err(invalid(format!(
-                "{dir} is no store, and not empty: it has {name:?}; choose another directory"
-            )));
-        }
-    }
-    let id = new_identity().map_err(fail)?;
-    write_identity(dir, &id).map_err(fail)?;
-    Ok(id)
-}
-
-/// An identity that no other store has.
-pub(crate) fn new_identity() -> io::Result<StoreId> {
-    let mut id = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut id)?;
-    Ok(id)
-}
-
-/// Makes a directory a store.
-pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
-    let new = dir.join("STORE.new");
-    let mut file = File::create(&new)?;
-    file.write_all(identity_text(id).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, dir.join(IDENTITY_FILE))?;
-    File::open(dir)?.sync_all()
 }

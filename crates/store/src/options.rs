@@ -20,6 +20,9 @@ pub struct Options {
     /// The time, in microseconds since 1970, that changes are recorded with; `None` for the system's clock. For
     /// simulations, which must not depend on a clock.
     pub fixed_time_us: Option<i64>,
+    /// Whether a directory that group or others can enter is opened. What the store itself makes is for its owner alone
+    /// in any case.
+    pub allow_loose_permissions: bool,
 }
 
 impl Default for Options {
@@ -31,6 +34,7 @@ impl Default for Options {
             uploads: 1024,
             threads: true,
             fixed_time_us: None,
+            allow_loose_permissions: false,
         }
     }
 }

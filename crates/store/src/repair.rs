@@ -17,6 +17,7 @@ use model::{Error, ErrorKind, Result};
 use crate::backup::for_each_row;
 use crate::backup::restore::{self, RESTORING};
 use crate::core::Core;
+use crate::directory::{self, Identity};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
@@ -27,7 +28,7 @@ use crate::log::LogError;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
 use crate::mob::{Mob, Row, Seq};
-use crate::open::{self, Identity};
+use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::row::PageUsage;
@@ -80,7 +81,7 @@ impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.identity_lost {
             let what = if self.repaired { "was written again" } else { "is lost, and can be written again" };
-            writeln!(f, "the file {} {what}", open::IDENTITY_FILE)?;
+            writeln!(f, "the file {} {what}", directory::IDENTITY_FILE)?;
         }
         let Some(damage) = &self.damage else { return write!(f, "the log is sound up to transaction {}", self.kept) };
         writeln!(f, "{damage}")?;
@@ -106,19 +107,19 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
     if !dir.is_dir() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
     }
-    let lock = open::lock(dir)?;
+    let lock = directory::lock(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let (id, identity_lost) = identify(dir, &*disk)?;
     check_tree(dir)?;
     let mut report = {
-        let engine = LmdbEngine::open(&dir.join(open::TREE_DIR)).into_model_result()?;
+        let engine = LmdbEngine::open(&dir.join(directory::TREE_DIR)).into_model_result()?;
         RepairReport { identity_lost, ..inspect(&disk, &engine, id)? }
     };
     if !accept_loss {
         return Ok(report);
     }
     if identity_lost {
-        open::write_identity(dir, &id).map_err(|e| error::io("writing the store's identity", e))?;
+        directory::write_identity(dir, &id).map_err(|e| error::io("writing the store's identity", e))?;
     }
     let mut on_damage = OnDamage::Refuse;
     if report.damage.is_some() {
@@ -166,14 +167,14 @@ pub(crate) fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> R
 }
 
 fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
-    match open::read_identity(dir)? {
+    match directory::read_identity(dir)? {
         Identity::Known(id) => return Ok((id, false)),
         Identity::Missing if dir.join(RESTORING).exists() => return Err(restore::interrupted_error(dir)),
         Identity::Missing | Identity::Damaged => {}
     }
     let found = recover::store_of(disk).map_err(|e| error::io("reading the log", e))?;
     let unknown = || {
-        let (dir, file) = (dir.display(), open::IDENTITY_FILE);
+        let (dir, file) = (dir.display(), directory::IDENTITY_FILE);
         let message = format!("{dir} has no readable file {file}, and no log that says which store it is");
         Error::new(ErrorKind::Corrupt, format!("{message}: it is no store, or one to be restored from a backup"))
     };
@@ -181,7 +182,7 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
 }
 
 fn check_tree(dir: &Path) -> Result<()> {
-    let tree = dir.join(open::TREE_DIR).join("data.mdb");
+    let tree = dir.join(directory::TREE_DIR).join("data.mdb");
     if tree.exists() {
         return Ok(());
     }
@@ -227,7 +228,7 @@ fn copy_damaged_segments(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let to = dir.join(format!("log-damaged-{seconds}"));
     let copy = || -> io::Result<()> {
-        fs::create_dir(&to)?;
+        directory::create_private_dir(&to)?;
         for segment in segments {
             let name = Path::new(&segment).file_name().unwrap_or_default();
             fs::copy(dir.join(&segment), to.join(name))?;

@@ -354,6 +354,8 @@ impl Drop for SmallDisk {
 
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
+    // A server refuses a data directory that others can enter.
+    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());

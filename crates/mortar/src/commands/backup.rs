@@ -121,7 +121,10 @@ async fn backup_to_file(
     part.push(".part");
     let part = PartFile(PathBuf::from(part));
     let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
-    let mut file = tokio::fs::File::create(&part.0).await.map_err(cannot)?;
+    let mut options = tokio::fs::OpenOptions::new();
+    // An archive is as confidential as the data.
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&part.0).await.map_err(cannot)?;
     let summary = client.backup_with(&mut file, tell).await?;
     file.flush().await.map_err(cannot)?;
     file.sync_all().await.map_err(cannot)?;

@@ -1,8 +1,8 @@
 //! `mortar cert`: an authority and certificates of its own, for trying TLS.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -55,7 +55,11 @@ impl Report for CertificateFiles {
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
-    fs::create_dir_all(&args.dir).map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&args.dir)
+        .map_err(|e| Failure::file(format!("cannot make {}", args.dir.display()), &e))?;
     let authority = load_or_create_authority(&args.dir, output)?;
     let hosts = LOCAL_NAMES.iter().map(ToString::to_string).chain(args.hosts.iter().cloned());
     issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;

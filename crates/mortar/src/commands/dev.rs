@@ -62,6 +62,9 @@ pub(crate) struct Dev {
     /// Allow addresses that other machines can reach; this server has no users
     #[arg(long)]
     insecure: bool,
+    /// Open a data directory that other users of this machine can enter
+    #[arg(long)]
+    allow_loose_permissions: bool,
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
@@ -130,7 +133,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     }
     let store = match args.memory {
         true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() })?,
-        false => open_for(&args.data, Purpose::Standalone)?,
+        false => open_for(&args.data, Purpose::Standalone, args.allow_loose_permissions)?,
     };
     runtime.block_on(serve(args, config, store, output))
 }
@@ -211,8 +214,9 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
 }
 
 /// The store in a directory, which must not be for something else.
-pub(super) fn open_for(data: &Path, purpose: Purpose) -> Result<Store> {
-    let opened = Store::open(data, Options::default()).and_then(|store| purpose.check(&store).map(|()| store));
+pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: bool) -> Result<Store> {
+    let options = Options { allow_loose_permissions, ..Options::default() };
+    let opened = Store::open(data, options).and_then(|store| purpose.check(&store).map(|()| store));
     opened.map_err(|error| explain_open(error, data))
 }
 

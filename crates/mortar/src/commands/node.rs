@@ -284,7 +284,7 @@ pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<
 /// The store of a process.
 pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
     match &settings.data {
-        Some(data) => open_for(data, purpose),
+        Some(data) => open_for(data, purpose, settings.allow_loose_permissions),
         None => {
             let memory_bytes = (settings.memory_mib as usize) << 20;
             Ok(Store::in_memory(Options { memory_bytes, ..Options::default() })?)

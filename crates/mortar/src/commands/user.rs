@@ -335,7 +335,7 @@ async fn add_offline(
     groups: &[String],
     session: &mut CommandContext,
 ) -> Result {
-    let store = open_for(data, Purpose::Catalogue)?;
+    let store = open_for(data, Purpose::Catalogue, true)?;
     let editor = CatalogEditor::new(Arc::new(Embedded::open(&store)?));
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let added = async {

@@ -20,6 +20,7 @@ use super::chunk_set::ChunkSet;
 use super::item::Item;
 use crate::blob_file;
 use crate::checksum::crc32c;
+use crate::directory::{self, DirectoryContents};
 use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
@@ -27,7 +28,6 @@ use crate::error::{self, IntoModelResult, invalid};
 use crate::key::{DataId, Key};
 use crate::log::Log;
 use crate::log::frame::StoreId;
-use crate::open;
 use crate::options::Options;
 use crate::progress::{self, Amount, Progress};
 use crate::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
@@ -51,12 +51,13 @@ pub(crate) fn restore(
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    fs::create_dir_all(dir).map_err(fail)?;
-    let _lock = open::lock(dir)?;
+    directory::create_private_dir(dir).map_err(fail)?;
+    let _lock = directory::lock(dir)?;
     check_empty(dir)?;
+    directory::prepare_directory(dir, options.allow_loose_permissions)?;
     let path = dir.join(RESTORING);
     let mark = || {
-        let mut mark = File::create(&path)?;
+        let mut mark = directory::private_file().create(true).truncate(true).open(&path)?;
         writeln!(
             mark,
             "A backup is being restored here. This directory is no store before that has ended.\n\
@@ -69,7 +70,7 @@ pub(crate) fn restore(
     let restored = restore_into(dir, from, options, progress);
     if restored.is_err() {
         // The directory was empty before: what is there now is ours.
-        for part in [open::TREE_DIR, blob_file::DIR, crate::log::DIR] {
+        for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
             let _ = fs::remove_dir_all(dir.join(part));
         }
     }
@@ -86,29 +87,25 @@ pub(crate) fn restore(
 fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
     // A store of its own: from here on its history is another than that of the store backed up.
-    let id = open::new_identity().map_err(fail)?;
+    let id = directory::new_identity().map_err(fail)?;
     let summary = {
-        let engine = LmdbEngine::open(&dir.join(open::TREE_DIR)).into_model_result()?;
+        let engine = LmdbEngine::open(&dir.join(directory::TREE_DIR)).into_model_result()?;
         restore_on(&(Arc::new(RealDisk::new(dir)) as Arc<dyn Disk>), &engine, id, options, from, progress)?
     };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
-    open::write_identity(dir, &id).map_err(fail)?;
+    directory::write_identity(dir, &id).map_err(fail)?;
     Ok(summary)
 }
 
 fn check_empty(dir: &Path) -> Result<()> {
-    let fail = |e: io::Error| error::io(&format!("reading {}", dir.display()), e);
-    if dir.join(RESTORING).exists() && !dir.join(open::IDENTITY_FILE).exists() {
-        return Err(interrupted_error(dir));
-    }
-    for entry in fs::read_dir(dir).map_err(fail)? {
-        let name = entry.map_err(fail)?.file_name();
-        if name != open::LOCK_FILE && name != "lost+found" {
-            let (dir, name) = (dir.display(), name.to_string_lossy());
-            return Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")));
-        }
-    }
-    Ok(())
+    let name = match DirectoryContents::of(dir)? {
+        DirectoryContents::Missing | DirectoryContents::Empty => return Ok(()),
+        DirectoryContents::InterruptedRestore => return Err(interrupted_error(dir)),
+        DirectoryContents::Store => directory::IDENTITY_FILE.to_owned(),
+        DirectoryContents::Other(name) => name,
+    };
+    let dir = dir.display();
+    Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")))
 }
 
 /// A directory in which a restore began and did not end.

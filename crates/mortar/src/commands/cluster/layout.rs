@@ -9,6 +9,8 @@
 //! ```
 
 use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use client::{Credentials, Url};
@@ -102,8 +104,9 @@ impl Layout {
 
     /// The cluster with the wanted processes: writes the missing files.
     pub(super) fn prepare(dir: &Path, wanted: ClusterSize) -> Result<Self> {
-        let cannot = |error| Failure::file(format!("cannot write to {}", dir.display()), &error);
-        fs::create_dir_all(dir).map_err(cannot)?;
+        if !dir.exists() {
+            store::prepare_directory(dir, false).map_err(Failure::local)?;
+        }
         let known = if dir.join("meta.toml").exists() { Some(Self::read(dir)?) } else { None };
         match &known {
             Some(known) => known.invalid.iter().try_for_each(|invalid| Err(invalid.failure.clone()))?,
@@ -111,6 +114,7 @@ impl Layout {
                 [SECRET_FILE, RUNNING_FILE].contains(&name) || name.ends_with(".toml.part")
             })?,
         }
+        store::prepare_directory(dir, false).map_err(Failure::local)?;
         let dir = std::path::absolute(dir).map_err(|e| Failure::file("cannot determine the current directory", &e))?;
         let count = |role| {
             let parts = known.iter().flat_map(|layout| &layout.processes);
@@ -249,6 +253,7 @@ impl ProcessFiles {
                     AuthSettings::default()
                 },
                 insecure: false,
+                allow_loose_permissions: false,
                 io_threads: None,
                 connections: Default::default(),
                 log: None,
@@ -319,12 +324,20 @@ pub(super) fn url_of(address: Address) -> String {
 /// Writes a file whole or not at all: one that is there is read by later starts.
 fn write_whole(path: &Path, text: &str) -> Result {
     let part = path.with_extension("toml.part");
-    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    let written = write_private(&part, text).and_then(|()| fs::rename(&part, path));
     written.map_err(|error| Failure::file(format!("cannot write {}", path.display()), &error))
+}
+
+/// Writes a file that only its owner can read.
+pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const DEFAULT_SIZE: ClusterSize = ClusterSize { bricks: None, peers: None, memory: false };
@@ -385,6 +398,20 @@ mod tests {
         assert_eq!(refused.exit(), crate::failure::Exit::Conflict);
         assert!(refused.to_string().contains("thesis.txt"), "{refused}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_it_writes_is_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = dir.path().join("cluster");
+        Layout::prepare(&cluster, DEFAULT_SIZE).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&cluster), 0o700);
+        for file in fs::read_dir(&cluster).unwrap() {
+            assert_eq!(mode(&file.unwrap().path()), 0o600);
+        }
+        fs::set_permissions(&cluster, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Layout::prepare(&cluster, DEFAULT_SIZE).is_err());
     }
 
     #[test]

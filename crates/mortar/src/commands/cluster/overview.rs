@@ -45,7 +45,8 @@ impl RunningProcesses {
     pub(super) fn write(&self, layout: &Layout) -> Result {
         let path = layout.running_file();
         let text = serde_json::to_string_pretty(self).map_err(|e| Failure::new(format!("cannot write JSON: {e}")))?;
-        fs::write(&path, text + "\n").map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))
+        super::layout::write_private(&path, &(text + "\n"))
+            .map_err(|e| Failure::file(format!("cannot write {}", path.display()), &e))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -213,7 +214,8 @@ impl RunningCluster {
             part.set_meta(&meta.address)?;
         }
         let cannot = |what: &Path, error: io::Error| Failure::file(format!("cannot write {}", what.display()), &error);
-        let log = File::options().create(true).append(true).open(&part.log).map_err(|e| cannot(&part.log, e))?;
+        let log =
+            File::options().create(true).append(true).mode(0o600).open(&part.log).map_err(|e| cannot(&part.log, e))?;
         let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
         let mut command = Command::new(program);
         command.arg("node").arg("--config").arg(&part.config).arg("--json");

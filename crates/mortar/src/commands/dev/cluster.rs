@@ -101,6 +101,9 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
     if !args.memory && args.data.exists() && !args.data.join(META_DATA).exists() {
         refuse_foreign_directory(&args.data, "a cluster", |name| name == SOCKET)?;
     }
+    if !args.memory {
+        store::prepare_directory(&args.data, args.allow_loose_permissions).map_err(Failure::local)?;
+    }
     let loopback: Address = "127.0.0.1:0".parse()?;
     // They are one process: no other process needs it.
     let doors = AuthSettings::with_shared_secret(Secret::generate());
@@ -116,6 +119,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         etcd: None,
         auth: doors.clone(),
         insecure: args.insecure,
+        allow_loose_permissions: args.allow_loose_permissions,
         io_threads: args.io_threads,
         connections: Default::default(),
         log: None,

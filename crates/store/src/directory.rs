@@ -1,0 +1,241 @@
+//! The directory of a store: who may enter it, which process has it open, and which store it is.
+//!
+//! ```text
+//! STORE      format and identity        tree/     the B-tree (LMDB)
+//! LOCK       held while it is open      log/      segments
+//!                                       blobs/    blob files
+//! ```
+//!
+//! Directories have mode 0700 and files 0600, whatever the umask. A directory that others can enter is refused unless
+//! [`Options::allow_loose_permissions`](crate::Options::allow_loose_permissions) is set.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use model::{Error, ErrorKind, Result};
+
+use crate::backup::restore::{self, RESTORING};
+use crate::checksum::crc32c;
+use crate::error::{self, invalid};
+use crate::log::frame::StoreId;
+
+/// The file with format and identity.
+pub(crate) const IDENTITY_FILE: &str = "STORE";
+pub(crate) const LOCK_FILE: &str = "LOCK";
+pub(crate) const TREE_DIR: &str = "tree";
+/// The identity before it is complete.
+const NEW_IDENTITY_FILE: &str = "STORE.new";
+/// What `mkfs` leaves in the root of a file system.
+const LOST_AND_FOUND: &str = "lost+found";
+const PRODUCT: &str = "mortar store ";
+const FORMAT: &str = "mortar store 1";
+/// Permissions of anyone but the owner.
+const OTHERS: u32 = 0o077;
+
+/// What a directory holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryContents {
+    /// There is no such directory.
+    Missing,
+    /// Nothing, or nothing but the remains of a creation that was interrupted before the store had an identity.
+    Empty,
+    /// A store; it may be damaged.
+    Store,
+    /// A restore that was interrupted.
+    InterruptedRestore,
+    /// Something else; the name of one entry.
+    Other(String),
+}
+
+impl DirectoryContents {
+    /// Looks into a directory. Changes nothing and needs no lock.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the directory cannot be read.
+    pub fn of(dir: &Path) -> Result<Self> {
+        let fail = |e: io::Error| error::io(&format!("reading {}", dir.display()), e);
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::Missing),
+            Err(e) => return Err(fail(e)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.push(entry.map_err(fail)?.file_name());
+        }
+        let has = |name: &str| names.iter().any(|known| known == name);
+        if has(IDENTITY_FILE) {
+            return Ok(Self::Store);
+        }
+        if has(RESTORING) {
+            return Ok(Self::InterruptedRestore);
+        }
+        if has(TREE_DIR) && has(crate::log::DIR) {
+            return Ok(Self::Store);
+        }
+        names.sort();
+        let is_ours = |name: &str| [LOCK_FILE, NEW_IDENTITY_FILE, LOST_AND_FOUND].contains(&name);
+        let names = names.into_iter().map(|name| name.to_string_lossy().into_owned());
+        Ok(names.into_iter().find(|name| !is_ours(name)).map_or(Self::Empty, Self::Other))
+    }
+}
+
+/// Makes a directory for data, with its parents, unless it exists. Checks that only its owner can enter it; an empty
+/// directory is given that mode.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if group or others have any permission, unless `allow_loose_permissions`; [`ErrorKind::Io`] if
+/// the directory cannot be made or read.
+pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()> {
+    create_private_dir(dir).map_err(|e| error::io(&format!("creating {}", dir.display()), e))?;
+    let fail = |e: io::Error| error::io(&format!("reading the permissions of {}", dir.display()), e);
+    let mode = fs::metadata(dir).map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & OTHERS == 0 || allow_loose_permissions {
+        return Ok(());
+    }
+    let is_empty = DirectoryContents::of(dir)? == DirectoryContents::Empty;
+    if is_empty && fs::set_permissions(dir, Permissions::from_mode(mode & !OTHERS)).is_ok() {
+        return Ok(());
+    }
+    let dir = dir.display();
+    let message = format!(
+        "the data directory {dir} has mode {mode:04o}: other users of this machine may read the data; run \
+         `chmod -R go-rwx {dir}`, or allow it with --allow-loose-permissions"
+    );
+    Err(Error::new(ErrorKind::Denied, message))
+}
+
+/// Makes a directory and its parents for their owner alone, unless they exist.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Options to open a file for reading and writing, which is for its owner alone if it is made.
+pub(crate) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// The number of the process that has the store in a directory open, or had it open last.
+#[must_use]
+pub fn lock_owner(dir: &Path) -> Option<u32> {
+    fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
+}
+
+/// Takes the directory's lock for as long as the file is open.
+pub(crate) fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK_FILE);
+    let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
+    let mut file = private_file().create(true).truncate(false).open(&path).map_err(fail)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            // Who holds it only helps the message.
+            let who = lock_owner(dir).map(|process| format!(", process {process}")).unwrap_or_default();
+            let message =
+                format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Err(e) => return Err(fail(e.into())),
+    }
+    file.set_len(0).and_then(|()| file.rewind()).map_err(fail)?;
+    writeln!(file, "{}", std::process::id()).map_err(fail)?;
+    Ok(file)
+}
+
+/// What the file with the store's identity says.
+pub(crate) enum Identity {
+    Known(StoreId),
+    Missing,
+    Damaged,
+}
+
+pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
+    let path = dir.join(IDENTITY_FILE);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Identity::Missing),
+        Err(e) => return Err(error::io(&format!("reading {}", path.display()), e)),
+    };
+    let text = String::from_utf8_lossy(&text);
+    let first = text.lines().next().unwrap_or_default();
+    if first.starts_with(PRODUCT) && first != FORMAT {
+        let message =
+            format!("{} says {first:?}; this version reads {FORMAT:?}: use the version that wrote it", path.display());
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(parse_identity(&text).map_or(Identity::Damaged, Identity::Known))
+}
+
+/// The store's identity; a new one for an empty directory.
+pub(crate) fn load_or_create_identity(dir: &Path) -> Result<StoreId> {
+    let lost = |how: &str| {
+        let dir = dir.display();
+        let message =
+            format!("{dir} is a store, but its file {IDENTITY_FILE} is {how}; `mortar repair` can write it again");
+        Error::new(ErrorKind::Corrupt, message)
+    };
+    match read_identity(dir)? {
+        Identity::Known(id) => Ok(id),
+        Identity::Damaged => Err(lost("damaged")),
+        // It is the last thing that a restore writes, and the first that creating a store does.
+        Identity::Missing if DirectoryContents::of(dir)? == DirectoryContents::Store => Err(lost("missing")),
+        Identity::Missing => create_identity(dir),
+    }
+}
+
+/// The identity in the text of the file: all of it must be as it was written.
+fn parse_identity(text: &str) -> Option<StoreId> {
+    let id = text.lines().nth(1)?.strip_prefix("id ")?;
+    let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
+    (identity_text(&id) == text).then_some(id)
+}
+
+fn identity_text(id: &StoreId) -> String {
+    let text = format!("{FORMAT}\nid {:032x}\n", u128::from_be_bytes(*id));
+    let check = crc32c(text.as_bytes());
+    format!("{text}check {check:08x}\n")
+}
+
+/// Refuses a directory that holds something other than a store.
+pub(crate) fn check_no_other_contents(dir: &Path) -> Result<()> {
+    match DirectoryContents::of(dir)? {
+        DirectoryContents::Missing | DirectoryContents::Empty | DirectoryContents::Store => Ok(()),
+        DirectoryContents::InterruptedRestore => Err(restore::interrupted_error(dir)),
+        DirectoryContents::Other(name) => {
+            let dir = dir.display();
+            Err(invalid(format!("{dir} is no store, and not empty: it has {name:?}; choose another directory")))
+        }
+    }
+}
+
+fn create_identity(dir: &Path) -> Result<StoreId> {
+    check_no_other_contents(dir)?;
+    let fail = |e: io::Error| error::io(&format!("creating a store in {}", dir.display()), e);
+    let id = new_identity().map_err(fail)?;
+    write_identity(dir, &id).map_err(fail)?;
+    Ok(id)
+}
+
+/// An identity that no other store has.
+pub(crate) fn new_identity() -> io::Result<StoreId> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut id)?;
+    Ok(id)
+}
+
+/// Makes a directory a store.
+pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
+    let new = dir.join(NEW_IDENTITY_FILE);
+    let mut file = private_file().create(true).truncate(true).open(&new)?;
+    file.write_all(identity_text(id).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, dir.join(IDENTITY_FILE))?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

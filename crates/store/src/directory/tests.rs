@@ -1,0 +1,70 @@
+//! Which directories are refused, and what directories are taken for.
+
+use super::*;
+use crate::tests::world::small_options;
+use crate::{Options, Store};
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_directory_that_others_can_enter_is_refused_unless_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    Store::open(dir.path(), small_options()).unwrap().close().unwrap();
+    for loose in [0o755, 0o750, 0o710, 0o701, 0o707] {
+        set_mode(dir.path(), loose);
+        let error = Store::open(dir.path(), small_options()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        let advice = format!("`chmod -R go-rwx {}`", dir.path().display());
+        assert!(error.message().contains(&advice) && error.message().contains(&format!("{loose:04o}")), "{error}");
+        let options = Options { allow_loose_permissions: true, ..small_options() };
+        Store::open(dir.path(), options).unwrap().close().unwrap();
+        assert_eq!(mode(dir.path()), loose, "a mode that is allowed is left alone");
+    }
+    set_mode(dir.path(), 0o700);
+    Store::open(dir.path(), small_options()).unwrap().close().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    set_mode(other.path(), 0o755);
+    fs::write(other.path().join("photo"), "").unwrap();
+    let error = Store::open(other.path(), small_options()).err().unwrap();
+    assert!(error.message().contains("is no store"), "no advice to change the mode of what is no store: {error}");
+}
+
+#[test]
+fn an_empty_directory_becomes_its_owners_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    set_mode(dir.path(), 0o755);
+    Store::open(dir.path(), small_options()).unwrap().close().unwrap();
+    assert_eq!(mode(dir.path()), 0o700);
+    let dir = tempfile::tempdir().unwrap();
+    set_mode(dir.path(), 0o755);
+    fs::write(dir.path().join("notes"), "").unwrap();
+    assert_eq!(prepare_directory(dir.path(), false).unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(mode(dir.path()), 0o755, "the mode of a directory with something in it is left alone");
+}
+
+#[test]
+fn a_directory_is_taken_for_what_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| DirectoryContents::of(&dir.path().join(name)).unwrap();
+    assert_eq!(of("none"), DirectoryContents::Missing);
+    let store = dir.path().join("store");
+    Store::open(&store, small_options()).unwrap().close().unwrap();
+    assert_eq!(of("store"), DirectoryContents::Store);
+    fs::remove_file(store.join(IDENTITY_FILE)).unwrap();
+    assert_eq!(of("store"), DirectoryContents::Store, "a store without its identity is a store");
+    let other = dir.path().join("other");
+    create_private_dir(&other).unwrap();
+    fs::write(other.join(LOCK_FILE), "").unwrap();
+    fs::write(other.join(NEW_IDENTITY_FILE), "").unwrap();
+    assert_eq!(of("other"), DirectoryContents::Empty);
+    fs::write(other.join("photo"), "").unwrap();
+    assert_eq!(of("other"), DirectoryContents::Other("photo".to_owned()));
+    fs::write(other.join(RESTORING), "").unwrap();
+    assert_eq!(of("other"), DirectoryContents::InterruptedRestore);
+}
