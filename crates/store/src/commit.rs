@@ -28,6 +28,7 @@ use crate::key::{DataId, Key};
 use crate::layers::{Layers, ReadPosition};
 use crate::log::{FrameBatch, frame};
 use crate::mob::{Mob, Row, Seq};
+use crate::plant::{Bug, planted};
 use crate::row::Extent;
 use crate::rows::RowSequence;
 use crate::stage::stage;
@@ -70,7 +71,7 @@ pub(crate) struct Job {
 impl Job {
     /// Why it is refused, whatever the store could do.
     fn refusal(&mut self) -> Option<Error> {
-        let is_behind = self.sequence.as_ref().is_some_and(RowSequence::is_broken);
+        let is_behind = !planted(Bug::SequenceIgnored) && self.sequence.as_ref().is_some_and(RowSequence::is_broken);
         self.rejection.take().map(|wrong| *wrong).or_else(|| is_behind.then(RowSequence::broken_error))
     }
 
@@ -432,7 +433,10 @@ impl Core {
             writer.batch_prev_crc = writer.crc;
         }
         let before = writer.batch.bytes.len();
-        let (seq, crc, forced) = (writer.next_seq, writer.crc, self.visible_seq());
+        let (seq, crc, mut forced) = (writer.next_seq, writer.crc, self.visible_seq());
+        if planted(Bug::ForcedTooHigh) {
+            forced = seq;
+        }
         let write = |out: &mut Vec<u8>| entry::encode(out, entry);
         let framed = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, write);
         let limit = frame::MAX_PAYLOAD as u64;

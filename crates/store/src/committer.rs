@@ -17,6 +17,7 @@ use crate::disk;
 use crate::entry::LogEntry;
 use crate::error;
 use crate::log::{FrameBatch, LogError};
+use crate::plant::{Bug, planted};
 use crate::round::Round;
 use crate::rows::RowSequence;
 
@@ -87,9 +88,15 @@ impl Core {
     }
 
     fn apply_backlog(&self, writer: &mut WriterState) {
+        if planted(Bug::AppliedOutOfOrder) {
+            writer.pending.backlog.make_contiguous().reverse();
+        }
         while let Some(job) = writer.pending.backlog.pop_front() {
             if self.is_full(&self.view.load()) && self.refusal(writer).is_none() {
-                writer.pending.backlog.push_front(job);
+                match planted(Bug::WaitingOvertaken) {
+                    false => writer.pending.backlog.push_front(job),
+                    true => writer.pending.backlog.push_back(job),
+                }
                 self.counters.waits.fetch_add(writer.pending.count_newly_waiting(), Ordering::Relaxed);
                 self.installer_wakeup.notify_one();
                 return;
@@ -125,6 +132,9 @@ impl Core {
         let result = forced.map_err(|error| self.roll_back(&error, prev, &mut decided, &mut rounds));
         *spare = batch.into_empty();
         drop(spare);
+        if planted(Bug::RepliedOutOfOrder) {
+            decided.reverse();
+        }
         for DecidedTransaction { result, reply_to: answer, .. } in decided {
             answer.send(result);
         }
@@ -167,6 +177,9 @@ impl Core {
     ) -> Result<(), LogError> {
         let Some((_, last, _)) = batch.frames.last() else { return Ok(()) };
         let began = Instant::now();
+        if planted(Bug::ShownBeforeForce) {
+            self.visible_seq.store(*last, Ordering::SeqCst);
+        }
         durable.log.append(batch, prev)?;
         if durable.log.needs_spare() {
             self.installer_wakeup.notify_one();
@@ -188,11 +201,15 @@ impl Core {
         let mut writer = self.writer.lock();
         let durable = self.visible_seq();
         let view = self.view.load();
-        for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
+        let frozen = view.frozen.as_ref().filter(|_| !planted(Bug::RollbackForgetsFrozen));
+        for mob in [Some(&view.active), frozen].into_iter().flatten() {
             mob.roll_back(durable);
         }
         writer.batch = FrameBatch::default();
-        (writer.next_seq, writer.crc) = (durable + 1, prev);
+        writer.next_seq = durable + 1;
+        if !planted(Bug::RollbackKeepsChecksum) {
+            writer.crc = prev;
+        }
         let unlogged = matches!(error, LogError::Full(_) | LogError::Chunks(_));
         if !unlogged {
             writer.log_failure = Some(error.to_string().into());
@@ -201,7 +218,9 @@ impl Core {
         let (later, later_rounds) = writer.pending.take_decided();
         decided.extend(later);
         // Before the next are applied.
-        decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::mark_broken);
+        if !planted(Bug::SequenceUnbroken) {
+            decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::mark_broken);
+        }
         drop(writer);
         rounds.extend(later_rounds);
         tracing::error!(%error, transactions = decided.len(), "cannot force the log");

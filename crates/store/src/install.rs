@@ -19,6 +19,7 @@ use crate::key::{self, DataId, Key, table};
 use crate::layers::{Layers, ReadPosition};
 use crate::mob::{Mob, Row, Seq};
 use crate::patch::Patch;
+use crate::plant::{Bug, planted};
 use crate::row::{self, BLOCK, CHUNK, RowError};
 use crate::view::View;
 
@@ -113,7 +114,9 @@ impl Core {
     pub(crate) fn install_and_record(&self) -> Result<bool> {
         let installed = self.install();
         let full = matches!(&installed, Err(error) if error.kind() == ErrorKind::Full);
-        self.disk_full.store(full, Ordering::Relaxed);
+        if full || !planted(Bug::FullDiskStays) {
+            self.disk_full.store(full, Ordering::Relaxed);
+        }
         *self.install_failed.lock() = installed.as_ref().err().map(ToString::to_string);
         installed
     }
@@ -401,7 +404,8 @@ struct InstallBatch<'a> {
 impl InstallBatch<'_> {
     fn write(&mut self, punched: &[Key]) -> Result<()> {
         let core = self.core;
-        let installed = (Key::system("installed"), Some(Bytes::copy_from_slice(&self.frozen.last().to_be_bytes())));
+        let last = self.frozen.last() + Seq::from(planted(Bug::InstalledTooHigh));
+        let installed = (Key::system("installed"), Some(Bytes::copy_from_slice(&last.to_be_bytes())));
         let mut result = Ok(());
         core.engine
             .read(&mut |engine| {
@@ -443,7 +447,8 @@ impl Iterator for InstallRows<'_, '_> {
         if let Some(row) = self.freed.pop() {
             return Some(Ok(row));
         }
-        let (key, row) = self.rows.next()?;
+        let is_lost = |row: &Row| planted(Bug::RemovalNotInstalled) && matches!(row, Row::Tombstone);
+        let (key, row) = self.rows.find(|(_, row)| !is_lost(row))?;
         match self.row(&key, row) {
             Ok(value) => {
                 self.batch.rows += 1;

@@ -34,6 +34,7 @@ mod mob;
 mod open;
 mod options;
 mod patch;
+pub mod plant;
 mod progress;
 mod read;
 mod repair;

@@ -23,6 +23,7 @@ use crate::engine::memory::MemoryEngine;
 use crate::entry;
 use crate::layers::{Layers, ReadPosition};
 use crate::mob::{Mob, Seq};
+use crate::plant::{Bug, planted};
 use crate::view::View;
 
 pub mod frame;
@@ -327,7 +328,9 @@ impl Segments {
         };
         file.write_at(0, &header.encode(&self.store)).map_err(LogError::before_write)?;
         file.force().map_err(LogError::before_write)?;
-        self.disk.force_names(DIR).map_err(LogError::before_write)?;
+        if !planted(Bug::SegmentNameNotForced) {
+            self.disk.force_names(DIR).map_err(LogError::before_write)?;
+        }
         Ok(Tail { file, index: header.index, position: SEGMENT_HEADER, capacity, last: header.first - 1 })
     }
 
@@ -349,6 +352,7 @@ impl Segments {
     }
 
     fn free(&self, installed: Seq) -> io::Result<()> {
+        let installed = if planted(Bug::SegmentFreedEarly) { Seq::MAX } else { installed };
         let mut pool = self.pool.lock();
         while pool.sealed.front().is_some_and(|s| s.last <= installed) {
             let Some(sealed) = pool.sealed.pop_front() else { break };

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 use crate::key::Key;
 use crate::key_index::KeyIndex;
 use crate::patch::Patch;
+use crate::plant::{Bug, planted};
 use crate::slab::Slabs;
 
 /// A position in the log: the number of a transaction.
@@ -157,7 +158,7 @@ impl Mob {
         let hash = self.hash(key);
         let shard = self.shard(hash).read();
         let (_, versions) = shard.find(hash, |(known, _)| **known == *key)?;
-        let at = at();
+        let at = if planted(Bug::SnapshotSeesLater) { Seq::MAX } else { at() };
         versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| look(row))
     }
 
@@ -304,6 +305,9 @@ impl Mob {
 
     /// Removes every version above `last`: of transactions whose force failed.
     pub(crate) fn roll_back(&self, last: Seq) {
+        if planted(Bug::RollbackKeepsRows) {
+            return;
+        }
         let mut freed = 0;
         for shard in &self.shards {
             shard.write().retain(|(key, versions)| {

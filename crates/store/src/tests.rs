@@ -9,6 +9,7 @@ pub(crate) mod audit;
 mod crash;
 mod faults;
 mod objects;
+mod planted;
 mod random;
 mod reference_model;
 mod rows;

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::mob::{Mob, Seq};
+use crate::plant::{Bug, planted};
 
 /// The buffers that lie over the B-tree.
 pub(crate) struct View {
@@ -93,6 +94,9 @@ impl PinTable {
     /// A reader that pins meanwhile pins this position or a later one.
     pub(crate) fn horizon(&self, visible: &AtomicU64) -> Seq {
         let visible = visible.load(Ordering::SeqCst);
+        if planted(Bug::SnapshotPruned) {
+            return visible;
+        }
         self.oldest.load(Ordering::SeqCst).min(visible)
     }
 

@@ -8,7 +8,8 @@ use model::ErrorKind;
 use super::*;
 use crate::rows::RowChanges;
 
-type Replies = Arc<Mutex<Vec<(u32, std::result::Result<u64, ErrorKind>)>>>;
+type Reply = (u32, std::result::Result<u64, ErrorKind>);
+type Replies = Arc<Mutex<Vec<Reply>>>;
 
 fn options() -> Options {
     Options { mob_bytes: 32 << 10, segment_bytes: 16 << 10, ..Options::default() }
@@ -97,7 +98,7 @@ fn callbacks_run_inside_force_in_the_order_of_the_log() {
 }
 
 /// A run with installations, a full disk and a crash; returns the disk and the replies.
-fn eventful_run(seed: u64) -> (DiskImage, Vec<(u32, std::result::Result<u64, ErrorKind>)>) {
+fn eventful_run(seed: u64) -> (DiskImage, Vec<Reply>) {
     let mut machine = SimStore::open(DiskImage::default(), options()).unwrap();
     let replies = Replies::default();
     for number in 0..80 {
