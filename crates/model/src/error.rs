@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Denied = 4,
     /// The store has no room, in memory or on disk: make room, then try again. Nothing was changed.
     Full = 5,
-    /// Stored data is damaged: restore it from a backup. The message names what is lost.
+    /// Stored data is damaged. The message names what is lost, and what can be done.
     Corrupt = 6,
     /// The server is not there or is going away: try again. Nothing was changed.
     Unavailable = 7,

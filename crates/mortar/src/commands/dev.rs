@@ -217,7 +217,14 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
 pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: bool) -> Result<Store> {
     let options = Options { allow_loose_permissions, ..Options::default() };
     let opened = Store::open(data, options).and_then(|store| purpose.check(&store).map(|()| store));
-    opened.map_err(|error| explain_open(error, data))
+    opened.map_err(|error| match (purpose, error.kind()) {
+        (Purpose::Brick, ErrorKind::Corrupt) => Failure::local(error).hint(format!(
+            "See what `mortar repair --data {}` can keep. A backup or a copy of this directory is no remedy: the brick would go back \
+             in time, and the cluster would not.",
+            data.display()
+        )),
+        _ => explain_open(error, data),
+    })
 }
 
 /// The failure to open a data directory, with what to do about it.

@@ -74,7 +74,7 @@ pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> 
 
 /// An index cannot be used.
 pub(crate) fn damaged(id: IndexId, why: &str) -> Error {
-    let what = format!("{id} is damaged: {why}; remove it and make it again, or restore the brick from a backup");
+    let what = format!("{id} is damaged: {why}; remove the index and create it again");
     Error::new(ErrorKind::Corrupt, what)
 }
 

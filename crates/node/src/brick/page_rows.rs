@@ -286,8 +286,10 @@ fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
 }
 
 fn damaged(page: PageId, why: &str) -> Error {
-    let what =
-        format!("page {:x} of logical node {:x} is damaged: {why}; restore it from a backup", page.number, page.node.0);
+    let what = format!(
+        "page {:x} of logical node {:x} is damaged: {why}; see \"Mend\" in docs/operations.md",
+        page.number, page.node.0
+    );
     Error::new(ErrorKind::Corrupt, what)
 }
 
@@ -359,7 +361,7 @@ pub(crate) fn encode_number(number: u64) -> Bytes {
 pub(crate) fn read_number(store: &impl Rows, key: &[u8]) -> Result<u64> {
     let Some(row) = store.get(key)? else { return Ok(0) };
     let bytes = row.as_ref().try_into().map_err(|_| {
-        let what = format!("row {key:02x?} is damaged: it is no number; restore it from a backup");
+        let what = format!("row {key:02x?} is damaged: it is no number; see \"Mend\" in docs/operations.md");
         Error::new(ErrorKind::Corrupt, what)
     })?;
     Ok(u64::from_be_bytes(bytes))

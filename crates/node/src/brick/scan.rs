@@ -261,8 +261,8 @@ fn no_index(id: IndexId) -> Error {
 
 fn damaged_extent(node: NodeId, space: SpaceId, class: ClassId, oid: Oid) -> Error {
     let what = format!(
-        "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which is not there; restore the brick \
-         from a backup",
+        "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which is not there; see \
+         \"Mend\" in docs/operations.md",
         class.0, space.0, node.0
     );
     Error::new(ErrorKind::Corrupt, what)
