@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,6 +100,21 @@ fn blob(number: u64) -> Object {
     Object::blob(number.to_string().into())
 }
 
+/// Reads objects in one transaction that is validated.
+///
+/// A commit is acknowledged before all of its bricks have applied it. A read that is not validated may therefore return an older
+/// state; one that is waits for the decision.
+async fn read_validated(cluster: &Cluster, oids: &[Oid]) -> Vec<Option<Object>> {
+    let read = |t: client::cluster::Transaction| async move {
+        let mut objects = Vec::new();
+        for oid in oids {
+            objects.push(t.get(*oid).await?);
+        }
+        Ok(objects)
+    };
+    cluster.transact(read).await.unwrap()
+}
+
 /// Creates an object at each logical node, and binds it to a name.
 async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
     let names: Vec<String> = (1..=count).map(|node| format!("counters/{node}")).collect();
@@ -136,11 +150,9 @@ async fn what_one_client_commits_another_one_reads() {
         t.put(*oid, blob(7)).await.unwrap();
     }
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
-    let read = other.begin(IsolationLevel::Optimistic);
-    for oid in &oids {
-        assert_eq!(number(read.get(*oid).await.unwrap()), 7);
+    for object in read_validated(&other, &oids).await {
+        assert_eq!(number(object), 7);
     }
-    assert!(matches!(read.commit().await.unwrap(), CommitOutcome::Committed(_)));
     // What was validated is there for those too who ask outside of transactions.
     for oid in &oids {
         assert_eq!(number(other.read_latest(*oid).await.unwrap()), 7);
@@ -184,12 +196,7 @@ async fn transfers_between_bricks_keep_the_sum() {
                 (0..30_u64).map(move |step| if (task + step) % 3 == (task + 2 * step + 1) % 3 { 1 } else { 2 })
             })
             .sum();
-        let t = setup.begin(IsolationLevel::Optimistic);
-        let mut sum = 0;
-        for oid in &oids {
-            sum += number(t.get(*oid).await.unwrap());
-        }
-        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        let sum: u64 = read_validated(&setup, &oids).await.into_iter().map(number).sum();
         assert_eq!(sum, expected);
         world.end().await;
     }
@@ -333,9 +340,10 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
     t.bind("root", root).await.unwrap();
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     let (leaf, root) = (t.real_oid(leaf).unwrap(), t.real_oid(root).unwrap());
-    let other = world.client().await.begin(IsolationLevel::Optimistic);
-    assert_eq!(other.resolve("root").await.unwrap(), Some(root));
-    let found = other.get(root).await.unwrap().unwrap();
+    let read = |t: client::cluster::Transaction| async move { Ok((t.resolve("root").await?, t.get(root).await?)) };
+    let (bound, found) = world.client().await.transact(read).await.unwrap();
+    assert_eq!(bound, Some(root));
+    let found = found.unwrap();
     let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
     assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
     // A hint puts objects into the same page.
@@ -425,10 +433,10 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
     world.end().await;
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
-    let t = cluster.begin(IsolationLevel::Optimistic);
     for (fill, oid) in oids {
-        assert_eq!(t.get(oid).await.unwrap(), Some(large(fill)));
+        assert_eq!(read_validated(&cluster, &[oid]).await, [Some(large(fill))]);
     }
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let too_large = Object::blob(vec![0; model::limits::OBJECT + 1].into());
     assert_eq!(
         t.create_object(ClassId::NONE, too_large, PlacementHint::Anywhere).unwrap_err().kind(),
@@ -501,12 +509,8 @@ async fn bricks_have_after_a_restart_what_they_had() {
     world.end().await;
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
-    let t = cluster.begin(IsolationLevel::Optimistic);
-    let mut found = BTreeMap::new();
-    for oid in oids {
-        found.insert(oid, number(t.get(oid).await.unwrap()));
-    }
-    assert!(found.values().all(|value| *value == 20), "{found:?}");
+    let found: Vec<u64> = read_validated(&cluster, &oids).await.into_iter().map(number).collect();
+    assert_eq!(found, [20, 20]);
     cluster.transact(|t| async move { t.put(a, blob(21)).await }).await.unwrap();
     world.end().await;
 }
