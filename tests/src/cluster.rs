@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{CommandOutput, POLL_INTERVAL, TEST_TIMEOUT, json_lines, mortar, run, send, wait};
+use crate::{CommandOutput, POLL_INTERVAL, TEST_TIMEOUT, json_lines, mortar, run, send, spawn, spawn_parent, wait};
 
 /// Waits until a process that was just started has said a line into this file, which tells that it is ready; `None` if it ends before,
 /// or does not within [`TEST_TIMEOUT`].
@@ -63,7 +63,8 @@ impl Cluster {
         command.arg(self.data()).args(args);
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
         let stdout = File::create(&output).expect("a file for the output");
-        let mut up = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
+        command.stdout(stdout).stderr(log);
+        let mut up = spawn_parent(command).expect("mortar starts");
         let said = wait_ready(&mut up, &output);
         self.up = Some(up);
         let said = said.unwrap_or_else(|| panic!("the cluster is not ready:\n{}", self.log()));
@@ -135,7 +136,8 @@ impl Cluster {
         let stdout = File::create(&output).expect("a file for the output");
         let role = name.split('-').next().expect("a name begins with its role");
         let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
-        let mut child = command.stdout(stdout).stderr(log).spawn().expect("mortar starts");
+        command.stdout(stdout).stderr(log);
+        let mut child = spawn(command).expect("mortar starts");
         let said = wait_ready(&mut child, &output);
         self.restarted.push(child);
         assert!(said.is_some(), "{name} is not ready:\n{}", self.log());

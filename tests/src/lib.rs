@@ -11,6 +11,7 @@
 //! The program is the one that `MORTAR_BIN` names; without it cargo builds one, once for each test program.
 
 pub mod cluster;
+mod spawn;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+pub use spawn::{spawn, spawn_parent};
 
 /// The README's example has to compile.
 #[cfg(doctest)]
@@ -285,7 +288,8 @@ impl Server {
         let output = File::create(self.output()).expect("a file for the output");
         let mut command = mortar(&["dev", "--json", "--listen", "none", "--http", "none", "--data"]);
         command.arg(self.data()).arg("--socket").arg(self.socket()).args(&self.args);
-        self.child = Some(command.stdout(output).stderr(log).spawn().expect("mortar starts"));
+        command.stdout(output).stderr(log);
+        self.child = Some(spawn(command).expect("mortar starts"));
     }
 
     /// Starts the server, for the first time or again, and waits until it answers.

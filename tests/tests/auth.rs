@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{CommandOutput, TEST_TIMEOUT, json_lines, mortar, run, send, wait};
+use mortar_tests::{CommandOutput, TEST_TIMEOUT, json_lines, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 
 /// A process of a cluster over TLS.
@@ -30,7 +30,8 @@ impl Node {
             };
             command.arg(format!("--tls-{flag}")).arg(dir.join("tls").join(file));
         }
-        let child = command.args(args).stdout(File::create(&output).unwrap()).stderr(log).spawn().unwrap();
+        command.args(args).stdout(File::create(&output).unwrap()).stderr(log);
+        let child = spawn(command).unwrap();
         let mut node = Self { child, address: String::new() };
         let until = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -179,7 +180,7 @@ fn who_follows_events_is_told_when_the_doors_close() {
     let (said, errors) = (cluster.data().join("events"), cluster.data().join("errors"));
     let mut events = mortar(&["events", "--json"]);
     events.env("MORTAR_URL", cluster.url()).stdout(File::create(&said).unwrap()).stderr(File::create(&errors).unwrap());
-    let mut events = events.spawn().unwrap();
+    let mut events = spawn(events).unwrap();
     let until = Instant::now() + TEST_TIMEOUT;
     while !fs::read_to_string(&said).unwrap().contains("connected") {
         assert!(Instant::now() < until, "it does not begin");

@@ -373,12 +373,10 @@ fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
     let exercised = std::thread::scope(|scope| {
-        let exercise = mortar_tests::mortar(&["exercise", "--seconds", "8", "--clients", "4", "--json"])
-            .env("MORTAR_URL", world.url())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut exercise = mortar_tests::mortar(&["exercise", "--seconds", "8", "--clients", "4", "--json"]);
+        exercise.env("MORTAR_URL", world.url());
+        exercise.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let exercise = mortar_tests::spawn(exercise).unwrap();
         let ended = scope.spawn(move || exercise.wait_with_output().unwrap());
         // Its accounts are open, and it is at work.
         world.status_until(|shown| {

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use mortar_tests::cluster::Cluster;
-use mortar_tests::{TEST_TIMEOUT, mortar, run, send, wait};
+use mortar_tests::{TEST_TIMEOUT, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -75,7 +75,8 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let secret = world.data().join("cluster.secret");
     let mut node = mortar(&["node", "--role", "brick", "--memory", "--listen", "127.0.0.1:0", "--meta", &meta]);
     let log = std::fs::File::create(world.data().join("outside.log")).unwrap();
-    let mut outside = node.arg("--cluster-secret").arg(secret).stdout(log).spawn().unwrap();
+    node.arg("--cluster-secret").arg(secret).stdout(log);
+    let mut outside = spawn(node).unwrap();
     let is_up = |one: &Value| one["name"] == "outside" && one["state"] == "healthy";
     let status = world.status_until(|shown| shown.iter().any(is_up));
     let of = |name: &str| status.iter().find(|one| one["name"] == name).unwrap();
@@ -139,7 +140,8 @@ fn a_brick_that_has_just_ended_at_another_address_is_not_called_removed() {
     let config = world.data().join("brick-1.toml");
     let log = std::fs::File::create(world.data().join("elsewhere.log")).unwrap();
     let mut node = mortar(&["node", "--listen", "127.0.0.1:0", "--config"]);
-    let mut elsewhere = node.arg(config).stdout(log).spawn().unwrap();
+    node.arg(config).stdout(log);
+    let mut elsewhere = spawn(node).unwrap();
     world.status_until(|shown| state_of(shown, "brick-1") == "healthy");
     send(&elsewhere, Signal::KILL);
     wait(&mut elsewhere, TEST_TIMEOUT).unwrap();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 
-use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, run_with_input, send, wait};
+use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, run_with_input, send, spawn, wait};
 use rustix::process::Signal;
 
 #[test]
@@ -59,7 +59,8 @@ fn every_command_finds_the_server_of_the_directory_here() {
     };
     let log = std::fs::File::create(dir.path().join("log")).unwrap();
     let mut dev = at(&["dev", "--bricks", "1", "--listen", "none", "--http", "none"]);
-    let mut dev = dev.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+    dev.stdout(log.try_clone().unwrap()).stderr(log);
+    let mut dev = spawn(dev).unwrap();
     let until = std::time::Instant::now() + TEST_TIMEOUT;
     while !dir.path().join("mortar-data/mortar.sock").exists() {
         assert!(std::time::Instant::now() < until, "it does not begin");

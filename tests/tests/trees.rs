@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use mortar_tests::{Server, TEST_TIMEOUT, send, wait};
+use mortar_tests::{Server, TEST_TIMEOUT, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -170,7 +170,9 @@ const MANY_OBJECTS: u64 = 20 * 200 + 21;
 
 /// Starts an import of the tree `many` and waits until some of it is there.
 fn start_import(server: &Server) -> Child {
-    let import = server.command(&["import", "many", "--json"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut import = server.command(&["import", "many", "--json"]);
+    import.stdout(Stdio::null());
+    let import = spawn(import).unwrap();
     let until = Instant::now() + TEST_TIMEOUT;
     while !server.run(&["ls", "/many/0"]).stdout.starts_with(b"/many/0/") {
         assert!(Instant::now() < until, "nothing is imported");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mortar_tests::{TEST_TIMEOUT, mortar, run, send};
+use mortar_tests::{TEST_TIMEOUT, mortar, run, send, spawn};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -167,7 +167,7 @@ impl TestCluster {
         let log = File::options().create(true).append(true).open(self.file(server, "log")).unwrap();
         let mut command = self.command(server);
         command.stdin(Stdio::null()).stdout(File::create(&said).unwrap()).stderr(log);
-        self.children.insert(server, command.spawn().unwrap());
+        self.children.insert(server, spawn(command).unwrap());
         let target = self.relay(server).target();
         tokio::spawn(async move {
             let until = Instant::now() + TEST_TIMEOUT;
