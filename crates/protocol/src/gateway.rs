@@ -158,6 +158,16 @@ struct PendingCommit<A, T> {
     coordinator: Coordinator<T>,
 }
 
+/// A datastore transaction that locks objects.
+#[derive(Clone, Debug)]
+struct LockingTxn<A, T> {
+    client: A,
+    /// The lock request that is not answered yet.
+    waiting: Option<Request<T>>,
+    /// The participants at which the transaction may hold locks.
+    participants: BTreeSet<NodeId>,
+}
+
 /// The gateway. `A` is the address of a client, `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Gateway<A, T> {
@@ -167,8 +177,8 @@ pub struct Gateway<A, T> {
     /// When they ask again.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
-    /// Transactions that request locks, with their clients and pending requests.
-    locking: BTreeMap<TxnId, (A, Option<Request<T>>)>,
+    /// Datastore transactions that have asked for locks here and have not begun to end.
+    locking: BTreeMap<TxnId, LockingTxn<A, T>>,
     backlog: Backlog,
     out: Vec<Output<A, T>>,
 }
@@ -279,7 +289,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
             Call::Lock { first, oid, mode } => {
                 let request = Request::Lock { txn, first, oid, mode };
-                self.locking.insert(txn, (from, Some(request.clone())));
+                let fresh = || LockingTxn { client: from.clone(), waiting: None, participants: BTreeSet::new() };
+                let locking = self.locking.entry(txn).or_insert_with(fresh);
+                locking.participants.insert(oid.page().node);
+                (locking.client, locking.waiting) = (from, Some(request.clone()));
                 self.out.push(Output::Ask(oid.page().node, request));
             }
             Call::Release { participants } => {
@@ -374,9 +387,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         match (&answer, locked) {
             (Answer::Checked { verdict, .. }, _) => return self.handle_checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
-                if let Some((client, waiting)) = self.locking.get_mut(&txn) {
-                    waiting.take_if(|request| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid));
-                    self.out.push(Output::Reply(client.clone(), txn, Reply::Locked(locked)));
+                if let Some(locking) = self.locking.get_mut(&txn) {
+                    let is_this = |request: &mut Request<T>| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid);
+                    locking.waiting.take_if(is_this);
+                    self.out.push(Output::Reply(locking.client.clone(), txn, Reply::Locked(locked)));
                 }
                 return;
             }
@@ -387,9 +401,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             Some(one) => one.coordinator.handle_answer(node, answer, now, &mut out),
             // It was wounded, or its locks have fallen.
             None => {
-                if let (Some((client, _)), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
+                if let (Some(locking), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
                     let reply = Reply::Ended(coordinator::CommitReply::Refused(why));
-                    self.out.push(Output::Reply(client, txn, reply));
+                    self.out.push(Output::Reply(locking.client, txn, reply));
                 }
             }
         }
@@ -410,12 +424,21 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// A client is disconnected. Its commits continue, because it may repeat the call elsewhere; its other calls are
-    /// dropped.
+    /// Removes a client whose connection has ended.
+    ///
+    /// Its commits are finished, because the client may ask for their outcomes at another gateway. Its checks are dropped. Its
+    /// datastore transactions are ended at once, so that their locks do not stay until they expire (W1): each participant is
+    /// asked how the transaction has ended (C2). One that has not prepared it marks it aborted and releases its locks; one
+    /// that has prepared it, for a commit by another gateway, keeps it.
     pub fn handle_disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));
-        self.locking.retain(|_, (from, _)| from != client);
+        let ended: Vec<(TxnId, LockingTxn<A, T>)> =
+            self.locking.extract_if(.., |_, locking| locking.client == *client).collect();
+        for (txn, locking) in ended.into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
+            let ask = |node| Output::Ask(node, Request::Ask { txn, round: 0 });
+            self.out.extend(locking.participants.into_iter().map(ask));
+        }
     }
 
     /// A participant can be reached again, perhaps at another brick: it is asked again now what it has not answered.
@@ -432,8 +455,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             let reads = checking.reads[&node].clone();
             self.out.push(Output::Ask(node, Request::Check { txn: *txn, reads, at: checking.at }));
         }
-        for (_, waiting) in self.locking.values() {
-            if let Some(request @ Request::Lock { oid, .. }) = waiting
+        for locking in self.locking.values() {
+            if let Some(request @ Request::Lock { oid, .. }) = &locking.waiting
                 && oid.page().node == node
             {
                 self.out.push(Output::Ask(node, request.clone()));

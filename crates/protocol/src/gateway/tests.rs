@@ -241,3 +241,35 @@ fn deletions_are_taken_when_too_much_waits_to_be_stored() {
     gateway.handle_call(1, txn(4), commit(ObjectState::Absent), 2_000).unwrap();
     assert!(matches!(gateway.outputs().collect::<Vec<_>>()[..], [Output::Ask(NodeId(2), Request::Commit { .. })]));
 }
+
+#[test]
+fn disconnected_client_loses_its_locks_at_every_participant_it_has_asked() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let lock = |number: u64, node| Call::Lock { first: txn(number), oid: oid(node), mode: LockMode::Exclusive };
+    for (client, number, node) in [(1, 1, 1), (1, 1, 2), (2, 2, 1)] {
+        gateway.handle_call(client, txn(number), lock(number, node), 1_000).unwrap();
+    }
+    let locked =
+        LockedObject { oid: oid(1), mode: LockMode::Exclusive, version: crate::ident::Version::ZERO, value: None };
+    let answer = Answer::Locked { txn: txn(1), oid: oid(1), mode: LockMode::Exclusive };
+    gateway.handle_answer(NodeId(1), answer, Some(locked), 1_005);
+    gateway.outputs().for_each(drop);
+    gateway.handle_disconnected(&1);
+    let asked: Vec<_> = gateway.outputs().collect();
+    let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
+    assert_eq!(asked, [ask(1), ask(2)]);
+    // Its answer is for no client, and the other client keeps its lock.
+    gateway.handle_answer(NodeId(1), Answer::Refused { txn: txn(1), why: Refusal::Aborted }, None, 1_010);
+    assert_eq!(gateway.outputs().count(), 0);
+}
+
+#[test]
+fn client_that_has_called_from_another_connection_keeps_its_locks_when_the_first_one_ends() {
+    let mut gateway: Gateway<u8, u64> = Gateway::new(50);
+    let lock = || Call::Lock { first: txn(1), oid: oid(1), mode: LockMode::Exclusive };
+    gateway.handle_call(1, txn(1), lock(), 1_000).unwrap();
+    gateway.handle_call(2, txn(1), lock(), 1_100).unwrap();
+    gateway.outputs().for_each(drop);
+    gateway.handle_disconnected(&1);
+    assert_eq!(gateway.outputs().count(), 0);
+}
