@@ -1,4 +1,4 @@
-//! A cluster as its services see it: objects that are read from copies at hand, and changed in transactions.
+//! The client of a cluster: it reads objects from cached copies and changes them in transactions.
 //!
 //! ```no_run
 //! # use client::cluster::Cluster;
@@ -14,12 +14,14 @@
 //! # let _ = counter; Ok(()) }
 //! ```
 //!
-//! The rules are the machine's of [`protocol::session`]; here is what it needs: a connection to one of the peer servers,
-//! to the next when that breaks, and a task that does what it is time for. A read of what is at hand takes a lock and no
-//! await; whoever misses waits for what the connection brings.
+//! A [`Cluster`] is connected to one peer server of its URL, and to another one when that is lost. A read of a cached object
+//! takes one lock and does not wait; any other read waits for the peer server. `driver` decides what is sent and when a call
+//! ends; the modules around it carry that out.
 
 mod classes;
 mod core;
+#[doc(hidden)]
+pub mod driver;
 mod events;
 mod link;
 mod loaded;
@@ -61,26 +63,32 @@ pub use scan_results::ScanResults;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
 pub use wire::cluster::{BrickStatus, SpaceStatus};
 
-/// Tries of a transaction that meets others before it takes locks.
+/// How often [`Cluster::transact`] runs a transaction that conflicts before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
-/// How long a transaction rests after its first conflict, at most; twice as long after each further one.
+/// The longest pause after the first conflict; it doubles after each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(100);
 
-/// A client of a cluster, for one of its spaces. Clones are the same client: they share copies and connection.
+/// A client of one space of a cluster. Clones share its connection and its cached copies.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     core: Arc<Core>,
 }
 
 impl Cluster {
-    /// Connects to `mortar://HOST:PORT[,HOST:PORT…][/SPACE]`: to the first peer server that answers, and to another one
-    /// when that is lost.
+    /// Connects to `mortar://HOST:PORT[,HOST:PORT…][/SPACE]`: to the first peer server that answers, and later to another one if
+    /// the connection ends or the peer server hangs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if no peer server answers in time, [`ErrorKind::Denied`] if none admits the client.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, ClusterOptions::default()).await
     }
 
-    /// Connects as `options` say.
+    /// Connects with `options`.
+    ///
+    /// # Errors
+    /// As [`Cluster::connect`].
     pub async fn connect_with(url: &str, options: ClusterOptions) -> Result<Self> {
         Ok(Self { core: link::connect(url, options).await? })
     }
@@ -97,23 +105,22 @@ impl Cluster {
         &self.core.nodes
     }
 
-    /// Asks for the classes and indexes of the space, or changes them: as
-    /// [`Client::describe`](crate::Client::describe).
+    /// Reads or changes the classes and indexes of the space: as [`Client::describe`](crate::Client::describe).
     ///
     /// # Errors
-    /// Those of the operation, with words for people.
+    /// Those of the operation.
     pub async fn describe(&self, request: Vec<u8>) -> Result<Bytes> {
         let describe = proto::query::Describe { space: String::new(), request: request.into() };
         match self.core.ask(Request::Describe(describe)).await? {
             (Response::Described(described), _) => Ok(described.answer),
-            _ => Err(Error::new(ErrorKind::Internal, "the peer server has answered something else")),
+            _ => Err(self::core::unexpected_answer_error()),
         }
     }
 
     // -------------------------------------------------------------------------------------------- failures
 
-    /// What happens to the space from now on: bricks that fail and recover, the space that stops and goes on, peer servers that
-    /// this client loses. First comes how things are.
+    /// Subscribes to events of the space: bricks fail and recover, the space stops and resumes, this client loses its peer
+    /// server. The first events tell the current status.
     ///
     /// ```no_run
     /// # use client::cluster::{Cluster, Event};
@@ -121,7 +128,7 @@ impl Cluster {
     /// let mut events = cluster.events()?;
     /// while let Some(event) = events.next().await {
     ///     match event {
-    ///         Event::BrickFailed(brick) => eprintln!("do without what is on brick {}", brick.brick),
+    ///         Event::BrickFailed(brick) => eprintln!("brick {} cannot be reached", brick.brick),
     ///         Event::BrickRecovered(brick) => eprintln!("brick {} is back", brick.brick),
     ///         Event::Stopped { why } => eprintln!("{why}"),
     ///         other => eprintln!("{other}"),
@@ -131,35 +138,36 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// If the client was closed.
+    /// [`ErrorKind::Invalid`] if the client was closed.
     pub fn events(&self) -> Result<Events> {
         Events::new(self.core.clone())
     }
 
-    /// How things are in the space, as the peer server told last; `None` if none has told yet.
+    /// The status of the space, as the peer server has sent it last; `None` before the first time.
     #[must_use]
     pub fn space_status(&self) -> Option<SpaceStatus> {
-        self.core.lock().ok()?.monitor.status().cloned()
+        self.core.with_driver(|driver, _| driver.status().cloned()).ok()?
     }
 
     // -------------------------------------------------------------------------------------------- transactions
 
-    /// Begins a transaction. Dropped before its commit, nothing of it happens.
+    /// Begins a transaction. A transaction that is dropped before its commit changes nothing.
     #[must_use]
     pub fn begin(&self, level: IsolationLevel) -> Transaction {
         Transaction::begin(&self.core, level, None)
     }
 
-    /// Runs a transaction to its end: `body` reads and writes, and is run again if that has met another transaction; with
-    /// locks after the third time. What it returns is returned when the transaction is committed.
+    /// Runs `body` in a transaction and commits it. If the transaction conflicts with another one, `body` runs again; after the
+    /// third conflict with locks. Returns what `body` returned in the attempt that was committed.
     ///
-    /// `body` may run several times, and some of its tries may read what never was together: only the one that commits
-    /// counts, or that fails with what it read being right.
+    /// `body` may run several times, and an attempt that conflicts may have read an inconsistent state. Only the attempt that
+    /// commits counts, or one that fails after a consistent read.
     ///
     /// # Errors
-    /// What `body` fails with, if all that it read was there at one time: nothing of the transaction has happened then.
-    /// [`ErrorKind::Unavailable`], with the brick, if something that it needs has not come in time: nothing has happened either.
-    /// [`ErrorKind::Stopped`], at once, while the space is stopped; [`ErrorKind::Unknown`] if it was not possible to find out in time whether it has.
+    /// The error of `body`, if what it read was consistent: the transaction has changed nothing then.
+    /// [`ErrorKind::Unavailable`], with the brick, if something that the transaction needs has not arrived in time: it has changed
+    /// nothing. [`ErrorKind::Stopped`], at once, while the space is stopped. [`ErrorKind::Unknown`] if the outcome of the commit
+    /// did not arrive in time.
     pub async fn transact<T, F>(&self, mut body: impl FnMut(Transaction) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -177,7 +185,7 @@ impl Cluster {
                     Ok(CommitOutcome::Conflict(clash)) => clash.to_string(),
                     Ok(CommitOutcome::Unknown(txn)) => return Err(self.core.unknown_outcome_error(txn)),
                     Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
-                    // Whoever has the value may have got it because what was read here has changed.
+                    // The other object may have got the value in a transaction that changed what was read here.
                     Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
                         Ok(CommitOutcome::Conflict(clash)) => clash.to_string(),
                         _ => return Err(error),
@@ -185,67 +193,81 @@ impl Cluster {
                     Err(error) => return Err(error),
                 },
                 Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
-                // It does not know what it would have read: there is nothing to be checked, and nobody to ask.
+                // It cannot be checked: a brick that it needs does not answer.
                 Err(error) if transaction.has_timed_out() && error.kind() == ErrorKind::Unavailable => {
                     return Err(error);
                 }
-                // What it read may never have been together: then its error means nothing.
+                // If what it read was inconsistent, its error means nothing.
                 Err(error) => match transaction.check().await? {
                     CommitOutcome::Committed(_) => return Err(error),
                     CommitOutcome::Conflict(clash) => clash.to_string(),
-                    CommitOutcome::Unknown(_) => "it could not be found out whether what was read was right".to_owned(),
+                    CommitOutcome::Unknown(_) => "it is not known whether what it read was consistent".to_owned(),
                 },
             };
             transaction.abort();
-            tracing::debug!(tries, clash, "a transaction is tried again");
+            tracing::debug!(tries, clash, "a transaction conflicts and is run again");
             let part: f64 = rand::rng().random();
             time::sleep(rest.mul_f64(part)).await;
             rest = (rest * 2).min(MAX_BACKOFF);
         }
-        Err(Error::new(ErrorKind::Unavailable, "the transaction met others each time"))
+        Err(Error::new(ErrorKind::Unavailable, "the transaction conflicted with another one in each attempt"))
     }
 
-    /// Finds out how a transaction has ended whose commit was [`CommitOutcome::Unknown`]: if it has not happened, it never will.
+    /// Finds out the outcome of a transaction whose commit was [`CommitOutcome::Unknown`]. A transaction that is not committed by
+    /// then never will be.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if nobody who knows answers in time.
+    /// [`ErrorKind::Unknown`] if a brick has deferred the transaction and does not answer in time.
     pub async fn resolve(&self, txn: TxnId) -> Result<CommitOutcome> {
         self.core.resolve(txn).await
     }
 
     // -------------------------------------------------------------------------------------------- outside of transactions
 
-    /// An object, outside of any transaction: the nearest copy. `None` if there is none.
+    /// Reads an object outside of transactions, from the nearest copy. `None` if there is no such object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the object is of another space; [`ErrorKind::Unavailable`] if it does not arrive in time;
+    /// [`ErrorKind::Stopped`]; [`ErrorKind::Denied`].
     pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
         self.core.get(oid).await
     }
 
-    /// Replaces an object outside of any transaction, and waits until that is durable. Others see this client's writes in the
-    /// order in which they were begun.
+    /// Replaces an object outside of transactions, and waits until that is durable. Other clients see the writes of this client
+    /// in the order in which they were started.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`]; [`ErrorKind::Unknown`] if it is not known whether the object was replaced.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
         object.check()?;
         self.core.put(oid, protocol::page_cache::ObjectState::Value(object)).await
     }
 
-    /// The newest durable state of an object, past all copies.
+    /// Reads the newest durable state of an object from its brick, not from a copy.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
     pub async fn read_latest(&self, oid: Oid) -> Result<Option<Object>> {
         self.core.read_object(oid, false).await
     }
 
-    /// An object as the cache of the peer server has it: for what is read once, and not kept here.
+    /// Reads an object from the cache of the peer server, without a copy in this client: for objects that are read once.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
     pub async fn read_cached(&self, oid: Oid) -> Result<Option<Object>> {
         self.core.read_object(oid, true).await
     }
 
-    /// The objects of some classes of which `filter` holds, as they are at the bricks now: outside of any transaction, in no
-    /// order. They come in portions, with [`ScanResults::next`].
+    /// Finds the objects of some classes that match `filter`, at the bricks and outside of transactions. They arrive in portions
+    /// and in no order, by [`ScanResults::next`].
     #[must_use]
     pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> ScanResults {
         ScanResults::new(self.core.clone(), classes.into_iter().collect(), filter)
     }
 
-    /// The names of the space that begin so, in order, with the objects that they are bound to: outside of any transaction, so
-    /// one that is bound or unbound meanwhile may be among them or not.
+    /// Lists the names of the space that begin with `prefix`, in order, with the objects that they are bound to. It is not part of
+    /// a transaction: a name that is bound or unbound meanwhile may be listed or not.
     ///
     /// ```no_run
     /// # async fn example(cluster: client::cluster::Cluster) -> client::Result<()> {
@@ -260,16 +282,16 @@ impl Cluster {
         Names::new(self.core.clone(), prefix)
     }
 
-    /// Asks a query outside of any transaction: each object is as it was when it was looked at.
+    /// Runs a query outside of transactions: each object is as it was when the query examined it.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the query does not fit the classes of the space, with its place;
-    /// [`ErrorKind::Unavailable`] if no peer server answers in time.
+    /// [`ErrorKind::Invalid`], with the position in the query, if it does not match the classes of the space;
+    /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
         Rows::ask(&self.core, query, QueryOptions::default(), None).await
     }
 
-    /// The same, and tells at the end what was done: [`Rows::explanation`].
+    /// Runs a query and records its steps: [`Rows::explanation`].
     ///
     /// # Errors
     /// As [`Cluster::query`].
@@ -277,7 +299,7 @@ impl Cluster {
         Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
     }
 
-    /// Ends the client: what waits fails, and what it holds is let go of. The same happens when the last of its clones and
+    /// Closes the client: its calls fail, and its locks and copies are released. The same happens when the last of its clones and
     /// transactions is dropped.
     pub fn close(&self) {
         self.core.close();

@@ -12,20 +12,22 @@
 //! # let _ = (outcome, content); Ok(()) }
 //! ```
 //!
-//! [`Client`] is a cheap handle on one connection that all its clones share; calls are pipelined, and their number on
-//! the way is bounded. Reads reconnect and try again by themselves, with back-off, until they have an answer or
-//! [`ConnectOptions::retry`] has passed; a commit is never sent twice: if the connection breaks in between, its error
-//! is [`ErrorKind::Unknown`]. What a client reads is what was written, byte for byte: checksums travel along.
+//! [`Client`] is a handle on one connection, which its clones share. Calls are pipelined, and the number of outstanding calls is
+//! bounded. A read reconnects and is repeated, with back-off, until it is answered or [`ConnectOptions::retry`] has passed. A commit
+//! is never sent twice: if the connection breaks before the answer, its error is [`ErrorKind::Unknown`]. Checksums from end to
+//! end ensure that a client reads the bytes that were written.
 //!
 //! [`cluster`] is the client of a cluster, with objects as structs: [`Persistent`], [`Ref`].
 //!
-//! [`blocking`] has the same for threads without a runtime.
+//! [`blocking`] is a client for threads without an async runtime.
 
 mod blob;
 pub mod blocking;
 mod client;
 pub mod cluster;
 mod link;
+#[doc(hidden)]
+pub mod plant;
 mod reports;
 mod snapshot;
 mod transaction;

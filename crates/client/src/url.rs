@@ -1,4 +1,4 @@
-//! Where a client connects to, as one text.
+//! URLs of servers.
 
 use std::fmt;
 use std::fs;
@@ -14,13 +14,13 @@ const UNIX: &str = "mortar+unix://";
 const DEFAULT_SPACE: &str = "main";
 
 /// `mortar://[USER@]HOST[:PORT][/SPACE]`, the same over TLS as `mortars://[USER@]HOST[:PORT][/SPACE]`, or
-/// `mortar+unix://[USER@]/PATH/OF/SOCKET[/SPACE]`. A password is never part of it: it would be seen by whoever sees the URL.
+/// `mortar+unix://[USER@]/PATH/OF/SOCKET[/SPACE]`. A URL never has a password, because URLs are printed and logged.
 ///
-/// Without a port it is [`DEFAULT_PORT`], without a space `main`. Of a path, the last part is the space, unless the
-/// whole path is a socket.
+/// The default port is [`DEFAULT_PORT`], the default space `main`. The last component of a path is the space, unless the whole path
+/// is a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
-    /// Who connects, if not whoever its certificate names, or nobody in particular.
+    /// The user that connects. Without one, it is the user of the client's certificate, or none.
     pub user: Option<String>,
     /// Where the server listens.
     pub address: Address,
@@ -38,7 +38,7 @@ impl FromStr for Url {
         let (plain, over_tls) = (text.strip_prefix(TCP), text.strip_prefix(TLS));
         let Some(rest) = plain.or(over_tls) else {
             let forms = "mortar://HOST:PORT/SPACE, mortars://HOST:PORT/SPACE or mortar+unix:///PATH/SPACE";
-            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: write {forms}")));
+            return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is not the URL of a server: write {forms}")));
         };
         let (host, space) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, host) = split_user(text, host)?;
@@ -52,26 +52,27 @@ impl FromStr for Url {
 /// The user before a host, and the host.
 fn split_user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
     let Some((user, host)) = host.rsplit_once('@') else { return Ok((None, host)) };
-    // What stands there may be a password: it is not repeated.
+    // The text may be a password: the message does not repeat it.
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-    let wrong = |why| Err(Error::new(ErrorKind::Invalid, format!("an address {scheme}://…@{host} is none: {why}")));
+    let wrong =
+        |why| Err(Error::new(ErrorKind::Invalid, format!("{scheme}://…@{host} is not the URL of a server: {why}")));
     if user.contains(':') {
-        return wrong("a password is not written there, where others see it");
+        return wrong("a URL has no password, because others can see it");
     }
     if user.is_empty() {
-        return wrong("the user before the @ is missing");
+        return wrong("the user name before the @ is missing");
     }
     Ok((Some(user.to_owned()), host))
 }
 
 fn parse_unix(text: &str, path: &str) -> Result<Url> {
-    let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}"));
+    let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is not the URL of a server: {why}"));
     let (user, path) = match path.find("@/") {
         Some(at) if !path[..at].contains('/') => (split_user(text, &path[..=at])?.0, &path[at + 1..]),
         _ => (None, path),
     };
     if !path.starts_with('/') {
-        return Err(wrong("the path of a Unix socket is absolute: write mortar+unix:///PATH/SPACE"));
+        return Err(wrong("the path of a Unix socket must be absolute: write mortar+unix:///PATH/SPACE"));
     }
     if fs::metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         return Ok(Url { user, address: Address::Unix(path.into()), space: DEFAULT_SPACE.to_owned() });
@@ -85,8 +86,8 @@ fn parse_unix(text: &str, path: &str) -> Result<Url> {
 
 fn space_name(text: &str, space: &str) -> Result<String> {
     if space.contains('/') {
-        let why = "the name of a space holds no slash";
-        return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is no address of a server: {why}")));
+        let why = "the name of a space has no slash";
+        return Err(Error::new(ErrorKind::Invalid, format!("{text:?} is not the URL of a server: {why}")));
     }
     Ok(if space.is_empty() { DEFAULT_SPACE } else { space }.to_owned())
 }

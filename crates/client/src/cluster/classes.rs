@@ -1,49 +1,49 @@
-//! What a client knows of the classes of its space, and where its structs' fields are in their records.
+//! The client's cache of the classes of its space, and the mapping of structs to records.
 //!
-//! It asks the peer server for them when it needs one that it does not know. What it knows may be old: fields keep their
-//! numbers for ever, records are read through any version of their class, and a record keeps what is newer than the
-//! struct that is written over it.
+//! The client fetches the classes from the peer server when it needs one that it does not know. The cache may be old: fields keep
+//! their numbers for ever, a record can be read through any version of its class, and a write keeps the fields of a record
+//! that the struct does not know.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use query::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Oid, Result, Value};
-use query::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
 use query::schema::{Class, Field, Schema};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::schema;
 
-use super::core::Core;
+use super::core::{Core, unexpected_answer_error};
 use super::unique::UniqueIndex;
 
-/// A struct as the space has it.
+/// The mapping of a struct to a class.
 #[derive(Debug)]
 pub(super) struct StructMapping {
     pub(super) layout: Layout,
-    /// The class, and all that extend it.
+    /// The class and its subclasses.
     family: Arc<BTreeSet<ClassId>>,
 }
 
-/// What is known.
+/// The classes and indexes at a revision of the catalogue.
 #[derive(Debug, Default)]
 struct ClassCache {
-    /// That of the catalogue.
+    /// The revision of the catalogue.
     revision: u64,
     schema: Arc<Schema>,
     unique: Arc<[UniqueIndex]>,
     mappings: HashMap<TypeId, Arc<StructMapping>>,
 }
 
-/// The classes of a space, as far as they are known.
+/// The classes of a space that the client knows.
 #[derive(Debug, Default)]
 pub(super) struct KnownClasses(Mutex<ClassCache>);
 
 impl KnownClasses {
     fn lock(&self) -> MutexGuard<'_, ClassCache> {
-        // Whoever panicked has left it whole.
+        // The cache is replaced as a whole: a panic leaves it consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +51,7 @@ impl KnownClasses {
         self.lock().schema.clone()
     }
 
-    /// Where no two objects may have the same values.
+    /// The unique indexes.
     pub(super) fn unique(&self) -> Arc<[UniqueIndex]> {
         self.lock().unique.clone()
     }
@@ -81,26 +81,26 @@ impl KnownClasses {
 }
 
 impl Core {
-    /// A struct as the space has it.
+    /// The mapping of a struct to its class.
     pub(super) async fn mapping<T: Persistent>(&self) -> Result<Arc<StructMapping>> {
         if let Ok(shape) = self.classes.mapping::<T>() {
             return Ok(shape);
         }
         self.refresh_classes().await?;
         self.classes.mapping::<T>().map_err(|error| {
-            let advice = format!("{}; Cluster::define::<…>() brings the program's classes", error.message());
+            let advice = format!("{}; Cluster::define::<…>() creates the classes of the program", error.message());
             Error::new(error.kind(), advice)
         })
     }
 
-    /// The same, for an object that has to be of the struct's class.
+    /// The same for an object, which must be of the struct's class or a subclass.
     pub(super) async fn mapping_of<T: Persistent>(&self, oid: Oid) -> Result<Arc<StructMapping>> {
         let mut shape = self.mapping::<T>().await?;
         if shape.family.contains(&oid.class()) {
             return Ok(shape);
         }
         if self.classes.schema().class(oid.class()).is_none() {
-            // It may be newer than what is known here.
+            // The class may be newer than the cache.
             self.refresh_classes().await?;
             shape = self.mapping::<T>().await?;
         }
@@ -111,21 +111,18 @@ impl Core {
         let is = match schema.class(oid.class()) {
             Some(class) => format!("is of class {}", class.name),
             None if oid.class() == ClassId::NONE => "has no class".to_owned(),
-            None => format!("is of class number {}, which is not there", oid.class().0),
+            None => format!("is of class number {}, which does not exist", oid.class().0),
         };
-        Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{oid} {is}, and the program takes it for one of class {}", T::CLASS),
-        ))
+        Err(Error::new(ErrorKind::Invalid, format!("{oid} {is}, and the program expects one of class {}", T::CLASS)))
     }
 
-    /// Asks what classes there are.
+    /// Fetches the classes of the space.
     pub(super) async fn refresh_classes(&self) -> Result<()> {
         let revision = self.classes.lock().revision;
         self.ask_for_classes(Request::GetSchema(schema::GetSchema { revision })).await
     }
 
-    /// Brings the classes of the space up to these.
+    /// Defines these classes in the space.
     pub(super) async fn define(&self, classes: &Classes) -> Result<()> {
         let classes = classes.iter().map(definition).collect::<Result<_>>()?;
         self.ask_for_classes(Request::Define(schema::Define { classes })).await
@@ -133,13 +130,13 @@ impl Core {
 
     async fn ask_for_classes(&self, request: Request) -> Result<()> {
         let (Response::Schema(told), _) = self.ask(request).await? else {
-            return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+            return Err(unexpected_answer_error());
         };
         self.classes.update(told)
     }
 }
 
-// ---------------------------------------------------------------------------------------------- being told
+// ---------------------------------------------------------------------------------------------- decoding
 
 fn from_proto(told: schema::Schema) -> Result<Schema> {
     let ids: BTreeMap<String, ClassId> =
@@ -167,7 +164,7 @@ fn class_of(class: schema::Class, ids: &BTreeMap<String, ClassId>) -> Result<Cla
     Ok(Class { id: ClassId(id), name, parent: parent.map(ClassId), version, fields })
 }
 
-// ---------------------------------------------------------------------------------------------- telling
+// ---------------------------------------------------------------------------------------------- encoding
 
 fn definition(class: &ClassDescription) -> Result<schema::ClassDefinition> {
     let own = class.fields.iter().filter(|field| field.class == class.name);

@@ -1,86 +1,87 @@
-//! What happens to the space of a client: bricks that fail and recover, the space that stops and goes on, peer servers lost.
+//! Events of a client's space: bricks fail and recover, the space stops and resumes, peer servers are lost.
 //!
-//! Peer servers tell how things *are*, all of it each time ([`SpaceStatus`]); what has *happened* follows from two of them. So
-//! a client that goes on with another peer server misses nothing that still matters, and one that begins to watch is told
-//! what is not well now.
+//! A peer server sends the whole status of the space whenever it changes ([`SpaceStatus`]). The client derives events from two
+//! successive statuses. So a client that connects to another peer server misses no change that still matters, and a new
+//! subscriber learns first what is wrong now.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use model::{Error, ErrorKind, FailurePolicy, NodeId, Result};
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
 use wire::cluster::{BrickStatus, SpaceStatus};
 
 use super::core::Core;
+use crate::plant::{Bug, planted};
 
-/// Events that are kept for somebody who does not read them.
-const EVENT_BUFFER: usize = 256;
+/// Maximum events buffered for a subscriber.
+pub(super) const EVENT_BUFFER: usize = 256;
 
-/// Something that has happened to the space of a client, as its peer server sees it.
+/// A change of the space of a client, as its peer server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The client is connected to this peer server, and this is how things are. Where that is not what was told before, or not
-    /// well, events of it follow.
+    /// The client is connected to this peer server, which has told the status of the space. Events for what is wrong, or has
+    /// changed since the last status, follow.
     Connected {
         /// The peer server's address.
         peer: String,
-        /// How things are.
+        /// The status of the space.
         status: SpaceStatus,
     },
-    /// The peer server is lost. The client connects to the next one of its URL.
+    /// The connection to the peer server has ended. The client connects to another peer server of its URL.
     Disconnected {
         /// The peer server's address.
         peer: String,
-        /// How the connection has ended.
+        /// Why the connection has ended.
         why: String,
     },
-    /// No peer server lets the client in any more: it would have to say who it is, or its user was removed or disabled, has no
-    /// permission left, or another password. It goes on trying.
+    /// No peer server admits the client any more: it has to log in, or its user was removed or disabled, has no permission left,
+    /// or has another password. The client goes on trying.
     Refused {
-        /// What the last one said, and what to do.
+        /// The refusal, and what to do.
         why: String,
     },
-    /// A brick cannot be reached any more: it has ended, hangs, or the network does not lead to it.
+    /// A brick cannot be reached any more: it has stopped, hangs, or is cut off by the network.
     BrickFailed(BrickStatus),
-    /// A brick that had failed can be reached again, or has nothing of the space any more.
+    /// A brick that had failed can be reached again, or no longer serves any part of the space.
     BrickRecovered(BrickStatus),
-    /// Everything in the space is refused ([`FailurePolicy::FailStop`]): why, since when, and what to do.
+    /// Everything in the space is refused ([`FailurePolicy::FailStop`]).
     Stopped {
-        /// In words.
+        /// Why, since when, and what to do.
         why: String,
     },
-    /// The space that was stopped goes on.
+    /// The space is no longer stopped.
     Resumed,
-    /// Somebody has changed what happens while a brick cannot be reached.
+    /// The failure policy of the space was changed.
     PolicyChanged(FailurePolicy),
-    /// A logical node is served by another brick now.
+    /// A logical node has moved to another brick.
     NodeMoved {
         /// The logical node.
         node: NodeId,
         /// The brick.
         brick: u32,
-        /// Since which epoch of the placement map.
+        /// The epoch of the placement map since when the brick serves it.
         epoch: u64,
     },
     /// Classes or indexes have changed.
     SchemaChanged,
-    /// So many events were not read in time, and are lost. How things are now follows, as for somebody who begins to watch.
+    /// This many events were not read in time and are lost. The current status follows, as for a new subscriber.
     Missed(u64),
 }
 
-/// For people: one line.
+/// One line, for people.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connected { peer, status: standing } => {
-                let (all, away) = (standing.bricks.len(), standing.unreachable().count());
+            Self::Connected { peer, status } => {
+                let (all, away) = (status.bricks.len(), status.unreachable().count());
                 write!(f, "connected to peer server {peer}: {} of {all} bricks can be reached", all - away)?;
-                write!(f, ", policy {}", standing.policy)
+                write!(f, ", policy {}", status.policy)
             }
-            Self::Refused { why } => write!(f, "no peer server lets this client in: {why}"),
+            Self::Refused { why } => write!(f, "no peer server admits this client: {why}"),
             Self::Disconnected { peer, why } => write!(f, "lost peer server {peer}: {why}"),
             Self::BrickFailed(brick) => {
                 write!(f, "brick {} ({}) has failed, with logical nodes", brick.brick, brick.address)?;
@@ -101,20 +102,20 @@ impl fmt::Display for Event {
 
 /// The events of a client's space, as they happen: [`Cluster::events`](super::Cluster::events).
 ///
-/// They come in order. Some hundreds are kept for a reader that is slow; then it is told how many it has
-/// [missed](Event::Missed). Nobody waits for it.
+/// Events arrive in order. The client buffers the last 256 events; a reader that falls further behind gets
+/// [`Event::Missed`], and then the current status of the space.
 #[derive(Debug)]
 pub struct Events {
     core: Arc<Core>,
-    /// How things were when it began, or began again.
+    /// The status when the reader subscribed, as events.
     backlog: VecDeque<Event>,
     receiver: broadcast::Receiver<Event>,
 }
 
 impl Events {
     pub(super) fn new(core: Arc<Core>) -> Result<Self> {
-        let (first, coming) = core.lock()?.monitor.subscribe();
-        Ok(Self { core, backlog: first, receiver: coming })
+        let (backlog, receiver) = core.subscribe()?;
+        Ok(Self { core, backlog, receiver })
     }
 
     /// The next event; `None` when the client was closed.
@@ -127,133 +128,125 @@ impl Events {
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(missed)) => {
                 let missed = missed + self.receiver.len() as u64;
-                (self.backlog, self.receiver) = self.core.lock().ok()?.monitor.subscribe();
+                (self.backlog, self.receiver) = self.core.subscribe().ok()?;
                 Some(Event::Missed(missed))
             }
         }
     }
 }
 
-/// What a client knows of how things are in its space, and who is told.
-#[derive(Debug)]
+/// What a client knows about the status of its space. It derives events from the differences.
+#[derive(Debug, Default)]
 pub(super) struct SpaceMonitor {
     /// The peer server that the client is connected to.
     peer: Option<Arc<str>>,
-    /// Whether it has told how things are.
+    /// Whether this peer server has told the status.
     is_status_known: bool,
-    /// How often something was asked because nobody had told yet.
+    /// How many requests were sent because no peer server had told the status yet.
     status_requests: u8,
-    /// How things were when that was last told, perhaps by another one.
+    /// The last status, perhaps of an earlier peer server.
     status: Option<SpaceStatus>,
-    /// Why no peer server lets the client in, if that is so.
+    /// Why no peer server admits the client, if that is so.
     refused: Option<String>,
     /// Why everything in the space is refused, if that is so.
-    stopped: watch::Sender<Option<Arc<str>>>,
-    events: broadcast::Sender<Event>,
-}
-
-impl Default for SpaceMonitor {
-    fn default() -> Self {
-        let (stopped, events) = (watch::Sender::default(), broadcast::Sender::new(EVENT_BUFFER));
-        Self { peer: None, is_status_known: false, status_requests: 0, status: None, refused: None, stopped, events }
-    }
+    stopped: Option<Arc<str>>,
+    /// Events that nothing has taken yet.
+    events: Vec<Event>,
 }
 
 impl SpaceMonitor {
-    /// How things are, as far as that was told.
+    /// The last status that a peer server has told.
     pub(super) fn status(&self) -> Option<&SpaceStatus> {
         self.status.as_ref()
     }
 
-    /// Why everything in the space is refused, if and when that is so.
-    pub(super) fn watch_stopped(&self) -> watch::Receiver<Option<Arc<str>>> {
-        self.stopped.subscribe()
+    /// Takes the events that have happened.
+    pub(super) fn events(&mut self) -> impl Iterator<Item = Event> {
+        self.events.drain(..)
     }
 
-    /// Whether anything is done in the space.
+    /// Why everything in the space is refused, if that is so.
+    pub(super) fn why_stopped(&self) -> Option<Arc<str>> {
+        self.stopped.clone()
+    }
+
+    /// Checks that the space is not stopped.
     ///
     /// # Errors
-    /// [`ErrorKind::Stopped`], with why and what to do.
+    /// [`ErrorKind::Stopped`], with the reason and what to do.
     pub(super) fn check(&self) -> Result<()> {
-        match &*self.stopped.borrow() {
-            None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::Stopped, &**why)),
+        match &self.stopped {
+            Some(why) if !planted(Bug::StoppedSpaceServes) => Err(Error::new(ErrorKind::Stopped, &**why)),
+            _ => Ok(()),
         }
     }
 
-    /// Whether it is worth asking something because nobody has told how things are. What a peer server tells may come behind the
-    /// answer to what was asked at the same time, but not behind what was asked after that; it may have nothing to tell.
+    /// Whether a request should be sent only to learn the status. The status that a peer server sends may follow the answer to a
+    /// request of the same time, but not the answer to a request sent after that; a peer server may have no status to send.
     pub(super) fn needs_status(&mut self) -> bool {
         let wants = self.status.is_none() && self.status_requests < 2;
         self.status_requests += u8::from(wants);
         wants
     }
 
-    /// Whether a brick cannot be reached.
+    /// Whether a brick of the space cannot be reached.
     pub(super) fn has_unreachable_bricks(&self) -> bool {
         self.status.iter().flat_map(SpaceStatus::unreachable).next().is_some()
     }
 
     /// The logical nodes whose bricks cannot be reached.
     pub(super) fn unreachable_nodes(&self) -> BTreeSet<NodeId> {
-        let away = self.status.iter().flat_map(SpaceStatus::unreachable);
-        away.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node)).collect()
+        let unreachable = self.status.iter().flat_map(SpaceStatus::unreachable);
+        unreachable.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node)).collect()
     }
 
-    /// There is a connection to this peer server, which is going to tell how things are.
+    /// A peer server is connected, which is going to tell the status.
     pub(super) fn on_connected(&mut self, peer: Arc<str>) {
         (self.peer, self.is_status_known, self.refused) = (Some(peer), false, None);
     }
 
-    /// No peer server lets the client in, for this reason.
+    /// No peer server admits the client, for this reason.
     pub(super) fn on_refused(&mut self, why: &str) {
         if self.refused.as_deref() != Some(why) {
             self.refused = Some(why.to_owned());
-            self.emit(Event::Refused { why: why.to_owned() });
+            self.events.push(Event::Refused { why: why.to_owned() });
         }
     }
 
-    /// The connection is gone. What was so is taken to be so, until the next peer server tells.
+    /// The connection has ended. The status stays as it was until the next peer server tells it.
     pub(super) fn on_disconnected(&mut self, why: &str) {
         if let Some(peer) = self.peer.take().filter(|_| std::mem::take(&mut self.is_status_known)) {
-            self.emit(Event::Disconnected { peer: peer.to_string(), why: why.to_owned() });
+            self.events.push(Event::Disconnected { peer: peer.to_string(), why: why.to_owned() });
+        }
+        if planted(Bug::EventsLostOverReconnect) {
+            self.status = None;
         }
     }
 
-    /// This is how things are.
-    pub(super) fn update(&mut self, standing: SpaceStatus) {
+    /// The peer server has told the status.
+    pub(super) fn update(&mut self, status: SpaceStatus) {
         if let Some(peer) = self.peer.as_ref().filter(|_| !self.is_status_known) {
-            self.emit(Event::Connected { peer: peer.to_string(), status: standing.clone() });
+            self.events.push(Event::Connected { peer: peer.to_string(), status: status.clone() });
             self.is_status_known = true;
         }
-        events_between(self.status.as_ref(), &standing).into_iter().for_each(|event| self.emit(event));
-        self.stopped.send_replace(standing.why_stopped().map(Arc::from));
-        self.status = Some(standing);
+        self.events.extend(events_between(self.status.as_ref(), &status));
+        self.stopped = status.why_stopped().map(Arc::from);
+        self.status = Some(status);
     }
 
-    fn emit(&self, event: Event) {
-        // There may be nobody who listens.
-        let _ = self.events.send(event);
-    }
-
-    /// What somebody is told first who begins to watch, and what then.
-    fn subscribe(&self) -> (VecDeque<Event>, broadcast::Receiver<Event>) {
+    /// The events that tell a new subscriber the current status.
+    pub(super) fn current_events(&self) -> VecDeque<Event> {
         let mut first = VecDeque::new();
-        if let (Some(peer), Some(standing), true) = (&self.peer, &self.status, self.is_status_known) {
-            first.push_back(Event::Connected { peer: peer.to_string(), status: standing.clone() });
-            first.extend(events_between(None, standing));
+        if let (Some(peer), Some(status), true) = (&self.peer, &self.status, self.is_status_known) {
+            first.push_back(Event::Connected { peer: peer.to_string(), status: status.clone() });
+            first.extend(events_between(None, status));
         }
         first.extend(self.refused.clone().map(|why| Event::Refused { why }));
-        (first, self.events.subscribe())
-    }
-
-    /// Nothing more is told.
-    pub(super) fn close(&mut self) {
-        *self = Self::default();
+        first
     }
 }
 
-/// What has happened, if this is how things are; without a time before, what is not well.
+/// The events between two statuses; without an earlier status, those for what is wrong now.
 fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let (was_policy, was_schema) = before.map_or((now.policy, now.schema), |before| (before.policy, before.schema));
@@ -293,11 +286,11 @@ fn events_between(before: Option<&SpaceStatus>, now: &SpaceStatus) -> Vec<Event>
 }
 
 /// Which brick serves each logical node, and since which epoch.
-fn serving_bricks(standing: &SpaceStatus) -> BTreeMap<NodeId, (u32, u64)> {
+fn serving_bricks(status: &SpaceStatus) -> BTreeMap<NodeId, (u32, u64)> {
     let of = |brick: &BrickStatus| -> Vec<(NodeId, (u32, u64))> {
         brick.nodes.iter().map(|(node, epoch)| (*node, (brick.brick, *epoch))).collect()
     };
-    standing.bricks.iter().flat_map(of).collect()
+    status.bricks.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]

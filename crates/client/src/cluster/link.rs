@@ -1,11 +1,14 @@
-//! The connection of a client: to one peer server of its list, and to the next when that is lost.
+//! The connection of a client: to one peer server of its URL, and to the next one when that is lost or hangs.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use protocol::ident::{ClientId, HolderId};
 use protocol::session::Session;
+use tokio::task::JoinSet;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
@@ -18,20 +21,30 @@ use wire::proto::response::Response;
 use wire::transport::{Address, Stream};
 
 use super::ClusterOptions;
-use super::core::{Core, PeerConnection};
+use super::core::{Core, PeerConnection, unexpected_answer_error};
+use super::driver::closed_error;
 use crate::Url;
 use crate::link::credentials;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
+/// The pause after a round of attempts without success: it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long one attempt to connect is waited for before the next peer server is tried, too.
+const HEDGE_DELAY: Duration = Duration::from_millis(300);
+/// How often a client with unfinished calls checks that its peer server sends something, and how long an answer to its probe may
+/// take.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the end of a connection to a server that hangs may take.
+const HANG_UP_TIMEOUT: Duration = Duration::from_millis(100);
 /// How far the clocks of machines may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
-/// Session numbers that a client has: bits below its own number.
+/// Bits of a session number below the client's number.
 const SESSION_BITS: u32 = 20;
 
-/// The peer servers of a cluster, the space, and who connects.
+/// The peer servers of a cluster, the space, and the user that connects.
 struct Target {
     peers: Vec<Address>,
     space: String,
@@ -54,66 +67,112 @@ fn parse_target(url: &str) -> Result<Target> {
 
 /// Connects a new client.
 pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Core>> {
-    let target = parse_target(url)?;
-    let mut first_error = None;
-    for (at, peer) in target.peers.iter().enumerate() {
-        match fetch_setup(peer, &target, &options).await {
-            Ok(beginning) => return Ok(start(target, at, beginning, options)),
-            Err(error) => drop(first_error.get_or_insert(error)),
+    let (target, options) = (Arc::new(parse_target(url)?), Arc::new(options));
+    let attempt = |place: usize| {
+        let (target, options) = (target.clone(), options.clone());
+        async move { fetch_setup(&target.peers[place], &target, &options).await }
+    };
+    match first_success(target.peers.len(), 0, attempt).await {
+        Ok((place, setup)) => Ok(start(target.clone(), place, setup, ClusterOptions::clone(&options))),
+        Err(errors) => {
+            let none = || Error::new(ErrorKind::Invalid, format!("{url:?} names no peer server"));
+            Err(errors.into_iter().next().map_or_else(none, |(_, error)| error))
         }
     }
-    Err(first_error.unwrap_or_else(|| Error::new(ErrorKind::Invalid, "the address names no peer server")))
 }
 
-/// What a client needs to begin.
+/// Tries `count` peer servers in turn, beginning at `first`. The next attempt starts when one has failed, or has not succeeded for
+/// [`HEDGE_DELAY`]; the first success ends the others. So a peer server that hangs delays its client only by that.
+///
+/// # Errors
+/// The place of each peer server and why it failed, in the order of the failures.
+async fn first_success<T, F>(
+    count: usize,
+    first: usize,
+    attempt: impl Fn(usize) -> F,
+) -> Result<(usize, T), Vec<(usize, Error)>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T>> + Send + 'static,
+{
+    let (mut attempts, mut errors) = (JoinSet::new(), Vec::new());
+    let mut places = (first..first + count).map(|place| place % count);
+    loop {
+        if let Some(place) = places.next() {
+            let attempt = attempt(place);
+            attempts.spawn(async move { (place, attempt.await) });
+        }
+        let done = match places.len() {
+            0 => attempts.join_next().await,
+            // After the delay, one more is tried.
+            _ => match time::timeout(HEDGE_DELAY, attempts.join_next()).await {
+                Ok(done) => done,
+                Err(_) => continue,
+            },
+        };
+        match done {
+            Some(Ok((place, Ok(value)))) => return Ok((place, value)),
+            Some(Ok((place, Err(error)))) => errors.push((place, error)),
+            Some(Err(panicked)) => debug!(%panicked, "an attempt to connect ended early"),
+            None => return Err(errors),
+        }
+    }
+}
+
+/// What a new client needs.
 struct ClientSetup {
     space: SpaceId,
     nodes: Vec<NodeId>,
+    /// The client's number.
     number: u64,
 }
 
-/// Asks a peer server for what a client needs to begin, on a connection that ends then.
+/// Asks a peer server for what a new client needs, on a connection for this alone.
 async fn fetch_setup(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<ClientSetup> {
-    let (stream, space, max_frame) = open_connection(peer, target, options).await?;
-    let mailbox = Arc::new(Mailbox::default());
-    let caller = Caller::new(mailbox.clone(), BUDGET);
-    let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
-    tokio::spawn(link::drive(link));
-    let asked = time::timeout(options.connect_timeout, async {
-        let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await?;
-        let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await?;
-        Ok::<_, Error>((numbers.response, nodes.response))
+    let timeout = options.connect_timeout;
+    let asked = time::timeout(timeout, async {
+        let (stream, space, max_frame) = open_connection(peer, target, options).await?;
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), BUDGET);
+        let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
+        let mut driving = JoinSet::new();
+        driving.spawn(link::drive(link));
+        let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await;
+        let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await;
+        caller.hang_up();
+        Ok::<_, Error>((space, numbers?.response, nodes?.response))
     });
-    let asked = asked.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "it does not answer")));
-    let answers = asked.map_err(|error| match error.kind() {
-        // A number that was lost on its way nobody misses: the client has not begun.
-        ErrorKind::Unavailable | ErrorKind::Unknown => {
+    let answers = asked.await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {timeout:?}")))
+    });
+    let answers = answers.map_err(|error| match error.kind() {
+        // A client number that is lost on its way is never used.
+        ErrorKind::Unknown => {
             Error::new(ErrorKind::Unavailable, format!("{peer} cannot take a client now")).caused_by(error)
         }
         _ => error,
     });
-    let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = answers? else {
-        return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+    let (space, Response::Numbers(numbers), Response::ConnectionSpace(of)) = answers? else {
+        return Err(unexpected_answer_error());
     };
-    caller.hang_up();
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
     Ok(ClientSetup { space, nodes, number: numbers.first })
 }
 
-fn start(target: Target, at: usize, beginning: ClientSetup, options: ClusterOptions) -> Arc<Core> {
-    let ClientSetup { space, nodes, number } = beginning;
+fn start(target: Arc<Target>, place: usize, setup: ClientSetup, options: ClusterOptions) -> Arc<Core> {
+    let ClientSetup { space, nodes, number } = setup;
     let mut session = Session::new(ClientId(number), HolderId(number << SESSION_BITS), SKEW_MS);
     if options.snapshots {
         session.subscribe();
     }
     let core = Core::new(session, (space, nodes), MonotonicClock::begin(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
-    tokio::spawn(keep_connected(Arc::downgrade(&core), target, at));
+    tokio::spawn(keep_connected(Arc::downgrade(&core), target, place));
     core
 }
 
 async fn open_connection(peer: &Address, target: &Target, options: &ClusterOptions) -> Result<(Stream, SpaceId, u32)> {
-    let entering = async {
+    let opening = async {
         let mut stream = Stream::dial(peer, options.tls.as_ref()).await?;
         let mut introduction = Introduction::new(&target.space, &options.agent);
         introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
@@ -121,71 +180,131 @@ async fn open_connection(peer: &Address, target: &Target, options: &ClusterOptio
         let terms = handshake::introduce(&mut stream, &introduction).await?;
         Ok((stream, terms.space, terms.max_frame))
     };
-    let patience = options.connect_timeout;
-    time::timeout(patience, entering).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {patience:?}")))
+    let timeout = options.connect_timeout;
+    time::timeout(timeout, opening).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {timeout:?}")))
     })
 }
 
-/// Keeps a client connected, as long as it lives.
-async fn keep_connected(core: Weak<Core>, target: Target, mut at: usize) {
-    let mut pause = FIRST_PAUSE;
-    // Peer servers of this round that were tried in vain, and what the first said that does not let the client in.
-    let (mut tried, mut denied) = (0, None);
-    while let Some(client) = core.upgrade() {
-        let peer = &target.peers[at % target.peers.len()];
-        tried += 1;
-        match open_connection(peer, &target, &client.options).await {
-            Ok((_, space, _)) if space != client.space => {
-                warn!(%peer, "this peer server is of another cluster: the space has another number");
-            }
-            Ok((stream, _, max_frame)) => {
-                (pause, tried, denied) = (FIRST_PAUSE, 0, None);
-                let mailbox = Arc::new(Mailbox::default());
-                let post = PeerHandle::new(mailbox.clone());
-                let caller = Caller::new(mailbox.clone(), BUDGET);
-                let service = PeerService { core: core.clone(), handle: post.clone() };
-                let link = Link::new(stream, service, Limits::default(), max_frame, mailbox);
-                let up = PeerConnection { handle: post, caller, peer_address: Arc::from(peer.to_string()) };
-                if client.work(|state, now| state.on_connected(up, now)).is_err() {
-                    return;
-                }
-                drop(client);
-                let end = link::drive(link).await;
-                let Some(client) = core.upgrade() else { return };
-                if client.work(|state, now| state.on_disconnected(&end.to_string(), now)).is_err() {
-                    return;
-                }
-                match end {
-                    End::Closed => debug!(%peer, "closed the connection"),
-                    end => info!(%peer, %end, "the connection to a peer server ended"),
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Denied => {
-                warn!(%peer, %error, "a peer server does not let this client in");
-                denied.get_or_insert(error);
-            }
-            Err(error) => debug!(%peer, %error, "a peer server cannot be reached"),
-        }
-        // Another one may: what is under way ends only when none of them does.
-        if tried == target.peers.len() {
-            tried = 0;
-            if let Some(error) = denied.take() {
-                let told = core.upgrade().map(|client| client.work(|state, _| state.set_refused(&error)));
-                if !matches!(told, Some(Ok(()))) {
-                    return;
-                }
-            }
-        }
-        at += 1;
-        if at.is_multiple_of(target.peers.len()) {
-            time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+/// Opens a connection to a peer server of the client's space.
+async fn reconnect(peer: &Address, target: &Target, options: &ClusterOptions, space: SpaceId) -> Result<(Stream, u32)> {
+    match open_connection(peer, target, options).await? {
+        (stream, of, max_frame) if of == space => Ok((stream, max_frame)),
+        _ => {
+            let what = format!("{peer} is a peer server of another cluster: the space has another number there");
+            Err(Error::new(ErrorKind::Invalid, what))
         }
     }
 }
 
-/// What comes from the peer server.
+/// Keeps a client connected, as long as it exists.
+async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize) {
+    let mut pause = FIRST_PAUSE;
+    while let Some(client) = core.upgrade() {
+        let (options, space) = (Arc::new(client.options.clone()), client.space);
+        let attempt = |place: usize| {
+            let (target, options) = (target.clone(), options.clone());
+            async move { reconnect(&target.peers[place], &target, &options, space).await }
+        };
+        // The client may be dropped meanwhile.
+        drop(client);
+        match first_success(target.peers.len(), place, attempt).await {
+            Ok((connected, (stream, max_frame))) => {
+                pause = FIRST_PAUSE;
+                place = connected + 1;
+                if drive_connection(&core, &target, connected, stream, max_frame).await.is_err() {
+                    return;
+                }
+            }
+            Err(errors) => {
+                for (place, error) in &errors {
+                    match error.kind() {
+                        ErrorKind::Unavailable => {
+                            debug!(peer = %target.peers[*place], %error, "a peer server cannot be reached");
+                        }
+                        _ => warn!(peer = %target.peers[*place], %error, "a peer server does not admit this client"),
+                    }
+                }
+                // What is under way ends only when no peer server admits the client.
+                let denied = errors.into_iter().find(|(_, error)| error.kind() == ErrorKind::Denied);
+                if let Some((_, error)) = denied {
+                    let told =
+                        core.upgrade().map(|client| client.with_driver(|driver, now| driver.refused(&error, now)));
+                    if !matches!(told, Some(Ok(()))) {
+                        return;
+                    }
+                }
+            }
+        }
+        time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Drives a connection until it ends, or its peer server hangs and there is another one.
+///
+/// # Errors
+/// If the client was closed.
+async fn drive_connection(
+    core: &Weak<Core>,
+    target: &Target,
+    place: usize,
+    stream: Stream,
+    max_frame: u32,
+) -> Result<()> {
+    let Some(client) = core.upgrade() else { return Err(closed_error()) };
+    let peer = &target.peers[place];
+    let mailbox = Arc::new(Mailbox::default());
+    let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
+    let service = PeerService { core: core.clone(), handle: handle.clone() };
+    let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
+    let connection = PeerConnection { handle, caller: caller.clone(), peer_address: Arc::from(peer.to_string()) };
+    client.on_connected(connection)?;
+    drop(client);
+    let mut driving = pin!(link::drive(link));
+    let why = tokio::select! {
+        biased;
+        end = &mut driving => match end {
+            End::Closed => {
+                debug!(%peer, "closed the connection");
+                End::Closed.to_string()
+            }
+            end => {
+                info!(%peer, %end, "the connection to a peer server ended");
+                end.to_string()
+            }
+        },
+        () = wait_until_hung(core, &mailbox, &caller), if target.peers.len() > 1 => {
+            warn!(%peer, "a peer server does not answer: another one is tried");
+            caller.hang_up();
+            // A server that hangs may take nothing more.
+            let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
+            format!("it has not answered for {:?}", PROBE_INTERVAL + PROBE_TIMEOUT)
+        }
+    };
+    let Some(client) = core.upgrade() else { return Err(closed_error()) };
+    client.on_disconnected(&why)
+}
+
+/// Waits until a peer server hangs: calls wait, nothing has arrived for [`PROBE_INTERVAL`], and a request is not answered within
+/// [`PROBE_TIMEOUT`].
+async fn wait_until_hung(core: &Weak<Core>, mailbox: &Mailbox, caller: &Caller) {
+    loop {
+        time::sleep(PROBE_INTERVAL).await;
+        let has_calls =
+            core.upgrade().is_some_and(|client| client.with_driver(|driver, _| driver.has_calls()).unwrap_or(false));
+        if mailbox.take_received() || !has_calls {
+            continue;
+        }
+        if time::timeout(PROBE_TIMEOUT, caller.call(Request::Ping(proto::Ping {}), Vec::new())).await.is_err()
+            && !mailbox.take_received()
+        {
+            return;
+        }
+    }
+}
+
+/// Handles what the peer server sends.
 struct PeerService {
     core: Weak<Core>,
     handle: PeerHandle,
@@ -195,12 +314,52 @@ impl Service for PeerService {
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
         let Some(core) = self.core.upgrade() else { return self.handle.hang_up() };
-        let handled = Message::decode(request, raw)
-            .and_then(|message| core.work(|state, now| state.handle_message(message, now)))
-            .and_then(|handled| handled);
+        let handled = Message::decode(request, raw).and_then(|message| core.handle_message(message));
         if let Err(error) = handled {
             info!(%error, "the peer server breaks the protocol, or the client is closed");
             reply.refuse(&error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+
+    use super::*;
+
+    fn unavailable(place: usize) -> Error {
+        Error::new(ErrorKind::Unavailable, place.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_server_that_hangs_delays_a_client_only_briefly() {
+        let begun = time::Instant::now();
+        let attempt = |place| async move { if place == 0 { future::pending().await } else { Ok(place) } };
+        let found = first_success(3, 0, attempt).await;
+        assert_eq!(found.map_err(|errors| errors.len()), Ok((1, 1)));
+        assert_eq!(begun.elapsed(), HEDGE_DELAY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_peer_server_is_used_if_no_other_one_answers() {
+        let attempt = |place| async move {
+            if place == 0 {
+                time::sleep(4 * HEDGE_DELAY).await;
+                return Ok(place);
+            }
+            Err(unavailable(place))
+        };
+        assert_eq!(first_success(3, 0, attempt).await.map_err(|errors| errors.len()), Ok((0, 0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_peer_server_is_tried_once_in_turn() {
+        let begun = time::Instant::now();
+        let attempt = |place| async move { Err::<(), _>(unavailable(place)) };
+        let errors = first_success(3, 2, attempt).await.unwrap_err();
+        assert_eq!(errors.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [2, 0, 1]);
+        assert_eq!(begun.elapsed(), Duration::ZERO, "a failure is not waited for");
+        assert!(first_success(0, 0, attempt).await.unwrap_err().is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Objects that a transaction has as structs.
 //!
-//! 1. Of each object a transaction has one struct: whoever loads it twice gets the same one, with what was changed.
-//! 2. Many may read it at a time, or one may change it, as with a `RefCell`: who comes in between gets an error.
-//! 3. A struct that was lent to be changed is *touched* once it was borrowed mutably. At the commit, what was touched is made
-//!    a record again, and written if that is another one.
+//! 1. A transaction has one struct for each object: loading an object again returns the same struct, with its changes.
+//! 2. A struct has many readers or one writer at a time, as with a `RefCell`; a conflicting borrow is an error.
+//! 3. A struct is *touched* once a [`LoadedMut`] is dereferenced mutably. The commit encodes touched structs as records, and
+//!    writes those that differ.
 
 use std::any::Any;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use query::persistent::{Persistent, Ref};
+use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::classes::StructMapping;
@@ -22,40 +22,40 @@ use super::classes::StructMapping;
 struct StructCell<T> {
     value: T,
     touched: Arc<AtomicBool>,
-    /// The transaction has it in another way by now.
+    /// Whether the transaction has removed or replaced it.
     retired: bool,
 }
 
-/// What a transaction has of an object.
+/// The struct of an object in a transaction.
 pub(super) struct StructEntry<T> {
     cell: Arc<RwLock<StructCell<T>>>,
     touched: Arc<AtomicBool>,
     mapping: Arc<StructMapping>,
-    /// As it was when it was loaded; nothing, if the transaction has created it.
+    /// The object as it was loaded; `None` if the transaction has created it.
     before: Option<Object>,
 }
 
-/// A [`Slot`] of any struct.
+/// A [`StructEntry`] of any type.
 pub(super) trait AnyStructEntry: Send + Sync {
-    /// The object, if it was touched since it was last asked for.
+    /// The object, if it was touched since the last flush.
     fn flush(&self, oid: Oid) -> Result<Option<Object>>;
 
-    /// What was asked for could not be written: it is still to be.
+    /// Marks the struct as touched, because its object could not be written.
     fn touch(&self);
 
     /// The object as it is now.
     fn object(&self, oid: Oid) -> Result<Object>;
 
-    /// Takes the struct away from the transaction: nobody may have it now, and nobody gets it any more.
+    /// Retires the struct: it must not be borrowed now, and cannot be borrowed any more.
     fn retire(&self, oid: Oid) -> Result<()>;
 
     /// Whether the transaction has created it.
     fn is_new(&self) -> bool;
 
-    /// Whether this is the object that was loaded.
+    /// Whether the object is the same as when it was loaded.
     fn is_as_loaded(&self, object: &Object) -> bool;
 
-    /// For the way back to the struct's type.
+    /// For a downcast to the type of the struct.
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
@@ -83,7 +83,7 @@ impl<T: Persistent> StructEntry<T> {
         Ok(Self::with(value, shape, Some(object)))
     }
 
-    /// Lends the struct to be read.
+    /// Borrows the struct to read it.
     pub(super) fn read(&self, oid: Oid) -> Result<Loaded<T>> {
         let cell = self.cell.clone().try_read_owned().map_err(|_| in_use_error::<T>(oid, "changed"))?;
         if cell.retired {
@@ -92,7 +92,7 @@ impl<T: Persistent> StructEntry<T> {
         Ok(Loaded { cell, oid })
     }
 
-    /// Lends the struct to be changed.
+    /// Borrows the struct to change it.
     pub(super) fn change(&self, oid: Oid) -> Result<LoadedMut<T>> {
         let cell = self.cell.clone().try_write_owned().map_err(|_| in_use_error::<T>(oid, "read or changed"))?;
         if cell.retired {
@@ -115,7 +115,7 @@ impl<T: Persistent> AnyStructEntry for StructEntry<T> {
         }
         let object = self.encode(&cell, oid)?;
         object.check()?;
-        // Nobody changes it while it is read here.
+        // The read lock excludes writers.
         self.touched.store(false, Ordering::Relaxed);
         Ok(Some(object))
     }
@@ -147,10 +147,10 @@ impl<T: Persistent> AnyStructEntry for StructEntry<T> {
     }
 }
 
-/// The struct of an object.
+/// Decodes an object as a struct.
 pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &StructMapping) -> Result<T> {
     if object.kind != Kind::Record {
-        let what = format!("{oid} is no record, and the program takes it for one of class {}", T::CLASS);
+        let what = format!("{oid} is not a record, and the program expects one of class {}", T::CLASS);
         return Err(Error::new(ErrorKind::Invalid, what));
     }
     let read = RecordRef::new(&object.data).and_then(|record| T::from_record(&record, &shape.layout));
@@ -158,8 +158,7 @@ pub(super) fn decode<T: Persistent>(oid: Oid, object: &Object, shape: &StructMap
 }
 
 fn in_use_error<T: Persistent>(oid: Oid, how: &str) -> Error {
-    let what =
-        format!("{} {oid} is being {how} by this transaction: let go of its Loaded or LoadedMut first", T::CLASS);
+    let what = format!("{} {oid} is being {how} by this transaction: drop its Loaded or LoadedMut first", T::CLASS);
     Error::new(ErrorKind::Invalid, what)
 }
 
@@ -168,24 +167,20 @@ fn retired_error<T: Persistent>(oid: Oid) -> Error {
     Error::new(ErrorKind::Invalid, what)
 }
 
-/// An object that a transaction has loaded, to be read.
-///
-/// It is the one struct that the transaction has of the object: whoever has it too sees the same.
+/// An object that a transaction has loaded to read it.
 pub struct Loaded<T> {
     cell: OwnedRwLockReadGuard<StructCell<T>>,
     oid: Oid,
 }
 
-/// An object that a transaction has loaded, to be changed.
-///
-/// What is changed is noticed by itself, and written when the transaction commits.
+/// An object that a transaction has loaded to change it. The commit writes the changes.
 pub struct LoadedMut<T> {
     cell: OwnedRwLockWriteGuard<StructCell<T>>,
     oid: Oid,
 }
 
 impl<T> Loaded<T> {
-    /// The reference to the object. `Loaded::reference(&account)`, as an account may have a `reference` of its own.
+    /// The reference to the object. It is called as `Loaded::reference(&account)`, because the struct may have a method of that name.
     #[must_use]
     pub fn reference(this: &Self) -> Ref<T> {
         Ref::new(this.oid)

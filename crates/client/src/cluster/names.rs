@@ -1,8 +1,8 @@
 //! Names: paths in a space that are bound to objects.
 //!
-//! A name is a record at a place that its path tells: the logical node and the page come from a hash of it, among the page
-//! numbers that are never reserved. So it is an object like others, found without a look-up, and two who bind the same
-//! path meet in validation. Paths whose hashes are the same share a page, in slots one after the other.
+//! A name is a record whose logical node and page follow from a hash of its path; its page number is one that is never reserved.
+//! So a name is found without a look-up, and two transactions that bind the same path conflict. Paths with equal hashes share
+//! a page, in successive slots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::scan_results::ScanResults;
 pub(super) const CLASS: ClassId = ClassId::MAX;
 const PATH: FieldNumber = FieldNumber(1);
 const TARGET: FieldNumber = FieldNumber(2);
-/// The first page number that is computed, not reserved.
+/// The first page number for names; smaller ones are reserved for other objects.
 const FIRST_COMPUTED_PAGE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
-/// Names whose hashes may be the same.
+/// Maximum names with equal hashes.
 pub(super) const COLLISION_SLOTS: u16 = 4;
 
-/// Where a name is: the first of its slots.
+/// The first slot in which a name may be.
 pub(super) fn first_slot(space: SpaceId, nodes: &[NodeId], path: &str) -> Result<Oid> {
     if path.is_empty() || path.len() > limits::NAME || path.contains('\0') {
         let what = format!("a name has 1 to {} bytes, none of them zero: {:.80?}", limits::NAME, path);
@@ -45,28 +45,28 @@ pub(super) fn encode(path: &str, target: Oid) -> Result<Object> {
     Ok(Object::record(CLASS, record.build()?))
 }
 
-/// What a record of a name says: its path and its target.
+/// The path and the target in the record of a name.
 pub(super) fn decode(data: &Bytes) -> Result<(&str, Oid)> {
     let record = RecordRef::new(data)?;
     match (record.field(PATH)?, record.field(TARGET)?) {
         (Some(ValueRef::String(path)), Some(ValueRef::Reference(target))) => Ok((path, target)),
-        _ => Err(Error::new(ErrorKind::Corrupt, "a name has no path, or no target")),
+        _ => Err(Error::new(ErrorKind::Corrupt, "the record of a name has no path or no target")),
     }
 }
 
-/// Names in memory at a time: so many, and so many bytes of paths.
+/// Maximum names, and maximum bytes of their paths, in memory at a time.
 const MAX_PORTION: usize = 65_536;
 const MAX_PORTION_BYTES: usize = 16 << 20;
 
-/// The names of a space in their order, portion by portion: [`Cluster::names`](super::Cluster::names).
+/// The names of a space in order, in portions: [`Cluster::names`](super::Cluster::names).
 ///
-/// Nothing keeps them in that order, as their places come from hashes. So for each portion all names that are left are looked
-/// at, where they are, and the first ones kept: one pass for up to 65,536 names.
+/// Names are not stored in order, because their places follow from hashes. So each portion scans all names that are left and keeps
+/// the first ones: one scan for up to 65,536 names.
 #[derive(Debug)]
 pub struct Names {
     core: Arc<Core>,
     prefix: String,
-    /// Only what stands behind this.
+    /// Only names after this one.
     after: Option<String>,
     portion_size: usize,
     is_over: bool,
@@ -77,25 +77,25 @@ impl Names {
         Self { core, prefix: prefix.to_owned(), after: None, portion_size: MAX_PORTION, is_over: false }
     }
 
-    /// Begins behind this name, be it there or not.
+    /// Begins after this name, whether or not it exists.
     #[must_use]
     pub fn after(mut self, path: &str) -> Self {
         self.after = Some(path.to_owned());
         self
     }
 
-    /// Gives so many names at a time at most, for whoever wants few of them. More portions are more passes.
+    /// Sets the maximum number of names in a portion. Each portion takes a scan.
     #[must_use]
     pub fn portion_size(mut self, names: usize) -> Self {
         self.portion_size = names.clamp(1, MAX_PORTION);
         self
     }
 
-    /// The next names with the objects that they are bound to; `None` when all have come.
+    /// The next names with the objects that they are bound to; `None` at the end.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped: a listing
-    /// never leaves something out.
+    /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
+    /// never omits names silently.
     pub async fn next(&mut self) -> Result<Option<Vec<(String, Oid)>>> {
         if self.is_over {
             return Ok(None);
@@ -115,7 +115,7 @@ impl Names {
         Ok(Some(first.names.into_iter().collect()))
     }
 
-    /// What bricks look for.
+    /// The filter that bricks apply.
     fn filter(&self) -> Option<Filter> {
         let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
         let prefix = prefix.map(|prefix| Filter::StartsWith(PATH, prefix.clone()));
@@ -125,18 +125,18 @@ impl Names {
     }
 }
 
-/// The first names of those that have come.
+/// The first names of those found so far.
 struct SmallestNames {
     names: BTreeMap<String, Oid>,
     bytes: usize,
     limit: usize,
-    /// There are others behind them.
+    /// Whether later names were dropped.
     is_truncated: bool,
 }
 
 impl SmallestNames {
     fn insert(&mut self, path: &str, target: Oid) {
-        // What stands behind the last one, once some were left out, is left out too.
+        // Once names were dropped, later ones are dropped, too.
         if self.is_truncated && self.names.last_key_value().is_some_and(|(last, _)| path > last.as_str()) {
             return;
         }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_names_are_kept_in_order_and_it_is_known_that_there_are_more() {
+    fn first_names_are_kept_in_order() {
         let target = Oid::new(CLASS, PageId { space: SpaceId(1), node: NodeId(1), number: 1 }, 1);
         let mut first = SmallestNames { names: BTreeMap::new(), bytes: 0, limit: 3, is_truncated: false };
         let kept = |first: &SmallestNames| first.names.keys().cloned().collect::<Vec<_>>().join(" ");
@@ -168,7 +168,7 @@ mod tests {
             first.insert(path, target);
         }
         assert_eq!((kept(&first).as_str(), first.is_truncated, first.bytes), ("a aa b", true, 4));
-        // Long ones are fewer.
+        // The bytes of the paths are bounded, too.
         let mut first =
             SmallestNames { names: BTreeMap::new(), bytes: MAX_PORTION_BYTES, limit: 3, is_truncated: false };
         first.insert("a", target);

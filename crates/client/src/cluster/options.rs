@@ -1,30 +1,31 @@
-//! How a client of a cluster behaves.
+//! Options of a client of a cluster.
 
 use std::time::Duration;
 
 use wire::handshake::Credentials;
 use wire::transport::tls;
 
-/// How a client of a cluster behaves.
+/// Options of a client of a cluster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterOptions {
-    /// How long one attempt to connect may take, the handshake included.
+    /// Time limit of one attempt to connect, with the handshake. If a peer server does not answer at once, the client tries the
+    /// next one of its URL meanwhile.
     pub connect_timeout: Duration,
-    /// How long a read, or the outcome of a commit, is waited for.
+    /// Time limit of a call: a read, a query, or the outcome of a commit.
     pub timeout: Duration,
-    /// Bytes of copies that are kept.
+    /// Maximum bytes of cached copies.
     pub cache_bytes: usize,
-    /// Closed timestamps are wanted, for [`IsolationLevel::Snapshot`](super::IsolationLevel::Snapshot). They cost a small message each 10 ms
-    /// for each logical node that is in use.
+    /// Whether to receive closed timestamps, which [`IsolationLevel::Snapshot`](super::IsolationLevel::Snapshot) requires. They cost
+    /// a small message every 10 ms for each logical node in use.
     pub snapshots: bool,
-    /// How this client names itself in the servers' logs.
+    /// The name of this client in the servers' logs.
     pub agent: String,
-    /// What `mortars://` needs: whom to believe, and who this client is.
+    /// For `mortars://`: the trusted certificates, and the certificate of this client.
     pub tls: Option<tls::Client>,
-    /// Who this client is, by name and password. Without a name, it is the user of the address.
+    /// User name and password. Without a name, the user of the URL is taken.
     pub credentials: Option<Credentials>,
-    /// The password may be sent where others can listen.
+    /// Whether the password may be sent over a connection that is not encrypted.
     pub insecure: bool,
 }
 

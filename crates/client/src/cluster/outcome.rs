@@ -1,4 +1,4 @@
-//! How transactions of a cluster end.
+//! Outcomes of transactions.
 
 use std::fmt;
 
@@ -8,45 +8,50 @@ use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::session::TxnOutcome;
 use protocol::validate::Cause;
 
+use crate::plant::{Bug, planted};
+
 /// How a transaction has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a transaction that met another one has changed nothing"]
+#[must_use = "a transaction that conflicts with another one has changed nothing"]
 pub enum CommitOutcome {
-    /// It happened, at this time.
+    /// The transaction is committed, with this timestamp.
     Committed(HlcTimestamp),
-    /// It did not, since it met another one: begin it again.
+    /// The transaction conflicts with another one and has changed nothing: run it again.
     Conflict(ConflictReason),
-    /// It could not be found out in time: [`Cluster::resolve`](super::Cluster::resolve) does.
+    /// The outcome did not arrive in time: [`Cluster::resolve`](super::Cluster::resolve) finds it out.
     Unknown(TxnId),
 }
 
-/// What stands against a transaction.
+/// Why a transaction cannot be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictReason {
-    /// This object has changed since it was read; `None` of the cause: a copy here already said so.
+    /// This object has changed since it was read, or another transaction uses it. Without a cause, the client itself has
+    /// found that its copy changed.
     Object(Oid, Option<Cause>),
-    /// An older transaction wanted what it had locked, or somebody has given it up.
+    /// An older transaction has taken its locks, or the transaction was given up.
     Aborted,
 }
 
 impl fmt::Display for ConflictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Object(oid, Some(Cause::Held(_))) => write!(f, "{oid} is in use by another transaction that commits"),
+            Self::Object(oid, Some(Cause::Held(_))) => {
+                write!(f, "{oid} is in use by another transaction that is being committed")
+            }
             Self::Object(oid, _) => write!(f, "{oid} has changed since it was read"),
-            Self::Aborted => write!(f, "the transaction gave way to another one"),
+            Self::Aborted => write!(f, "the transaction was aborted in favor of another one"),
         }
     }
 }
 
 impl ConflictReason {
-    /// The error that ends a transaction's body.
+    /// The error of a call in a transaction that cannot be committed any more.
     pub(super) fn error(self) -> Error {
         Error::new(ErrorKind::Conflict, self.to_string())
     }
 }
 
-/// What an end means for whoever waits for it.
+/// What the end of a transaction means to its user.
 pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
     match ended {
         TxnOutcome::Committed(at) => CommitOutcome::Committed(at),
@@ -55,12 +60,22 @@ pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
             CommitOutcome::Conflict(ConflictReason::Object(conflict.oid, Some(conflict.cause)))
         }
         TxnOutcome::Refused(_) => CommitOutcome::Conflict(ConflictReason::Aborted),
+        TxnOutcome::Unknown if planted(Bug::UnknownIsConflict) => CommitOutcome::Conflict(ConflictReason::Aborted),
         TxnOutcome::Unknown => CommitOutcome::Unknown(txn),
     }
 }
 
-/// The error of a transaction that a brick could not take in time. It may take it later.
+/// The error of a transaction that a brick has not taken in time, and may take later.
 pub(super) fn deferred_error(txn: TxnId, why: &str) -> Error {
-    let what = format!("transaction {txn:?} has not happened yet, and it is not known whether it will: {why}");
+    let what = format!("transaction {txn:?} is not committed yet, and it is not known whether it will be: {why}");
+    Error::new(ErrorKind::Unknown, what)
+}
+
+/// The error of a transaction whose outcome did not arrive, with the bricks that cannot be reached.
+pub(super) fn unknown_outcome_error(txn: TxnId, unreachable: Option<&str>) -> Error {
+    let unreachable = unreachable.map(|bricks| format!("; {bricks}")).unwrap_or_default();
+    let what = format!(
+        "it is not known whether transaction {txn:?} was committed: resolve it, or read what it has written{unreachable}"
+    );
     Error::new(ErrorKind::Unknown, what)
 }

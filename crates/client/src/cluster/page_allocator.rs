@@ -1,34 +1,38 @@
-//! Where new objects go: pages that nobody else creates objects in.
+//! Where new objects go: pages in which no other client creates objects.
 //!
-//! A page that is being filled is *lent* to one transaction at a time, so what a transaction creates stays together, and
-//! what it did not commit leaves no holes: it gives the page back as it was.
+//! A page that is being filled is *leased* to one transaction at a time. So the objects that a transaction creates stay
+//! together, and a transaction that is not committed leaves no gaps: it returns its pages as they were.
+//!
+//! [`PageAllocator`] decides, without I/O; [`PageSource`] reserves page numbers for it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
+use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::core::Core;
+use super::core::{Core, unexpected_answer_error};
+use crate::plant::{Bug, planted};
 
-/// Pages that are reserved at a time.
+/// Page numbers that are reserved at a time.
 const RESERVED_PAGES: u32 = 256;
 /// Bytes of objects that share a page.
 pub(super) const PAGE_BYTES: usize = 8 << 10;
-/// What an object takes in its page beside its data.
+/// What an object takes in its page beside its data, in bytes.
 const OVERHEAD: usize = 24;
 /// Objects that share a page, however small.
 pub(super) const PAGE_SLOTS: u16 = 512;
-/// Pages of a logical node that are kept to be filled further.
+/// Maximum pages of a logical node that are kept to be filled further.
 const MAX_OPEN_PAGES: usize = 16;
 
 /// A page that is being filled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenPage {
     page: PageId,
+    /// The next free slot.
     slot: u16,
     bytes: usize,
 }
@@ -38,100 +42,167 @@ impl OpenPage {
         self.page
     }
 
-    /// Whether an object of so many bytes fits. The first one does, whatever its size.
+    /// Whether an object of `len` bytes fits. The first one does, whatever its size.
     pub(super) fn fits(&self, len: usize) -> bool {
         self.slot < PAGE_SLOTS && (self.bytes == 0 || self.bytes + len + OVERHEAD <= PAGE_BYTES)
     }
 
-    /// The identifier of a new object, which fits.
+    /// The identifier of a new object of `len` bytes.
+    ///
+    /// # Panics
+    /// If the page has no free slot: the object would share its slot with one placed near it.
     pub(super) fn place(&mut self, class: ClassId, len: usize) -> Oid {
+        assert!(self.slot < PAGE_SLOTS, "page {:?} is full", self.page);
         let oid = Oid::new(class, self.page, self.slot);
         (self.slot, self.bytes) = (self.slot + 1, self.bytes + len + OVERHEAD);
         oid
     }
 }
 
+/// What an allocator has for a new object.
+#[derive(Debug, PartialEq, Eq)]
+enum Lease {
+    Page(OpenPage),
+    /// Page numbers of this logical node have to be reserved.
+    NeedsNumbers(NodeId),
+}
+
+/// The pages that a client fills, and the page numbers that are reserved for it.
 #[derive(Debug, Default)]
-struct OpenPages {
-    pages: HashMap<NodeId, Vec<OpenPage>>,
-    /// Where objects go that may go anywhere.
+struct PageAllocator {
+    open: BTreeMap<NodeId, Vec<OpenPage>>,
+    reserved: BTreeMap<NodeId, Range<u64>>,
+    /// The position, among the space's logical nodes, of the one where objects without a hint go.
     current: usize,
 }
 
-impl OpenPages {
-    /// Goes on to a logical node that is not among these, if there is one.
-    fn skip_nodes(&mut self, nodes: &[NodeId], away: &BTreeSet<NodeId>) {
+impl PageAllocator {
+    /// A page with room for an object of `len` bytes, at `node` if that is given. No other transaction fills the page until it is
+    /// [released](PageAllocator::release). Without a hint, an unreachable logical node is avoided.
+    fn lease(
+        &mut self,
+        (space, nodes): (SpaceId, &[NodeId]),
+        unreachable: &BTreeSet<NodeId>,
+        node: Option<NodeId>,
+        len: usize,
+    ) -> Result<Lease> {
+        self.skip_unreachable(nodes, unreachable);
+        let mut at = node.or_else(|| self.current_node(nodes)).ok_or_else(no_nodes_error)?;
+        if let Some(page) = self.take_open(at, len) {
+            return Ok(Lease::Page(page));
+        }
+        // The open pages are full: the next objects go to the next logical node.
+        if node.is_none() && self.open.get(&at).is_some_and(|pages| !pages.is_empty()) {
+            self.current += 1;
+            self.skip_unreachable(nodes, unreachable);
+            at = self.current_node(nodes).ok_or_else(no_nodes_error)?;
+            if let Some(page) = self.take_open(at, len) {
+                return Ok(Lease::Page(page));
+            }
+        }
+        Ok(self.take_new(space, at).map_or(Lease::NeedsNumbers(at), Lease::Page))
+    }
+
+    fn current_node(&self, nodes: &[NodeId]) -> Option<NodeId> {
+        nodes.get(self.current % nodes.len().max(1)).copied()
+    }
+
+    /// Goes on to a logical node that can be reached, if there is one.
+    fn skip_unreachable(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) {
         let count = nodes.len().max(1);
         let mut next = nodes.iter().cycle().skip(self.current % count).take(count);
-        self.current += next.position(|node| !away.contains(node)).unwrap_or(0);
+        self.current += next.position(|node| !unreachable.contains(node)).unwrap_or(0);
     }
 
-    /// Takes the fullest room in which an object fits.
-    fn take(&mut self, node: NodeId, len: usize) -> Option<OpenPage> {
-        let rooms = self.pages.get_mut(&node)?;
-        let fitting = rooms.iter().enumerate().filter(|(_, room)| room.fits(len));
-        let (at, _) = fitting.max_by_key(|(_, room)| room.bytes)?;
-        Some(rooms.swap_remove(at))
-    }
-}
-
-/// The pages that this client fills.
-#[derive(Debug, Default)]
-pub(super) struct PageAllocator {
-    open_pages: Mutex<OpenPages>,
-    reserved: Mutex<HashMap<NodeId, Arc<Reserved>>>,
-}
-
-/// Page numbers of a logical node that are reserved. Held over a reservation, so that there is one at a time; others go on
-/// meanwhile, as the brick of this one may be away.
-type Reserved = tokio::sync::Mutex<Range<u64>>;
-
-impl PageAllocator {
-    fn lock_open_pages(&self) -> MutexGuard<'_, OpenPages> {
-        // Whoever panicked has left it whole.
-        self.open_pages.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the fullest open page in which an object fits.
+    fn take_open(&mut self, node: NodeId, len: usize) -> Option<OpenPage> {
+        let pages = self.open.get_mut(&node)?;
+        let fitting = pages.iter().enumerate().filter(|(_, page)| page.fits(len));
+        let (at, _) = fitting.max_by_key(|(_, page)| page.bytes)?;
+        Some(pages.swap_remove(at))
     }
 
-    /// A page with room for an object of so many bytes, at one logical node if that is said. Nobody else fills it until it
-    /// is given back. What may go anywhere does not go where nobody can be reached now.
-    pub(super) async fn lease(&self, core: &Core, node: Option<NodeId>, len: usize) -> Result<OpenPage> {
-        let away = core.lock()?.monitor.unreachable_nodes();
-        let node = {
-            let mut open = self.lock_open_pages();
-            open.skip_nodes(&core.nodes, &away);
-            let current = |open: &OpenPages| core.nodes.get(open.current % core.nodes.len().max(1)).copied();
-            let mut at = node.or_else(|| current(&open)).ok_or_else(no_nodes_error)?;
-            if let Some(room) = open.take(at, len) {
-                return Ok(room);
-            }
-            // Those that are there are full: the next objects go to the next logical node.
-            if node.is_none() && open.pages.get(&at).is_some_and(|rooms| !rooms.is_empty()) {
-                open.current += 1;
-                open.skip_nodes(&core.nodes, &away);
-                at = current(&open).ok_or_else(no_nodes_error)?;
-                if let Some(room) = open.take(at, len) {
-                    return Ok(room);
-                }
-            }
-            at
-        };
-        let page = PageId { space: core.space, node, number: self.next_page_number(core, node).await? };
-        Ok(OpenPage { page, slot: 0, bytes: 0 })
+    /// Takes an empty page, if a page number is reserved.
+    fn take_new(&mut self, space: SpaceId, node: NodeId) -> Option<OpenPage> {
+        let reserved = self.reserved.get_mut(&node)?;
+        let number = if planted(Bug::PageNumberReused) { reserved.clone().next() } else { reserved.next() }?;
+        Some(OpenPage { page: PageId { space, node, number }, slot: 0, bytes: 0 })
     }
 
-    /// Gives a page back: what was placed in it stays, others may fill it further.
-    pub(super) fn release(&self, room: OpenPage) {
-        let mut open = self.lock_open_pages();
-        let rooms = open.pages.entry(room.page.node).or_default();
-        rooms.push(room);
-        if rooms.len() > MAX_OPEN_PAGES {
-            rooms.sort_unstable_by_key(|room| room.bytes);
-            rooms.pop();
+    /// Page numbers from `first` on are reserved for this client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if there are no such page numbers.
+    fn add_reserved(&mut self, node: NodeId, first: u64) -> Result<()> {
+        let end = first.checked_add(u64::from(RESERVED_PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
+        let wrong = || Error::new(ErrorKind::Internal, format!("reserved page numbers from {first} on do not exist"));
+        self.reserved.insert(node, first..end.ok_or_else(wrong)?);
+        Ok(())
+    }
+
+    /// Returns a page. What was placed in it stays; another transaction may fill it further.
+    ///
+    /// # Panics
+    /// If the page is open already: two transactions would create objects in the same slots.
+    fn release(&mut self, page: OpenPage) {
+        let pages = self.open.entry(page.page.node).or_default();
+        let is_open = pages.iter().any(|other| other.page == page.page);
+        assert!(!is_open || planted(Bug::PageNumberReused), "page {:?} was returned twice", page.page);
+        pages.push(page);
+        if pages.len() > MAX_OPEN_PAGES {
+            pages.sort_unstable_by_key(|page| page.bytes);
+            pages.pop();
         }
     }
+}
 
-    /// Identifiers for new objects, which share pages as far as they fit: each with its class and its bytes of data. At one
-    /// logical node, if that is said.
+/// Leases pages, and reserves page numbers when they run out.
+#[derive(Debug, Default)]
+pub(super) struct PageSource {
+    allocator: Mutex<PageAllocator>,
+    /// Held during a reservation, so that there is one at a time for each logical node. Others go on meanwhile, because the brick
+    /// of this one may be unreachable.
+    reserving: Mutex<HashMap<NodeId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl PageSource {
+    fn lock(&self) -> MutexGuard<'_, PageAllocator> {
+        // No operation of the allocator leaves it inconsistent.
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leases a page with room for an object of `len` bytes, at one logical node if that is given.
+    pub(super) async fn lease(&self, core: &Core, node: Option<NodeId>, len: usize) -> Result<OpenPage> {
+        let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
+        let leased = self.lock().lease((core.space, &core.nodes), &unreachable, node, len)?;
+        let node = match leased {
+            Lease::Page(page) => return Ok(page),
+            Lease::NeedsNumbers(node) => node,
+        };
+        let reserving = {
+            let mut reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+            reserving.entry(node).or_default().clone()
+        };
+        let _one_at_a_time = reserving.lock().await;
+        if let Some(page) = self.lock().take_new(core.space, node) {
+            return Ok(page);
+        }
+        let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: RESERVED_PAGES };
+        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve)).await? else {
+            return Err(unexpected_answer_error());
+        };
+        let mut allocator = self.lock();
+        allocator.add_reserved(node, answer.first)?;
+        allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
+    }
+
+    /// Returns a page; see [`PageAllocator::release`].
+    fn release(&self, page: OpenPage) {
+        self.lock().release(page);
+    }
+
+    /// Identifiers for new objects, each given by its class and its bytes of data. They share pages as far as they fit, at one
+    /// logical node if that is given.
     pub(super) async fn place(
         &self,
         core: &Core,
@@ -141,39 +212,18 @@ impl PageAllocator {
         let mut placed = Vec::with_capacity(objects.len());
         let mut filling: Option<OpenPage> = None;
         for (class, len) in objects {
-            let mut room = match filling.take() {
-                Some(room) if room.fits(*len) => room,
+            let mut page = match filling.take() {
+                Some(page) if page.fits(*len) => page,
                 full => {
-                    full.into_iter().for_each(|room| self.release(room));
+                    full.into_iter().for_each(|page| self.release(page));
                     self.lease(core, node, *len).await?
                 }
             };
-            placed.push(room.place(*class, *len));
-            filling = Some(room);
+            placed.push(page.place(*class, *len));
+            filling = Some(page);
         }
-        filling.into_iter().for_each(|room| self.release(room));
+        filling.into_iter().for_each(|page| self.release(page));
         Ok(placed)
-    }
-
-    /// The number of a page that nobody uses.
-    async fn next_page_number(&self, core: &Core, node: NodeId) -> Result<u64> {
-        let reserved = {
-            // As for those that are open.
-            let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-            reserved.entry(node).or_default().clone()
-        };
-        let mut reserved = reserved.lock().await;
-        if let Some(number) = reserved.next() {
-            return Ok(number);
-        }
-        let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: RESERVED_PAGES };
-        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve)).await? else {
-            return Err(Error::new(ErrorKind::Internal, "the answer to a reservation is something else"));
-        };
-        let end = answer.first.checked_add(u64::from(RESERVED_PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
-        let end = end.ok_or_else(|| Error::new(ErrorKind::Internal, "pages were reserved that cannot be"))?;
-        *reserved = answer.first..end;
-        reserved.next().ok_or_else(no_nodes_error)
     }
 }
 
@@ -181,38 +231,46 @@ fn no_nodes_error() -> Error {
     Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet: nothing can be created in it")
 }
 
-/// Pages that a transaction fills, and how it got them.
+/// The pages that a transaction fills.
 #[derive(Debug, Default)]
 pub(super) struct PageLease {
     /// The page of each hint: at one logical node, or anywhere.
     filling: HashMap<Option<NodeId>, OpenPage>,
+    /// All pages, as they were leased.
     original: Vec<OpenPage>,
+    /// Pages that were filled, and followed by another one.
+    full: Vec<OpenPage>,
 }
 
 impl PageLease {
-    /// The page that new objects of a hint go to, if one of so many bytes fits.
+    /// The page of a hint, if an object of `len` bytes fits.
     pub(super) fn open_page(&mut self, node: Option<NodeId>, len: usize) -> Option<&mut OpenPage> {
-        self.filling.get_mut(&node).filter(|room| room.fits(len))
+        self.filling.get_mut(&node).filter(|page| page.fits(len))
     }
 
-    /// The room whose page this is.
+    /// This page, if it is leased and an object of `len` bytes fits.
     pub(super) fn open_page_at(&mut self, page: PageId, len: usize) -> Option<&mut OpenPage> {
-        self.filling.values_mut().find(|room| room.page() == page && room.fits(len))
+        self.filling.values_mut().find(|open| open.page() == page && open.fits(len))
     }
 
-    /// A page was lent for a hint. The one before is full.
-    pub(super) fn add(&mut self, node: Option<NodeId>, room: OpenPage) {
-        self.original.push(room);
-        self.filling.insert(node, room);
+    /// Adds a page for a hint, in place of the one before, which is full.
+    pub(super) fn add(&mut self, node: Option<NodeId>, page: OpenPage) {
+        self.original.push(page);
+        self.full.extend(self.filling.insert(node, page));
     }
 
-    /// Gives all back; as they were, if nothing that was placed in them will ever be.
-    pub(super) fn release(&mut self, rooms: &PageAllocator, is_empty: bool) {
-        let filled = std::mem::take(&mut self.filling).into_values();
-        let as_lent = std::mem::take(&mut self.original);
-        match is_empty {
-            true => as_lent.into_iter().for_each(|room| rooms.release(room)),
-            false => filled.for_each(|room| rooms.release(room)),
-        }
+    /// Takes the pages to return: as they are, or as they were leased if nothing that was placed in them will ever exist.
+    fn take_pages(&mut self, is_unused: bool) -> Vec<OpenPage> {
+        let filled = std::mem::take(&mut self.filling).into_values().chain(std::mem::take(&mut self.full));
+        let original = std::mem::take(&mut self.original);
+        if is_unused || planted(Bug::LeasedPageReused) { original } else { filled.collect() }
+    }
+
+    /// Returns all pages.
+    pub(super) fn release(&mut self, source: &PageSource, is_unused: bool) {
+        self.take_pages(is_unused).into_iter().for_each(|page| source.release(page));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,22 @@
-//! Fetching pages before they are needed, many at a time.
+//! Prefetch: fetching many pages together before they are needed.
 //!
-//! References are followed one by one, each when it is loaded; whoever knows what it will look at saves the round trips.
-//! What is fetched so is a copy in the cache: a transaction has read only what it loads.
+//! A reference is followed when its object is loaded, which takes a round trip each time. Prefetch saves these round trips if the
+//! objects are known before. It only fills the cache: a transaction has read only what it loads.
 
 use std::collections::BTreeSet;
 
 use model::{Error, ErrorKind, Object, Oid, RecordRef, Result};
 
-use super::core::{Core, WaitKey, found_object};
+use super::core::Core;
 use super::transaction::{IsolationLevel, Transaction};
 use super::typed::collect_references;
 
-/// Pages that are on their way at a time.
+/// Maximum pages that are fetched at a time.
 const MAX_CONCURRENT_FETCHES: usize = 256;
 
 impl Transaction {
-    /// Fetches the pages of these objects that are not at hand, together. Objects that do not exist are no error. With locks
-    /// nothing happens: then each is read at its brick.
+    /// Fetches the pages of these objects that are not cached, together. An object that does not exist is not an error. At the level
+    /// [`IsolationLevel::Locks`] this does nothing, because objects are read at their bricks.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -28,11 +28,11 @@ impl Transaction {
         self.inner.core.fetch(&oids).await
     }
 
-    /// Fetches what is reached from these objects by paths of fields: `"bank"`, `"friends.boss"`. A field may be a
-    /// reference, or a list, a set or a map of them. As many round trips as the longest path has fields, and one.
+    /// Fetches the objects that these objects refer to by paths of fields: `"bank"`, `"friends.boss"`. A field is a reference, or a
+    /// list, set or map of references. Takes one round trip more than the longest path has fields.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if no class has such a field; else as [`Transaction::get`].
+    /// [`ErrorKind::Invalid`] if none of the classes has such a field; else as [`Transaction::get`].
     pub async fn prefetch_along(
         &self,
         objects: impl IntoIterator<Item = impl Into<Oid>>,
@@ -62,9 +62,9 @@ impl Transaction {
 }
 
 impl Core {
-    /// Fetches the pages of objects that are not at hand.
+    /// Fetches the pages of objects that are not cached.
     async fn fetch(&self, oids: &BTreeSet<Oid>) -> Result<()> {
-        // One object of each page, in the order of the pages.
+        // One object of each page.
         let mut pages = BTreeSet::new();
         let mut firsts = Vec::new();
         for oid in oids {
@@ -74,23 +74,12 @@ impl Core {
             }
         }
         for some in firsts.chunks(MAX_CONCURRENT_FETCHES) {
-            let missing: Vec<Oid> = self.work(|state, now| {
-                let missing =
-                    some.iter().copied().filter(|oid| found_object(*oid, state.session.get(*oid, now)).is_none());
-                missing.collect()
-            })?;
-            for oid in missing {
-                let (page, node) = (oid.page(), [oid.page().node]);
-                self.wait_for(WaitKey::Page(page), &node, |state, now| {
-                    Ok(found_object(oid, state.session.get(oid, now)))
-                })
-                .await?;
-            }
+            self.fetch_all(some).await?;
         }
         Ok(())
     }
 
-    /// What objects that are at hand refer to in a field.
+    /// The objects to which a field of cached objects refers.
     async fn referenced_by(&self, oids: &BTreeSet<Oid>, field: &str) -> Result<BTreeSet<Oid>> {
         let mut schema = self.classes.schema();
         if oids.iter().any(|oid| schema.class(oid.class()).is_none()) {
@@ -101,9 +90,8 @@ impl Core {
         for oid in oids {
             let Some(field) = schema.field_named(oid.class(), field) else { continue };
             is_known = true;
-            // What had to go again meanwhile is not worth another look.
-            let object: Option<Object> =
-                self.work(|state, now| found_object(*oid, state.session.get(*oid, now)))?.flatten();
+            // An object whose page was evicted meanwhile is skipped.
+            let object: Option<Object> = self.with_driver(|driver, now| driver.get(*oid, now))??.flatten();
             let Some(object) = object else { continue };
             if let Some(value) = RecordRef::new(&object.data)?.field(field.number)? {
                 collect_references(value, &mut behind)?;
@@ -112,7 +100,7 @@ impl Core {
         match is_known {
             true => Ok(behind.into_iter().collect()),
             false => {
-                let what = format!("none of the objects there has a field {field:.100?}: no path leads along it");
+                let what = format!("no object on the path has a field {field:.100?}");
                 Err(Error::new(ErrorKind::Invalid, what))
             }
         }

@@ -1,4 +1,4 @@
-//! Answers of queries, row by row.
+//! Results of queries, row by row.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use wire::proto::query as messages;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::core::Core;
+use super::core::{Core, unexpected_answer_error};
 use super::transaction::Transaction;
+use crate::plant::{Bug, planted};
 
-/// What a query does, step by step, and how many objects came out of each.
+/// The steps of a query, and how many objects each has produced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// For people: a line for each step, the last one on top.
+    /// As text: a line for each step, the last step first.
     pub text: String,
-    /// For programs: the steps within each other, in JSON.
+    /// As JSON: nested steps.
     pub json: String,
 }
 
-/// What a transaction relies on that has asked a query.
+/// What the answer of a query relies on.
 pub(super) struct ReadSet {
     pub(super) reads: Vec<Read>,
     pub(super) at: HlcTimestamp,
 }
 
-/// How a query is asked.
+/// Options of a query.
 #[derive(Debug, Default)]
 pub(super) struct QueryOptions {
     pub(super) own_writes: std::collections::BTreeMap<Oid, Option<Object>>,
@@ -44,29 +45,29 @@ pub(super) struct QueryOptions {
     pub(super) unique: Option<u32>,
 }
 
-/// The rows of an answer, as they come. Dropped, the query ends.
+/// The rows of a query, as they arrive. Dropping it ends the query.
 ///
-/// Asked in a transaction, they count only if that commits, as all that it reads.
+/// In a transaction, the rows are valid only if the transaction commits, as everything that it reads.
 #[derive(Debug)]
 pub struct Rows {
     core: Arc<Core>,
     caller: Caller,
-    /// In which transaction it was asked.
+    /// The transaction of the query, if any.
     transaction: Option<Transaction>,
-    /// The next rows, which are asked for while those at hand are read.
+    /// The request for the next rows, which is sent before the current ones are read.
     pending: Option<Pending>,
     cursor: Option<u64>,
     columns: Vec<String>,
     rows: VecDeque<Row>,
     explanation: Option<Explanation>,
-    /// What the answer relies on, if no transaction has been told.
+    /// What the answer relies on, outside of a transaction.
     read_set: Vec<Read>,
-    /// The logical nodes that the peer server could not ask when it said something last.
+    /// The logical nodes that the peer server waits for, as of its last message.
     waits_for: Vec<NodeId>,
 }
 
 impl Rows {
-    /// Asks a query, and waits for its first answer.
+    /// Sends a query, and waits for the first rows.
     pub(super) async fn ask(
         core: &Arc<Core>,
         query: &Query,
@@ -104,21 +105,21 @@ impl Rows {
         Ok(asked)
     }
 
-    /// The names of the columns; none if rows are whole objects.
+    /// The names of the columns; empty if rows are whole objects.
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// The next row; `None` when all have come.
+    /// The next row; `None` at the end.
     ///
     /// # Errors
-    /// What the query fails with: [`ErrorKind::Unavailable`] if a brick or the peer server cannot be reached any more;
-    /// [`ErrorKind::Conflict`] if the transaction has met another one.
+    /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time, or the connection ends;
+    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; other errors of the query.
     pub async fn next(&mut self) -> Result<Option<Row>> {
         let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
         loop {
-            // What follows is on its way while these are read.
+            // The next rows are requested while these are read.
             if let (None, Some(cursor)) = (&self.pending, self.cursor) {
                 let fetch = Request::FetchRows(messages::FetchRows { cursor });
                 self.pending = Some(self.caller.begin(fetch, Vec::new()).await?);
@@ -127,13 +128,15 @@ impl Rows {
                 return Ok(Some(row));
             }
             let Some(coming) = &mut self.pending else { return Ok(None) };
-            // The peer server says every now and then that it is at work, and for whom it waits if it cannot go on.
+            // The peer server reports at intervals that it is at work, and which bricks it waits for.
             let until = patience.deadline(!self.waits_for.is_empty(), Instant::now());
             let late = |_| self.core.timeout_error(&self.waits_for);
             let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
             let come = come.map_err(|error| match error.kind() {
-                // A query is not known to another peer server.
-                ErrorKind::Unknown => Error::new(ErrorKind::Unavailable, "the query was cut off: ask it again"),
+                // Another peer server does not know the query.
+                ErrorKind::Unknown => {
+                    Error::new(ErrorKind::Unavailable, "the connection ended during the query: run it again")
+                }
                 _ => error,
             });
             self.pending = None;
@@ -147,7 +150,7 @@ impl Rows {
         }
     }
 
-    /// All rows that are still to come.
+    /// All remaining rows.
     ///
     /// # Errors
     /// As [`Rows::next`].
@@ -159,18 +162,18 @@ impl Rows {
         Ok(all)
     }
 
-    /// What the query did; only if that was asked for, and all rows have come.
+    /// The steps of the query, if they were requested and all rows have arrived.
     #[must_use]
     pub fn explanation(&self) -> Option<&Explanation> {
         self.explanation.as_ref()
     }
 
-    /// What the rows that have come rely on, if they came outside of a transaction.
+    /// What the rows so far rely on, outside of a transaction.
     pub(super) fn take_read_set(&mut self) -> Vec<Read> {
         std::mem::take(&mut self.read_set)
     }
 
-    /// Takes what has come.
+    /// Takes rows that have arrived.
     fn handle_rows(&mut self, come: cluster::QueryRows) -> Result<()> {
         let cluster::QueryRows { cursor, oids, rows, reads, seen, plan: (text, json), waits_for, .. } = come;
         self.waits_for = waits_for;
@@ -207,17 +210,19 @@ impl Drop for Rows {
     }
 }
 
-/// How long somebody waits who hears every now and then what for.
+/// The time limit of a query whose peer server reports what it waits for.
 struct QueryTimeout {
     timeout: Duration,
-    /// Since when it is for bricks that cannot be asked.
+    /// Since when the peer server has waited for bricks.
     waiting_since: Option<Instant>,
 }
 
 impl QueryTimeout {
-    /// When it ends, as of what was heard last. Whoever is at work has all of it each time; bricks that cannot be asked have it once.
+    /// When the next message is due. Each message restarts the time limit, unless the peer server waits for bricks: bricks have the
+    /// time limit once.
     fn deadline(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
-        let since = self.waiting_since.filter(|_| waits_for_bricks).unwrap_or(now);
+        let since =
+            self.waiting_since.filter(|_| waits_for_bricks && !planted(Bug::StalledBrickWaitedForAnew)).unwrap_or(now);
         self.waiting_since = waits_for_bricks.then_some(since);
         since + self.timeout
     }
@@ -225,12 +230,12 @@ impl QueryTimeout {
 
 fn decode_rows(answer: Answer) -> Result<cluster::QueryRows> {
     let Response::Rows(rows) = answer.response else {
-        return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+        return Err(unexpected_answer_error());
     };
     cluster::QueryRows::from_proto(rows, answer.raw)
 }
 
-/// The values of a row, from a record of them.
+/// The values of a row, which is encoded as a record.
 fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
     let record = RecordRef::new(row)?;
     let value = |number| record.field(FieldNumber(number))?.map_or(Ok(Value::Null), |value| value.to_value());
@@ -240,9 +245,15 @@ fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plant::is_noticed;
 
     #[test]
-    fn a_brick_is_waited_for_from_when_it_is_told_that_it_is_and_not_from_when_the_query_was_asked() {
+    fn timeout_counts_from_when_the_peer_server_waits_for_a_brick() {
+        timeout_is_not_restarted_while_a_brick_is_waited_for();
+        assert!(is_noticed(Bug::StalledBrickWaitedForAnew, timeout_is_not_restarted_while_a_brick_is_waited_for));
+    }
+
+    fn timeout_is_not_restarted_while_a_brick_is_waited_for() {
         let asked = Instant::now();
         let after = |seconds| asked + Duration::from_secs(seconds);
         let mut patience = QueryTimeout { timeout: Duration::from_secs(10), waiting_since: None };

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result};
+use model::{ClassId, Filter, NodeId, Object, Oid, Result};
 use wire::cluster::{Scan, ScanPosition, Scanned};
 use wire::frame::Raw;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::core::Core;
+use super::core::{Core, unexpected_answer_error};
 
 /// Objects in one portion.
 const PORTION: u32 = 1_000;
 
-/// Objects that were looked for.
+/// The objects that a scan finds: [`Cluster::find`](super::Cluster::find).
 #[derive(Debug)]
 pub struct ScanResults {
     core: Arc<Core>,
     classes: BTreeSet<ClassId>,
     filter: Option<Filter>,
-    /// Logical nodes that have still to be looked through, the one at hand last.
+    /// Logical nodes that are still to be scanned; the last one is next.
     nodes: Vec<NodeId>,
     after: Option<ScanPosition>,
     examined: u64,
@@ -32,10 +32,11 @@ impl ScanResults {
         Self { core, classes, filter, nodes, after: None, examined: 0 }
     }
 
-    /// The next portion, which may be empty; `None` when all have come.
+    /// The next portion, which may be empty; `None` at the end.
     ///
     /// # Errors
-    /// If a brick cannot be reached in time, or cannot read what it has.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if a brick cannot be reached in time;
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it cannot read an object.
     pub async fn next(&mut self) -> Result<Option<Vec<(Oid, Object)>>> {
         let Some(node) = self.nodes.last().copied() else { return Ok(None) };
         let scan = Scan {
@@ -51,7 +52,7 @@ impl ScanResults {
             family: None,
         };
         let (Response::Scanned(scanned), raw) = self.core.ask(Request::Scan(scan.into_proto()?)).await? else {
-            return Err(Error::new(ErrorKind::Internal, "the peer server has answered something else"));
+            return Err(unexpected_answer_error());
         };
         let Scanned { found, next, examined, .. } = Scanned::from_proto(scanned, Raw::Owned(raw))?;
         self.examined += examined;
@@ -62,7 +63,7 @@ impl ScanResults {
         Ok(Some(found.into_iter().map(|(oid, _, object)| (oid, object)).collect()))
     }
 
-    /// How many objects were looked at so far.
+    /// The number of objects examined so far.
     #[must_use]
     pub fn examined(&self) -> u64 {
         self.examined

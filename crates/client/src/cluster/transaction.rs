@@ -1,4 +1,4 @@
-//! A transaction of a cluster.
+//! Transactions of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,69 +8,69 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits};
 use protocol::ident::TxnId;
-use protocol::lease::Ms;
 use protocol::locks::LockMode;
-use protocol::page_cache::{Lookup, ObjectState};
-use protocol::session::{self, WriteError};
+use protocol::page_cache::ObjectState;
+use protocol::session;
 use protocol::validate::Read;
 use query::Query;
 
-use super::core::{ClientState, Core, WaitKey, found_object};
+use super::core::Core;
+use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
 use super::names;
-use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
+use super::outcome::{CommitOutcome, ConflictReason};
 use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
 use super::rows::{QueryOptions, ReadSet, Rows};
 use super::typed::read_only_error;
 
-/// Bytes from which on an object is looked at for the size of its page.
+/// Objects of at least this many bytes are checked against the size of their page.
 const MIN_CHECKED_OBJECT: usize = 32 << 10;
-/// Slots for objects near others: none that whoever fills a page gives out without looking.
+/// Slots for objects that are placed near others. A client that fills a page does not use them.
 const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
-/// Bytes of a page at most, so that it can be sent.
+/// Maximum bytes of a page, so that it can be sent.
 pub(super) const MAX_PAGE_BYTES: usize = 16 << 20;
 
-/// How a transaction reads, and what is known of it then.
+/// How a transaction reads, and what that guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsolationLevel {
-    /// Copies, which are validated at its commit: strictly serializable. The default.
+    /// It reads copies, which are validated at the commit: strictly serializable. The default.
     #[default]
     Optimistic,
-    /// Copies, of one time a little ago: serializable, and nothing is sent over a slow link for it. It cannot write. Needs
+    /// It reads copies as of one time in the recent past, and cannot write: serializable, and its end sends nothing. Requires
     /// [`ClusterOptions::snapshots`](super::ClusterOptions::snapshots).
     Snapshot,
-    /// The newest state at the bricks, which it locks: strictly serializable, and it waits where others would meet a
-    /// conflict.
+    /// It locks objects at the bricks and reads their newest states: strictly serializable, and it waits where another
+    /// transaction would conflict.
     Locks,
 }
 
-/// Where a new object should live.
+/// Where a new object is placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementHint {
-    /// With others that this client creates.
+    /// With other objects that this client creates.
     #[default]
     Anywhere,
-    /// In the page of this object, if there is room.
+    /// In the page of this object, if it has room.
     Near(Oid),
     /// At this logical node of the space.
     At(NodeId),
 }
 
-/// What a transaction has written, and what it creates under temporary identifiers.
+/// The writes of a transaction, and the objects that it creates under temporary identifiers.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) writes: BTreeMap<Oid, Option<Object>>,
-    /// What it has as structs: newer than `writes` until it is flushed.
+    /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
     pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
-    /// Of these structs, new ones that are created only if something refers to them.
+    /// New structs among them that are created only if a persistent object refers to them.
     pub(super) drafts: BTreeSet<Oid>,
-    /// Where new structs go.
+    /// The pages for new structs.
     pub(super) page_lease: PageLease,
     hints: BTreeMap<Oid, PlacementHint>,
-    /// The logical nodes whose objects it has read: they have to agree to its commit.
+    /// The logical nodes of objects that it has read, which take part in its commit.
     read_nodes: BTreeSet<NodeId>,
-    /// The real identifiers, when it is committed.
+    /// The real identifiers for temporary ones, once they are assigned.
     real_oids: BTreeMap<Oid, Oid>,
     is_over: bool,
 }
@@ -80,11 +80,11 @@ pub(super) struct Inner {
     txn: TxnId,
     pub(super) level: IsolationLevel,
     changes: Mutex<Changes>,
-    /// Something that it needs has not come in time.
+    /// Whether something that it needs has not arrived in time.
     has_timed_out: AtomicBool,
 }
 
-/// A transaction. Clones are the same one. When the last is dropped before its commit, nothing of it happens.
+/// A transaction. Clones share it. If the last clone is dropped before the commit, the transaction changes nothing.
 #[derive(Clone)]
 pub struct Transaction {
     pub(super) inner: Arc<Inner>,
@@ -100,7 +100,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Ok(changes) = self.changes.get_mut() else { return };
         if !changes.is_over {
-            changes.page_lease.release(&self.core.page_allocator, true);
+            changes.page_lease.release(&self.core.page_source, true);
             self.forget();
         }
     }
@@ -108,8 +108,8 @@ impl Drop for Inner {
 
 impl Inner {
     fn forget(&self) {
-        // A client that is closed has forgotten it.
-        let _ = self.core.work(|state, _| state.forget(self.txn));
+        // A closed client has no transactions.
+        let _ = self.core.with_driver(|driver, _| driver.abort(self.txn));
     }
 }
 
@@ -120,14 +120,14 @@ impl Transaction {
             IsolationLevel::Snapshot => session::Level::Snapshot,
             IsolationLevel::Locks => session::Level::Locks { first },
         };
-        // Of a client that is closed the first read says so.
-        let begun = core.work(|state, now| state.session.begin(wanted, now));
+        // With a closed client, the first call returns the error.
+        let begun = core.with_driver(|driver, now| driver.begin(wanted, now));
         let txn = begun.unwrap_or(TxnId { start: Default::default(), client: protocol::ident::ClientId(0) });
-        let (changes, is_late) = (Mutex::default(), AtomicBool::new(false));
-        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out: is_late }) }
+        let (changes, has_timed_out) = (Mutex::default(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out }) }
     }
 
-    /// Its number, by which its outcome can be asked for.
+    /// The identifier of the transaction, for [`Cluster::resolve`](super::Cluster::resolve).
     #[must_use]
     pub fn id(&self) -> TxnId {
         self.inner.txn
@@ -144,10 +144,11 @@ impl Transaction {
 
     // -------------------------------------------------------------------------------------------- reading
 
-    /// An object; `None` if there is none.
+    /// Reads an object; `None` if there is no such object.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the transaction has met another one and cannot commit any more.
+    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; [`ErrorKind::Unavailable`] if the object, or its
+    /// lock, does not arrive in time; [`ErrorKind::Invalid`] if the object is of another space.
     pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
         if let Some(written) = self.own_write(oid)? {
             return Ok(written);
@@ -155,7 +156,7 @@ impl Transaction {
         self.read(oid, LockMode::Shared).await
     }
 
-    /// An object that this transaction is going to write: with locks, it is locked so at once.
+    /// Reads an object that this transaction is going to write. At the level [`IsolationLevel::Locks`] it is locked exclusively.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -166,7 +167,7 @@ impl Transaction {
         self.read(oid, LockMode::Exclusive).await
     }
 
-    /// What this transaction has made of an object; if nothing, it is about to be read.
+    /// The object as this transaction has written it. If it has not, its logical node is noted as read.
     fn own_write(&self, oid: Oid) -> Result<Option<Option<Object>>> {
         let mut changes = self.changes()?;
         if let Some(draft) = changes.flush_one(oid)? {
@@ -185,14 +186,11 @@ impl Transaction {
             return Ok(None);
         }
         core.check_in_space(oid)?;
-        let is_locked = *level == IsolationLevel::Locks;
-        let wait = if is_locked { WaitKey::Txn(*txn) } else { WaitKey::Page(oid.page()) };
-        let late = || if is_locked { core.lock_timeout_error(oid) } else { core.timeout_error(&[oid.page().node]) };
-        let read = core.wait_for_or(wait, late, |state, now| try_read(state, (*txn, *level), oid, mode, now));
-        self.note_timeout(read.await)
+        let read = ReadRequest { txn: *txn, level: *level, oid, mode };
+        self.note_timeout(core.read(read).await)
     }
 
-    /// Notes whether something has not come in time.
+    /// Notes whether something has not arrived in time.
     pub(super) fn note_timeout<T>(&self, come: Result<T>) -> Result<T> {
         if let Err(error) = &come
             && error.kind() == ErrorKind::Unavailable
@@ -202,12 +200,12 @@ impl Transaction {
         come
     }
 
-    /// Whether something that it needs has not come in time.
+    /// Whether something that the transaction needs has not arrived in time.
     pub(super) fn has_timed_out(&self) -> bool {
         self.inner.has_timed_out.load(Ordering::Relaxed)
     }
 
-    /// What a name is bound to.
+    /// The object that a name is bound to, if any.
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -215,7 +213,7 @@ impl Transaction {
         Ok(self.find_name(path).await?.1)
     }
 
-    /// The slot of a name, or the one where it would go, and what it is bound to.
+    /// The place of a name, or the free place for it, and the object that it is bound to.
     async fn find_name(&self, path: &str) -> Result<(Oid, Option<Oid>)> {
         let first = names::first_slot(self.inner.core.space, &self.inner.core.nodes, path)?;
         let mut free = None;
@@ -228,7 +226,7 @@ impl Transaction {
                         return Ok((place, Some(target)));
                     }
                 }
-                // Names behind one that was unbound are still looked for.
+                // A name with the same hash may stand behind an unbound one.
                 None => drop(free.get_or_insert(place)),
             }
         }
@@ -236,8 +234,8 @@ impl Transaction {
         Ok((free.ok_or_else(full)?, None))
     }
 
-    /// Asks a query. It sees what this transaction has written, and its answer counts as read: no object that is created,
-    /// changed or deleted meanwhile makes another one of it, or this transaction does not commit.
+    /// Runs a query, which sees the writes of this transaction. The answer counts as read: if an object that is created, changed
+    /// or deleted by another transaction would change it, this transaction conflicts.
     ///
     /// # Errors
     /// As [`Cluster::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
@@ -251,15 +249,15 @@ impl Transaction {
         self.run_query(query, None).await
     }
 
-    /// The same by what is written so far; of an index that is unique, to write values of it.
+    /// Runs a query over what is flushed so far; for the values of a unique index, with the number of the index.
     pub(super) async fn run_query(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
         let Inner { core, level, .. } = &*self.inner;
-        // What has no class is never looked for, nor followed.
+        // A query never finds or follows an object without a class.
         let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
         let own =
             self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
         if *level == IsolationLevel::Locks {
-            // Locked before they are read, so that nothing is put where it looks.
+            // The guards are locked before the objects are read, so that none is added meanwhile.
             let asking = QueryOptions { report_reads: true, only_guards: true, unique, ..QueryOptions::default() };
             let mut guards = self.note_timeout(Rows::ask(core, query, asking, None).await)?;
             while self.note_timeout(guards.next().await)?.is_some() {}
@@ -271,12 +269,12 @@ impl Transaction {
         self.note_timeout(Rows::ask(core, query, asking, Some(self.clone())).await)
     }
 
-    /// What a query of this transaction relies on.
+    /// Adds the read set of a query to that of this transaction.
     pub(super) fn rely(&self, relied: ReadSet) -> Result<()> {
         let ReadSet { reads, at } = relied;
         let txn = self.inner.txn;
         self.changes()?.read_nodes.extend(reads.iter().map(|read| read.oid.page().node));
-        let relied = self.inner.core.work(|state, _| state.session.rely_on(txn, reads, at))?;
+        let relied = self.inner.core.with_driver(|driver, _| driver.rely_on(txn, reads, at))?;
         relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
     }
 
@@ -302,8 +300,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Creates an object, under an identifier that is temporary until the commit: [`Transaction::real_oid`] tells the real one
-    /// then. References to it in what this transaction writes are replaced.
+    /// Creates an object under a temporary identifier. The commit assigns the real one, which [`Transaction::real_oid`] returns,
+    /// and replaces references to the object in the records that this transaction writes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored.
     pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
         let index = self.changes()?.hints.len() as u64;
         let oid = Oid::temporary(self.inner.core.space, class, index);
@@ -312,26 +313,26 @@ impl Transaction {
         Ok(oid)
     }
 
-    /// Creates a blob.
+    /// Creates a blob; see [`Transaction::create_object`].
+    ///
+    /// # Errors
+    /// As there.
     pub fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid> {
         self.create_object(ClassId::NONE, Object::blob(data.into()), PlacementHint::Anywhere)
     }
 
-    /// Whether the page of an object has room for it: pages are fetched whole.
+    /// Checks that the page of an object has room for it, because pages are fetched whole.
     pub(super) fn check_page_size(&self, oid: Oid, object: &Object) -> Result<()> {
         if object.data.len() <= MIN_CHECKED_OBJECT || oid.is_temporary() {
             return Ok(());
         }
-        let others = self.inner.core.work(|state, _| {
-            let valid = state.session.cache().valid_objects(oid.page());
-            valid.filter(|(slot, ..)| *slot != oid.slot()).map(|(_, object, _)| object.data.len()).sum::<usize>()
-        })?;
+        let others = self.inner.core.with_driver(|driver, _| driver.page_bytes(oid.page(), Some(oid.slot())))?;
         if others + object.data.len() <= MAX_PAGE_BYTES {
             return Ok(());
         }
         let what = format!(
-            "the page of {oid} would have more than {MAX_PAGE_BYTES} bytes, as other objects in it are large too: create the \
-             object anew, and let it take the other's place"
+            "the page of {oid} would exceed {MAX_PAGE_BYTES} bytes, because it has other large objects: create a new object and \
+             replace this one by it"
         );
         Err(Error::new(ErrorKind::TooLarge, what))
     }
@@ -339,7 +340,8 @@ impl Transaction {
     /// Replaces an object.
     ///
     /// # Errors
-    /// As [`Transaction::get`], with locks; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an object that cannot be.
+    /// As [`Transaction::get`] at the level [`IsolationLevel::Locks`]; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an
+    /// object that cannot be stored.
     pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
         self.check_page_size(oid, &object)?;
         self.lock(oid).await?;
@@ -365,7 +367,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Binds a name to an object, which this transaction may have created.
+    /// Binds a name to an object. This transaction may have created the object.
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -375,7 +377,7 @@ impl Transaction {
         self.put(place, names::encode(path, target)?).await
     }
 
-    /// Removes a name. Says whether it was bound.
+    /// Removes a name. Returns whether it was bound.
     ///
     /// # Errors
     /// As [`Transaction::put`].
@@ -387,7 +389,7 @@ impl Transaction {
         Ok(target.is_some())
     }
 
-    /// The objects that it writes.
+    /// The objects with a class that it writes.
     pub(super) fn written_objects(&self) -> Result<Vec<(Oid, Object)>> {
         let changes = self.changes()?;
         let objects = changes.writes.iter().filter_map(|(oid, object)| Some((*oid, object.clone()?)));
@@ -399,14 +401,14 @@ impl Transaction {
     /// Commits the transaction.
     ///
     /// # Errors
-    /// If it is over already, or what it creates has no place, or the space is [stopped](ErrorKind::Stopped), or this client is not
-    /// let in any more ([`ErrorKind::Denied`]);
-    /// [`ErrorKind::Exists`] if it gives an object values that are to be unique, and another one has them;
-    /// [`ErrorKind::Unavailable`] if a brick that it needs was away, and did not come back in time, and [`ErrorKind::Full`] if one had no
-    /// room. Nothing of it has happened then. It is not over if it was not sent: it may be committed again, or aborted.
+    /// [`ErrorKind::Invalid`] if the transaction is over; [`ErrorKind::Stopped`] if the space is stopped; [`ErrorKind::Denied`] if
+    /// no peer server admits this client; [`ErrorKind::Exists`] if the transaction gives an object values of a unique index that
+    /// another object has; [`ErrorKind::Unavailable`] if a brick that it needs cannot be reached in time; [`ErrorKind::Full`] if
+    /// a brick has no room. The transaction has changed nothing then. If it was not sent, it is not over: it may be committed again
+    /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
     pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
-        core.lock()?.check_serving()?;
+        core.with_driver(|driver, _| driver.check_serving())??;
         self.flush_reachable()?;
         match self.check_unique().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -415,10 +417,10 @@ impl Transaction {
             }
             checked => checked?,
         }
-        // What cannot be done now is not begun: so it is known that nothing of it has happened.
+        // A commit that cannot finish now is not sent, so that its outcome is known.
         core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids().await?;
-        let (writes, mut lent): (Vec<(Oid, Option<Object>)>, PageLease) = {
+        let (writes, mut leased): (Vec<(Oid, Option<Object>)>, PageLease) = {
             let changes = &mut *self.changes()?;
             let bytes = changes.writes.values().flatten().map(|object| object.data.len()).sum();
             limits::check_writes(changes.writes.len(), bytes)?;
@@ -426,37 +428,21 @@ impl Transaction {
             changes.loaded.clear();
             (std::mem::take(&mut changes.writes).into_iter().collect(), std::mem::take(&mut changes.page_lease))
         };
-        let written = core.work(|state, now| {
-            for (oid, object) in writes {
-                let content = object.map_or(ObjectState::Absent, ObjectState::Value);
-                state.session.write(*txn, oid, content)?;
+        let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
+        let writes = writes.into_iter().map(|(oid, object)| (oid, content(object))).collect();
+        let outcome = core.commit(*txn, writes).await;
+        leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
+        match outcome {
+            // A brick knows of an index that this client does not.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                core.refresh_classes().await?;
+                Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
             }
-            state.session.commit(*txn, now);
-            Ok(())
-        })?;
-        match written {
-            // One that is over already has an end.
-            Ok(()) | Err(WriteError::NotRunning) => {
-                let decided = core.wait_commit_outcome(*txn).await;
-                lent.release(&core.page_allocator, matches!(decided, Ok(CommitOutcome::Conflict(_))));
-                match decided {
-                    // A brick knows of an index that this client does not.
-                    Err(error) if error.kind() == ErrorKind::Unsupported => {
-                        core.refresh_classes().await?;
-                        Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
-                    }
-                    decided => decided,
-                }
-            }
-            Err(why @ WriteError::ReadOnly) => {
-                lent.release(&core.page_allocator, true);
-                self.inner.forget();
-                Err(Error::new(ErrorKind::Invalid, why.to_string()))
-            }
+            outcome => outcome,
         }
     }
 
-    /// Ends the transaction without what it writes: was all that it read there at one time?
+    /// Ends the transaction without its writes, and checks whether what it read was consistent.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -467,28 +453,28 @@ impl Transaction {
             changes.hints.clear();
             changes.loaded.clear();
             changes.drafts.clear();
-            changes.page_lease.release(&self.inner.core.page_allocator, true);
+            changes.page_lease.release(&self.inner.core.page_source, true);
         }
         self.commit().await
     }
 
-    /// Gives the transaction up: nothing of it happens.
+    /// Aborts the transaction: it changes nothing.
     pub fn abort(&self) {
         if let Ok(mut changes) = self.changes() {
             changes.is_over = true;
-            changes.page_lease.release(&self.inner.core.page_allocator, true);
+            changes.page_lease.release(&self.inner.core.page_source, true);
             drop(changes);
             self.inner.forget();
         }
     }
 
-    /// The real identifier of an object that the transaction has created, once it is committed.
+    /// The real identifier of an object that the transaction has created, after the commit.
     #[must_use]
     pub fn real_oid(&self, oid: Oid) -> Option<Oid> {
         self.inner.changes.lock().ok()?.real_oids.get(&oid).copied()
     }
 
-    /// The logical nodes that its commit needs, as far as they are chosen.
+    /// The logical nodes that take part in its commit, as far as they are chosen.
     fn commit_nodes(&self) -> Result<Vec<NodeId>> {
         if self.inner.level == IsolationLevel::Snapshot {
             return Ok(Vec::new());
@@ -504,7 +490,7 @@ impl Transaction {
         Ok(needed.into_iter().collect())
     }
 
-    /// Gives what is new its place, and replaces temporary identifiers by real ones.
+    /// Places new objects, and replaces temporary identifiers by real ones.
     async fn assign_oids(&self) -> Result<()> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
@@ -529,13 +515,13 @@ impl Transaction {
         }
         for (node, objects) in anywhere {
             let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
-            let places = self.inner.core.page_allocator.place(&self.inner.core, node, &wanted).await?;
+            let places = self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?;
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
         }
         let mut changes = self.changes()?;
         let mut writes = BTreeMap::new();
         for (oid, object) in &changes.writes {
-            // What was created and deleted again never was.
+            // An object that was created and deleted again is not written.
             let Some(oid) = (if oid.is_temporary() { real.get(oid).copied() } else { Some(*oid) }) else { continue };
             let object = object.clone().map(|object| with_real_oids(object, &real)).transpose()?;
             writes.insert(oid, object);
@@ -544,7 +530,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// A free slot in the page of another object. It is read, so that two who choose the same one meet in validation.
+    /// A free slot in the page of another object, if there is one. The transaction reads it, so that another one that takes the same
+    /// slot conflicts with it.
     pub(super) async fn place_near(
         &self,
         class: ClassId,
@@ -556,7 +543,7 @@ impl Transaction {
             return Ok(None);
         };
         let page = near.page();
-        // Of one class only: two who choose the same slot must name the same object.
+        // Of one class only: two transactions that take the same slot must read the same identifier.
         if self.inner.level == IsolationLevel::Locks || near.class() != class || self.get(near).await?.is_none() {
             return Ok(None);
         }
@@ -566,49 +553,17 @@ impl Transaction {
             placed.filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect()
         };
         let txn = self.inner.txn;
-        self.inner.core.work(|state, now| {
-            let valid = state.session.cache().valid_objects(page);
-            let bytes = len + valid.map(|(_, object, _)| object.data.len()).sum::<usize>();
-            if bytes > PAGE_BYTES {
+        self.inner.core.with_driver(|driver, now| {
+            if len + driver.page_bytes(page, None) > PAGE_BYTES {
                 return None;
             }
             let places = NEAR_SLOTS.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
-            // A slot whose object is not valid here is not free.
-            places.into_iter().find(|place| {
-                let look = state.session.cache().lookup(*place);
-                matches!(look, Lookup::Absent) && matches!(state.session.read(txn, *place, now), Lookup::Absent)
-            })
+            driver.claim_slot(txn, places, now)
         })
     }
 }
 
-/// Looks at an object in a transaction, if that is not over.
-fn try_read(
-    state: &mut ClientState,
-    (txn, level): (TxnId, IsolationLevel),
-    oid: Oid,
-    mode: LockMode,
-    now: Ms,
-) -> Result<Option<Option<Object>>> {
-    if let Some(refusal) = state.refusal(txn) {
-        return Err(refusal);
-    }
-    if let Some(ended) = state.outcomes.get(&txn) {
-        let CommitOutcome::Conflict(clash) = commit_outcome(txn, *ended) else {
-            return Err(ConflictReason::Aborted.error());
-        };
-        return Err(clash.error());
-    }
-    state.mark_used(oid.page());
-    let seen = found_object(oid, state.session.read_for(txn, oid, mode, now));
-    // What a snapshot has read may change: its time is before that.
-    if let Some(doomed) = state.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot) {
-        return Err(ConflictReason::Object(doomed, None).error());
-    }
-    Ok(seen)
-}
-
-/// An object whose references to what is created are real.
+/// The object with its temporary references replaced.
 fn with_real_oids(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
     if object.kind != model::Kind::Record {
         return Ok(object);
@@ -638,7 +593,8 @@ fn replace_temporary(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
     Ok(match value {
         Value::Reference(oid) if oid.is_temporary() => {
             let unknown = || {
-                let what = format!("a record refers to {oid}, which this transaction does not create");
+                let what =
+                    format!("a record refers to {oid}, a temporary identifier that this transaction has not created");
                 Error::new(ErrorKind::Invalid, what)
             };
             Value::Reference(*real.get(&oid).ok_or_else(unknown)?)

@@ -1,17 +1,17 @@
 //! Transactions over structs: `#[derive(Persistent)]`, [`Ref`], [`Loaded`].
 //!
-//! The words are those of JDO: *identity* (of each object one struct), *dirty tracking* (what was changed is found at the
-//! commit), *persistence by reachability* (a draft that something persistent refers to becomes persistent too).
+//! The terms are those of JDO: *identity* (a transaction has one struct for each object), *dirty tracking* (the commit finds
+//! the structs that were changed), *persistence by reachability* (a draft to which a persistent object refers becomes persistent).
 //!
-//! New objects get their real identifiers at once, in a page that the client was lent for this transaction, so a
-//! [`Ref`] means the same during the transaction and after it.
+//! A new object gets its real identifier at once, in a page that is leased to the transaction. So its [`Ref`] stays valid after the
+//! commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use query::persistent::{Persistent, Ref};
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
-use query::persistent::{Persistent, Ref};
 
 use super::classes::StructMapping;
 use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
@@ -21,20 +21,20 @@ use super::{Cluster, core::Core};
 // ---------------------------------------------------------------------------------------------- outside of transactions
 
 impl Cluster {
-    /// Brings the class of a struct into the space, with all that it extends and refers to, and their indexes: classes that
-    /// are not there are made, others get what they lack. A program does this when it starts; nothing happens if all is
-    /// there.
+    /// Defines the class of a struct in the space, with the classes that it extends and refers to, and their indexes. Missing
+    /// classes are created; existing ones get the fields and indexes that they lack. A program calls this when it starts; if
+    /// nothing is missing, nothing changes.
     ///
-    /// What the program does not know stays as it is. So programs of several ages work on the same objects: older ones
-    /// keep what they do not know, newer ones read what older ones wrote with defaults.
+    /// Fields and classes that the program does not know stay as they are. So programs of different versions work on the same
+    /// objects: an older one keeps fields that it does not know, and a newer one reads older records with defaults.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if a class cannot become what the program has, with why: nothing was changed then.
+    /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
     pub async fn define<T: Persistent>(&self) -> Result<()> {
         self.core.define(&query::persistent::Classes::of::<T>()).await
     }
 
-    /// An object outside of any transaction: the nearest copy, as a struct of its own. `None` if there is none.
+    /// Reads an object outside of transactions, from the nearest copy, as a struct. `None` if there is no such object.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is of another class.
@@ -45,7 +45,7 @@ impl Cluster {
         object.map(|object| decode(oid, &object, &shape)).transpose()
     }
 
-    /// The struct of an object that was found.
+    /// Decodes an object as a struct.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it is of another class.
@@ -61,37 +61,36 @@ impl Transaction {
         &self.inner.core
     }
 
-    /// An object, to be read. It is fetched if it is not at hand; what it refers to is not.
+    /// Loads an object to read it. An object that is not cached is fetched; objects that it refers to are not.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it does not exist (any more), [`ErrorKind::Invalid`] if it is of another class, or being
-    /// changed right now by this transaction; else as [`Transaction::get`].
+    /// [`ErrorKind::NotFound`] if there is no such object, [`ErrorKind::Invalid`] if it is of another class, or if this transaction
+    /// has a [`LoadedMut`] of it; else as [`Transaction::get`].
     pub async fn load<T: Persistent>(&self, reference: Ref<T>) -> Result<Loaded<T>> {
         let oid = reference.oid();
         self.struct_entry::<T>(oid, LockMode::Shared).await?.ok_or_else(|| not_found_error::<T>(oid))?.read(oid)
     }
 
-    /// An object, to be changed: what is changed is written when the transaction commits. With locks, it is locked for that
-    /// at once.
+    /// Loads an object to change it: the commit writes the changes. At the level [`IsolationLevel::Locks`] it is locked exclusively.
     ///
     /// # Errors
-    /// As [`Transaction::load`]; also if this transaction has it in use in any other way.
+    /// As [`Transaction::load`]; also [`ErrorKind::Invalid`] if this transaction has a [`Loaded`] of it.
     pub async fn load_mut<T: Persistent>(&self, reference: Ref<T>) -> Result<LoadedMut<T>> {
         self.check_writable()?;
         let oid = reference.oid();
         self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
     }
 
-    /// An object, to be read, that may not exist.
+    /// Loads an object to read it; `None` if there is no such object.
     ///
     /// # Errors
-    /// As [`Transaction::load`], but for an object that does not exist.
+    /// As [`Transaction::load`], except [`ErrorKind::NotFound`].
     pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
         let oid = reference.oid();
         self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
     }
 
-    /// Many objects, to be read, in the same order: those that are not at hand are fetched together.
+    /// Loads many objects to read them, in this order. Those that are not cached are fetched together.
     ///
     /// # Errors
     /// As [`Transaction::load`].
@@ -118,7 +117,7 @@ impl Transaction {
         Ok(Some(Ref::new(oid)))
     }
 
-    /// What the transaction has of an object; `None` if there is none.
+    /// The struct of an object in this transaction, loaded if necessary; `None` if there is no such object.
     async fn struct_entry<T: Persistent>(&self, oid: Oid, mode: LockMode) -> Result<Option<Arc<StructEntry<T>>>> {
         let shape = self.core().mapping_of::<T>(oid).await?;
         let known = self.known_entry::<T>(oid)?;
@@ -131,13 +130,13 @@ impl Transaction {
             LockMode::Shared | LockMode::Touch => self.get(oid).await?,
             LockMode::Exclusive => self.get_for_update(oid).await?,
         };
-        // What was read before is as it was, as it is locked.
+        // The struct that was loaded before is current, because the object is locked.
         if known.is_some() {
             return Ok(known);
         }
         let Some(object) = object else { return Ok(None) };
         let slot = StructEntry::<T>::of(oid, object, shape)?;
-        // Somebody else may have loaded it meanwhile.
+        // Another task may have loaded it meanwhile.
         if let Some(known) = self.known_entry::<T>(oid)? {
             return Ok(Some(known));
         }
@@ -145,7 +144,7 @@ impl Transaction {
         Ok(Some(slot))
     }
 
-    /// What the transaction has of an object already. What it has as another struct is put away for this one.
+    /// The struct of an object that the transaction has already. One of another type is flushed and removed.
     fn known_entry<T: Persistent>(&self, oid: Oid) -> Result<Option<Arc<StructEntry<T>>>> {
         let mut changes = self.changes()?;
         let Some(slot) = changes.loaded.get(&oid) else { return Ok(None) };
@@ -164,16 +163,16 @@ impl Transaction {
 
     // -------------------------------------------------------------------------------------------- creating and removing
 
-    /// Creates an object. Its reference may be used at once, and stays the same when the transaction is committed.
+    /// Creates an object. Its reference can be used at once and stays valid after the commit.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the class has a field that must have a value and that the struct does not know;
-    /// [`ErrorKind::TooLarge`]; [`ErrorKind::NotFound`] if the space does not have the class: [`Cluster::define`] it.
+    /// [`ErrorKind::Invalid`] if the class has a required field that the struct does not know; [`ErrorKind::TooLarge`];
+    /// [`ErrorKind::NotFound`] if the space does not have the class: [`Cluster::define`] creates it.
     pub async fn create<T: Persistent>(&self, value: T) -> Result<Ref<T>> {
         self.create_with(value, PlacementHint::Anywhere).await
     }
 
-    /// Creates an object, near another one or at some logical node.
+    /// Creates an object at a given place.
     ///
     /// # Errors
     /// As [`Transaction::create`].
@@ -181,8 +180,8 @@ impl Transaction {
         self.create_entry(value, hint, false).await
     }
 
-    /// Makes an object that is created only if something persistent refers to it when the transaction is committed: a name,
-    /// or an object that was created, changed, or is reachable itself. Else it never was.
+    /// Makes a draft: an object that the commit creates only if it is reachable, by references, from a name or another object that
+    /// the transaction writes.
     ///
     /// # Errors
     /// As [`Transaction::create`].
@@ -205,7 +204,7 @@ impl Transaction {
         Ok(Ref::new(oid))
     }
 
-    /// Gives a new object its identifier.
+    /// Assigns the identifier of a new object.
     async fn place(&self, object: &Object, shape: &StructMapping, hint: PlacementHint) -> Result<Oid> {
         let (class, len) = (shape.layout.class(), object.data.len());
         let node: Option<NodeId> = match hint {
@@ -231,12 +230,12 @@ impl Transaction {
             if let Some(room) = self.changes()?.page_lease.open_page(node, len) {
                 return Ok(room.place(class, len));
             }
-            let room = self.core().page_allocator.lease(self.core(), node, len).await?;
+            let room = self.core().page_source.lease(self.core(), node, len).await?;
             self.changes()?.page_lease.add(node, room);
         }
     }
 
-    /// Removes an object. References to it stay, and are errors for whoever loads them.
+    /// Removes an object. References to it remain; loading one of them is an error.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it does not exist; else as [`Transaction::load_mut`].
@@ -249,7 +248,7 @@ impl Transaction {
         changes.loaded.remove(&oid);
         changes.drafts.remove(&oid);
         match slot.is_new() {
-            // What was created and removed again never was.
+            // An object that was created and removed again is not written.
             true => drop(changes.writes.remove(&oid)),
             false => drop(changes.writes.insert(oid, None)),
         }
@@ -265,18 +264,17 @@ impl Transaction {
 
     // -------------------------------------------------------------------------------------------- what was changed
 
-    /// Makes records of the structs that were changed, so that [`Transaction::get`] and whatever else works on records sees
-    /// them. A commit does this by itself.
+    /// Encodes the structs that were changed as records, which [`Transaction::get`] and queries see. A commit does this by itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if one is being changed right now, [`ErrorKind::TooLarge`].
+    /// [`ErrorKind::Invalid`] if there is a [`LoadedMut`] of one of them, [`ErrorKind::TooLarge`].
     pub fn flush(&self) -> Result<()> {
         let mut changes = self.changes()?;
         let slots: Vec<(Oid, Arc<dyn AnyStructEntry>)> =
             changes.non_drafts().map(|(oid, slot)| (*oid, slot.clone())).collect();
         for (oid, slot) in slots {
             let Some(object) = slot.flush(oid)? else { continue };
-            // Who changes something back has changed nothing.
+            // A change that was reverted is no change.
             if slot.is_as_loaded(&object) && !changes.writes.contains_key(&oid) {
                 continue;
             }
@@ -288,7 +286,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The same at the commit, with all drafts that are reachable.
+    /// Flushes all structs, and the drafts that are reachable.
     pub(super) fn flush_reachable(&self) -> Result<()> {
         self.flush()?;
         let mut changes = self.changes()?;
@@ -298,12 +296,12 @@ impl Transaction {
 }
 
 impl Changes {
-    /// Structs that are no drafts.
+    /// The structs that are not drafts.
     fn non_drafts(&self) -> impl Iterator<Item = (&Oid, &Arc<dyn AnyStructEntry>)> {
         self.loaded.iter().filter(|(oid, _)| !self.drafts.contains(oid))
     }
 
-    /// One object as the transaction has it now, if it has it as a struct.
+    /// Flushes the struct of an object, if there is one. Returns the object if it is a draft.
     pub(super) fn flush_one(&mut self, oid: Oid) -> Result<Option<Object>> {
         let Some(slot) = self.loaded.get(&oid) else { return Ok(None) };
         if self.drafts.contains(&oid) {
@@ -315,7 +313,7 @@ impl Changes {
         Ok(None)
     }
 
-    /// The transaction writes an object as a record: it is no struct any more.
+    /// Removes the struct of an object, which the transaction writes as a record.
     pub(super) fn forget_struct(&mut self, oid: Oid) -> Result<()> {
         if let Some(slot) = self.loaded.get(&oid) {
             slot.retire(oid)?;
@@ -325,7 +323,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Drafts that something persistent refers to become persistent; others never were.
+    /// Makes drafts persistent that are reachable from persistent objects, and drops the others.
     fn persist_reachable(&mut self) -> Result<()> {
         let mut reached: Vec<Object> = Vec::new();
         if !self.drafts.is_empty() {
@@ -345,7 +343,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Whether all new objects of a page can be sent together.
+    /// Checks that the new objects of each page fit into one page.
     fn check_pages(&self) -> Result<()> {
         let mut pages: BTreeMap<_, usize> = BTreeMap::new();
         for (oid, slot) in &self.loaded {
@@ -355,13 +353,9 @@ impl Changes {
                 let bytes = pages.entry(oid.page()).or_default();
                 *bytes += object.data.len();
                 if *bytes > MAX_PAGE_BYTES {
-                    let what = format!(
-                        "{oid} and other new objects have become too large for one page, of {MAX_PAGE_BYTES} bytes"
-                    );
-                    return Err(Error::new(
-                        ErrorKind::TooLarge,
-                        what + ": create them when they are as large as they get",
-                    ));
+                    let what =
+                        format!("{oid} and other new objects in its page have grown beyond {MAX_PAGE_BYTES} bytes");
+                    return Err(Error::new(ErrorKind::TooLarge, what + ": create large objects with their final size"));
                 }
             }
         }
@@ -369,7 +363,7 @@ impl Changes {
     }
 }
 
-/// What an object refers to.
+/// The references in an object.
 pub(super) fn references(object: &Object) -> Result<Vec<Oid>> {
     let mut found = Vec::new();
     if object.kind == Kind::Record {
@@ -402,11 +396,11 @@ pub(super) fn collect_references(value: ValueRef<'_>, found: &mut Vec<Oid>) -> R
 }
 
 fn not_found_error<T: Persistent>(oid: Oid) -> Error {
-    let what = format!("there is no {} {oid}: it was removed, or never was", T::CLASS);
+    let what = format!("there is no {} {oid}: it was removed, or never created", T::CLASS);
     Error::new(ErrorKind::NotFound, what)
 }
 
-/// What a transaction that only reads says to whoever writes.
+/// The error of a write in a group snapshot.
 pub(super) fn read_only_error() -> Error {
-    Error::new(ErrorKind::Invalid, "a group snapshot only reads: begin an optimistic transaction")
+    Error::new(ErrorKind::Invalid, "a group snapshot cannot write: begin an optimistic transaction")
 }

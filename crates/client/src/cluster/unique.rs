@@ -1,8 +1,9 @@
-//! Values that no two objects may have.
+//! Unique indexes: values that no two objects may have.
 //!
-//! Before a transaction commits that gives an object such values, it asks who has them. By that it relies on nobody getting them
-//! meanwhile, as in any query. Bricks take such values from nobody who has not asked; a client that did not know of the
-//! index is told so, asks what classes and indexes there are, and begins again.
+//! Before a transaction that gives an object such values is committed, it queries for other objects that have them. As with any
+//! query, the transaction conflicts with one that gives an object these values meanwhile. A brick refuses such values of a
+//! transaction that has not queried; a client that does not know the index then fetches the classes and indexes, and begins
+//! again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use query::{Expr, Query, Row, Schema};
 use wire::proto::schema;
 
 use super::transaction::Transaction;
+use crate::plant::{Bug, planted};
 
-/// Fields of a class and of those below it, in which no two objects may have the same values.
+/// A unique index: fields of a class and its subclasses in which no two objects have the same values.
 #[derive(Debug)]
 pub(super) struct UniqueIndex {
     id: u32,
@@ -25,7 +27,7 @@ pub(super) struct UniqueIndex {
 }
 
 impl UniqueIndex {
-    /// What the peer server has told of an index; `None` if its class or a field is not among those that it told.
+    /// The index, if its class and its fields are in the schema.
     pub(super) fn from_proto(told: schema::Unique, schema: &Schema) -> Option<Self> {
         let class = ClassId(told.class);
         let name = |number: u32| {
@@ -37,7 +39,7 @@ impl UniqueIndex {
         Some(Self { id, index, class: schema.class(class)?.name.clone(), family: schema.family(class), fields })
     }
 
-    /// The values of an object. Those of another class have none, and null is equal to nothing.
+    /// The values of an object. An object of another class has none, nor has one with a null, which equals nothing.
     fn values(&self, object: &Object) -> Result<Option<Vec<Value>>> {
         match object.kind == Kind::Record && self.family.contains(&object.class) {
             true => self.values_of(&object.data),
@@ -45,7 +47,7 @@ impl UniqueIndex {
         }
     }
 
-    /// The same of a record. A field that it lacks is null, as in the index.
+    /// The values of a record of the class. A field that the record lacks is null, as in the index.
     fn values_of(&self, record: &[u8]) -> Result<Option<Vec<Value>>> {
         let record = RecordRef::new(record)?;
         let values = self.fields.iter().map(|(number, _)| match record.field(*number)? {
@@ -56,7 +58,13 @@ impl UniqueIndex {
         Ok(Some(values).filter(|values| !values.contains(&Value::Null)))
     }
 
-    /// Who has these values, or lacks fields that have them by default.
+    /// Whether these values of object `oid` are those of another object, which has this record.
+    fn is_taken_by(&self, oid: Oid, values: &[Value], other: Oid, record: &[u8]) -> Result<bool> {
+        let is_same = other != oid && self.values_of(record)?.as_deref() == Some(values);
+        Ok(is_same && !planted(Bug::UniqueConflictMissed))
+    }
+
+    /// The query for objects that have these values, or lack fields that have them by default.
     fn holders_query(&self, values: &[Value]) -> Query {
         let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value.clone()));
         equal.fold(Query::of(self.class.as_str()), Query::filter)
@@ -64,21 +72,20 @@ impl UniqueIndex {
 }
 
 impl Transaction {
-    /// Makes sure that nobody has the values of what this transaction writes that are to be unique.
+    /// Checks that no other object has a unique value that this transaction gives to an object.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if somebody has; as [`Transaction::query`].
+    /// [`ErrorKind::Exists`] if another object has it; else as [`Transaction::query`].
     pub(super) async fn check_unique(&self) -> Result<()> {
         let known = self.core().classes.unique();
         for (oid, unique, values) in self.new_unique_values(&known)? {
             let mut rows = self.run_query(&unique.holders_query(&values), Some(unique.id)).await?;
             while let Some(row) = rows.next().await? {
                 if let Row::Object(other, record) = row
-                    && other != oid
-                    && unique.values_of(&record)?.as_ref() == Some(&values)
+                    && unique.is_taken_by(oid, &values, other, &record)?
                 {
                     let index = &unique.index;
-                    let what = format!("{other} has the same values already, and index {index:?} has no two of them");
+                    let what = format!("{other} has the same values already, and index {index:?} is unique");
                     return Err(Error::new(ErrorKind::Exists, what));
                 }
             }
@@ -86,14 +93,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// What this transaction gives objects that is to be unique, and they did not have.
+    /// The unique values that this transaction gives to objects that did not have them.
     fn new_unique_values<'k>(&self, known: &'k [UniqueIndex]) -> Result<Vec<(Oid, &'k UniqueIndex, Vec<Value>)>> {
         let mut gained = Vec::new();
         if known.is_empty() {
             return Ok(gained);
         }
         for (oid, object) in self.written_objects()? {
-            let before = self.core().work(|state, now| match state.session.peek(oid, now) {
+            let before = self.core().with_driver(|driver, now| match driver.peek(oid, now) {
                 Lookup::Value(before) if !oid.is_temporary() => Some(before.clone()),
                 _ => None,
             })?;
@@ -106,5 +113,50 @@ impl Transaction {
             }
         }
         Ok(gained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{NodeId, PageId, RecordBuilder, SpaceId};
+
+    use super::*;
+    use crate::plant::is_noticed;
+
+    fn index() -> UniqueIndex {
+        let (class, family) = ("Account".to_owned(), Arc::new([ClassId(5)].into()));
+        let fields = vec![(FieldNumber(1), "owner".to_owned())];
+        UniqueIndex { id: 1, index: "by_owner".to_owned(), class, family, fields }
+    }
+
+    fn account(owner: Option<&str>) -> Object {
+        let mut record = RecordBuilder::new();
+        if let Some(owner) = owner {
+            record.set(FieldNumber(1), owner).unwrap();
+        }
+        Object::record(ClassId(5), record.build().unwrap())
+    }
+
+    fn taken_value_is_found() {
+        let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
+        let (one, other) = (Oid::new(ClassId(5), page, 1), Oid::new(ClassId(5), page, 2));
+        let values = index().values(&account(Some("Ann"))).unwrap().unwrap();
+        let is_taken = |by, owner| index().is_taken_by(one, &values, by, &account(owner).data).unwrap();
+        assert!(is_taken(other, Some("Ann")));
+        assert!(!is_taken(one, Some("Ann")), "an object may keep its own value");
+        assert!(!is_taken(other, Some("Bob")) && !is_taken(other, None));
+    }
+
+    #[test]
+    fn value_of_another_object_is_taken() {
+        taken_value_is_found();
+        assert!(is_noticed(Bug::UniqueConflictMissed, taken_value_is_found));
+    }
+
+    #[test]
+    fn object_without_a_value_or_of_another_class_is_not_in_the_index() {
+        assert_eq!(index().values(&account(None)).unwrap(), None);
+        let other = Object { class: ClassId(6), ..account(Some("Ann")) };
+        assert_eq!(index().values(&other).unwrap(), None);
     }
 }

@@ -1,6 +1,7 @@
 use model::Timestamp;
 
 use super::*;
+use crate::plant::is_noticed;
 
 fn space_status(policy: FailurePolicy, bricks: &[(u32, bool, &[u32])]) -> SpaceStatus {
     let brick = |(brick, away, nodes): &(u32, bool, &[u32])| BrickStatus {
@@ -24,7 +25,7 @@ const ALL_REACHABLE: [(u32, bool, &[u32]); 2] = [(1, false, &[1, 3]), (2, false,
 const ONE_UNREACHABLE: [(u32, bool, &[u32]); 2] = [(1, false, &[1, 3]), (2, true, &[2, 4])];
 
 #[test]
-fn who_begins_to_watch_hears_what_is_not_well() {
+fn new_subscriber_gets_what_is_wrong() {
     assert_eq!(events_between(None, &space_status(FailurePolicy::FailStop, &ALL_REACHABLE)), []);
     let events = events_between(None, &space_status(FailurePolicy::FailStop, &ONE_UNREACHABLE));
     assert_eq!(brick(&events[0]), (false, 2, 2));
@@ -33,7 +34,7 @@ fn who_begins_to_watch_hears_what_is_not_well() {
 }
 
 #[test]
-fn what_has_happened_follows_from_how_things_were_and_are() {
+fn events_follow_from_two_statuses() {
     let (well, away) = (
         space_status(FailurePolicy::FailStop, &ALL_REACHABLE),
         space_status(FailurePolicy::FailStop, &ONE_UNREACHABLE),
@@ -52,47 +53,50 @@ fn what_has_happened_follows_from_how_things_were_and_are() {
 }
 
 #[test]
-fn who_is_not_let_in_any_more_is_told_once_and_so_is_who_begins_then() {
-    let mut watched = SpaceMonitor::default();
-    let (_, mut coming) = watched.subscribe();
-    watched.on_refused("say which you are");
-    watched.on_refused("say which you are");
-    let refused = Event::Refused { why: "say which you are".to_owned() };
-    assert_eq!(coming.try_recv(), Ok(refused.clone()));
-    assert!(coming.try_recv().is_err());
-    assert_eq!(Vec::from(watched.subscribe().0), [refused]);
-    watched.on_connected("one".into());
-    assert!(watched.subscribe().0.is_empty(), "it is let in again");
+fn refusal_is_told_once_and_to_each_new_subscriber() {
+    let mut monitor = SpaceMonitor::default();
+    monitor.on_refused("log in");
+    monitor.on_refused("log in");
+    let refused = Event::Refused { why: "log in".to_owned() };
+    assert_eq!(monitor.events().collect::<Vec<_>>(), [refused.clone()]);
+    assert_eq!(Vec::from(monitor.current_events()), [refused]);
+    monitor.on_connected("one".into());
+    assert!(monitor.current_events().is_empty(), "the client is admitted again");
 }
 
-#[tokio::test]
-async fn who_goes_on_with_another_peer_server_is_told_anew_what_is_so() {
-    let mut watched = SpaceMonitor::default();
-    let (first, mut coming) = watched.subscribe();
-    assert!(first.is_empty());
+#[test]
+fn no_change_is_missed_between_two_peer_servers() {
+    next_peer_server_tells_what_has_changed_since_the_last_one();
+    assert!(is_noticed(Bug::EventsLostOverReconnect, next_peer_server_tells_what_has_changed_since_the_last_one));
+}
+
+fn next_peer_server_tells_what_has_changed_since_the_last_one() {
+    let mut monitor = SpaceMonitor::default();
+    assert!(monitor.current_events().is_empty());
     let (well, away) = (
         space_status(FailurePolicy::FailStop, &ALL_REACHABLE),
         space_status(FailurePolicy::FailStop, &ONE_UNREACHABLE),
     );
-    watched.on_connected("one".into());
-    watched.update(well.clone());
-    watched.on_disconnected("it has ended");
-    assert!(watched.check().is_ok());
-    watched.on_connected("two".into());
-    watched.update(away.clone());
-    assert_eq!(watched.check().unwrap_err().kind(), ErrorKind::Stopped);
-    assert_eq!(watched.unreachable_nodes(), [NodeId(2), NodeId(4)].into());
-    let mut heard = Vec::new();
-    while let Ok(event) = coming.try_recv() {
-        heard.push(event);
-    }
-    assert_eq!(heard[0], Event::Connected { peer: "one".to_owned(), status: well });
+    monitor.on_connected("one".into());
+    monitor.update(well.clone());
+    monitor.on_disconnected("it has ended");
+    assert!(monitor.check().is_ok());
+    monitor.on_connected("two".into());
+    monitor.update(away.clone());
+    assert_eq!(monitor.check().unwrap_err().kind(), ErrorKind::Stopped);
+    assert_eq!(monitor.unreachable_nodes(), [NodeId(2), NodeId(4)].into());
+    let heard: Vec<Event> = monitor.events().collect();
+    assert_eq!(heard[0], Event::Connected { peer: "one".to_owned(), status: well.clone() });
     assert_eq!(heard[1], Event::Disconnected { peer: "one".to_owned(), why: "it has ended".to_owned() });
     assert_eq!(heard[2], Event::Connected { peer: "two".to_owned(), status: away });
     assert_eq!(brick(&heard[3]), (false, 2, 2));
     assert!(matches!(heard[4], Event::Stopped { .. }));
-    // Whoever begins now hears the same.
-    assert_eq!(Vec::from(watched.subscribe().0), heard[2..]);
-    watched.close();
-    assert!(matches!(coming.recv().await, Err(RecvError::Closed)));
+    // A new subscriber gets the same.
+    assert_eq!(Vec::from(monitor.current_events()), heard[2..]);
+    // A brick that recovers while no peer server is connected has recovered for the subscribers, too.
+    monitor.on_disconnected("it has ended");
+    monitor.on_connected("one".into());
+    monitor.update(well);
+    let heard: Vec<Event> = monitor.events().collect();
+    assert_eq!((brick(&heard[2]), &heard[3]), ((true, 2, 2), &Event::Resumed));
 }

@@ -1,0 +1,540 @@
+//! The client as a state machine, without sockets, clocks, threads or tasks.
+//!
+//! ```text
+//!   user ── call, cancel ──▶ ┌──────────────┐ ── up, call, watch, request ─────────▶ peer server
+//!        ◀── finished, event │ ClientDriver │ ◀── down, reply, deferred, status ──
+//!                            └──────────────┘ ◀── connected, disconnected, refused, poll
+//! ```
+//!
+//! The rules of transactions and copies are those of [`Session`]; around it the driver keeps the calls of the user that are
+//! not finished, the status of the space, and the pages that fit into the cache. `Core` drives it over a
+//! connection; the simulator drives it over a simulated network.
+//!
+//! - A call finishes exactly once: with its result, with an error, or by [`ClientDriver::cancel`].
+//! - A call fails at the latest when the client's timeout has passed. A write, or a commit, fails about a second after the
+//!   space was stopped or every peer server refused the client; calls that have changed nothing fail at once then.
+//! - A commit whose caller goes away, or whose time is up, is given up: what is not prepared then never will be (C2).
+//! - An outcome that no call waits for is kept until one asks for it.
+
+mod calls;
+mod expiry;
+mod inputs;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use protocol::eviction::EvictionPolicy;
+use protocol::gateway;
+use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::lease::Ms;
+use protocol::memory_size::MemorySize;
+use protocol::page_cache::{Lookup, ObjectState};
+use protocol::session::{Level, Session, TxnOutcome, WriteError};
+use protocol::tree::Up;
+use protocol::validate::Read;
+use wire::cluster::{SpaceStatus, is_final};
+
+pub use self::calls::{CallId, ReadRequest};
+use self::calls::{CallTable, OutcomeGoal, PendingCall, PendingRequest, WaitKey};
+use super::events::{Event, SpaceMonitor};
+use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
+use super::transaction::IsolationLevel;
+use crate::plant::{Bug, planted};
+
+/// What an object takes in memory beside its data, in bytes.
+const OVERHEAD: usize = 96;
+/// Maximum outcomes, and maximum reasons for refusals, retained for transactions that no call waits for.
+const MAX_OUTCOMES: usize = 4_096;
+/// How long a change that was sent is waited for once the space is stopped, or the client is refused, in milliseconds: long enough
+/// for what needs no unreachable brick.
+const SHORT_WAIT_MS: Ms = 1_000;
+/// How long after a request has failed it is sent again, in milliseconds.
+const REQUEST_RETRY_MS: Ms = 20;
+
+/// An object, as a driver sees it.
+pub trait DriverObject: Clone + MemorySize {
+    /// Whether the object belongs to this class. An identifier names the class of its object; another object in the same slot
+    /// is not the one that is read.
+    fn is_of_class(&self, class: ClassId) -> bool;
+}
+
+impl DriverObject for Object {
+    fn is_of_class(&self, class: ClassId) -> bool {
+        self.class == class
+    }
+}
+
+/// What a user asks of a driver.
+#[derive(Debug)]
+pub enum ClientCall<T> {
+    /// Reads an object in a transaction.
+    Read(ReadRequest),
+    /// Reads an object outside of transactions.
+    Get(Oid),
+    /// Writes an object outside of transactions.
+    Put(Oid, ObjectState<T>),
+    /// Writes objects in a transaction and commits it.
+    Commit(TxnId, Vec<(Oid, ObjectState<T>)>),
+    /// Finds out how a transaction has ended, and ends it if it has not.
+    Resolve(TxnId),
+    /// Waits until the bricks of these logical nodes can be reached.
+    Reachable(Vec<NodeId>),
+    /// Sends a request, which needs these logical nodes, to the peer server, and repeats it if the connection is lost.
+    Request(Vec<NodeId>),
+}
+
+/// How a call has finished.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallResult<T> {
+    /// A read: the object, or `None` if there is none.
+    Object(Option<T>),
+    /// A write outside of transactions is durable.
+    Written,
+    /// How a transaction has ended.
+    Outcome(CommitOutcome),
+    /// The bricks can be reached.
+    Reachable,
+}
+
+/// What a driver wants done, in this order.
+#[derive(Debug)]
+pub enum Output<T> {
+    /// Send this up the cache tree of a logical node, in this session.
+    Up(NodeId, HolderId, Up<T>),
+    /// Send this call to the gateway.
+    Call(TxnId, gateway::Call<T>),
+    /// Ask the peer server for the status of the space, now and whenever it changes.
+    Watch,
+    /// Send the request of this call to the peer server; [`ClientDriver::answered`] or [`ClientDriver::failed`] follows.
+    Request(CallId),
+    /// A call has finished.
+    Finished(CallId, Result<CallResult<T>>),
+    /// Tell the service about this event.
+    Event(Event),
+}
+
+/// A client. `T` is an object.
+#[derive(Debug)]
+pub struct ClientDriver<T> {
+    session: Session<T>,
+    monitor: SpaceMonitor,
+    is_connected: bool,
+    /// Why no peer server admits the client, if the last attempts have ended so.
+    access_refused: Option<Arc<str>>,
+    calls: CallTable,
+    /// Outcomes of transactions that no call waits for.
+    outcomes: BTreeMap<TxnId, TxnOutcome>,
+    /// Why transactions and writes are deferred, or refused for good.
+    deferred: HashMap<TxnId, (ErrorKind, String)>,
+    /// Why the write that is being reported was refused.
+    refused_write: Option<(ErrorKind, String)>,
+    last_write: u64,
+    residents: EvictionPolicy,
+    timeout: Duration,
+    is_closed: bool,
+    out: Vec<Output<T>>,
+}
+
+/// The error of a call to a client that was closed.
+pub(super) fn closed_error() -> Error {
+    Error::new(ErrorKind::Invalid, "the client was closed")
+}
+
+impl<T: DriverObject> ClientDriver<T> {
+    /// A driver that is not connected. Calls fail after `timeout`; copies of `cache_bytes` bytes are kept.
+    #[must_use]
+    pub fn new(session: Session<T>, timeout: Duration, cache_bytes: usize) -> Self {
+        Self {
+            session,
+            monitor: SpaceMonitor::default(),
+            is_connected: false,
+            access_refused: None,
+            calls: CallTable::default(),
+            outcomes: BTreeMap::new(),
+            deferred: HashMap::new(),
+            refused_write: None,
+            last_write: 0,
+            residents: EvictionPolicy::new(cache_bytes),
+            timeout,
+            is_closed: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes what is to be done, in order.
+    pub fn outputs(&mut self) -> Vec<Output<T>> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// When [`ClientDriver::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Ms> {
+        self.session.deadline().into_iter().chain(self.calls.first_due()).min()
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        self.session.poll(now);
+        self.drain();
+        while let Some((id, is_late)) = self.calls.next_due(now) {
+            match is_late {
+                true if planted(Bug::DeadlineIgnored) => drop(self.calls.remove(id)),
+                true => self.expire(id, now),
+                false => {
+                    self.calls.wake_at(id, Ms::MAX);
+                    self.send_request(id);
+                }
+            }
+        }
+        self.drain();
+    }
+
+    // -------------------------------------------------------------------------------------------- reading what is at hand
+
+    /// Reads an object in a transaction if it is at hand. `Some(None)`: there is no such object. `None`: it is being fetched, or
+    /// locked; [`ClientCall::Read`] waits for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`]; [`ErrorKind::Conflict`] if the transaction cannot commit any more; the refusal, if it was
+    /// refused for good.
+    pub fn read(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Option<T>>> {
+        self.monitor.check()?;
+        self.try_read(read, now)
+    }
+
+    /// Reads an object outside of transactions if it is at hand; see [`ClientDriver::read`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`].
+    pub fn get(&mut self, oid: Oid, now: Ms) -> Result<Option<Option<T>>> {
+        self.monitor.check()?;
+        Ok(self.try_get(oid, now))
+    }
+
+    fn try_read(&mut self, read: &ReadRequest, now: Ms) -> Result<Option<Option<T>>> {
+        let ReadRequest { txn, level, oid, mode } = *read;
+        if let Some((kind, why)) = self.deferred.get(&txn).filter(|(kind, _)| is_final(*kind)) {
+            return Err(Error::new(*kind, why.clone()));
+        }
+        if let Some(ended) = self.outcomes.get(&txn) {
+            return Err(ended_error(txn, *ended));
+        }
+        self.residents.record_use(oid.page());
+        let found = found_object(oid, self.session.read_for(txn, oid, mode, now));
+        // What a snapshot has read may change: its time is before that.
+        let doomed = self.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot);
+        match doomed.filter(|_| !planted(Bug::DoomedGoesOn)) {
+            Some(doomed) => Err(ConflictReason::Object(doomed, None).error()),
+            None => Ok(found),
+        }
+    }
+
+    fn try_get(&mut self, oid: Oid, now: Ms) -> Option<Option<T>> {
+        self.residents.record_use(oid.page());
+        found_object(oid, self.session.get(oid, now))
+    }
+
+    /// An object as its copy, or a write of this client, has it; nothing is fetched.
+    #[must_use]
+    pub fn peek(&self, oid: Oid, now: Ms) -> Lookup<'_, T> {
+        self.session.peek(oid, now)
+    }
+
+    /// The session, for checks.
+    #[must_use]
+    pub fn session(&self) -> &Session<T> {
+        &self.session
+    }
+
+    // -------------------------------------------------------------------------------------------- transactions
+
+    /// Begins a transaction.
+    pub fn begin(&mut self, level: Level, now: Ms) -> TxnId {
+        self.session.begin(level, now)
+    }
+
+    /// See [`Session::rely_on`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rely_on(&mut self, txn: TxnId, reads: Vec<Read>, at: HlcTimestamp) -> Result<(), WriteError> {
+        self.session.rely_on(txn, reads, at)
+    }
+
+    /// See [`Session::touch`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn touch(&mut self, txn: TxnId, guard: Oid, now: Ms) -> Result<bool, WriteError> {
+        let touched = self.session.touch(txn, guard, now);
+        self.drain();
+        touched
+    }
+
+    /// Writes an object in a transaction; see [`Session::write`]. [`ClientCall::Commit`] can do the same.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> Result<(), WriteError> {
+        self.session.write(txn, oid, content)
+    }
+
+    /// Ends a transaction without its writes. Its reads that are waited for fail.
+    pub fn abort(&mut self, txn: TxnId) {
+        self.session.abort(txn);
+        self.outcomes.remove(&txn);
+        self.deferred.remove(&txn);
+        for id in self.calls.waiting_for(WaitKey::Txn(txn)) {
+            self.finish(id, Err(Error::new(ErrorKind::Invalid, "the transaction is over: begin another")));
+        }
+        self.drain();
+    }
+
+    /// Bytes of the objects of a page that are at hand, without the one in this slot.
+    #[must_use]
+    pub fn page_bytes(&self, page: PageId, except: Option<u16>) -> usize {
+        let valid = self.session.cache().valid_objects(page);
+        valid.filter(|(slot, ..)| Some(*slot) != except).map(|(_, object, _)| object.memory_size()).sum()
+    }
+
+    /// The first of these places, all in one page, in which no object stands. The transaction reads it, so that another one that
+    /// takes the same place conflicts with it in validation.
+    pub fn claim_slot(&mut self, txn: TxnId, mut places: impl Iterator<Item = Oid>, now: Ms) -> Option<Oid> {
+        // A slot whose object is not valid here is not free.
+        let free = places.find(|place| {
+            matches!(self.session.cache().lookup(*place), Lookup::Absent)
+                && matches!(self.session.read(txn, *place, now), Lookup::Absent)
+        });
+        self.drain();
+        free
+    }
+
+    /// Removes a copy.
+    pub fn evict(&mut self, page: PageId) {
+        self.session.evict(page);
+        self.drain();
+    }
+
+    // -------------------------------------------------------------------------------------------- the space
+
+    /// The status of the space, as the peer server told it last.
+    #[must_use]
+    pub fn status(&self) -> Option<&SpaceStatus> {
+        self.monitor.status()
+    }
+
+    /// What the peer server has told about the space.
+    pub(super) fn monitor(&mut self) -> &mut SpaceMonitor {
+        &mut self.monitor
+    }
+
+    /// Whether a peer server is connected.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Whether a call can succeed now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] if no peer server admits the client; [`ErrorKind::Stopped`] if the space is stopped.
+    pub fn check_serving(&self) -> Result<()> {
+        self.check_access()?;
+        self.monitor.check()
+    }
+
+    fn check_access(&self) -> Result<()> {
+        match &self.access_refused {
+            Some(why) => Err(Error::new(ErrorKind::Denied, &**why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a call is not finished.
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
+        self.calls.first_due().is_some()
+    }
+
+    /// Why nothing in the space is done, or the client is not admitted, if that is so.
+    fn why_stopped(&self) -> Option<Arc<str>> {
+        self.access_refused.clone().or_else(|| self.monitor.why_stopped())
+    }
+
+    // -------------------------------------------------------------------------------------------- calls
+
+    /// Starts a call. Its end comes as [`Output::Finished`] with this number, perhaps at once.
+    pub fn start(&mut self, call: ClientCall<T>, now: Ms) -> CallId {
+        let id = self.calls.next_id();
+        let timeout = Ms::try_from(self.timeout.as_millis()).unwrap_or(Ms::MAX);
+        let deadline = now.saturating_add(timeout);
+        if self.is_closed {
+            self.out.push(Output::Finished(id, Err(closed_error())));
+            return id;
+        }
+        match call {
+            ClientCall::Read(read) => {
+                self.calls.insert(id, PendingCall::Read(read), deadline);
+                self.attempt(id, now);
+            }
+            ClientCall::Get(oid) => {
+                self.calls.insert(id, PendingCall::Get(oid), deadline);
+                self.attempt(id, now);
+            }
+            ClientCall::Reachable(nodes) => {
+                self.calls.insert(id, PendingCall::Reachable(nodes), deadline);
+                self.attempt(id, now);
+            }
+            ClientCall::Put(oid, content) => match self.check_serving() {
+                Ok(()) => {
+                    self.last_write += 1;
+                    let number = self.last_write;
+                    self.calls.insert(id, PendingCall::Put { oid, number }, deadline);
+                    self.session.put(oid, content, number, now);
+                }
+                Err(error) => self.out.push(Output::Finished(id, Err(error))),
+            },
+            ClientCall::Commit(txn, writes) => {
+                let written = writes.into_iter().try_for_each(|(oid, content)| self.session.write(txn, oid, content));
+                match written {
+                    // A transaction that is over has an outcome.
+                    Ok(()) | Err(WriteError::NotRunning) => {
+                        self.session.commit(txn, now);
+                        self.wait_for_outcome(id, txn, OutcomeGoal::Commit, deadline);
+                    }
+                    Err(why @ WriteError::ReadOnly) => {
+                        self.session.abort(txn);
+                        self.out.push(Output::Finished(id, Err(Error::new(ErrorKind::Invalid, why.to_string()))));
+                    }
+                }
+            }
+            ClientCall::Resolve(txn) => {
+                self.session.resolve(txn, now);
+                self.wait_for_outcome(id, txn, OutcomeGoal::Resolve, deadline);
+            }
+            ClientCall::Request(nodes) => match self.check_access() {
+                Ok(()) => {
+                    let request = PendingRequest { nodes, is_sent: false, last_error: None };
+                    self.calls.insert(id, PendingCall::Request(request), deadline);
+                    self.send_request(id);
+                }
+                Err(error) => self.out.push(Output::Finished(id, Err(error))),
+            },
+        }
+        if self.calls.get(id).is_some_and(PendingCall::is_change) && self.why_stopped().is_some() {
+            self.calls.shorten(id, now + SHORT_WAIT_MS);
+        }
+        self.drain();
+        id
+    }
+
+    fn wait_for_outcome(&mut self, id: CallId, txn: TxnId, goal: OutcomeGoal, deadline: Ms) {
+        self.calls.insert(id, PendingCall::Outcome { txn, goal }, deadline);
+        if let Some(ended) = self.outcomes.remove(&txn) {
+            self.handle_ended(txn, ended);
+        }
+    }
+
+    /// Ends a call whose caller does not wait for it any more. A commit is given up.
+    pub fn cancel(&mut self, id: CallId, now: Ms) {
+        if let Some(PendingCall::Outcome { txn, .. }) = self.calls.remove(id)
+            && !self.calls.is_awaited(WaitKey::Outcome(txn))
+            && !planted(Bug::CancelKeepsCommit)
+        {
+            self.deferred.remove(&txn);
+            self.session.resolve(txn, now);
+        }
+        self.drain();
+    }
+
+    /// Ends the client: its locks are released, its copies given back, and all calls fail.
+    pub fn close(&mut self) {
+        if !planted(Bug::LocksKeptAtClose) {
+            self.session.close();
+        }
+        self.drain();
+        self.is_closed = true;
+        for id in self.calls.ids() {
+            let error = match self.calls.get(id) {
+                Some(PendingCall::Outcome { txn, .. }) => self.unknown_outcome_error(*txn),
+                _ => closed_error(),
+            };
+            self.finish(id, Err(error));
+        }
+    }
+
+    fn finish(&mut self, id: CallId, result: Result<CallResult<T>>) {
+        if self.calls.remove(id).is_some() {
+            self.out.push(Output::Finished(id, result));
+        }
+    }
+
+    /// Tries a call again that waits for a page, a lock or the status of the space.
+    fn attempt(&mut self, id: CallId, now: Ms) {
+        let result = match self.calls.get(id) {
+            Some(PendingCall::Read(read)) => {
+                let read = *read;
+                let found = self.check_serving().and_then(|()| self.try_read(&read, now));
+                found.map(|found| found.map(CallResult::Object))
+            }
+            Some(PendingCall::Get(oid)) => {
+                let oid = *oid;
+                self.check_serving().map(|()| self.try_get(oid, now).map(CallResult::Object))
+            }
+            Some(PendingCall::Reachable(nodes)) => {
+                let unreachable = self.monitor.unreachable_nodes();
+                let are_reachable = !nodes.iter().any(|node| unreachable.contains(node));
+                self.check_serving().map(|()| are_reachable.then_some(CallResult::Reachable))
+            }
+            Some(PendingCall::Put { .. } | PendingCall::Outcome { .. } | PendingCall::Request(_)) | None => return,
+        };
+        if let Some(result) = result.transpose() {
+            self.finish(id, result);
+        }
+    }
+
+    fn attempt_all(&mut self, ids: Vec<CallId>, now: Ms) {
+        ids.into_iter().for_each(|id| self.attempt(id, now));
+    }
+
+    /// Gives all calls that wait for a page what the first of them finds.
+    fn attempt_page(&mut self, page: PageId, now: Ms) {
+        let ids = self.calls.waiting_for(WaitKey::Page(page));
+        if planted(Bug::AnswerToWrongCall)
+            && let Some(PendingCall::Get(oid)) = ids.first().and_then(|id| self.calls.get(*id))
+            && let oid = *oid
+            && let Some(found) = self.try_get(oid, now)
+        {
+            return ids.into_iter().for_each(|id| self.finish(id, Ok(CallResult::Object(found.clone()))));
+        }
+        self.attempt_all(ids, now);
+    }
+}
+
+/// The error of a read in a transaction that has ended.
+fn ended_error(txn: TxnId, ended: TxnOutcome) -> Error {
+    match commit_outcome(txn, ended) {
+        CommitOutcome::Conflict(reason) => reason.error(),
+        CommitOutcome::Committed(_) | CommitOutcome::Unknown(_) => ConflictReason::Aborted.error(),
+    }
+}
+
+fn unknown_write_error(oid: Oid, why: &str) -> Error {
+    Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it{why}"))
+}
+
+/// The object that was found: `Some(None)` if there is none, `None` if that is not known here.
+fn found_object<T: DriverObject>(oid: Oid, found: Lookup<'_, T>) -> Option<Option<T>> {
+    match found {
+        Lookup::Value(object) if object.is_of_class(oid.class()) || planted(Bug::ClassIgnored) => {
+            Some(Some(object.clone()))
+        }
+        Lookup::Value(_) | Lookup::Absent => Some(None),
+        Lookup::Miss => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Calls that have not finished in time.
+
+use model::{Error, ErrorKind, NodeId};
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use wire::cluster::is_final;
+
+use super::super::outcome::{CommitOutcome, deferred_error, unknown_outcome_error};
+use super::super::timeout_error::{lock_timeout_message, timeout_message, unreachable_bricks};
+use super::super::transaction::IsolationLevel;
+use super::calls::{CallId, OutcomeGoal, PendingCall, ReadRequest};
+use super::{CallResult, ClientDriver, DriverObject, SHORT_WAIT_MS, unknown_write_error};
+
+impl<T: DriverObject> ClientDriver<T> {
+    /// A call has not finished in time.
+    pub(super) fn expire(&mut self, id: CallId, now: Ms) {
+        let result = match self.calls.get_mut(id) {
+            Some(PendingCall::Outcome { txn, goal }) => {
+                let (txn, goal) = (*txn, goal.clone());
+                return self.expire_outcome(id, txn, goal, now);
+            }
+            Some(PendingCall::Request(request)) => {
+                let (nodes, last) = (std::mem::take(&mut request.nodes), request.last_error.take());
+                let error = self.timeout_error(&nodes);
+                // An unreachable brick has nothing to add.
+                Err(match last.filter(|_| nodes.is_empty() || !self.monitor.has_unreachable_bricks()) {
+                    Some(last) => error.caused_by(last),
+                    None => error,
+                })
+            }
+            Some(PendingCall::Read(read)) if read.level == IsolationLevel::Locks => {
+                let oid = read.oid;
+                let (status, nodes) = (self.monitor.status(), [oid.page().node]);
+                let what = lock_timeout_message(status, self.is_connected, (oid, &nodes), self.timeout);
+                Err(Error::new(ErrorKind::Unavailable, what))
+            }
+            Some(PendingCall::Read(ReadRequest { oid, .. }) | PendingCall::Get(oid)) => {
+                let oid = *oid;
+                Err(self.timeout_error(&[oid.page().node]))
+            }
+            Some(PendingCall::Reachable(nodes)) => {
+                let nodes = std::mem::take(nodes);
+                Err(self.timeout_error(&nodes))
+            }
+            Some(PendingCall::Put { oid, .. }) => {
+                let oid = *oid;
+                let late = || self.timeout_error(&[oid.page().node]).message().into();
+                let why = self.why_stopped().unwrap_or_else(late);
+                Err(unknown_write_error(oid, &format!("; {why}")))
+            }
+            None => return,
+        };
+        self.finish(id, result);
+    }
+
+    fn expire_outcome(&mut self, id: CallId, txn: TxnId, goal: OutcomeGoal, now: Ms) {
+        let deferred = self.deferred.remove(&txn);
+        self.session.resolve(txn, now);
+        let result = match (goal, deferred) {
+            // Most often its outcome is found out at once, because the brick answers.
+            (OutcomeGoal::Commit, Some((kind, why))) => {
+                if let Some(PendingCall::Outcome { goal, .. }) = self.calls.get_mut(id) {
+                    *goal = OutcomeGoal::Deferred(kind, why);
+                }
+                return self.calls.set_deadline(id, now + SHORT_WAIT_MS);
+            }
+            (OutcomeGoal::Commit, None) => match self.why_stopped() {
+                Some(why) => Err(deferred_error(txn, &why)),
+                None => Ok(CommitOutcome::Unknown(txn)),
+            },
+            (OutcomeGoal::Deferred(_, why), _) => Err(deferred_error(txn, &why)),
+            (OutcomeGoal::Resolve, Some((kind, why))) if !is_final(kind) => Err(deferred_error(txn, &why)),
+            (OutcomeGoal::Resolve, _) => Ok(CommitOutcome::Unknown(txn)),
+        };
+        self.finish(id, result.map(CallResult::Outcome));
+    }
+
+    fn timeout_error(&self, nodes: &[NodeId]) -> Error {
+        let what = timeout_message(self.monitor.status(), self.is_connected, nodes, self.timeout);
+        Error::new(ErrorKind::Unavailable, what)
+    }
+
+    /// The error of something of these logical nodes that has not come in time.
+    #[must_use]
+    pub fn late_error(&self, nodes: &[NodeId]) -> Error {
+        self.timeout_error(nodes)
+    }
+
+    /// The error of a transaction whose outcome is unknown.
+    #[must_use]
+    pub fn unknown_outcome_error(&self, txn: TxnId) -> Error {
+        let unreachable = self.monitor.status().and_then(|status| unreachable_bricks(status, &[]));
+        unknown_outcome_error(txn, unreachable.as_deref())
+    }
+}

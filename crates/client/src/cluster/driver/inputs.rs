@@ -1,0 +1,271 @@
+//! What a driver hears: answers to requests, the state of the connection, and the messages of the peer server.
+
+use std::sync::Arc;
+
+use model::{Error, ErrorKind, NodeId, PageId, Result};
+use protocol::commit::Refusal;
+use protocol::gateway;
+use protocol::ident::{HolderId, TxnId};
+use protocol::lease::Ms;
+use protocol::session::{self, TxnOutcome};
+use protocol::tree::Down;
+use wire::cluster::{SpaceStatus, is_final};
+
+use super::super::outcome::{CommitOutcome, commit_outcome};
+use super::calls::{CallId, OutcomeGoal, PendingCall, WaitKey};
+use super::{CallResult, ClientDriver, DriverObject, MAX_OUTCOMES, OVERHEAD, Output, REQUEST_RETRY_MS, SHORT_WAIT_MS};
+use super::{ended_error, unknown_write_error};
+use crate::plant::{Bug, planted};
+
+impl<T: DriverObject> ClientDriver<T> {
+    // -------------------------------------------------------------------------------------------- requests
+
+    pub(super) fn send_request(&mut self, id: CallId) {
+        let is_connected = self.is_connected;
+        let Some(PendingCall::Request(request)) = self.calls.get_mut(id) else { return };
+        if request.is_sent && !planted(Bug::RequestSentTwice) {
+            return;
+        }
+        if is_connected {
+            request.is_sent = true;
+            self.out.push(Output::Request(id));
+        } else {
+            let unconnected = || Error::new(ErrorKind::Unavailable, "no peer server is connected");
+            request.last_error.get_or_insert_with(unconnected);
+        }
+    }
+
+    /// A request was answered; the caller has the answer.
+    pub fn answered(&mut self, id: CallId) {
+        self.calls.remove(id);
+    }
+
+    /// A request has failed: it is sent again if the connection was lost, else the call fails.
+    pub fn failed(&mut self, id: CallId, error: Error, now: Ms) {
+        let Some(PendingCall::Request(request)) = self.calls.get_mut(id) else { return };
+        if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
+            return self.finish(id, Err(error));
+        }
+        (request.is_sent, request.last_error) = (planted(Bug::RequestNotRepeated), Some(error));
+        match self.check_access() {
+            Ok(()) => self.calls.wake_at(id, now + REQUEST_RETRY_MS),
+            Err(error) => self.finish(id, Err(error)),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- the connection
+
+    /// A peer server is connected, at this address.
+    pub fn connected(&mut self, peer: Arc<str>, now: Ms) {
+        (self.is_connected, self.access_refused) = (true, None);
+        // Before all else, so that it is known whether the space serves when anything of it is asked for.
+        if !planted(Bug::StatusNotWatched) {
+            self.out.push(Output::Watch);
+        }
+        self.monitor.on_connected(peer);
+        self.link_up(None, now);
+        for id in self.calls.waiting_for(WaitKey::PeerServer) {
+            self.send_request(id);
+        }
+    }
+
+    /// There is a connection to what serves this logical node; with peer servers, to one that serves all.
+    pub fn link_up(&mut self, node: Option<NodeId>, now: Ms) {
+        self.session.connect(node, now);
+        self.drain();
+        self.attempt_all(self.calls.waiting_for_pages(node), now);
+        self.drain();
+    }
+
+    /// The connection to the peer server has ended.
+    pub fn disconnected(&mut self, why: &str, now: Ms) {
+        self.is_connected = false;
+        self.monitor.on_disconnected(why);
+        if planted(Bug::WriteLostOverReconnect) {
+            let writes = |id: &CallId| matches!(self.calls.get(*id), Some(PendingCall::Put { .. }));
+            let lost: Vec<CallId> = self.calls.ids().into_iter().filter(writes).collect();
+            lost.into_iter().for_each(|id| drop(self.calls.remove(id)));
+        }
+        self.link_down(None, now);
+    }
+
+    /// The connection to what serves this logical node, or all, has ended.
+    pub fn link_down(&mut self, node: Option<NodeId>, now: Ms) {
+        self.session.disconnect(node, now);
+        self.drain();
+        self.attempt_all(self.calls.waiting_for_pages(node), now);
+        self.drain();
+    }
+
+    /// No peer server admits the client, and waiting does not change that.
+    pub fn refused(&mut self, why: &Error, now: Ms) {
+        self.access_refused = Some(why.message().into());
+        self.monitor.on_refused(why.message());
+        if !planted(Bug::DeniedWaits) {
+            self.handle_stopped(now);
+        }
+        self.drain();
+    }
+
+    /// Everything is refused: calls that have changed nothing fail, others are waited for a little longer.
+    fn handle_stopped(&mut self, now: Ms) {
+        for id in self.calls.ids() {
+            match self.calls.get(id) {
+                Some(PendingCall::Request(request)) if request.is_sent => {}
+                Some(PendingCall::Request(_)) => {
+                    if let Err(error) = self.check_access() {
+                        self.finish(id, Err(error));
+                    }
+                }
+                Some(call) if call.is_change() => self.calls.shorten(id, now + SHORT_WAIT_MS),
+                _ => self.attempt(id, now),
+            }
+        }
+    }
+
+    /// The node above says something, in this session of the tree of a logical node.
+    pub fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
+        let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
+        let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
+        match &message {
+            Down::Written { .. } if planted(Bug::RefusalOfAnotherWrite) => {
+                self.refused_write = self.deferred.values().next().cloned();
+            }
+            Down::Written { write, .. } => self.refused_write = self.deferred.remove(write),
+            _ => self.refused_write = None,
+        }
+        self.session.handle_down(node, holder, message, now);
+        self.drain();
+        if let Some(page) = fetched {
+            self.handle_fetched(page);
+            self.attempt_page(page, now);
+        }
+        if is_session_news && !planted(Bug::LeaseNewsIgnored) {
+            self.attempt_all(self.calls.waiting_for_pages(Some(node)), now);
+        }
+        self.drain();
+    }
+
+    /// The gateway answers a call of a transaction.
+    pub fn handle_reply(&mut self, txn: TxnId, reply: gateway::Reply<T>, now: Ms) {
+        self.session.handle_reply(txn, reply);
+        self.drain();
+        self.attempt_all(self.calls.waiting_for(WaitKey::Txn(txn)), now);
+        self.drain();
+    }
+
+    /// A transaction, or a write, is deferred or refused, for this reason.
+    pub fn handle_deferred(&mut self, txn: TxnId, kind: ErrorKind, why: String, now: Ms) {
+        let is_final = is_final(kind);
+        let is_wanted = self.calls.is_awaited(WaitKey::Outcome(txn));
+        if (is_wanted || is_final && self.deferred.len() < MAX_OUTCOMES) && !planted(Bug::RefusalIsConflict) {
+            self.deferred.insert(txn, (kind, why));
+        }
+        if is_final {
+            self.attempt_all(self.calls.waiting_for(WaitKey::Txn(txn)), now);
+        }
+        self.drain();
+    }
+
+    /// The peer server tells the status of the space.
+    pub fn handle_status(&mut self, status: SpaceStatus, now: Ms) {
+        self.monitor.update(status);
+        self.attempt_all(self.calls.waiting_for(WaitKey::SpaceStatus), now);
+        if self.monitor.check().is_err() {
+            self.handle_stopped(now);
+        }
+        self.drain();
+    }
+
+    // -------------------------------------------------------------------------------------------- what the session wants
+
+    pub(super) fn drain(&mut self) {
+        self.out.extend(self.monitor.events().map(Output::Event));
+        loop {
+            let outputs: Vec<session::Output<T>> = self.session.outputs().collect();
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                match output {
+                    session::Output::Up(node, holder, message) => self.out.push(Output::Up(node, holder, message)),
+                    session::Output::Call(txn, call) => self.out.push(Output::Call(txn, call)),
+                    session::Output::Ended(txn, ended) => self.handle_ended(txn, ended),
+                    session::Output::Written(number) => self.finish_write(number, true),
+                    session::Output::Unknown(number) => self.finish_write(number, false),
+                }
+            }
+        }
+    }
+
+    fn finish_write(&mut self, number: u64, is_durable: bool) {
+        for id in self.calls.waiting_for(WaitKey::Write(number)) {
+            let Some(PendingCall::Put { oid, .. }) = self.calls.get(id) else { continue };
+            let result = match (&self.refused_write, is_durable) {
+                (_, true) => Ok(CallResult::Written),
+                (Some((kind, why)), false) => Err(Error::new(*kind, why.clone())),
+                (None, false) => Err(unknown_write_error(*oid, "")),
+            };
+            self.finish(id, result);
+        }
+    }
+
+    /// A transaction has ended.
+    pub(super) fn handle_ended(&mut self, txn: TxnId, ended: TxnOutcome) {
+        for id in self.calls.waiting_for(WaitKey::Txn(txn)) {
+            self.finish(id, Err(ended_error(txn, ended)));
+        }
+        let mut waiting = self.calls.waiting_for(WaitKey::Outcome(txn));
+        if planted(Bug::WrongTryBelieved) {
+            let is_commit = |id: &CallId| matches!(self.calls.get(*id), Some(PendingCall::Outcome { .. }));
+            waiting = self.calls.ids().into_iter().filter(is_commit).take(1).collect();
+        }
+        if waiting.is_empty() && !planted(Bug::OutcomeNotKept) {
+            self.outcomes.insert(txn, ended);
+            if self.outcomes.len() > MAX_OUTCOMES {
+                self.outcomes.pop_first();
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let deferred = self.deferred.remove(&txn);
+        for id in waiting {
+            let Some(PendingCall::Outcome { goal, .. }) = self.calls.get(id) else { continue };
+            let result = outcome_result(txn, ended, goal, deferred.as_ref());
+            self.finish(id, result.map(CallResult::Outcome));
+        }
+    }
+
+    /// A page has arrived: others may have to leave the cache.
+    fn handle_fetched(&mut self, page: PageId) {
+        let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
+        let bytes = OVERHEAD + objects.sum::<usize>();
+        self.residents.insert(page, bytes);
+        while let Some(evicted) = self.residents.evict(page) {
+            if planted(Bug::NothingEvicted) {
+                continue;
+            }
+            self.session.evict(evicted);
+        }
+    }
+}
+
+/// What the end of a transaction means for a call that waits for it, with the reason for which a brick has deferred it.
+fn outcome_result(
+    txn: TxnId,
+    ended: TxnOutcome,
+    goal: &OutcomeGoal,
+    deferred: Option<&(ErrorKind, String)>,
+) -> Result<CommitOutcome> {
+    match (goal, ended, deferred) {
+        (OutcomeGoal::Commit, TxnOutcome::Committed(at), _) => Ok(CommitOutcome::Committed(at)),
+        // It may have been committed before it was refused.
+        (OutcomeGoal::Commit, TxnOutcome::Unknown, Some(_)) => Ok(CommitOutcome::Unknown(txn)),
+        (OutcomeGoal::Commit, _, Some((kind, why))) if is_final(*kind) => Err(Error::new(*kind, why.clone())),
+        (OutcomeGoal::Deferred(kind, why), TxnOutcome::Refused(Refusal::Aborted), _) => {
+            Err(Error::new(*kind, why.clone()))
+        }
+        _ => Ok(commit_outcome(txn, ended)),
+    }
+}

@@ -1,0 +1,496 @@
+//! Each duty of the driver, by its inputs and outputs; and that a test notices the planted bug against it.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use model::{FailurePolicy, SpaceId, Timestamp};
+use protocol::brick::LockedObject;
+use protocol::commit::Refusal;
+use protocol::commit::coordinator::CommitReply;
+use protocol::gateway::{Call, Reply};
+use protocol::ident::{ClientId, Version};
+use protocol::locks::LockMode;
+use protocol::page_cache::{FetchReply, Invalidation, PageImage};
+use protocol::tree::Down;
+use wire::cluster::BrickStatus;
+
+use super::*;
+use crate::plant::is_noticed;
+
+const NODE: NodeId = NodeId(3);
+const TIMEOUT_MS: Ms = 30_000;
+
+fn page(number: u64) -> PageId {
+    PageId { space: SpaceId(1), node: NODE, number }
+}
+
+fn oid(slot: u16) -> Oid {
+    Oid::new(ClassId::NONE, page(7), slot)
+}
+
+fn blob(content: &'static str) -> Object {
+    Object::blob(Bytes::from_static(content.as_bytes()))
+}
+
+fn version(position: u64) -> Version {
+    Version { moves: 0, position }
+}
+
+/// A driver with a peer server that grants leases and serves one page image for all pages.
+struct Harness {
+    driver: ClientDriver<Object>,
+    now: Ms,
+    objects: BTreeMap<u16, Object>,
+    /// Whether fetches are answered.
+    serves: bool,
+    finished: BTreeMap<CallId, Result<CallResult<Object>>>,
+    calls: Vec<(TxnId, Call<Object>)>,
+    writes: Vec<(HolderId, TxnId)>,
+    requests: Vec<CallId>,
+    events: Vec<Event>,
+    watches: usize,
+    fetches: usize,
+}
+
+impl Harness {
+    fn with_cache(cache_bytes: usize) -> Self {
+        let session = Session::new(ClientId(1), HolderId(100), 50);
+        let driver = ClientDriver::new(session, Duration::from_millis(TIMEOUT_MS), cache_bytes);
+        let objects = [(1, blob("one")), (2, blob("two"))].into();
+        let mut harness = Self {
+            driver,
+            now: 1_000,
+            objects,
+            serves: true,
+            finished: BTreeMap::new(),
+            calls: Vec::new(),
+            writes: Vec::new(),
+            requests: Vec::new(),
+            events: Vec::new(),
+            watches: 0,
+            fetches: 0,
+        };
+        harness.connect();
+        harness
+    }
+
+    fn new() -> Self {
+        Self::with_cache(1 << 20)
+    }
+
+    fn connect(&mut self) {
+        self.driver.connected("peer:1".into(), self.now);
+        self.pump();
+    }
+
+    fn disconnect(&mut self) {
+        self.driver.disconnected("it has ended", self.now);
+        self.pump();
+    }
+
+    /// Carries out what the driver wants, as a peer server that answers at once.
+    fn pump(&mut self) {
+        loop {
+            let outputs = self.driver.outputs();
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs {
+                match output {
+                    Output::Up(node, holder, Up::Renew { asked, sync, .. }) => {
+                        self.down(node, holder, Down::Leased { asked, lease_ms: 1_000_000, sync });
+                    }
+                    Output::Up(node, holder, Up::Fetch { page, fetch, .. }) => {
+                        self.fetches += 1;
+                        if self.serves {
+                            let (version, timestamp) = (version(4), HlcTimestamp::at(4));
+                            let image = PageImage { version, timestamp, objects: self.objects.clone() };
+                            self.down(node, holder, Down::Fetched { page, fetch, reply: FetchReply::Page(image) });
+                        }
+                    }
+                    Output::Up(_, holder, Up::Write { write, .. }) => self.writes.push((holder, write)),
+                    Output::Up(..) => {}
+                    Output::Call(txn, call) => self.calls.push((txn, call)),
+                    Output::Watch => self.watches += 1,
+                    Output::Request(id) => self.requests.push(id),
+                    Output::Finished(id, result) => {
+                        assert!(self.finished.insert(id, result).is_none(), "{id:?} has finished twice");
+                    }
+                    Output::Event(event) => self.events.push(event),
+                }
+            }
+        }
+    }
+
+    fn down(&mut self, node: NodeId, holder: HolderId, message: Down<Object>) {
+        self.driver.handle_down(node, holder, message, self.now);
+    }
+
+    fn start(&mut self, call: ClientCall<Object>) -> CallId {
+        let id = self.driver.start(call, self.now);
+        self.pump();
+        id
+    }
+
+    fn reply(&mut self, txn: TxnId, reply: Reply<Object>) {
+        self.driver.handle_reply(txn, reply, self.now);
+        self.pump();
+    }
+
+    fn defer(&mut self, txn: TxnId, kind: ErrorKind) {
+        self.driver.handle_deferred(txn, kind, "reason".to_owned(), self.now);
+        self.pump();
+    }
+
+    fn advance(&mut self, ms: Ms) {
+        self.now += ms;
+        self.driver.poll(self.now);
+        self.pump();
+    }
+
+    fn status(&mut self, is_reachable: bool) {
+        let unreachable_since = (!is_reachable).then(|| Timestamp::from_millis(1_000));
+        let brick = BrickStatus { brick: 2, address: "db2:6680".to_owned(), unreachable_since, nodes: vec![(NODE, 1)] };
+        let policy = FailurePolicy::FailStop;
+        let status = SpaceStatus { space: "main".to_owned(), policy, bricks: vec![brick], schema: 1 };
+        self.driver.handle_status(status, self.now);
+        self.pump();
+    }
+
+    fn kind(&self, id: CallId) -> Option<ErrorKind> {
+        self.finished[&id].as_ref().err().map(Error::kind)
+    }
+
+    fn object(&self, id: CallId) -> Option<Object> {
+        match self.finished.get(&id) {
+            Some(Ok(CallResult::Object(object))) => object.clone(),
+            other => panic!("{id:?} has ended with {other:?}"),
+        }
+    }
+
+    fn outcome(&self, id: CallId) -> CommitOutcome {
+        match self.finished.get(&id) {
+            Some(Ok(CallResult::Outcome(outcome))) => *outcome,
+            other => panic!("{id:?} has ended with {other:?}"),
+        }
+    }
+
+    /// A transaction that writes an object and is being committed.
+    fn commit(&mut self, slot: u16) -> (TxnId, CallId) {
+        let txn = self.driver.begin(Level::Optimistic, self.now);
+        let call = self.start(ClientCall::Commit(txn, vec![(oid(slot), ObjectState::Value(blob("new")))]));
+        (txn, call)
+    }
+
+    fn read(&mut self, txn: TxnId, slot: u16) -> Result<Option<Option<Object>>> {
+        let (level, mode) = (IsolationLevel::Optimistic, LockMode::Shared);
+        self.driver.read(&ReadRequest { txn, level, oid: oid(slot), mode }, self.now)
+    }
+}
+
+fn committed(at: u64) -> Reply<Object> {
+    Reply::Ended(CommitReply::Committed(HlcTimestamp::at(at)))
+}
+
+fn refused(why: Refusal) -> Reply<Object> {
+    Reply::Ended(CommitReply::Refused(why))
+}
+
+fn each_call_gets_its_own_object() {
+    let mut harness = Harness::new();
+    let calls = [1, 2, 3].map(|slot| harness.driver.start(ClientCall::Get(oid(slot)), harness.now));
+    harness.pump();
+    assert_eq!(calls.map(|call| harness.object(call)), [Some(blob("one")), Some(blob("two")), None]);
+    assert_eq!(harness.fetches, 1, "one page is fetched once");
+}
+
+fn doomed_transaction_ends() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let txn = harness.driver.begin(Level::Optimistic, harness.now);
+    assert_eq!(harness.read(txn, 1).unwrap(), Some(Some(blob("one"))));
+    let other = TxnId { start: HlcTimestamp::at(5), client: ClientId(2) };
+    let (previous, version, timestamp) = (version(4), version(5), HlcTimestamp::at(5));
+    let message = Invalidation { page: page(7), slots: [1].into(), previous, version, timestamp, txn: other };
+    harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
+    assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+fn write_that_is_under_way_when_the_connection_ends_is_reported() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let call = harness.start(ClientCall::Put(oid(1), ObjectState::Value(blob("new"))));
+    let (_, write) = harness.writes[0];
+    harness.disconnect();
+    harness.now += 1;
+    harness.connect();
+    let (holder, again) = *harness.writes.last().unwrap();
+    assert_eq!((harness.writes.len(), again), (2, write), "it is repeated under its number");
+    harness.down(NODE, holder, Down::Written { write, result: Ok(HlcTimestamp::at(9)) });
+    harness.pump();
+    assert!(matches!(harness.finished.get(&call), Some(Ok(CallResult::Written))), "{:?}", harness.finished);
+}
+
+fn outcome_is_that_of_the_transaction() {
+    let mut harness = Harness::new();
+    let ((first, one), (second, other)) = (harness.commit(1), harness.commit(2));
+    harness.reply(second, committed(9));
+    assert_eq!(harness.outcome(other), CommitOutcome::Committed(HlcTimestamp::at(9)));
+    assert!(!harness.finished.contains_key(&one));
+    harness.reply(first, refused(Refusal::Aborted));
+    assert_eq!(harness.outcome(one), CommitOutcome::Conflict(ConflictReason::Aborted));
+}
+
+fn outcome_that_no_participant_knows_is_unknown() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.reply(txn, refused(Refusal::TooOld));
+    assert_eq!(harness.outcome(call), CommitOutcome::Unknown(txn));
+}
+
+fn stopped_space_refuses_at_once() {
+    let mut harness = Harness::new();
+    harness.serves = false;
+    let (read, put) = (ClientCall::Get(oid(1)), ClientCall::Put(oid(1), ObjectState::Absent));
+    let (read, put) = (harness.start(read), harness.start(put));
+    let (txn, commit) = harness.commit(2);
+    harness.status(false);
+    assert_eq!(harness.kind(read), Some(ErrorKind::Stopped));
+    assert_eq!(harness.driver.get(oid(1), harness.now).unwrap_err().kind(), ErrorKind::Stopped);
+    // What was sent may still be done: it is waited for briefly.
+    assert!(!harness.finished.contains_key(&put) && !harness.finished.contains_key(&commit));
+    harness.advance(SHORT_WAIT_MS);
+    assert_eq!((harness.kind(put), harness.kind(commit)), (Some(ErrorKind::Unknown), Some(ErrorKind::Unknown)));
+    let resolves = |(of, call): &(TxnId, Call<Object>)| *of == txn && matches!(call, Call::Resolve { .. });
+    assert!(harness.calls.iter().any(resolves), "the commit is given up");
+    harness.status(true);
+    harness.serves = true;
+    assert!(harness.driver.get(oid(1), harness.now).is_ok());
+}
+
+fn refusal_for_good_is_reported_with_its_reason() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.defer(txn, ErrorKind::Denied);
+    assert!(!harness.finished.contains_key(&call), "it may have been committed before");
+    harness.reply(txn, refused(Refusal::Aborted));
+    assert_eq!(harness.kind(call), Some(ErrorKind::Denied));
+}
+
+fn refusal_is_that_of_the_write() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let call = harness.start(ClientCall::Put(oid(1), ObjectState::Value(blob("new"))));
+    let (holder, write) = harness.writes[0];
+    let other = TxnId { start: HlcTimestamp::at(5), client: ClientId(1) };
+    harness.defer(other, ErrorKind::Denied);
+    harness.down(NODE, holder, Down::Written { write, result: Err(Refusal::TooOld) });
+    harness.pump();
+    assert_eq!(harness.kind(call), Some(ErrorKind::Unknown));
+    let call = harness.start(ClientCall::Put(oid(1), ObjectState::Value(blob("new"))));
+    let (holder, write) = *harness.writes.last().unwrap();
+    harness.defer(write, ErrorKind::Denied);
+    harness.down(NODE, holder, Down::Written { write, result: Err(Refusal::TooOld) });
+    harness.pump();
+    assert_eq!(harness.kind(call), Some(ErrorKind::Denied));
+}
+
+fn commit_whose_caller_has_gone_is_given_up() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.calls.clear();
+    harness.driver.cancel(call, harness.now);
+    harness.pump();
+    assert_eq!(harness.calls, [(txn, Call::Resolve { participants: vec![NODE] })]);
+    harness.reply(txn, committed(9));
+    assert!(harness.finished.is_empty(), "a cancelled call does not finish");
+}
+
+fn unanswered_call_fails_in_time() {
+    let mut harness = Harness::new();
+    harness.serves = false;
+    let read = harness.start(ClientCall::Get(oid(1)));
+    let request = harness.start(ClientCall::Request(vec![NODE]));
+    let (txn, commit) = harness.commit(2);
+    assert!(harness.driver.deadline().is_some_and(|at| at <= 1_000 + TIMEOUT_MS));
+    harness.advance(TIMEOUT_MS - 1);
+    assert!(harness.finished.is_empty());
+    harness.advance(1);
+    assert_eq!(
+        (harness.kind(read), harness.kind(request)),
+        (Some(ErrorKind::Unavailable), Some(ErrorKind::Unavailable))
+    );
+    assert_eq!(harness.outcome(commit), CommitOutcome::Unknown(txn));
+}
+
+fn request_is_repeated_after_its_connection_has_ended() {
+    let mut harness = Harness::new();
+    let call = harness.start(ClientCall::Request(Vec::new()));
+    assert_eq!(harness.requests, [call]);
+    harness.disconnect();
+    harness.driver.failed(call, Error::new(ErrorKind::Unknown, "the connection broke"), harness.now);
+    harness.advance(REQUEST_RETRY_MS);
+    assert_eq!(harness.requests.len(), 1, "there is no connection");
+    harness.connect();
+    assert_eq!(harness.requests, [call, call]);
+    harness.driver.failed(call, Error::new(ErrorKind::NotFound, "no such class"), harness.now);
+    harness.pump();
+    assert_eq!(harness.kind(call), Some(ErrorKind::NotFound), "what the peer server refuses is not repeated");
+}
+
+fn request_is_not_sent_again_while_its_answer_is_outstanding() {
+    let mut harness = Harness::new();
+    let call = harness.start(ClientCall::Request(Vec::new()));
+    harness.connect();
+    assert_eq!(harness.requests, [call]);
+    harness.driver.answered(call);
+    harness.advance(TIMEOUT_MS);
+    assert!(harness.finished.is_empty(), "the caller has the answer");
+}
+
+fn outcome_is_kept_for_who_asks_later() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.driver.cancel(call, harness.now);
+    harness.reply(txn, committed(9));
+    let call = harness.start(ClientCall::Resolve(txn));
+    assert_eq!(harness.outcome(call), CommitOutcome::Committed(HlcTimestamp::at(9)));
+}
+
+fn object_of_another_class_is_not_the_one_that_is_read() {
+    let mut harness = Harness::new();
+    let other = Oid::new(ClassId(5), page(7), 1);
+    let call = harness.start(ClientCall::Get(other));
+    assert_eq!(harness.object(call), None);
+}
+
+fn cache_stays_within_its_bound() {
+    let mut harness = Harness::with_cache(40 * OVERHEAD);
+    for number in 0..100 {
+        harness.start(ClientCall::Get(Oid::new(ClassId::NONE, page(number), 1)));
+    }
+    assert!(harness.driver.session().cache().copies().count() < 40);
+}
+
+fn status_of_the_space_is_asked_of_each_peer_server() {
+    let mut harness = Harness::new();
+    harness.disconnect();
+    harness.connect();
+    assert_eq!(harness.watches, 2);
+}
+
+fn closed_client_releases_its_locks_and_ends_its_calls() {
+    let mut harness = Harness::new();
+    let txn = harness.driver.begin(Level::Locks { first: None }, harness.now);
+    let (level, mode) = (IsolationLevel::Locks, LockMode::Exclusive);
+    let read = harness.start(ClientCall::Read(ReadRequest { txn, level, oid: oid(1), mode }));
+    let locked = LockedObject { oid: oid(1), mode, version: version(4), value: Some(blob("one")) };
+    harness.reply(txn, Reply::Locked(locked));
+    assert_eq!(harness.object(read), Some(blob("one")));
+    let waits = harness.start(ClientCall::Read(ReadRequest { txn, level, oid: oid(2), mode }));
+    harness.calls.clear();
+    harness.driver.close();
+    harness.pump();
+    assert_eq!(harness.calls, [(txn, Call::Release { participants: vec![NODE] })]);
+    assert_eq!(harness.kind(waits), Some(ErrorKind::Invalid));
+    let late = harness.start(ClientCall::Get(oid(1)));
+    assert_eq!(harness.kind(late), Some(ErrorKind::Invalid));
+}
+
+fn read_goes_on_when_its_session_opens() {
+    let mut harness = Harness::new();
+    // No session is open yet: the page is fetched once the lease has come.
+    let call = harness.start(ClientCall::Get(oid(2)));
+    assert_eq!(harness.object(call), Some(blob("two")));
+}
+
+fn client_that_is_not_admitted_fails_at_once() {
+    let mut harness = Harness::new();
+    harness.disconnect();
+    harness.serves = false;
+    let (read, request) = (ClientCall::Get(oid(1)), ClientCall::Request(Vec::new()));
+    let (read, request) = (harness.start(read), harness.start(request));
+    harness.driver.refused(&Error::new(ErrorKind::Denied, "the user was removed"), harness.now);
+    harness.pump();
+    assert_eq!((harness.kind(read), harness.kind(request)), (Some(ErrorKind::Denied), Some(ErrorKind::Denied)));
+    assert_eq!(harness.events, [Event::Refused { why: "the user was removed".to_owned() }]);
+    harness.connect();
+    assert!(harness.driver.check_serving().is_ok());
+}
+
+macro_rules! duties {
+    ($($test:ident notices $bug:ident)*) => {
+        $(mod $test {
+            #[test]
+            fn holds() {
+                super::$test();
+            }
+
+            #[test]
+            fn is_tested() {
+                assert!(super::is_noticed(super::Bug::$bug, super::$test), "{:?}", super::Bug::$bug);
+            }
+        })*
+    };
+}
+
+duties! {
+    each_call_gets_its_own_object notices AnswerToWrongCall
+    doomed_transaction_ends notices DoomedGoesOn
+    write_that_is_under_way_when_the_connection_ends_is_reported notices WriteLostOverReconnect
+    outcome_is_that_of_the_transaction notices WrongTryBelieved
+    outcome_that_no_participant_knows_is_unknown notices UnknownIsConflict
+    stopped_space_refuses_at_once notices StoppedSpaceServes
+    refusal_for_good_is_reported_with_its_reason notices RefusalIsConflict
+    refusal_is_that_of_the_write notices RefusalOfAnotherWrite
+    commit_whose_caller_has_gone_is_given_up notices CancelKeepsCommit
+    unanswered_call_fails_in_time notices DeadlineIgnored
+    request_is_repeated_after_its_connection_has_ended notices RequestNotRepeated
+    request_is_not_sent_again_while_its_answer_is_outstanding notices RequestSentTwice
+    outcome_is_kept_for_who_asks_later notices OutcomeNotKept
+    object_of_another_class_is_not_the_one_that_is_read notices ClassIgnored
+    cache_stays_within_its_bound notices NothingEvicted
+    status_of_the_space_is_asked_of_each_peer_server notices StatusNotWatched
+    closed_client_releases_its_locks_and_ends_its_calls notices LocksKeptAtClose
+    read_goes_on_when_its_session_opens notices LeaseNewsIgnored
+    client_that_is_not_admitted_fails_at_once notices DeniedWaits
+}
+
+#[test]
+fn commit_that_a_brick_has_deferred_is_resolved_before_it_fails() {
+    let mut harness = Harness::new();
+    let ((full, one), (silent, other)) = (harness.commit(1), harness.commit(2));
+    harness.defer(full, ErrorKind::Full);
+    harness.defer(silent, ErrorKind::Unavailable);
+    harness.advance(TIMEOUT_MS);
+    assert!(harness.finished.is_empty(), "both are given up, and their outcomes are waited for briefly");
+    harness.reply(full, refused(Refusal::Aborted));
+    assert_eq!(harness.kind(one), Some(ErrorKind::Full), "it was not committed and never will be");
+    harness.advance(SHORT_WAIT_MS);
+    assert_eq!(harness.kind(other), Some(ErrorKind::Unknown));
+}
+
+#[test]
+fn lock_that_is_waited_for_fails_when_its_transaction_ends() {
+    for aborts in [true, false] {
+        let mut harness = Harness::new();
+        let txn = harness.driver.begin(Level::Locks { first: None }, harness.now);
+        let (level, mode) = (IsolationLevel::Locks, LockMode::Exclusive);
+        let read = harness.start(ClientCall::Read(ReadRequest { txn, level, oid: oid(1), mode }));
+        if aborts {
+            harness.driver.abort(txn);
+            harness.pump();
+            assert_eq!(harness.kind(read), Some(ErrorKind::Invalid));
+        } else {
+            harness.reply(txn, refused(Refusal::Aborted));
+            assert_eq!(harness.kind(read), Some(ErrorKind::Conflict));
+        }
+    }
+}
+
+#[test]
+fn calls_have_numbers_of_their_own() {
+    let mut harness = Harness::new();
+    let ids: BTreeSet<CallId> = (0..50).map(|_| harness.start(ClientCall::Get(oid(1)))).collect();
+    assert_eq!((ids.len(), harness.finished.len()), (50, 50));
+}
