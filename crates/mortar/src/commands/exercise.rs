@@ -35,8 +35,8 @@ Examples:
   mortar exercise --seconds 60 --clients 32        kill -9 a brick meanwhile, and start it again
   mortar exercise --json
 
-While a brick is unreachable, or the space is stopped, it reports that and waits. Exit code 0: the sum is right. 6: it is wrong; please report it. 9: no \
-permission to write.";
+While a brick is unreachable, or the space is stopped, it reports that and waits. Exit code 0: transfers were made and the sum is right. 5: no \
+transfer could be made. 6: the sum is wrong; please report it. 9: no permission to write.";
 
 /// Transfer coins between accounts at all bricks, and check their sum
 #[derive(Args)]
@@ -99,14 +99,15 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     let tally = Arc::new(Tally::default());
     let progress = Progress::start("transferring", &session.output);
     let told = tokio::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
-    let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
-    let mut clients = Vec::new();
+    let mut connected = Vec::new();
     for number in 0..args.clients {
         let cluster = session.cluster().await?;
         let (accounts, tally, progress) = (accounts.clone(), tally.clone(), progress.clone());
-        let clerk = TransferClient { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 };
-        clients.push(tokio::spawn(clerk.run(end)));
+        connected.push(TransferClient { cluster, accounts, tally, progress, state: u64::from(number) * 7_919 + 1 });
     }
+    // The time counts from when all clients are connected.
+    let (begun, end) = (Instant::now(), Instant::now() + Duration::from_secs(args.seconds.into()));
+    let clients: Vec<_> = connected.into_iter().map(|client| tokio::spawn(client.run(end))).collect();
     let (mut took, mut refused) = (Vec::new(), None);
     for client in clients {
         match client.await.map_err(|error| Failure::new(format!("a client ended early: {error}")))? {
@@ -143,11 +144,15 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
         expected: COINS_PER_ACCOUNT * u64::from(args.accounts),
     };
     session.output.print(&report)?;
-    if report.coins == report.expected {
-        return Ok(());
+    if report.coins != report.expected {
+        let (found, expected) = (report.coins, report.expected);
+        return Err(Failure::corrupt(format!("there are {found} coins where there should be {expected}")));
     }
-    let (found, expected) = (report.coins, report.expected);
-    Err(Failure::corrupt(format!("there are {found} coins where there should be {expected}")))
+    if report.transfers == 0 {
+        let what = format!("no transfer was made in {} s: {failed} have failed, {unknown} are unknown", args.seconds);
+        return Err(Failure::with(Exit::Unavailable, "unavailable", what).hint("mortar cluster status"));
+    }
+    Ok(())
 }
 
 /// The accounts; those that do not exist are opened, each at the next logical node.

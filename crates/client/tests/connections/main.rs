@@ -1,0 +1,99 @@
+//! Clients whose connections end or hang.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+mod world;
+
+use std::future::Future;
+use std::time::Duration;
+
+use client::Oid;
+use client::cluster::{Cluster, ClusterOptions, IsolationLevel, PlacementHint};
+use model::{ClassId, NodeId, Object};
+use world::{Proxy, World, url};
+
+/// Runs a test, which fails if it hangs.
+async fn bounded<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs")
+}
+
+/// Creates an object at each of two logical nodes.
+async fn create_two(cluster: &Cluster) -> [Oid; 2] {
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let create = |node| t.create_object(ClassId::NONE, Object::blob("0".into()), PlacementHint::At(NodeId(node)));
+    let created = [create(1).unwrap(), create(2).unwrap()];
+    assert!(matches!(t.commit().await.unwrap(), client::cluster::CommitOutcome::Committed(_)));
+    created.map(|oid| t.real_oid(oid).unwrap())
+}
+
+/// The runtime of the first client ends with all of its tasks, so its connection ends as if its process had been killed: the client
+/// says nothing. The second client waits for less time than locks take to expire.
+#[tokio::test]
+async fn locks_of_a_client_that_was_killed_are_released() {
+    bounded(async {
+        let world = World::start(2, 1).await;
+        let mut options = ClusterOptions::default();
+        options.timeout = Duration::from_secs(4);
+        let other = world.client_with(options).await;
+        let oids = create_two(&other).await;
+        let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = world.url();
+        let locking = killed.spawn(async move {
+            let cluster = Cluster::connect(&url).await.unwrap();
+            let t = cluster.begin(IsolationLevel::Locks);
+            for oid in oids {
+                t.get_for_update(oid).await.unwrap();
+            }
+            (cluster, t)
+        });
+        let locked = locking.await.unwrap();
+        killed.shutdown_background();
+        let t = other.begin(IsolationLevel::Locks);
+        for oid in oids {
+            t.get_for_update(oid).await.unwrap();
+        }
+        t.abort();
+        drop(locked);
+        world.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn client_uses_another_peer_server_if_the_first_one_says_nothing() {
+    bounded(async {
+        let world = World::start(2, 1).await;
+        let hung = Proxy::start(world.host(0), true).await;
+        let mut options = ClusterOptions::default();
+        // Much longer than the test may take.
+        options.connect_timeout = Duration::from_secs(3_600);
+        let cluster = Cluster::connect_with(&url(&[hung.host(), world.host(0)]), options).await.unwrap();
+        create_two(&cluster).await;
+        world.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn client_goes_on_with_another_peer_server_when_its_own_hangs() {
+    bounded(async {
+        let world = World::start(2, 2).await;
+        let proxy = Proxy::start(world.host(0), false).await;
+        let mut options = ClusterOptions::default();
+        options.connect_timeout = Duration::from_secs(3_600);
+        options.timeout = Duration::from_secs(3_600);
+        let cluster = Cluster::connect_with(&url(&[proxy.host(), world.host(1)]), options).await.unwrap();
+        let [first, second] = create_two(&cluster).await;
+        proxy.stall();
+        cluster
+            .transact(|t| async move {
+                t.put(first, Object::blob("1".into())).await?;
+                t.put(second, Object::blob("1".into())).await
+            })
+            .await
+            .unwrap();
+        assert_eq!(cluster.read_latest(first).await.unwrap(), Some(Object::blob("1".into())));
+        world.end().await;
+    })
+    .await;
+}
