@@ -2,10 +2,9 @@
 //!
 //! ```
 //! use client_derive::Persistent;
-//! use query::persistent::{Layout, Persistent, Ref};
+//! use client::persistent::{Layout, Persistent, Ref};
 //!
 //! #[derive(Persistent, Debug, PartialEq)]
-//! #[persistent(crate = "query")]
 //! struct Person {
 //!     #[persistent(index)]
 //!     name: String,
@@ -21,30 +20,29 @@
 //! # Ok::<(), model::Error>(())
 //! ```
 //!
-//! Of a struct:
+//! Attributes of a struct:
 //!
 //! | attribute | means |
 //! | --- | --- |
-//! | `class = "com.example.Person"` | the class's name; without it, the struct's |
+//! | `class = "com.example.Person"` | the name of the class; by default that of the struct |
 //! | `index(name, age)`, `unique(name, age)` | an index of several fields |
-//! | `crate = "path"` | where `persistent` is, if not in `client` |
+//! | `crate = "path"` | the crate that has the module `persistent`; by default `client` |
 //!
-//! Of a field:
+//! Attributes of a field:
 //!
 //! | attribute | means |
 //! | --- | --- |
 //! | `rename = "full_name"` | the field's name in the class |
-//! | `number = 3` | the field's number in the class: it is found by that, whatever it is called there |
-//! | `default`, `default = 3` | what it has in new classes, and in records that lack it |
+//! | `number = 3` | the field's number in the class: the field is found by it, and not by its name |
+//! | `default`, `default = 3` | its value in new objects and in records that lack it |
 //! | `index`, `unique` | an index of this field |
 //! | `parent` | the fields of another persistent struct, whose class this class extends; on the first field only |
-//! | `skip` | is not stored; `Default` when read |
+//! | `skip` | the field is not stored; it is `Default` when read |
 //!
-//! What cannot be stored does not compile, and says why:
+//! A struct that cannot be stored does not compile, and the message says why:
 //!
 //! ```compile_fail,E0277
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! struct Thing {
 //!     content: Vec<u8>, // bytes are `Bytes`
 //! }
@@ -52,7 +50,6 @@
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! enum Colour {
 //!     Red,
 //! }
@@ -60,13 +57,11 @@
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! struct Pair(i64, i64);
 //! ```
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! struct Generic<T> {
 //!     value: T,
 //! }
@@ -74,7 +69,6 @@
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! struct Misspelt {
 //!     #[persistent(indexed)]
 //!     value: i64,
@@ -83,7 +77,6 @@
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query")]
 //! struct Twice {
 //!     a: i64,
 //!     #[persistent(rename = "a")]
@@ -93,7 +86,7 @@
 //!
 //! ```compile_fail
 //! #[derive(client_derive::Persistent)]
-//! #[persistent(crate = "query", index(colour))]
+//! #[persistent(index(colour))]
 //! struct NoSuchField {
 //!     a: i64,
 //! }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use client::persistent::{Classes, FieldType, Layout, Persistent, Ref};
 use client_derive::Persistent;
 use model::{ClassId, Date, Decimal, ErrorKind, FieldNumber, Oid, RecordRef, Timestamp, Value};
-use query::persistent::{Classes, FieldType, Layout, Persistent, Ref};
 use query::{Class, Schema, Type};
 
 #[derive(Persistent, Clone, Debug, Default, PartialEq)]
-#[persistent(crate = "query", class = "com.example.Person", unique(name, born))]
+#[persistent(crate = "client", class = "com.example.Person", unique(name, born))]
 struct Person {
     #[persistent(index)]
     name: String,
@@ -25,7 +25,6 @@ struct Person {
 }
 
 #[derive(Persistent, Clone, Debug, Default, PartialEq)]
-#[persistent(crate = "query")]
 struct Employee {
     #[persistent(parent)]
     person: Person,
@@ -35,7 +34,6 @@ struct Employee {
 }
 
 #[derive(Persistent, Debug, PartialEq)]
-#[persistent(crate = "query")]
 struct Everything {
     a: bool,
     b: i64,
@@ -51,7 +49,6 @@ struct Everything {
 }
 
 #[derive(Persistent)]
-#[persistent(crate = "query")]
 struct Nothing {}
 
 fn schema() -> Schema {
@@ -100,7 +97,7 @@ fn a_class_is_described() {
     assert_eq!(class.fields[2].default, Some(Value::Int64(7)));
     assert_eq!(class.fields[4].ty, FieldType::List(Box::new(FieldType::Reference(Some(person)))));
     assert_eq!(class.fields[5].number, Some(FieldNumber(17)));
-    let indexes = |class: query::persistent::ClassDescription| -> Vec<(String, Vec<&'static str>, bool)> {
+    let indexes = |class: client::persistent::ClassDescription| -> Vec<(String, Vec<&'static str>, bool)> {
         class.indexes.into_iter().map(|index| (index.name, index.fields, index.unique)).collect()
     };
     assert_eq!(indexes(class), [("Employee.number".to_owned(), vec!["number"], true)]);
@@ -114,7 +111,6 @@ fn a_class_is_described() {
 #[test]
 fn a_class_brings_what_it_extends_and_refers_to() {
     #[derive(Persistent)]
-    #[persistent(crate = "query")]
     struct Firm {
         staff: BTreeMap<String, Vec<Option<Ref<Employee>>>>,
         parent: Option<Ref<Firm>>,
@@ -259,7 +255,6 @@ fn a_class_that_is_not_what_the_program_thinks_is_refused() {
 #[test]
 fn a_widened_number_is_read_as_what_it_is_today() {
     #[derive(Persistent)]
-    #[persistent(crate = "query")]
     struct Reading {
         value: f64,
     }

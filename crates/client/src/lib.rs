@@ -26,6 +26,7 @@ pub mod blocking;
 mod client;
 pub mod cluster;
 mod link;
+pub mod persistent;
 #[doc(hidden)]
 pub mod plant;
 mod reports;
@@ -42,7 +43,7 @@ pub use model::{
     Committed, Conflict, Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Name, Oid, Op, Outcome, Result, SpaceId,
     Stat, Timestamp, Transaction, UploadId,
 };
-pub use query::persistent::{self, Persistent, Ref};
+pub use persistent::{Persistent, Ref};
 pub use reports::{BackupSummary, Progress, ScrubReport, Status};
 pub use snapshot::Snapshot;
 pub use transaction::TransactionBuilder;

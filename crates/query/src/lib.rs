@@ -14,7 +14,6 @@ mod eval;
 pub mod key;
 pub mod limits;
 mod number;
-pub mod persistent;
 mod plan;
 mod query;
 mod run;

@@ -8,7 +8,7 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use query::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
+use crate::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Oid, Result, Value};
 use query::schema::{Class, Field, Schema};

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use query::persistent::{Persistent, Ref};
+use crate::persistent::{Persistent, Ref};
 use model::{Error, ErrorKind, Kind, Object, Oid, RecordRef, Result};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 

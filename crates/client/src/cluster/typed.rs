@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use query::persistent::{Persistent, Ref};
+use crate::persistent::{Persistent, Ref};
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
 
@@ -31,7 +31,7 @@ impl Cluster {
     /// # Errors
     /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
     pub async fn define<T: Persistent>(&self) -> Result<()> {
-        self.core.define(&query::persistent::Classes::of::<T>()).await
+        self.core.define(&crate::persistent::Classes::of::<T>()).await
     }
 
     /// Reads an object outside of transactions, from the nearest copy, as a struct. `None` if there is no such object.

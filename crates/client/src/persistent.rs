@@ -1,13 +1,13 @@
 //! Structs that are stored as records.
 //!
-//! A [`Persistent`] struct says what its class is like; `#[derive(Persistent)]` (crates/client-derive) writes that. Fields are found
-//! by name, as their numbers are given by the catalogue: a [`Layout`] holds a struct against the class of a schema once, and
-//! after that records are written and read by number.
+//! A [`Persistent`] struct describes its class; `#[derive(Persistent)]` (crates/client-derive) implements the trait. The catalogue
+//! assigns the numbers of fields, so a [`Layout`] finds the fields of a struct by name in the schema, once. Records are then
+//! written and read by number.
 //!
-//! 1. What the struct does not know is kept: [`Persistent::to_record`] takes the record as it was, and puts the struct's fields
-//!    over it. A program older than the class, or one that sees an object as of a class that it extends, loses nothing.
-//!    What the class no longer has is dropped; what is newer than the schema at hand is kept too, so a schema may be old.
-//! 2. Nothing is changed on the way: a value that does not fit the struct's field is an error that names field and class.
+//! 1. Fields that the struct does not know are kept: [`Persistent::to_record`] takes the previous record and replaces the fields of
+//!    the struct. So a program that is older than the class, or that uses a superclass of the object's class, loses nothing.
+//!    Fields that the class no longer has are dropped. Fields that are newer than the schema are kept, so a schema may be old.
+//! 2. No value is converted silently: a value that does not fit the struct's field is an error that names field and class.
 
 mod classes;
 mod layout;
@@ -25,20 +25,20 @@ pub use classes::Classes;
 pub use layout::Layout;
 pub use values::FieldValue;
 
-// What derived code names.
+// For derived code.
 #[doc(hidden)]
 pub use model::{FieldNumber as Number, Result as DerivedResult};
 
 /// A struct that is stored as a record of a class.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no persistent struct",
-    note = "write #[derive(Persistent)] above it; it must own what it has, and be Send and Sync"
+    message = "`{Self}` is not a persistent struct",
+    note = "write #[derive(Persistent)] above it; it must own its fields, and be Send and Sync"
 )]
 pub trait Persistent: Sized + Send + Sync + 'static {
     /// The name of the class.
     const CLASS: &'static str;
 
-    /// What the class is like, with the fields of the classes that it extends, those first.
+    /// The description of the class; inherited fields come first.
     fn class() -> ClassDescription;
 
     /// Adds the classes that this one extends or refers to.
@@ -56,11 +56,11 @@ pub trait Persistent: Sized + Send + Sync + 'static {
     /// [`ErrorKind::Invalid`] if a value does not fit its field, [`ErrorKind::Corrupt`] if the record is damaged.
     fn read(record: &mut FieldReader<'_>) -> Result<Self>;
 
-    /// The struct as a record; what a record before it has in fields that the struct does not know is kept, and a new one
-    /// has there what the class says.
+    /// Encodes the struct as a record. Fields that the struct does not know are those of the previous record; in a new record they
+    /// have the defaults of the class.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] if it is too large for a record, [`ErrorKind::Corrupt`] if the record before is damaged.
+    /// [`ErrorKind::TooLarge`] if it is too large for a record, [`ErrorKind::Corrupt`] if the previous record is damaged.
     fn to_record(&self, layout: &Layout, before: Option<&RecordRef<'_>>) -> Result<Bytes> {
         let mut builder = RecordBuilder::new();
         let initial = if before.is_none() { layout.initial() } else { &[] };
@@ -78,7 +78,7 @@ pub trait Persistent: Sized + Send + Sync + 'static {
         writer.builder.build()
     }
 
-    /// The struct of a record.
+    /// Decodes a record.
     ///
     /// # Errors
     /// As of [`Persistent::read`].
@@ -107,17 +107,17 @@ pub struct FieldDescription {
     pub class: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// Its number, if the program knows it; then the field is found by it, whatever it is called in the catalogue.
+    /// Its number, if the program knows it. The field is then found by its number and not by its name.
     pub number: Option<FieldNumber>,
     /// What it holds.
     pub ty: FieldType,
     /// Whether it may be null.
     pub optional: bool,
-    /// What new objects have if nothing is said, and old ones that lack the field.
+    /// The default, for new objects and for records that lack the field.
     pub default: Option<Value>,
 }
 
-/// An index as a program wants it.
+/// An index as a program declares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexDescription {
     /// Its name, unique in the space.
@@ -128,10 +128,10 @@ pub struct IndexDescription {
     pub unique: bool,
 }
 
-/// What a field holds, with classes by name.
+/// The type of a field, with classes by name.
 pub type FieldType = model::FieldType<&'static str>;
 
-/// Takes a struct's fields for a record, one after the other.
+/// Collects the fields of a struct for a record, in order.
 #[derive(Debug)]
 pub struct FieldWriter<'l> {
     layout: &'l Layout,
@@ -139,7 +139,7 @@ pub struct FieldWriter<'l> {
     next: usize,
 }
 
-/// Gives a record's fields for a struct, one after the other.
+/// Returns the fields of a record for a struct, in order.
 #[derive(Debug)]
 pub struct FieldReader<'l> {
     layout: &'l Layout,
@@ -171,7 +171,7 @@ impl FieldReader<'_> {
         self.convert(value)
     }
 
-    /// Reads the next field; what it is if the record does not have it.
+    /// Reads the next field; its default if the record lacks it.
     ///
     /// # Errors
     /// As of [`FieldReader::take`].
@@ -195,14 +195,14 @@ impl FieldReader<'_> {
 
 /// A reference to an object that is stored as a `T`.
 ///
-/// It is only the identifier: clients fetch what it refers to. It is as small and as easy to copy whatever `T` is.
+/// It consists of the identifier only; the client fetches the object when it is loaded. It is `Copy` for every `T`.
 pub struct Ref<T> {
     oid: Oid,
     class: PhantomData<fn() -> T>,
 }
 
 impl<T> Ref<T> {
-    /// A reference to the object of this identifier, which should be of the class of `T`, or of one that extends it.
+    /// A reference to the object with this identifier, which should be of the class of `T` or a subclass.
     #[must_use]
     pub const fn new(oid: Oid) -> Self {
         Self { oid, class: PhantomData }

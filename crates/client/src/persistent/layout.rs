@@ -1,34 +1,35 @@
-//! Where the fields of a struct stand in records.
+//! Positions of a struct's fields in records.
 
 use std::collections::BTreeMap;
 
 use super::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Persistent, RecordRef, Result, Value};
-use crate::{Field, Schema, Type};
 use model::ValueRef;
+use query::{Field, Schema, Type};
 
-/// A struct held against its class.
+/// The mapping of a struct's fields to those of its class.
 #[derive(Clone, Debug)]
 pub struct Layout {
     class: ClassId,
     class_name: &'static str,
     /// In the order of the struct's description.
     fields: Vec<FieldSlot>,
-    /// Which of the class's fields the struct has; those it lacks are kept, others are of no class any more.
+    /// For each field of the class, whether the struct has it. Fields that the struct lacks are kept; other fields in a record belong
+    /// to no class any more.
     numbers: BTreeMap<FieldNumber, bool>,
-    /// The largest number that the schema knows in the class's tree: numbers rise, so larger ones are newer than it.
+    /// The largest field number of the class hierarchy in the schema. Numbers increase, so a larger one is newer than the schema.
     last: FieldNumber,
-    /// What new objects have in fields that the struct does not know.
+    /// The values of new objects for fields that the struct does not know.
     initial: Vec<(FieldNumber, Value)>,
-    /// A field that an object has to have a value for, and that the struct does not know.
+    /// A required field that the struct does not know.
     missing_required: Option<String>,
 }
 
-/// Where a field stands, and how it is read.
+/// The position of a field, and how it is read.
 #[derive(Clone, Debug)]
 pub(super) struct FieldSlot {
     pub(super) number: FieldNumber,
     name: &'static str,
-    /// What today's class says of it; nothing if the layout was made without a schema.
+    /// The field of the current class; `None` if the layout was made without a schema.
     ty: Option<Type>,
     default: Value,
     required: bool,
@@ -73,7 +74,7 @@ impl Layout {
         let lacks = unknown().find(is_needed).map(|field| field.name.clone());
         let tree = schema.family(schema.root(class.id));
         let last = tree.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number).max();
-        // Of the families' other classes too: the object may be of one.
+        // Of subclasses, too: the object may be of one.
         let family = schema.family(class.id);
         let all = family.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number);
         let numbers = all.map(|number| (number, own(number))).collect();
@@ -89,8 +90,7 @@ impl Layout {
         })
     }
 
-    /// The layout of a struct whose fields have the numbers that they say, or else count from 0; for records that no
-    /// catalogue knows.
+    /// The layout of a struct without a catalogue: fields have their declared numbers, or else are numbered from 0.
     #[must_use]
     pub fn declared<T: Persistent>(class: ClassId) -> Self {
         let description = T::class();
@@ -118,10 +118,10 @@ impl Layout {
         self.fields.iter().map(|place| place.number)
     }
 
-    /// Whether the struct says all that a new object of the class has to have.
+    /// Checks that the struct has all required fields of the class.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] with a field that it does not know.
+    /// [`ErrorKind::Invalid`], with a required field that the struct does not know.
     pub fn check_complete(&self) -> Result<()> {
         let Some(field) = &self.missing_required else { return Ok(()) };
         let class = self.class_name;
@@ -129,12 +129,12 @@ impl Layout {
         Err(Error::new(ErrorKind::Invalid, message + ": add it to the struct, or give it a default in the class"))
     }
 
-    /// What new objects have in fields that the struct does not know.
+    /// The values of new objects for fields that the struct does not know.
     pub(super) fn initial(&self) -> &[(FieldNumber, Value)] {
         &self.initial
     }
 
-    /// Whether what a record has in this field is kept when the struct is written over it.
+    /// Whether this field of the previous record is kept when the struct is written.
     pub(super) fn keeps(&self, number: FieldNumber) -> bool {
         self.numbers.get(&number) == Some(&false) || number > self.last
     }
@@ -146,7 +146,7 @@ impl Layout {
         })
     }
 
-    /// The value of a field, as it is today.
+    /// The value of a field, upgraded to the current class.
     pub(super) fn value(&self, place: &FieldSlot, record: &RecordRef<'_>) -> Result<Value> {
         match record.field(place.number)? {
             None => Ok(place.default.clone()),
@@ -167,7 +167,7 @@ impl Layout {
     }
 }
 
-/// Whether a field of the program is of the type that its class has. Which class is referred to is not looked at.
+/// Whether a field of the program has the type of the field in the class. The class of a reference is not compared.
 fn matches_type(wanted: &FieldType, ty: &Type) -> bool {
     match (wanted, ty) {
         (FieldType::Bool, Type::Bool)

@@ -1,4 +1,4 @@
-//! What the fields of structs can be.
+//! Types of the fields of persistent structs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub trait FieldValue: Sized {
     /// Whether it may be null.
     const OPTIONAL: bool = false;
 
-    /// What a field of this type holds.
+    /// The type of the field in the class.
     fn field_type() -> FieldType;
 
     /// Adds the classes that a field of this type refers to.
