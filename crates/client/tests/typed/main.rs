@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 #[allow(dead_code, reason = "its main is for people")]
-#[path = "../../../client/examples/jukebox.rs"]
+#[path = "../../examples/jukebox.rs"]
 mod jukebox;
 mod unique;
 mod versions;
@@ -228,7 +228,7 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
     assert_eq!(kind(t.remove(bank).await), ErrorKind::NotFound);
     let error = t.load(Ref::<Bank>::new(ann.oid())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.message().contains("is of class Account, and the program takes it for one of class Bank"), "{error}");
+    assert!(error.message().contains("is of class Account, and the program expects one of class Bank"), "{error}");
     assert_eq!(kind(t.named::<Bank>("ann").await), ErrorKind::Invalid);
     let blob = t.create_object(ClassId::NONE, Object::blob("x".into()), PlacementHint::Anywhere).unwrap();
     assert_eq!(kind(t.load(Ref::<Bank>::new(blob)).await), ErrorKind::Invalid);
