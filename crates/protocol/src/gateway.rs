@@ -388,7 +388,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             (Answer::Checked { verdict, .. }, _) => return self.handle_checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
                 if let Some(locking) = self.locking.get_mut(&txn) {
-                    let is_this = |request: &mut Request<T>| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid);
+                    let is_this =
+                        |request: &mut Request<T>| matches!(request, Request::Lock { oid, .. } if *oid == locked.oid);
                     locking.waiting.take_if(is_this);
                     self.out.push(Output::Reply(locking.client.clone(), txn, Reply::Locked(locked)));
                 }

@@ -37,7 +37,7 @@ impl World {
             }
             Action::Evict(number, node, page) => {
                 let page = Key { node, page, slot: 0 }.page();
-                self.with_client(number, |client| client.session.evict(page));
+                self.with_client(number, |client| client.driver.evict(page));
             }
             Action::Crash(place, kept) => self.crash(place, kept),
             Action::Restart(place) => self.restart(place),
@@ -255,9 +255,9 @@ impl World {
         for (pid, process) in self.processes.iter().enumerate() {
             let Some(ProcessMachine::Client(client)) = &process.machine else { continue };
             let now = process.clock.show(self.now);
-            for (page, version) in client.session.cache().copies() {
+            for (page, version) in client.driver.session().cache().copies() {
                 let Some((_, _, disk)) = self.root(page.node) else { continue };
-                if !client.session.may_use(page.node, now) {
+                if !client.driver.session().may_use(page.node, now) {
                     continue;
                 }
                 let newest = disk.version(page);
@@ -275,7 +275,7 @@ impl World {
 
     fn check_listed(&self, pid: Pid, page: model::PageId) -> Result<(), RunFailure> {
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return Ok(()) };
-        let (mut below, mut holder) = (pid, client.session.holder(page.node));
+        let (mut below, mut holder) = (pid, client.driver.session().holder(page.node));
         loop {
             let uplinks = &self.processes[below].uplinks;
             let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|node| node == page.node));

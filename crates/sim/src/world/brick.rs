@@ -157,8 +157,8 @@ impl World {
         for pid in 0..self.processes.len() {
             let (now, place) = (self.local_time(pid), self.processes[pid].place);
             let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { continue };
-            for page in pages.iter().filter(|page| client.session.may_use(page.node, now)) {
-                self.oracle.check_not_stale(place, write, *page, client.session.cache());
+            for page in pages.iter().filter(|page| client.driver.session().may_use(page.node, now)) {
+                self.oracle.check_not_stale(place, write, *page, client.driver.session().cache());
             }
         }
     }

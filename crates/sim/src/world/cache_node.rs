@@ -41,7 +41,7 @@ impl World {
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::CacheNode(middle)) => middle.connect(node, now),
-            Some(ProcessMachine::Client(client)) => client.session.connect(node, now),
+            Some(ProcessMachine::Client(client)) => client.driver.link_up(node, now),
             Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
         }
         self.drain_process(pid);
@@ -69,7 +69,7 @@ impl World {
         let node = one.node;
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::CacheNode(middle)) => middle.disconnect(node, now),
-            Some(ProcessMachine::Client(client)) => client.session.disconnect(node, now),
+            Some(ProcessMachine::Client(client)) => client.driver.link_down(node, now),
             Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
         }
         self.fetch_map(pid);

@@ -1,13 +1,16 @@
-//! Clients: what they do one after the other, and what they see.
+//! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
-use model::{NodeId, Object, PageId};
+use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
+use client::cluster::{CommitOutcome, IsolationLevel};
+use model::{Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
-use protocol::page_cache::{Lookup, ObjectState};
-use protocol::session::{Level, Output, Session, TxnOutcome};
+use protocol::page_cache::ObjectState;
+use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
 use wire::cluster::Message;
 
@@ -27,6 +30,10 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
+/// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
+const TIMEOUT: Duration = Duration::from_secs(86_400);
+/// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
+const CACHE_BYTES: usize = 1 << 30;
 
 /// Where an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,9 @@ struct Current {
     /// The next step.
     at: usize,
     txn: Option<TxnId>,
+    isolation: IsolationLevel,
+    /// Calls of the driver that have to finish before it goes on.
+    calls: BTreeSet<CallId>,
     stage: OperationStage,
     /// When it began, or began to commit, by the run's time.
     since: u64,
@@ -56,7 +66,7 @@ struct Current {
 /// A client's process.
 pub(super) struct ClientProcess {
     member: u64,
-    pub(super) session: Session<Object>,
+    pub(super) driver: ClientDriver<Object>,
     /// Its own gateway, if it is directly below bricks.
     gateway: Option<Gateway<Pid, Object>>,
     pub(super) queue: VecDeque<Operation>,
@@ -72,11 +82,12 @@ impl ClientProcess {
             session.subscribe();
         }
         let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
-        Self { member, session, gateway, queue: VecDeque::new(), current: None, muted: false }
+        let driver = ClientDriver::new(session, TIMEOUT, CACHE_BYTES);
+        Self { member, driver, gateway, queue: VecDeque::new(), current: None, muted: false }
     }
 
     pub(super) fn poll(&mut self, now: u64) {
-        self.session.poll(now);
+        self.driver.poll(now);
         if let Some(gateway) = &mut self.gateway {
             gateway.poll(now);
         }
@@ -84,12 +95,12 @@ impl ClientProcess {
 
     pub(super) fn deadline(&self) -> Option<u64> {
         let gateway = self.gateway.as_ref().and_then(Gateway::deadline);
-        self.session.deadline().into_iter().chain(gateway).min()
+        self.driver.deadline().into_iter().chain(gateway).min()
     }
 
     /// Whether it has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.current.is_none() && self.queue.is_empty() && self.session.is_settled()
+        self.current.is_none() && self.queue.is_empty() && self.driver.session().is_settled()
     }
 
     /// What it does, if it does something.
@@ -120,8 +131,8 @@ impl World {
         };
         let now = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
-        client.session.handle_down(node, session, message, now);
-        let invariants = client.session.check_invariants();
+        client.driver.handle_down(node, session, message, now);
+        let invariants = client.driver.session().check_invariants();
         self.oracle.expect_invariants(invariants);
         if let Some(page) = page {
             self.check_copy(pid, page);
@@ -131,10 +142,10 @@ impl World {
     fn check_copy(&mut self, pid: Pid, page: PageId) {
         let now = self.local_time(pid);
         if let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine
-            && client.session.may_use(page.node, now)
+            && client.driver.session().may_use(page.node, now)
         {
             let name = self.processes[pid].place;
-            self.oracle.check_copy(name, page, client.session.cache());
+            self.oracle.check_copy(name, page, client.driver.session().cache());
         }
     }
 
@@ -142,7 +153,7 @@ impl World {
         let now = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
-            Message::Reply { txn, reply } => client.session.handle_reply(*txn, reply.clone()),
+            Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
             Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);
@@ -158,7 +169,7 @@ impl World {
         loop {
             self.resume_step(pid);
             let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
-            let outputs: Vec<Output<Object>> = client.session.outputs().collect();
+            let outputs = client.driver.outputs();
             let asked: Vec<gateway::Output<Pid, Object>> = match &mut client.gateway {
                 Some(gateway) => gateway.outputs().collect(),
                 None => Vec::new(),
@@ -190,15 +201,42 @@ impl World {
                     }
                 }
             },
-            Output::Ended(txn, ended) => self.finish_txn(pid, txn, ended),
-            Output::Written(number) | Output::Unknown(number) => {
-                let outcome = if matches!(output, Output::Written(_)) { Outcome::Ok } else { Outcome::Unknown };
-                let is_it = |current: &Current| current.record.number == number;
-                if client.current.as_ref().is_some_and(is_it) {
-                    self.finish(pid, outcome, None);
+            Output::Finished(call, result) => self.finish_call(pid, call, result),
+            // Clients of the simulator send no requests, and hear of no spaces.
+            Output::Watch | Output::Request(_) | Output::Event(_) => {}
+        }
+    }
+
+    /// A call of a client's driver has finished.
+    fn finish_call(&mut self, pid: Pid, call: CallId, result: Result<CallResult<Object>, Error>) {
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
+        let Some(current) = client.current.as_mut().filter(|current| current.calls.contains(&call)) else { return };
+        current.calls.remove(&call);
+        match result {
+            Ok(CallResult::Object(object)) => {
+                if let Operation::Get(key) = &current.operation {
+                    let read = history::Step::Read(key.to_string(), history_value(object.as_ref()));
+                    current.record.steps.push(read);
+                    self.finish(pid, Outcome::Ok, None);
                 }
             }
+            Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
+            Ok(CallResult::Outcome(CommitOutcome::Committed(at))) => self.finish(pid, Outcome::Ok, Some(at.0)),
+            Ok(CallResult::Outcome(CommitOutcome::Unknown(_))) => self.finish(pid, Outcome::Unknown, None),
+            Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => self.finish(pid, Outcome::Failed, None),
+            Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
+            Err(_) => self.give_up(pid),
+            Ok(CallResult::Reachable) => {}
         }
+    }
+
+    /// A client ends its transaction, which cannot commit any more or has run for too long.
+    fn give_up(&mut self, pid: Pid) {
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
+        if let Some(txn) = client.current.as_ref().and_then(|current| current.txn) {
+            client.driver.abort(txn);
+        }
+        self.finish(pid, Outcome::Failed, None);
     }
 
     fn client_gateway(&mut self, pid: Pid, output: gateway::Output<Pid, Object>) {
@@ -208,7 +246,11 @@ impl World {
                 let seen = client.gateway.as_ref().map(Gateway::clock).unwrap_or_default();
                 self.send_ask(pid, node, request, seen);
             }
-            gateway::Output::Reply(_, txn, reply) => client.session.handle_reply(txn, reply),
+            gateway::Output::Reply(_, txn, reply) => {
+                let now = self.local_time(pid);
+                let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
+                client.driver.handle_reply(txn, reply, now);
+            }
             // It was as good as lost.
             gateway::Output::Busy(_, txn, node) => self.turn_away(pid, txn, node),
         }
@@ -223,10 +265,7 @@ impl World {
         if let Some(current) = &mut client.current {
             match (current.stage, current.txn) {
                 (OperationStage::Thinking(until), _) if until <= now => current.stage = OperationStage::Running,
-                (OperationStage::Running, Some(txn)) if current.since + RUN_MS <= now => {
-                    client.session.abort(txn);
-                    self.finish(pid, Outcome::Failed, None);
-                }
+                (OperationStage::Running, Some(_)) if current.since + RUN_MS <= now => self.give_up(pid),
                 (OperationStage::Running, None) if current.since + RUN_MS <= now && !self.healing => {
                     // Nothing was done: a read outside of transactions that found nothing.
                     if matches!(current.operation, Operation::Get(_)) {
@@ -235,7 +274,10 @@ impl World {
                 }
                 (OperationStage::Committing, Some(txn)) if current.since + COMMIT_MS <= now => {
                     current.stage = OperationStage::Resolving;
-                    client.session.resolve(txn, shown);
+                    for call in std::mem::take(&mut current.calls) {
+                        client.driver.cancel(call, shown);
+                    }
+                    current.calls.insert(client.driver.start(ClientCall::Resolve(txn), shown));
                 }
                 _ => {}
             }
@@ -257,12 +299,15 @@ impl World {
             self.begin(pid, operation, 0, None);
             return true;
         };
-        if current.stage != OperationStage::Running {
+        if current.stage != OperationStage::Running || !current.calls.is_empty() {
             return false;
         }
         match (&current.operation, current.txn) {
             (Operation::Get(key), _) => {
-                let Some(state) = value(client.session.get(key.oid(), shown)) else { return false };
+                let Ok(Some(state)) = client.driver.get(key.oid(), shown) else {
+                    current.calls.insert(client.driver.start(ClientCall::Get(key.oid()), shown));
+                    return false;
+                };
                 current.record.steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
                 self.finish(pid, Outcome::Ok, None);
                 true
@@ -272,7 +317,7 @@ impl World {
             (_, Some(txn)) => {
                 let Some(step) = current.steps.get(current.at).copied() else {
                     (current.stage, current.since) = (OperationStage::Committing, now);
-                    client.session.commit(txn, shown);
+                    current.calls.insert(client.driver.start(ClientCall::Commit(txn, Vec::new()), shown));
                     let life = self.processes[pid].incarnation;
                     self.push_timer(now + COMMIT_MS, pid, life);
                     return true;
@@ -280,8 +325,15 @@ impl World {
                 if let Step::Count(guard) = step {
                     return self.count_members(pid, txn, guard);
                 }
-                match take(&mut client.session, txn, step, &mut current.record, shown, now) {
+                let isolation = current.isolation;
+                let mut reader =
+                    Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown };
+                match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
+                    StepProgress::Fails => {
+                        self.give_up(pid);
+                        return true;
+                    }
                     StepProgress::Waits => return false,
                     StepProgress::Until(stage) => {
                         (current.at, current.stage) = (current.at + 1, stage);
@@ -302,7 +354,16 @@ impl World {
     fn count_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
         let shown = self.local_time(pid);
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let is_read = value(client.session.read_for(txn, guard.oid(), LockMode::Shared, shown)).is_some();
+        let Some(current) = &mut client.current else { return false };
+        let isolation = current.isolation;
+        let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown };
+        let is_read = match reader.read(guard, LockMode::Shared) {
+            Ok(found) => found.is_some(),
+            Err(Conflicts) => {
+                self.give_up(pid);
+                return true;
+            }
+        };
         let Some(mut members) = self.members(guard).filter(|_| is_read) else { return false };
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
@@ -331,14 +392,22 @@ impl World {
             _ => Kind::ReadOnly,
         };
         let mut record = history::Operation::begin(number, client.member, kind, now);
-        let txn = level.map(|level| client.session.begin(level, shown));
+        let txn = level.map(|level| client.driver.begin(level, shown));
+        let mut calls = BTreeSet::new();
         if let Operation::Put(key) = &operation {
             record.steps.push(history::Step::write(key.to_string(), number as i64));
-            client.session.put(key.oid(), ObjectState::Value(Content::Number(number as i64).encode()), number, shown);
+            let content = ObjectState::Value(Content::Number(number as i64).encode());
+            calls.insert(client.driver.start(ClientCall::Put(key.oid(), content), shown));
         }
         let first = first.or(txn);
         let (at, stage, since) = (0, OperationStage::Running, now);
-        client.current = Some(Current { operation, steps, at, txn, stage, since, tries, first, record });
+        let isolation = match level {
+            Some(Level::Snapshot) => IsolationLevel::Snapshot,
+            Some(Level::Locks { .. }) => IsolationLevel::Locks,
+            Some(Level::Optimistic) | None => IsolationLevel::Optimistic,
+        };
+        client.current =
+            Some(Current { operation, steps, at, txn, isolation, calls, stage, since, tries, first, record });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
     }
@@ -347,23 +416,14 @@ impl World {
         self.push(at, Event::Timer(pid, life));
     }
 
-    fn finish_txn(&mut self, pid: Pid, txn: TxnId, ended: TxnOutcome) {
-        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return };
-        if client.current.as_ref().is_none_or(|current| current.txn != Some(txn)) {
-            return;
-        }
-        match ended {
-            TxnOutcome::Committed(at) => self.finish(pid, Outcome::Ok, Some(at.0)),
-            TxnOutcome::Unknown => self.finish(pid, Outcome::Unknown, None),
-            TxnOutcome::Doomed(_) | TxnOutcome::Refused(_) => self.finish(pid, Outcome::Failed, None),
-        }
-    }
-
     /// What a client was doing is over.
     fn finish(&mut self, pid: Pid, outcome: Outcome, at: Option<u64>) {
-        let (now, life) = (self.now, self.processes[pid].incarnation);
+        let (now, life, shown) = (self.now, self.processes[pid].incarnation, self.local_time(pid));
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let Some(mut current) = client.current.take() else { return };
+        for call in std::mem::take(&mut current.calls) {
+            client.driver.cancel(call, shown);
+        }
         current.record.at = at;
         current.record.finish(outcome, now);
         let number = current.record.number;
@@ -401,15 +461,42 @@ fn plan(operation: &Operation, tries: usize, first: Option<TxnId>) -> (Vec<Step>
 enum StepProgress {
     Done,
     Waits,
+    /// The transaction cannot commit any more.
+    Fails,
     Until(OperationStage),
 }
 
-/// The state that was found, if it is there: of no object, `None`.
-fn value(found: Lookup<'_, Object>) -> Option<Option<Object>> {
-    match found {
-        Lookup::Value(state) => Some(Some(state.clone())),
-        Lookup::Absent => Some(None),
-        Lookup::Miss => None,
+/// The transaction cannot commit any more.
+struct Conflicts;
+
+/// Reads objects in a transaction, at hand or by calls that finish later.
+struct Reader<'a> {
+    driver: &'a mut ClientDriver<Object>,
+    txn: TxnId,
+    isolation: IsolationLevel,
+    calls: &'a mut BTreeSet<CallId>,
+    /// The time that the client's clock shows.
+    shown: u64,
+}
+
+impl Reader<'_> {
+    /// An object, or `Some(None)` if there is none; `None` if a call waits for it.
+    fn read(&mut self, key: Key, mode: LockMode) -> Result<Option<Option<Object>>, Conflicts> {
+        let read = ReadRequest { txn: self.txn, level: self.isolation, oid: key.oid(), mode };
+        match self.driver.read(&read, self.shown) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Ok(None) => {
+                self.calls.insert(self.driver.start(ClientCall::Read(read), self.shown));
+                Ok(None)
+            }
+            Err(_) => Err(Conflicts),
+        }
+    }
+
+    fn write(&mut self, key: Key, content: Content) {
+        let oid: Oid = key.oid();
+        let written = self.driver.write(self.txn, oid, ObjectState::Value(content.encode()));
+        assert_eq!(written, Ok(()), "{:?} runs, and has read {key} to write it", self.txn);
     }
 }
 
@@ -427,61 +514,57 @@ fn number(state: &Option<Object>) -> i64 {
 }
 
 /// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
-fn take(
-    session: &mut Session<Object>,
-    txn: TxnId,
+fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, now: u64) -> StepProgress {
+    try_step(reader, step, record, now).unwrap_or_else(|Conflicts| StepProgress::Fails)
+}
+
+fn try_step(
+    reader: &mut Reader<'_>,
     step: Step,
     record: &mut history::Operation,
-    shown: u64,
     now: u64,
-) -> StepProgress {
-    let read = |session: &mut Session<Object>, key: Key, mode| value(session.read_for(txn, key.oid(), mode, shown));
-    let write = |session: &mut Session<Object>, key: Key, content: Content| {
-        let written = session.write(txn, key.oid(), ObjectState::Value(content.encode()));
-        assert_eq!(written, Ok(()), "{txn:?} runs, and has read {key} to write it");
-    };
+) -> Result<StepProgress, Conflicts> {
     let element = record.number as i64;
     let steps = &mut record.steps;
     match step {
-        Step::Think(ms) => return StepProgress::Until(OperationStage::Thinking(now + ms)),
-        Step::Pause => return StepProgress::Until(OperationStage::Pausing),
+        Step::Think(ms) => return Ok(StepProgress::Until(OperationStage::Thinking(now + ms))),
+        Step::Pause => return Ok(StepProgress::Until(OperationStage::Pausing)),
         Step::Read(key) => {
-            let Some(state) = read(session, key, LockMode::Shared) else { return StepProgress::Waits };
+            let Some(state) = reader.read(key, LockMode::Shared)? else { return Ok(StepProgress::Waits) };
             steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
         }
         Step::Append(key) => {
-            let Some(state) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
+            let Some(state) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
             let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();
             list.push(element);
-            write(session, key, Content::List(list));
+            reader.write(key, Content::List(list));
             steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
         Step::Insert(guard) => {
             let member = guard.member(record.number);
-            // If it is over, that is about to be said.
-            let is_touched = session.touch(txn, guard.oid(), shown) == Ok(true);
-            if !is_touched || read(session, member, LockMode::Exclusive).is_none() {
-                return StepProgress::Waits;
+            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Conflicts)?;
+            if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
+                return Ok(StepProgress::Waits);
             }
-            write(session, member, Content::Number(element));
+            reader.write(member, Content::Number(element));
             steps.push(history::Step::append(guard.to_string(), element));
         }
         // It is asked for at the brick.
-        Step::Count(_) => return StepProgress::Waits,
+        Step::Count(_) => return Ok(StepProgress::Waits),
         Step::Write(key, value) => {
-            let Some(_) = read(session, key, LockMode::Exclusive) else { return StepProgress::Waits };
-            write(session, key, Content::Number(value));
+            let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
+            reader.write(key, Content::Number(value));
             steps.push(history::Step::write(key.to_string(), value));
         }
         Step::Move(from, to, amount) => {
-            let (before, after) = (read(session, from, LockMode::Exclusive), read(session, to, LockMode::Exclusive));
-            let (Some(before), Some(after)) = (before, after) else { return StepProgress::Waits };
+            let (before, after) = (reader.read(from, LockMode::Exclusive)?, reader.read(to, LockMode::Exclusive)?);
+            let (Some(before), Some(after)) = (before, after) else { return Ok(StepProgress::Waits) };
             let (less, more) = (number(&before) - amount, number(&after) + amount);
             steps.push(history::Step::Read(from.to_string(), history_value(before.as_ref())));
             steps.push(history::Step::Read(to.to_string(), history_value(after.as_ref())));
             for (key, value) in [(from, less), (to, more)] {
-                write(session, key, Content::Number(value));
+                reader.write(key, Content::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
@@ -489,18 +572,18 @@ fn take(
             let mut ring = Vec::new();
             let mut next = key;
             for _ in 0..3 {
-                let Some(state) = read(session, next, LockMode::Exclusive) else { return StepProgress::Waits };
+                let Some(state) = reader.read(next, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
                 steps.push(history::Step::Read(next.to_string(), history_value(state.as_ref())));
                 ring.push((next, number(&state)));
                 next = Key::in_ring(number(&state));
             }
-            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return StepProgress::Waits };
+            let [(a, to_b), (b, to_c), (c, to_d)] = ring[..] else { return Ok(StepProgress::Waits) };
             // a → b → c → d becomes a → c → b → d.
             for (key, value) in [(a, to_c), (c, to_b), (b, to_d)] {
-                write(session, key, Content::Number(value));
+                reader.write(key, Content::Number(value));
                 steps.push(history::Step::write(key.to_string(), value));
             }
         }
     }
-    StepProgress::Done
+    Ok(StepProgress::Done)
 }
