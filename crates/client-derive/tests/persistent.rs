@@ -195,7 +195,7 @@ fn a_program_that_does_not_know_what_objects_must_have_makes_none() {
     complete(whole).unwrap();
     // What the class says of new objects, they have.
     let mut says = lacks.clone();
-    says.fields[1].initial = Value::from("nobody");
+    says.fields[1].default = Some(Value::from("nobody"));
     let layout = Layout::of::<Nothing>(&Schema::new([says]).unwrap()).unwrap();
     layout.check_complete().unwrap();
     let made = Nothing {}.to_record(&layout, None).unwrap();

@@ -1,7 +1,7 @@
-//! What everything that keeps the catalogue must do.
+//! Tests that every implementation of [`MetaStore`] must pass.
 //!
-//! A [`Subject`] gives fresh, empty catalogues; [`run`] does all the tests on it and panics at the first that fails. A
-//! subject may give parts of one catalogue that others use too: nothing here rests on revisions that follow each other.
+//! A [`Subject`] provides empty catalogues; [`run`] runs all tests on it and panics at the first failure. The catalogues of a subject
+//! can be parts of one that others use at the same time, so no test relies on consecutive revisions.
 
 #![allow(clippy::unwrap_used, reason = "this is a test, in a place where tests of other crates find it")]
 
@@ -15,7 +15,6 @@ use crate::{
     WatchBatch, WatchEvent, WriteOutcome,
 };
 
-mod counters;
 mod sessions;
 mod watches;
 mod writes;
@@ -61,7 +60,7 @@ pub async fn run(subject: &dyn Subject) {
                  a_watch_sees_large_writes;
         sessions: an_ended_session_takes_its_keys_along, a_session_lives_as_long_as_it_is_kept,
                   keys_change_their_session, ended_sessions_take_no_keys;
-        counters: counters_add_up;
+        writes: counters_add_up;
     );
 }
 

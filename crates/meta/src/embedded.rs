@@ -1,10 +1,10 @@
-//! A catalogue that one process keeps in a store of its own: for one machine.
+//! A catalogue stored by one process in a store of its own: for one machine.
 //!
-//! All of it is in memory; rows of the store make it durable. Writes are done one after the other: each is checked, made
-//! durable, and only then seen. Sessions are counted in memory by this process's clock, and their being there is durable:
-//! after a restart each has its whole time to live again.
+//! All of it is in memory; rows of the store make it durable. Writes are processed one after the other: each is checked, made
+//! durable, and then made visible. The time to live of sessions is measured by this process's clock. Sessions are durable: after a
+//! restart each has its whole time to live again.
 //!
-//! A stall of this process (stopped, out of CPU time) is not held against the sessions: it counts as a restart.
+//! If this process stalls (stopped, or without CPU time), sessions do not expire because of that: a stall counts as a restart.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
@@ -16,10 +16,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{self, Instant};
 
 mod history;
-mod memory;
 mod rows;
 mod state;
-mod store_rows;
 
 use crate::{
     Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
@@ -96,7 +94,7 @@ impl Embedded {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn in_memory() -> Result<Self> {
-        Self::with_rows(Box::new(memory::MemoryRows::default()))
+        Self::with_rows(Box::new(rows::MemoryRows::default()))
     }
 
     fn with_rows(rows: Box<dyn Rows>) -> Result<Self> {

@@ -1,8 +1,8 @@
 //! A catalogue in etcd 3.4 or later: for clusters that must survive the loss of a machine.
 //!
-//! It speaks JSON over HTTP/1.1 with etcd's gateway, which every member has at its client address. Any member will do:
-//! one that does not answer, or has no leader, is left for the next. So the loss of a leader is a pause: reads are
-//! linearizable, writes happen once (`write`), watches lose nothing (`watch`). Sessions are etcd's leases.
+//! It uses etcd's gateway, JSON over HTTP/1.1, which every member serves at its client address. Any member can answer: if one does
+//! not, or has no leader, the next one is asked. The loss of a leader is therefore a pause: reads are linearizable, writes take effect
+//! once (`write`), and watches lose nothing (`watch`). Sessions are leases of etcd.
 
 use std::sync::Arc;
 use std::time::Duration;

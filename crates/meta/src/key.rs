@@ -1,4 +1,4 @@
-//! Keys of the catalogue, and what keys begin with.
+//! Keys of the catalogue, and prefixes of keys.
 
 use std::borrow::Borrow;
 use std::fmt;

@@ -1,15 +1,15 @@
-//! The catalogue of a cluster: who takes part, what the classes are, where things live, who may do what.
+//! The catalogue of a cluster: its members, classes, placement, users and permissions.
 //!
-//! | module | is |
+//! | module | contents |
 //! | --- | --- |
-//! | [`meta_store`] | the trait of what keeps the catalogue: ordered keys to values, watched by all |
-//! | [`embedded`] | one that keeps it in a store of its own process, for one machine |
-//! | [`etcd`] | one that keeps it in an etcd, for many machines |
-//! | [`catalog`] | what the entries are, the operations on them, and a view of all that is kept current |
-//! | `conformance` | what every one of them must do |
+//! | [`meta_store`] | the trait of stores for the catalogue: ordered keys to values, with watches |
+//! | [`embedded`] | an implementation in a store of the same process, for one machine |
+//! | [`etcd`] | an implementation on etcd, for several machines |
+//! | [`catalog`] | the entries, the operations on them, and a copy that is kept current |
+//! | `conformance` | tests for every implementation |
 //!
-//! TODS (section 4.2) has a *meta-server* that keeps all this and is replicated by the database beneath it. Here the
-//! replication is etcd's, or there is none.
+//! TODS (section 4.2) has a *meta-server* with this task, replicated by the database below it. Here etcd replicates the catalogue; an
+//! embedded one is not replicated.
 
 pub mod catalog;
 pub mod embedded;
@@ -17,6 +17,7 @@ pub mod etcd;
 mod key;
 pub mod limits;
 pub mod meta_store;
+mod plant;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

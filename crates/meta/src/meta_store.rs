@@ -1,16 +1,16 @@
-//! What keeps the catalogue, as a trait: ordered keys to values, with revisions.
+//! The trait of stores for the catalogue: ordered keys to values, with revisions.
 //!
-//! It is as much as etcd, an embedded store and a meta-server that is asked over the wire have in common, and no more than
-//! the catalogue needs. Whoever implements it runs the suite in `conformance`.
+//! It offers what etcd, an embedded store and a remote meta-server have in common, and no more than the catalogue needs. Every
+//! implementation runs the suite in `conformance`.
 //!
-//! 1. Every write that changes something has a *revision* of its own, larger than all before. An entry has the revision
-//!    of the write that last put it.
-//! 2. A write happens whole or not at all, and only if everything is as it expects. Reads and writes are linearizable:
-//!    a read sees every write that was done before it began.
-//! 3. A watch gives every write that touches its keys, once, in order, whole; or it says that it cannot.
-//! 4. A session that is kept within its time to live stays; otherwise it ends, and its keys vanish together.
-//! 5. Losing a server costs a pause and never gives a wrong answer. What could not be found out is
-//!    [`ErrorKind::Unknown`], and nothing else is.
+//! 1. Every write that changes something has a *revision* of its own, larger than all before. An entry has the revision of the
+//!    write that last put it.
+//! 2. A write takes effect whole or not at all, and only if all its expectations hold. Reads and writes are linearizable: a read sees
+//!    every write that ended before the read began.
+//! 3. A watch returns every write that touches its keys, once, in order and whole; or it reports that it cannot.
+//! 4. A session that is renewed within its time to live lasts; otherwise it ends and its keys are removed together.
+//! 5. The loss of a server causes a pause, never a wrong answer. [`ErrorKind::Unknown`] is returned if and only if the outcome of a
+//!    write could not be determined.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;

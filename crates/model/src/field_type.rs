@@ -207,8 +207,8 @@ impl<C> FieldType<C> {
         matches!(value, Value::Null) || self.accepts(value)
     }
 
-    /// Converts a value to this type as queries do: numbers of another type become numbers of this one, also within lists,
-    /// sets and maps, and sets become lists.
+    /// Converts a value that was stored when the field had another type: numbers of another type become numbers of this one,
+    /// also within lists, sets and maps, and sets become lists.
     ///
     /// An integer or a decimal becomes the nearest floating-point number. Any other value that has no equal in this type
     /// is returned unchanged.
@@ -236,48 +236,6 @@ impl<C> FieldType<C> {
             }
             (_, value) => value,
         }
-    }
-
-    /// Converts a value that was written when the field had a type from which it was widened to this one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`] if no type of the value can be widened to this one.
-    pub fn widen(&self, value: Value) -> Result<Value>
-    where
-        C: fmt::Display,
-    {
-        match (self, value) {
-            (_, Value::Null) => Ok(Value::Null),
-            // Integers beyond 2^53 are rounded: the administrator who widened the field has accepted that.
-            (Self::Float64, Value::Int64(number)) => Ok(Value::Float64(number as f64)),
-            (Self::Decimal, Value::Int64(number)) => Ok(Value::Decimal(Decimal::from(number))),
-            (Self::List(item), Value::List(values)) => {
-                Ok(Value::List(values.into_iter().map(|value| item.widen(value)).collect::<Result<_>>()?))
-            }
-            (Self::List(item), Value::Set(values)) => {
-                Ok(Value::List(values.into_iter().map(|value| item.widen(value)).collect::<Result<_>>()?))
-            }
-            (Self::Map(key, item), Value::Map(entries)) => {
-                let widened = entries.into_iter().map(|(name, value)| {
-                    let fits = matches!(name, Value::Null) || key.accepts(&name);
-                    if fits { Ok((name, item.widen(value)?)) } else { Err(self.mismatch(&name)) }
-                });
-                Ok(Value::Map(widened.collect::<Result<_>>()?))
-            }
-            (_, value) if self.accepts(&value) => Ok(value),
-            (_, value) => Err(self.mismatch(&value)),
-        }
-    }
-
-    fn mismatch(&self, value: &Value) -> Error
-    where
-        C: fmt::Display,
-    {
-        let shown: String = value.to_string().chars().take(100).collect();
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("a record has {shown} in a field of type {self}, which it cannot be read as"),
-        )
     }
 
     /// Checks that fields of this type can get another type while old records stay as they are. `is_below` says whether the
@@ -456,7 +414,7 @@ mod tests {
             let (from, to) = (field_type(from), field_type(to));
             assert_eq!(from.check_widening(&to, &below), Ok(()), "{from} to {to}");
             assert!(from.accepts(&value) || value == Value::Null);
-            let widened = to.widen(value).unwrap();
+            let widened = to.convert(value);
             assert!(to.accepts(&widened) || widened == Value::Null, "{widened} as {to}");
         }
     }
@@ -484,6 +442,5 @@ mod tests {
         ] {
             assert!(field_type(from).check_widening(&field_type(to), &below).is_err(), "{from} to {to}");
         }
-        assert_eq!(FieldType::<String>::Int64.widen(Value::from("x")).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

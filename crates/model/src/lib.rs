@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod arbitrary;
 pub mod checksum;
+mod class;
 mod decimal;
 mod error;
 mod field_type;
@@ -16,7 +17,10 @@ mod record;
 mod time;
 mod transaction;
 mod value;
+#[cfg(feature = "serde")]
+pub mod value_json;
 
+pub use class::{Class, ClassDefinition, Field, FieldDefinition};
 pub use decimal::{Decimal, DecimalRef};
 pub use error::{Error, ErrorKind, Result};
 pub use field_type::{FieldType, is_class_name, is_identifier, nearest_double};

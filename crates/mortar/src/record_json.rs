@@ -93,16 +93,16 @@ pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mu
     let mut record = RecordBuilder::new();
     for field in fields {
         let value = match given.get(&field.name) {
-            Some(json) => value_from_json(&field.ty, json, names)
+            Some(json) => value_from_json(&field.field_type, json, names)
                 .map_err(|why| Failure::usage(format!("field {:?} of {name}: {why}", field.name)))?,
-            None => field.initial.clone(),
+            None => field.default.clone().unwrap_or(Value::Null),
         };
-        if field.required && matches!(value, Value::Null) {
+        if !field.optional && matches!(value, Value::Null) {
             return Err(Failure::usage(format!("field {:?} of {name} has to have a value", field.name)));
         }
-        if let Some(oid) = find_mistyped_reference(schema, &field.ty, &value) {
+        if let Some(oid) = find_mistyped_reference(schema, &field.field_type, &value) {
             let is = schema.class(oid.class()).map_or("no class of records", |class| class.name.as_str());
-            let (of, wanted) = (&field.name, schema.type_name(&field.ty));
+            let (of, wanted) = (&field.name, schema.type_name(&field.field_type));
             return Err(Failure::usage(format!("field {of:?} of {name} is a {wanted}, and {oid} is of {is}")));
         }
         record.set_value(field.number, &value)?;

@@ -1,4 +1,4 @@
-//! Queries for property tests: of any form, whether they mean anything or not.
+//! Arbitrary queries for property tests, valid or not.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,10 @@
-//! Holds a query against a schema: names become numbers, parts get types, parameters their values.
+//! Checks a query against a schema: resolves names to numbers, types every part, and replaces parameters by their values.
 //!
-//! What does not fit is an error that shows the query with a caret under the part ([`crate::text`]). What comes out can
-//! be planned and evaluated without the schema; only values of the wrong type in records are left to be met then, and
-//! those compare with nothing.
+//! Errors show the query with carets under the wrong part ([`crate::text`]). A checked query can be planned and evaluated without the
+//! schema. Records can still contain values of a wrong type; these compare with nothing.
 //!
-//! A decimal literal that meets a float64 becomes the nearest float64, as `0.1` is meant to equal the field that was set
-//! to `0.1`; a text literal that meets a date or a time stamp is read as one. Parameters stay what they are.
+//! A decimal literal that is compared with a float64 becomes the nearest float64, so that `0.1` equals a field that was set to `0.1`. A
+//! string literal that is compared with a date or a time stamp is parsed as one. Parameters are not converted.
 
 mod output;
 mod typed;
@@ -19,15 +18,16 @@ pub(crate) use typed::{
     Any, Cond, Elements, GroupColumn, Groups, Order, OrderBy, Output, Path, PathRoot, PathStep, Term, TextTest,
 };
 
+use crate::plant::{Bug, planted};
 use crate::text::{error_at, locate};
 use crate::{Expr, Function, Query, Schema, Type, number};
 
-/// A query that fits its schema.
+/// A query that was checked against a schema.
 #[derive(Clone, Debug)]
 pub struct CheckedQuery {
     pub(crate) class: ClassId,
     pub(crate) class_name: String,
-    /// The class, with those that extend it if they are asked for.
+    /// The class, and those that extend it unless the query says `only`.
     pub(crate) classes: Arc<BTreeSet<ClassId>>,
     pub(crate) condition: Option<Cond>,
     pub(crate) output: Output,
@@ -40,20 +40,20 @@ pub struct CheckedQuery {
 /// A column of a projection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Its name, or its text.
+    /// The name that the query gives it, or its text.
     pub name: String,
     /// Its type, unless it is always null.
     pub ty: Option<Type>,
 }
 
 impl Query {
-    /// Holds the query against a schema.
+    /// Checks the query against a schema.
     ///
     /// # Errors
-    /// [`Invalid`](model::ErrorKind::Invalid) with the place if it does not fit, [`NotFound`](model::ErrorKind::NotFound)
+    /// [`Invalid`](model::ErrorKind::Invalid) with the wrong part, [`NotFound`](model::ErrorKind::NotFound)
     /// if there is no such class, [`TooLarge`](model::ErrorKind::TooLarge) past one of [`limits`](crate::limits).
     pub fn check(&self, schema: &Schema) -> Result<CheckedQuery> {
-        // A query that somebody built may be of any depth.
+        // A tree that a program has built can have any depth.
         self.encode()?;
         let class = schema.class_named(&self.class)?;
         let mut checker = Checker { query: self, schema, class: class.id, variables: vec![] };
@@ -66,26 +66,26 @@ impl Query {
 }
 
 impl CheckedQuery {
-    /// The class asked for.
+    /// The class of the query.
     #[must_use]
     pub fn class(&self) -> ClassId {
         self.class
     }
 
-    /// The classes of the objects asked for.
+    /// The classes of the objects that the query returns.
     #[must_use]
     pub fn classes(&self) -> &BTreeSet<ClassId> {
         &self.classes
     }
 
-    /// The columns of the rows; empty if whole objects are wanted.
+    /// The columns of the rows; empty if the query returns whole objects.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 }
 
-/// What does not fit, and which part of the query it is.
+/// An error, and the part of the query that causes it.
 struct CheckError<'q> {
     at: &'q Expr,
     message: String,
@@ -104,7 +104,7 @@ struct Checker<'q, 's> {
     query: &'q Query,
     schema: &'s Schema,
     class: ClassId,
-    /// The variables around the part that is looked at, outermost first, and the types of what they stand for.
+    /// The variables in scope, outermost first, and the types of their values.
     variables: Vec<(&'q str, Type)>,
 }
 
@@ -162,7 +162,7 @@ impl<'q> Checker<'q, '_> {
         Ok(Cond::Compare(comparison, left, right))
     }
 
-    /// Makes two values comparable, if they are.
+    /// Converts literals so that two values compare; an error if they do not.
     fn unify(
         &self,
         at: &'q Expr,
@@ -210,11 +210,11 @@ impl<'q> Checker<'q, '_> {
         Ok(Cond::In(element, Elements::Of(collection)))
     }
 
-    /// One of values that stand there.
+    /// Membership in a list that the query contains.
     fn choice(&mut self, element: &'q Expr, parts: &'q [Expr]) -> CheckResult<'q, Cond> {
         let typed = self.term(element)?;
         if is_literal(element) {
-            // It may mean something else beside each of them.
+            // It is converted to the type of each of them.
             let equal = |part| self.compare(part, Comparison::Equal, element, part);
             return parts
                 .iter()
@@ -243,7 +243,7 @@ impl<'q> Checker<'q, '_> {
         Ok(Cond::In(typed.0, elements))
     }
 
-    /// One of the values of a parameter.
+    /// Membership in the list of a parameter.
     fn known_choice(&self, at: &'q Expr, typed: TypedTerm, values: &[Value]) -> CheckResult<'q, Cond> {
         let Some(ty) = &typed.1 else { return Ok(Cond::Constant(false)) };
         let mut operands = Vec::with_capacity(values.len());
@@ -289,7 +289,7 @@ impl<'q> Checker<'q, '_> {
         }
     }
 
-    /// A value that may also be a list that is known.
+    /// A value, or a known list.
     fn collection(&mut self, expr: &'q Expr) -> CheckResult<'q, TypedTerm> {
         match expr {
             Expr::Literal(value) => Ok((Term::literal(value.clone()), type_of(value))),
@@ -370,7 +370,7 @@ impl<'q> Checker<'q, '_> {
         }
     }
 
-    /// A number, as its field's type has it.
+    /// A number, converted to the type of its field.
     fn number(&mut self, expr: &'q Expr) -> CheckResult<'q, TypedTerm> {
         match self.term(expr)? {
             (term, None) => Ok((term, None)),
@@ -413,10 +413,10 @@ impl<'q> Checker<'q, '_> {
             let Some(field) = self.schema.field_named(class, name) else {
                 return check_error(at, self.no_field(class, name));
             };
-            let default = Some(&field.default).filter(|default| **default != Value::Null).cloned().map(Arc::new);
-            let (classes, required) = (self.schema.family(class), field.required);
+            let default = field.missing.clone().filter(|value| *value != Value::Null).map(Arc::new);
+            let (classes, required) = (self.schema.family(class), !field.optional);
             steps.push(PathStep { classes, field: field.number, default, required });
-            ty = field.ty.clone();
+            ty = field.field_type.clone();
         }
         let text = at.to_string().into();
         Ok((Term::Path(Path { root, steps, text }), Some(ty)))
@@ -450,13 +450,15 @@ impl<'q> Checker<'q, '_> {
     }
 }
 
-/// A literal as what it meets.
+/// Converts a literal to the type of the value that it is compared with.
 fn coerce_literal<'q>(expr: &'q Expr, term: Term, ty: Type, other: &Type) -> CheckResult<'q, (Term, Type)> {
     if !is_literal(expr) {
         return Ok((term, ty));
     }
     let met = match (term.as_literal(), other) {
-        (Some(Value::Decimal(number)), Type::Float64) => Value::Float64(nearest_double(number)),
+        (Some(Value::Decimal(number)), Type::Float64) if !planted(Bug::LiteralKeepsType) => {
+            Value::Float64(nearest_double(number))
+        }
         (Some(Value::String(text)), Type::Date) => match text.parse() {
             Ok(date) => Value::Date(date),
             Err(error) => return check_error(expr, error.message()),
@@ -470,7 +472,7 @@ fn coerce_literal<'q>(expr: &'q Expr, term: Term, ty: Type, other: &Type) -> Che
     Ok((Term::literal(met), other.clone()))
 }
 
-/// Whether a value stands there, and was not given as a parameter.
+/// Whether an expression is made of literals, without parameters.
 fn is_literal(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(_) => true,
@@ -480,7 +482,7 @@ fn is_literal(expr: &Expr) -> bool {
     }
 }
 
-/// A value as its field's type has it, whatever it was written as.
+/// A value, converted to the type of its field if it can be stored with another type.
 fn as_type(term: Term, ty: &Type) -> Term {
     fn may_differ(ty: &Type) -> bool {
         match ty {
@@ -493,7 +495,7 @@ fn as_type(term: Term, ty: &Type) -> Term {
     if matches!(term, Term::Path(_)) && may_differ(ty) { Term::Convert(Box::new(term), ty.clone()) } else { term }
 }
 
-/// The type of a value; `None` of null. Of a list, set or map that of its first element will do.
+/// The type of a value; `None` for null. For a list, set or map the type of the first element is used.
 fn type_of(value: &Value) -> Option<Type> {
     let first = |element: Option<&Value>| Box::new(element.and_then(type_of).unwrap_or(Type::Reference(None)));
     Some(match value {
@@ -532,4 +534,4 @@ fn misplaced_aggregate(aggregate: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,13 +1,13 @@
-//! What a condition or a value is, of one object.
+//! Evaluates conditions and values for one object.
 //!
-//! A referenced object may not be at hand: then its identifier is noted, and the evaluation stops with [`Stop::Missing`],
-//! to be begun again when the object is there. An object that is known not to exist, or is of a class that the path
-//! cannot lead to, is as good as a null reference.
+//! If a referenced object is not available, its identifier is recorded and the evaluation stops with [`Stop::Missing`]; the caller
+//! repeats it when the object is available. A reference to an object that does not exist, or whose class the path excludes, is
+//! treated as null.
 //!
-//! 1. A test with null on one side, or with values that do not compare, is false, as in [`model::Filter`].
-//! 2. `&&` and `||` go from left to right and stop as soon as they can. So a test on the left guards what stands behind it
-//!    from being divided by zero, and from being fetched.
-//! 3. A value of a record is taken as it stands, whatever its type is today; only [`Term::Convert`] converts it.
+//! 1. A test with a null operand, or with operands that do not compare, is false, as in [`model::Filter`].
+//! 2. `&&` and `||` are evaluated from left to right and stop early. A test on the left therefore protects the tests behind it from
+//!    division by zero, and from fetching objects.
+//! 3. Values of records are used as they are stored; only [`Term::Convert`] converts them to the current type.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,22 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, RecordRef, Value, ValueRef};
 
 use crate::check::{Any, Cond, Elements, Path, PathRoot, PathStep, Term, TextTest};
+use crate::plant::{Bug, planted};
 use crate::{limits, number};
 
-/// Objects that conditions refer to, as far as they are known; `None` for one that does not exist.
+/// Known referenced objects; `None` for an object that does not exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Referenced {
     objects: BTreeMap<Oid, Option<Bytes>>,
     bytes: usize,
 }
 
-/// Why there is no answer.
+/// Why an evaluation has stopped.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// An object is missing; it was noted.
+    /// A referenced object is not available; its identifier was recorded.
     Missing,
-    /// There is none.
+    /// The value cannot be computed.
     Failed(Error),
 }
 
@@ -41,14 +42,14 @@ impl From<Error> for Stop {
 
 type EvalResult<T> = Result<T, Stop>;
 
-/// A value on the way through an evaluation.
+/// A value during an evaluation.
 #[derive(Clone, Debug)]
 pub(crate) enum EvalValue<'a> {
-    /// Within a record, or a scalar of the query.
+    /// A value in a record, or a scalar of the query.
     Borrowed(ValueRef<'a>),
-    /// Part of the query.
+    /// A value of the query.
     Literal(&'a Value),
-    /// Worked out.
+    /// A computed value.
     Owned(Value),
 }
 
@@ -142,16 +143,16 @@ impl<'a> EvalValue<'a> {
     }
 }
 
-/// An object that is asked about.
+/// Evaluates terms and conditions for one object.
 pub(crate) struct Evaluator<'a> {
     this: Oid,
     record: RecordRef<'a>,
     referenced: &'a Referenced,
-    /// What the variables stand for, the outermost first.
+    /// The values of variables, outermost first.
     variables: Vec<EvalValue<'a>>,
-    /// Objects that would have been needed.
+    /// Objects that are needed and not available.
     missing: Vec<Oid>,
-    /// How many elements of collections may still be looked at.
+    /// The number of elements of collections that can still be visited.
     elements: usize,
 }
 
@@ -161,7 +162,7 @@ impl<'a> Evaluator<'a> {
         Ok(Self { this, record, referenced, variables: vec![], missing: vec![], elements: limits::ELEMENTS })
     }
 
-    /// The objects that were missing.
+    /// The objects that are needed and not available.
     pub(crate) fn into_missing(self) -> Vec<Oid> {
         self.missing
     }
@@ -189,7 +190,7 @@ impl<'a> Evaluator<'a> {
             Cond::IsNull(term) => Ok(self.term(term)?.is_null()),
             Cond::Compare(comparison, a, b) => {
                 let (a, b) = (self.term(a)?, self.term(b)?);
-                let (Some(a), Some(b)) = (a.scalar(), b.scalar()) else { return Ok(false) };
+                let (Some(a), Some(b)) = (a.scalar(), b.scalar()) else { return Ok(planted(Bug::NullComparesTrue)) };
                 Ok(a.compare_as_filters(b).is_some_and(|order| comparison.holds(order)))
             }
             Cond::Text(test, of, with) => {
@@ -229,7 +230,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Asks the condition of all elements even if an object is missing for one, so that all that are missing are fetched
+    /// Evaluates the condition for all elements even if an object is missing for one, so that all missing objects are fetched
     /// together.
     fn any(&mut self, any: &'a Any) -> EvalResult<bool> {
         let mut stopped = None;
@@ -239,7 +240,7 @@ impl<'a> Evaluator<'a> {
                     format!("one object leads to more than {} elements, one within the other", limits::ELEMENTS);
                 with_oid(self.this, Error::new(ErrorKind::TooLarge, message))
             })?;
-            // Whatever is left of another condition's elements goes.
+            // Removes the values of inner variables of another condition.
             self.variables.truncate(any.variable);
             self.variables.push(element);
             match self.cond(&any.condition) {
@@ -247,7 +248,7 @@ impl<'a> Evaluator<'a> {
                 Ok(false) => {}
                 Err(Stop::Missing) if self.missing.len() < limits::NEEDED => stopped = Some(Stop::Missing),
                 Err(stop) if stopped.is_none() => return Err(stop),
-                // What is known of it may change when the missing objects are there.
+                // The result can change when the missing objects are available.
                 Err(_) => break,
             }
         }
@@ -316,8 +317,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// Whether a condition that needs no object but the one asked about holds of a record that has none of its fields; or may
-/// hold, if that cannot be said.
+/// Whether a record without any field satisfies a condition on own fields; `true` if that cannot be evaluated.
 pub(crate) fn holds_by_default(cond: &Cond) -> bool {
     /// A record without fields: only its version.
     const EMPTY: [u8; 1] = [1];
@@ -330,7 +330,7 @@ fn read(oid: Oid, record: &[u8]) -> Result<RecordRef<'_>, Error> {
     RecordRef::new(record).map_err(|error| with_oid(oid, error))
 }
 
-/// The error with the object it is of.
+/// The error with the identifier of its object.
 #[cold]
 fn with_oid(oid: Oid, error: Error) -> Error {
     let kind: ErrorKind = error.kind();

@@ -1,52 +1,50 @@
 //! Keys of indexes: bytes that order as the values of fields do.
 //!
-//! A key is one component for each field, each of which ends itself, so no key is the beginning of another. Components
-//! order by family (null, bool, numbers, text, bytes, dates, time stamps, references) and within one as filters
-//! compare: 1 = 1.0 = 1.00 are the same bytes, whatever type a record was written with. Lists, sets and maps are all alike.
+//! A key is a sequence of components, one for each field. Components are self-delimiting, so no key is a prefix of another. They order
+//! by family (null, bool, numbers, strings, bytes, dates, time stamps, references), and within a family as filters compare: 1, 1.0
+//! and 1.00 have the same bytes, whatever type a record was written with. All lists, sets and maps have the same component.
 //!
-//! 1. A key has at most [`limits::KEY`] bytes. A value that is too long for its share of them is cut, and marked: it stands
-//!    behind the same value that ends there, and before all larger ones. Nothing comes behind it, so that order is kept,
-//!    but values with a long common beginning are alike in it. Bounds of ranges take that into account: a range has all entries it should, and maybe
-//!    others; whoever reads it looks at the objects again.
-//! 2. A key with a cut component has a checksum of all values at its end, so that two entries are the same only if their values
-//!    are: a unique index needs to compare nothing but keys.
-//! 3. An entry with a null in it is never a duplicate ([`IndexEntry::has_null`]).
+//! 1. A key has at most [`limits::KEY`] bytes. A value that is too long for its share is truncated and marked. It orders after the
+//!    value that ends at that place, and before all larger ones. No component follows, so the order is preserved, but values with a
+//!    long common prefix have the same components. The bounds of ranges take this into account: a range contains all entries that it
+//!    should, and possibly others; the reader must check the objects.
+//! 2. A key with a truncated component ends with a checksum of all values, so that two entries have the same key only if their values
+//!    are equal. A unique index therefore compares keys only.
+//! 3. An entry with a null is never a duplicate ([`IndexEntry::has_null`]).
 //!
-//! Component: a tag, then
-//! - text and bytes: as they are, a zero byte as `00 ff`; the end is `00 00`, or `00 01` if cut;
-//! - numbers: `0.d₁d₂… × 100^e` with e in one byte if it is within ±100, then each pair of digits plus 2; the end is `00`, or
-//!   `01` if cut. All but the tag is inverted in negative numbers;
-//! - dates, time stamps: counts, big-endian, the top bit turned; references: their 16 bytes.
+//! A component is a tag, followed by
+//! - strings and bytes: their bytes, with each zero byte as `00 ff`; the end is `00 00`, or `00 01` if truncated;
+//! - numbers: `0.d₁d₂… × 100^e`, with e in one byte if it is within ±100, then each pair of digits plus 2; the end is `00`, or
+//!   `01` if truncated. In negative numbers all bytes but the tag are inverted;
+//! - dates, time stamps: counts, big-endian, with the top bit inverted; references: their 16 bytes.
 
-mod first_component;
 mod number;
 
 use model::checksum::crc64;
 use model::{Comparison, FieldNumber, RecordRef, Result, ValueRef};
 
 use crate::limits;
+use crate::plant::{Bug, planted};
 
-pub use first_component::{common_first_component, first_component};
-
-/// What an object stands at in an index.
+/// The entry of an object in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The key; at most [`limits::KEY`] bytes.
     pub key: Vec<u8>,
-    /// Whether one of the values is null. Then the entry is no duplicate of any.
+    /// Whether one of the values is null. Then the entry is never a duplicate.
     pub has_null: bool,
 }
 
-/// Keys from one, which is part of the range, to another, which is not.
+/// A half-open range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The least key.
+    /// The lower bound, inclusive.
     pub from: Vec<u8>,
-    /// What is above the largest key.
+    /// The upper bound, exclusive.
     pub to: Vec<u8>,
 }
 
-/// The first bytes of components. Codes are for ever; those of numbers are in a row, negative ones first.
+/// The tags of components, which are stored on disk and never change. Those of numbers are consecutive, negative ones first.
 mod tag {
     pub(super) const NULL: u8 = 0x05;
     pub(super) const FALSE: u8 = 0x10;
@@ -67,7 +65,7 @@ mod tag {
     pub(super) const END: u8 = 0xff;
 }
 
-/// Bytes of the checksum of a key with a cut component.
+/// Bytes of the checksum of a key with a truncated component.
 const CHECKSUM: usize = 8;
 
 impl IndexEntry {
@@ -81,13 +79,14 @@ impl IndexEntry {
         let mut prefix = KeyPrefix::new(values.len());
         values.iter().for_each(|value| prefix.push(*value));
         let KeyPrefix { mut key, cut, .. } = prefix;
-        if cut {
+        if cut && !planted(Bug::CutKeysCollide) {
             key.extend_from_slice(&crc64(&full_key(values)).to_be_bytes());
         }
-        Self { key, has_null: values.iter().any(|value| matches!(value, ValueRef::Null)) }
+        let has_null = values.iter().any(|value| matches!(value, ValueRef::Null));
+        Self { key, has_null: has_null && !planted(Bug::NullIsDuplicate) }
     }
 
-    /// The entry of a record. A field that it lacks counts as null, whatever its default.
+    /// The entry of a record. A field that the record lacks counts as null, even if it has a default.
     ///
     /// # Errors
     /// [`Corrupt`](model::ErrorKind::Corrupt) if one of the fields is damaged.
@@ -108,32 +107,32 @@ impl KeyRange {
         Self { from: vec![], to: vec![tag::END] }
     }
 
-    /// Whether no key is in it.
+    /// Whether it contains no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.from >= self.to
     }
 
-    /// Whether the key is in it.
+    /// Whether it contains the key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.from <= *key && *key < *self.to
     }
 
-    /// What is in both.
+    /// The keys in both ranges.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }
 
-    /// All keys that begin so; of a beginning that is the end of a component or within a text.
+    /// All keys with a prefix, which ends with a component or within a string.
     fn of_prefix(from: Vec<u8>) -> Self {
         let to = successor(&from);
         Self { from, to }
     }
 }
 
-/// What comes of values when nothing is cut: equal bytes of equal values, ordered as they are.
+/// The components of values, not truncated: they are equal if the values are, and order as the values do.
 pub(crate) fn full_key(values: &[ValueRef<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for value in values {
@@ -142,18 +141,18 @@ pub(crate) fn full_key(values: &[ValueRef<'_>]) -> Vec<u8> {
     out
 }
 
-/// The beginning of a key: the components of its first fields, up to the first that is cut.
+/// The prefix of a key: the components of its first fields, up to the first truncated one.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPrefix {
     key: Vec<u8>,
-    /// Whether the last component is cut. What could follow is known of no key then.
+    /// Whether the last component is truncated. Then the key has no further components.
     cut: bool,
-    /// How many fields are still to come.
+    /// The number of remaining fields.
     fields: usize,
 }
 
 impl KeyPrefix {
-    /// The empty beginning of a key of so many fields.
+    /// The empty prefix of a key with this number of fields.
     pub(crate) fn new(fields: usize) -> Self {
         Self { key: vec![], cut: false, fields }
     }
@@ -167,7 +166,7 @@ impl KeyPrefix {
         }
     }
 
-    /// How many bytes the next component may have: its share of what is left. Keys that are alike up to there agree.
+    /// The maximum size of the next component: its share of the remaining bytes. It is the same for keys with the same prefix.
     fn share(&self) -> usize {
         (limits::KEY - CHECKSUM - self.key.len()) / self.fields.max(1)
     }
@@ -176,12 +175,12 @@ impl KeyPrefix {
         &self.key
     }
 
-    /// All keys that begin so.
+    /// All keys with this prefix.
     pub(crate) fn range(&self) -> KeyRange {
         if self.key.is_empty() { KeyRange::all() } else { KeyRange::of_prefix(self.key.clone()) }
     }
 
-    /// The keys whose next value compares so, and maybe others that are nearly it.
+    /// The keys whose next value satisfies a comparison, and possibly others close to the bounds.
     pub(crate) fn compare(&self, comparison: Comparison, value: ValueRef<'_>) -> KeyRange {
         if self.cut {
             return self.range();
@@ -200,7 +199,7 @@ impl KeyPrefix {
         }
     }
 
-    /// The keys whose next value is a text that begins so, and maybe others that nearly do.
+    /// The keys whose next value is a string with this prefix, and possibly others with a similar one.
     pub(crate) fn starts_with(&self, text: &str) -> KeyRange {
         if self.cut {
             return self.range();
@@ -235,7 +234,7 @@ impl KeyPrefix {
     }
 }
 
-/// The first tag of a value's family, and what is above its last.
+/// The first tag of a value's family, and the tag after its last.
 fn family(value: ValueRef<'_>) -> (u8, u8) {
     let (first, last) = match value {
         ValueRef::Null => (tag::NULL, tag::NULL),
@@ -251,7 +250,7 @@ fn family(value: ValueRef<'_>) -> (u8, u8) {
     (first, last + 1)
 }
 
-/// Appends a component of at most `share` bytes; says whether it was cut.
+/// Appends a component of at most `share` bytes; returns whether it was truncated.
 fn append_component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
     const SIGN: u64 = 1 << 63;
     match value {
@@ -287,7 +286,7 @@ fn append_text(tag: u8, bytes: &[u8], share: usize, out: &mut Vec<u8>) -> bool {
     cut
 }
 
-/// Appends what fits `room` of bytes in which a zero takes two; says whether some did not.
+/// Appends the bytes that fit in `room`, with two bytes for a zero; returns whether some did not fit.
 fn append_escaped(bytes: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
     let end = out.len().saturating_add(room);
     for &byte in bytes {
@@ -300,7 +299,7 @@ fn append_escaped(bytes: &[u8], room: usize, out: &mut Vec<u8>) -> bool {
     false
 }
 
-/// What is above everything that begins so.
+/// The smallest key above all keys with a prefix.
 fn successor(prefix: &[u8]) -> Vec<u8> {
     let mut next = prefix.to_vec();
     while let Some(last) = next.last_mut() {
@@ -313,5 +312,44 @@ fn successor(prefix: &[u8]) -> Vec<u8> {
     vec![tag::END]
 }
 
+// ---------------------------------------------------------------------------------------------- first components
+
+/// The first component of a key; `None` if these bytes do not begin with a complete component.
+#[must_use]
+pub fn first_component(key: &[u8]) -> Option<&[u8]> {
+    let (tag, rest) = key.split_first()?;
+    let len = match *tag {
+        tag::NULL | tag::FALSE | tag::TRUE | tag::ZERO | tag::COLLECTION => 0,
+        tag::INFINITY | tag::MINUS_INFINITY | tag::NAN => 0,
+        tag::NEGATIVE => number::number_end(rest, |byte| !byte)?,
+        tag::POSITIVE => number::number_end(rest, |byte| byte)?,
+        tag::STRING | tag::BYTES => text_end(rest)?,
+        tag::DATE => 8,
+        tag::TIMESTAMP => 8 + 4,
+        tag::REFERENCE => 16,
+        _ => return None,
+    };
+    key.get(..1 + len)
+}
+
+/// The first component that all keys in a half-open range share; `None` if there is none.
+#[must_use]
+pub fn common_first_component<'k>(from: &'k [u8], to: &[u8]) -> Option<&'k [u8]> {
+    first_component(from).filter(|first| to <= &successor(first)[..])
+}
+
+/// The length of an escaped string, with its end.
+fn text_end(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += bytes.get(at..)?.iter().position(|byte| *byte == 0)? + 2;
+        match bytes.get(at - 1)? {
+            0 | 1 => return Some(at),
+            0xff => {}
+            _ => return None,
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

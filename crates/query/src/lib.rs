@@ -1,13 +1,13 @@
-//! Queries: what is asked, how it is answered, and where.
+//! Queries: their form, their plans and their evaluation.
 //!
-//! 1. A [`Query`] is a typed tree, built by a program or read from text ([`Query::parse`]); it travels in a compact encoding.
-//! 2. [`Query::check`] holds it against a [`Schema`]: names become field numbers, every part gets a type, and what does not
-//!    fit is an error that points at its place.
-//! 3. [`CheckedQuery::plan`] decides what goes down to the bricks as a filter or as a range of an [`Index`], and what is left.
-//! 4. A [`QueryRun`] does what is left: it takes candidates, asks for the objects that they refer to, and gives rows.
+//! 1. A [`Query`] is a typed tree, built by a program or parsed from text ([`Query::parse`]). It is sent in a compact encoding.
+//! 2. [`Query::check`] checks it against a [`Schema`]: names become field numbers, every part gets a type, and errors point at the
+//!    part that is wrong.
+//! 3. [`CheckedQuery::plan`] decides what the bricks evaluate, as a filter or a range of an [`Index`], and what remains.
+//! 4. A [`QueryRun`] evaluates the rest: it takes candidates, asks for the objects that they refer to, and returns rows.
 //!
-//! Nothing here does I/O, waits or reads a clock: whoever drives a run brings it the objects. What nulls mean is the
-//! same everywhere, as docs/decisions/filter-nulls.md has it; docs/queries.md is the description for users.
+//! This crate does no I/O, does not wait and reads no clock: the driver of a run provides the objects. The meaning of nulls is the same
+//! everywhere (docs/decisions/filter-nulls.md). docs/queries.md is the description for users.
 
 mod check;
 mod eval;
@@ -15,6 +15,7 @@ pub mod key;
 pub mod limits;
 mod number;
 mod plan;
+mod plant;
 mod query;
 mod run;
 pub mod schema;

@@ -1,4 +1,4 @@
-//! How large queries may be.
+//! Limits of queries.
 
 /// Bytes of an encoded query, with its parameters; characters of its text.
 pub const QUERY: usize = 1 << 20;

@@ -8,10 +8,10 @@ use model::{Decimal, Error, ErrorKind, Result, Value, nearest_double};
 
 use crate::{Arithmetic, limits};
 
-/// How far apart the exponents of two decimals may be for their sum to be written out.
+/// The maximum difference of the exponents of two decimals that are added.
 const MAX_SCALE_DIFFERENCE: u64 = 40_000;
 
-/// What an operation makes of two numbers; null of a null.
+/// The result of an operation on two numbers; null if one is null.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if an integer has more than 64 bits, or something is divided by zero;
@@ -65,7 +65,7 @@ fn integers(operation: Arithmetic, a: i64, b: i64) -> Result<i64> {
         Arithmetic::Multiply => a.checked_mul(b),
         Arithmetic::Divide | Arithmetic::Remainder if b == 0 => return Err(division_by_zero(&a)),
         Arithmetic::Divide => a.checked_div(b),
-        // Of the least number and -1 too, though the quotient has no place.
+        // Defined for the least number and -1 too, although the quotient overflows.
         Arithmetic::Remainder => Some(a.wrapping_rem(b)),
     };
     result.ok_or_else(|| overflow(format!("{a} {} {b}", operation.sign())))
@@ -91,13 +91,13 @@ fn decimals(operation: Arithmetic, a: BigDecimal, b: BigDecimal) -> Result<Decim
     Decimal::try_from(&result)
 }
 
-/// A quotient: exact if it has at most [`limits::QUOTIENT_DIGITS`] digits, else rounded to so many, half to even.
+/// A quotient: exact if it has at most [`limits::QUOTIENT_DIGITS`] digits, else rounded to that many, half to even.
 pub(crate) fn quotient(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let ((a, a_scale), (b, b_scale)) = (a.as_bigint_and_exponent(), b.as_bigint_and_exponent());
     if a.sign() == Sign::NoSign {
         return BigDecimal::new(a, a_scale - b_scale);
     }
-    // Enough digits, and one that tells whether more would follow.
+    // Enough digits, and one that shows whether more would follow.
     let digits = |number: &BigInt| number.to_string().trim_start_matches('-').len() as u64;
     let more = (limits::QUOTIENT_DIGITS + 2 + digits(&b)).saturating_sub(digits(&a));
     let shifted = a * BigInt::from(10).pow(more as u32);
@@ -120,7 +120,7 @@ pub(crate) fn quotient(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     round(&exact)
 }
 
-/// Half to even, to so many digits.
+/// Rounds half to even.
 fn round(number: &BigDecimal) -> BigDecimal {
     let (digits, scale) = number.as_bigint_and_exponent();
     let has = digits.to_string().trim_start_matches('-').len() as u64;
@@ -159,7 +159,7 @@ fn is_negative(decimal: &Decimal) -> bool {
 }
 
 fn division_by_zero(number: &impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{number} is divided by zero: ask for what is not zero before, with &&"))
+    Error::new(ErrorKind::Invalid, format!("{number} is divided by zero: test for zero before it, with &&"))
 }
 
 fn overflow(of: String) -> Error {
@@ -167,9 +167,9 @@ fn overflow(of: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// A value of another type than its field's, which writers do not write.
+/// The error for a stored value that is not of its field's type.
 fn not_a_number(value: &Value) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{value} is not a number, and is to be computed with"))
+    Error::new(ErrorKind::Invalid, format!("{value} is used in arithmetic and is not a number"))
 }
 
 #[cfg(test)]

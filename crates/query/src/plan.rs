@@ -1,12 +1,12 @@
 //! Decides where each part of a query runs.
 //!
-//! The brick's filter never loses an object that the condition holds of, and has as much of the condition as a brick can
-//! decide: tests of the object's own fields against values that are known ([`push`]). What it does not decide exactly is
-//! the *residual* condition, which runs at the peer server, with everything that follows references. An index that the
-//! condition gives a range of takes the place of the extent ([`mod@index`]); the filter is asked all the same.
+//! The filter for the bricks accepts every object that satisfies the condition. It contains as much of the condition as a brick can
+//! evaluate: tests of the object's own fields against known values ([`push`]). The rest is the *residual* condition, which runs at the
+//! peer server, including everything that follows references. If the condition implies a range of an index, candidates come from the
+//! index instead of the extent ([`mod@index`]); the filter is applied in both cases.
 //!
-//! A test that stands before another in an `&&` may guard it: `b != 0 && a / b > 3`. Moving simple tests down keeps that, as
-//! they cannot fail, and as the others keep their order.
+//! In an `&&`, a test can protect the tests behind it: `b != 0 && a / b > 3`. Pushing simple tests to the bricks preserves that, because
+//! they cannot fail and the remaining tests keep their order.
 
 mod explain;
 mod index;
@@ -18,28 +18,29 @@ use model::{ClassId, FieldNumber, Filter, Result};
 
 use crate::check::{CheckedQuery, Cond, Output};
 use crate::key::KeyRange;
+use crate::plant::{Bug, planted};
 use crate::{Column, Schema};
 
 pub use explain::{Counts, PlanStep};
 
-/// An index of a class: an entry for each of its objects and of those of classes that extend it.
+/// An index over the objects of a class and of the classes that extend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     /// Its number.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Whose objects it has.
+    /// The class whose objects it contains.
     pub class: ClassId,
-    /// What they are ordered by; at most [`limits::KEY_FIELDS`](crate::limits::KEY_FIELDS).
+    /// The fields that it is ordered by; at most [`limits::KEY_FIELDS`](crate::limits::KEY_FIELDS).
     pub fields: Vec<FieldNumber>,
-    /// Whether two objects never have the same values, unless one is null.
+    /// Whether no two objects have the same values; null equals nothing.
     pub unique: bool,
-    /// Whether it has all objects already.
+    /// Whether it contains all objects.
     pub ready: bool,
 }
 
-/// Where a query is answered.
+/// A query with the decision where each part runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) checked: CheckedQuery,
@@ -48,18 +49,18 @@ pub struct Plan {
     pub(crate) residual: Option<Cond>,
 }
 
-/// Where candidates come from.
+/// The source of candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CandidateSource {
-    /// From nowhere: the condition holds of nothing.
+    /// None: no object satisfies the condition.
     Nothing,
     /// All objects of the classes.
     Extent,
-    /// Those in ranges of an index, which do not overlap and come in order. The index may have objects of other classes.
+    /// Disjoint ranges of an index, in order. The index can contain objects of other classes.
     Index(IndexRanges),
 }
 
-/// What is read of an index.
+/// The parts of an index that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRanges {
     /// The index's number.
@@ -70,18 +71,18 @@ pub struct IndexRanges {
     pub fields: Vec<FieldNumber>,
     /// Ranges of keys, ascending.
     pub ranges: Vec<KeyRange>,
-    /// The last range first, and in each the last entry.
+    /// Whether the ranges, and the entries in each, are read in reverse.
     pub reverse: bool,
-    /// Whether entries have to come in order: then a run says when it has enough of them.
+    /// Whether candidates must come in order; then a run says when it has enough of them.
     pub ordered: bool,
-    /// How many of the fields make that order.
+    /// The number of fields that determine that order.
     pub(crate) leading: usize,
-    /// The ranges in words.
+    /// The tests that the ranges are derived from, as text.
     pub words: String,
 }
 
 impl CheckedQuery {
-    /// A plan that uses the best of these indexes, if one is any good.
+    /// A plan, which uses the best of these indexes if one is useful.
     #[must_use]
     pub fn plan(&self, schema: &Schema, indexes: &[Index]) -> Plan {
         let parts = self.conjuncts();
@@ -101,7 +102,7 @@ impl CheckedQuery {
 }
 
 impl CheckedQuery {
-    /// What all has to hold.
+    /// The conditions that must all hold.
     fn conjuncts(&self) -> Vec<&Cond> {
         let mut parts = match &self.condition {
             None => vec![],
@@ -113,7 +114,7 @@ impl CheckedQuery {
     }
 }
 
-/// The parts of a conjunction, and of conjunctions within it.
+/// The parts of a conjunction, with nested conjunctions flattened.
 fn flatten(parts: &[Cond]) -> Vec<&Cond> {
     let mut flat = Vec::new();
     for part in parts {
@@ -126,37 +127,37 @@ fn flatten(parts: &[Cond]) -> Vec<&Cond> {
 }
 
 impl Plan {
-    /// Where candidates come from.
+    /// The source of candidates.
     #[must_use]
     pub fn source(&self) -> &CandidateSource {
         &self.source
     }
 
-    /// The classes that candidates must be of.
+    /// The classes of candidates.
     #[must_use]
     pub fn classes(&self) -> &BTreeSet<ClassId> {
         self.checked.classes()
     }
 
-    /// What bricks ask of each candidate.
+    /// The filter that bricks apply to each candidate.
     #[must_use]
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// The columns of rows; empty if whole objects are wanted.
+    /// The columns of rows; empty if the query returns whole objects.
     #[must_use]
     pub fn columns(&self) -> &[Column] {
         self.checked.columns()
     }
 
-    /// Whether bricks decide the whole condition.
+    /// Whether bricks evaluate the whole condition.
     #[must_use]
     pub fn is_decided_by_bricks(&self) -> bool {
         self.residual.is_none()
     }
 
-    /// Whether only the number of objects matters, so that bricks need send no more
+    /// Whether only the number of objects matters, so that bricks send only counts
     /// ([`QueryRun::offer_count`](crate::QueryRun::offer_count)).
     #[must_use]
     pub fn counts_only(&self) -> bool {
@@ -164,16 +165,17 @@ impl Plan {
         self.residual.is_none() && groups.keys.is_empty() && groups.aggregates.iter().all(|(_, of)| of.is_none())
     }
 
-    /// How many candidates are enough from each brick, if that can be said beforehand.
+    /// The number of candidates that suffices from each brick, if it is known in advance.
     #[must_use]
     pub fn candidate_limit(&self) -> Option<u64> {
         let any_will_do = self.residual.is_none()
             && self.checked.order.is_empty()
             && !matches!(self.checked.output, Output::Groups(_));
-        self.checked.limit.filter(|_| any_will_do).map(|limit| limit.saturating_add(self.checked.skip))
+        let skip = if planted(Bug::SkipForgottenInLimit) { 0 } else { self.checked.skip };
+        self.checked.limit.filter(|_| any_will_do).map(|limit| limit.saturating_add(skip))
     }
 
-    /// How many candidates to ask each brick for at a time: not many more than there are rows to come, where they come in order.
+    /// The number of candidates to request from each brick at a time: about the number of wanted rows, if candidates come in order.
     #[must_use]
     pub fn batch_size(&self) -> Option<u64> {
         let is_ordered = matches!(&self.source, CandidateSource::Index(index) if index.ordered);
@@ -181,7 +183,7 @@ impl Plan {
         self.candidate_limit().or(in_order)
     }
 
-    /// Whether rows come only when all candidates were seen.
+    /// Whether rows are available only after all candidates were processed.
     #[must_use]
     pub fn collects(&self) -> bool {
         !self.checked.order.is_empty() || matches!(self.checked.output, Output::Groups(_))
@@ -190,11 +192,11 @@ impl Plan {
     /// The filter, encoded for the bricks.
     ///
     /// # Errors
-    /// None, as planning saw to it that the filter is not too large.
+    /// None: planning has bounded the size of the filter.
     pub fn encode_filter(&self) -> Result<Vec<u8>> {
         self.filter.encode()
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

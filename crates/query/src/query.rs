@@ -1,11 +1,11 @@
-//! The tree of a query: what is asked, by the names of classes and fields.
+//! The tree of a query, with classes and fields by name.
 //!
-//! Names, and not numbers, because a query is often written where nobody knows the schema; the peer server does, and
-//! resolves them. [`Display`](std::fmt::Display) writes the text that [`Query::parse`] reads.
+//! A client can write a query without knowing the schema; the peer server resolves the names.
+//! [`Display`](std::fmt::Display) writes the text that [`Query::parse`] reads.
 //!
-//! Nulls: a comparison or other test with nothing on one side is false, `!=` included; `!` turns false into true. Only
-//! comparing with a null literal or a null parameter asks whether something is null. So `age != 3` is asked of those
-//! that have an age, and `!(age == 3)` also of those that have none (docs/decisions/filter-nulls.md).
+//! Nulls: a comparison or other test with a null operand is false, `!=` included; `!` turns false into true. Only a comparison with a null
+//! literal or a null parameter tests for null. So `age != 3` excludes objects without an age, and `!(age == 3)` includes them
+//! (docs/decisions/filter-nulls.md).
 
 mod encoding;
 

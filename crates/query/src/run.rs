@@ -1,24 +1,23 @@
-//! Does what a plan leaves to the peer server.
+//! Evaluates the part of a plan that runs at the peer server.
 //!
-//! A [`Run`] is driven from outside: it is offered candidates and says what it needs next. It never waits; a candidate for
-//! which a referenced object is missing is set aside until the object is supplied, and the needs of many candidates are
-//! asked for at once.
+//! A [`QueryRun`] is a state machine: the driver offers candidates, and the run says what it needs next. It never waits. A candidate that
+//! needs a referenced object is set aside until the object is supplied; the needs of many candidates are requested together.
 //!
 //! ```text
 //!            offer            supply
-//!  candidates ──▶ ┌─────────┐ ◀── objects it needed
-//!                 │   Run   │
-//!        step ──▶ └─────────┘ ──▶ Need(oids) | More | Enough
+//!  candidates ──▶ ┌──────────┐ ◀── objects it needed
+//!                 │ QueryRun │
+//!        step ──▶ └──────────┘ ──▶ Need(oids) | More | Enough
 //!                      │ take
 //!                      ▼
 //!                     rows
 //! ```
 //!
-//! 1. Every candidate is one that passed the plan's filter and is of its classes; offered once.
-//! 2. What a run holds is bounded: rows that are sorted and groups by [`limits::HELD`], referenced objects by
-//!    [`limits::REFERENCED`]. Candidates that are offered are the driver's to bound: it offers more when a step says so.
-//! 3. Equal candidates give equal answers in whatever order they come, but for the last digits of sums of float64, and for
-//!    which objects are taken by `limit` without an order.
+//! 1. Every candidate has passed the plan's filter, is of one of its classes, and is offered once.
+//! 2. Memory is bounded: sorted rows and groups by [`limits::BUFFERED`], referenced objects by [`limits::REFERENCED`]. The driver bounds
+//!    the candidates: it offers more only when a step asks for more.
+//! 3. The result does not depend on the order of candidates, except for the last digits of sums of float64 and for the choice that
+//!    `limit` makes without an order.
 
 mod groups;
 mod sort;
@@ -34,10 +33,11 @@ use crate::eval::{Evaluator, Referenced, Stop};
 use crate::key::KeyPrefix;
 use crate::limits;
 use crate::plan::{CandidateSource, Counts, Plan};
+use crate::plant::{Bug, planted};
 use groups::Grouping;
 use sort::{Sorter, sort_key};
 
-/// A row of an answer.
+/// A row of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
     /// An object as it is stored.
@@ -46,33 +46,33 @@ pub enum Row {
     Values(Vec<Value>),
 }
 
-/// What a run wants next.
+/// What a run needs next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// These objects, to be supplied, also if they do not exist. Not more than [`limits::NEEDED`]; some of them will do for
-    /// the next step, which asks for the others again.
+    /// These objects, at most [`limits::NEEDED`]. Objects that do not exist must be supplied as `None`. It is enough to supply some
+    /// before the next step, which asks for the others again.
     Need(Vec<Oid>),
-    /// More candidates, or to hear that there are none: [`QueryRun::end`].
+    /// More candidates, or [`QueryRun::end`].
     More,
-    /// Nothing: the rows that are wanted are there.
+    /// Nothing: all wanted rows are available.
     Enough,
 }
 
-/// An answer in the making.
+/// The evaluation of a plan.
 #[derive(Debug)]
 pub struct QueryRun {
     plan: Arc<Plan>,
     candidates: VecDeque<Candidate>,
     referenced: Referenced,
-    /// How many candidates are looked at before the first of them is done.
+    /// The number of candidates that can wait for objects at the same time.
     window: usize,
     rows: VecDeque<Row>,
-    /// Rows that are still to be skipped, and still wanted, if they come one by one.
+    /// Rows that are still to be skipped.
     skip: u64,
     wanted: u64,
     sorter: Option<Sorter>,
     grouping: Option<Grouping>,
-    /// Streams from which nothing more is wanted.
+    /// Streams from which no more candidates are needed.
     done: BTreeSet<u32>,
     ended: bool,
     counts: Counts,
@@ -85,13 +85,13 @@ struct Candidate {
     record: Bytes,
 }
 
-/// What came of a candidate.
+/// The result of evaluating a candidate.
 enum Verdict {
-    /// It is not asked for.
+    /// It does not satisfy the condition.
     Dropped,
-    /// It is, with its columns, or what a group needs of it, and its key in the order.
+    /// It does. With the values of its columns, or those for its group, and its key in the order.
     Matched { values: Vec<Value>, key: Vec<u8> },
-    /// It has to wait for these.
+    /// It needs these objects.
     Missing(Vec<Oid>),
 }
 
@@ -123,15 +123,15 @@ impl QueryRun {
         }
     }
 
-    /// A candidate and its record, from one of the streams that candidates come in. If the plan's index is
-    /// [`ordered`](crate::IndexRanges::ordered), each stream must be in its order, but one of which [`QueryRun::is_done`] is not
-    /// asked.
+    /// Offers a candidate and its record from one of the streams of candidates. If the plan's index is
+    /// [`ordered`](crate::IndexRanges::ordered), each stream for which [`QueryRun::is_done`] is used must be in the order of the
+    /// index.
     pub fn offer(&mut self, stream: u32, oid: Oid, record: Bytes) {
         add(&mut self.counts.sent, 1);
         self.candidates.push_back(Candidate { stream, oid, record });
     }
 
-    /// So many objects pass the filter, if only that matters ([`Plan::counts_only`]).
+    /// Offers a number of objects that the filter accepts, for a plan that [counts only](Plan::counts_only).
     pub fn offer_count(&mut self, count: u64) {
         add(&mut self.counts.matched, count);
         if let Some(grouping) = &mut self.grouping {
@@ -139,44 +139,44 @@ impl QueryRun {
         }
     }
 
-    /// An object that was needed, or `None` if it does not exist.
+    /// Supplies an object that was needed, or `None` if it does not exist.
     pub fn supply(&mut self, oid: Oid, record: Option<Bytes>) {
         add(&mut self.counts.navigated, u64::from(record.is_some()));
         self.referenced.insert(oid, record);
     }
 
-    /// There are no more candidates.
+    /// Says that there are no more candidates.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether nothing more is wanted from a stream: what is still to come in it is behind the last row.
+    /// Whether no more candidates are needed from a stream, because the rest of it orders after the last wanted row.
     #[must_use]
     pub fn is_done(&self, stream: u32) -> bool {
         self.done.contains(&stream)
     }
 
-    /// How many objects each step touched so far; `scanned` is known to the bricks only.
+    /// The number of objects that each step has processed so far; only the bricks know `scanned`.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The rows that are ready. Those of a plan that [collects](Plan::collects) come after the end.
+    /// Takes the available rows. A plan that [collects](Plan::collects) has none before the end.
     pub fn take(&mut self) -> Vec<Row> {
         let rows: Vec<Row> = self.rows.drain(..).collect();
         add(&mut self.counts.rows, rows.len() as u64);
         rows
     }
 
-    /// Works through the candidates, as far as it can.
+    /// Evaluates candidates as far as possible.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if something cannot be computed, [`ErrorKind::TooLarge`] if too much is to be sorted, grouped
     /// or followed, [`ErrorKind::Corrupt`] if a record is damaged.
     pub fn step(&mut self) -> Result<Progress> {
         if self.referenced.bytes() > limits::REFERENCED {
-            // Too much for all who wait: from now on one at a time, until one is through.
+            // Too much for all waiting candidates: evaluate one at a time until one is done.
             if self.window == 1 {
                 let most = limits::REFERENCED >> 20;
                 let message = format!("one object leads to more than {most} MiB of others, too many to follow at once");
@@ -191,7 +191,9 @@ impl QueryRun {
             match self.evaluate(&candidate)? {
                 Verdict::Missing(oids) => {
                     missing.extend(oids);
-                    waiting.push_back(candidate);
+                    if !planted(Bug::MissingReferenceDropsCandidate) {
+                        waiting.push_back(candidate);
+                    }
                 }
                 verdict => {
                     if waiting.is_empty() && self.window == 1 {
@@ -219,7 +221,7 @@ impl QueryRun {
         Ok(Progress::Enough)
     }
 
-    /// Decides about a candidate, changing nothing.
+    /// Evaluates a candidate.
     fn evaluate(&self, candidate: &Candidate) -> Result<Verdict> {
         let checked = &self.plan.checked;
         let mut evaluator = Evaluator::new(candidate.oid, &candidate.record, &self.referenced)?;
@@ -241,7 +243,7 @@ impl QueryRun {
         for term in terms {
             match evaluator.term(term).and_then(|value| value.to_value().map_err(Stop::Failed)) {
                 Ok(value) => values.push(value),
-                // On, so that all that is missing is asked for together.
+                // Continue, so that all missing objects are requested together.
                 Err(Stop::Missing) => waits = true,
                 Err(Stop::Failed(error)) => return Err(error),
             }
@@ -287,7 +289,7 @@ impl QueryRun {
         Ok(())
     }
 
-    /// Where a candidate stands in the order of the index: larger is later. `None` if the index has no order of use.
+    /// The position of a candidate in the order of the index: larger is later. `None` if the index provides no order.
     fn index_position(&self, candidate: &Candidate) -> Result<Option<Vec<u8>>> {
         let CandidateSource::Index(index) = &self.plan.source else { return Ok(None) };
         if !index.ordered {
@@ -327,8 +329,8 @@ impl QueryRun {
 }
 
 impl Plan {
-    /// Whether the condition holds of an object, all of it and not only what bricks leave; `None` if an object that it
-    /// refers to is not known. For those who have changed objects and no brick to ask.
+    /// Whether an object satisfies the whole condition, including the part that bricks evaluate; `None` if a referenced object is
+    /// not known. For objects that a transaction has changed.
     ///
     /// # Errors
     /// As of [`QueryRun::step`].
@@ -364,7 +366,7 @@ fn add(count: &mut Option<u64>, more: u64) {
     *count = Some(count.unwrap_or_default() + more);
 }
 
-/// What a row takes in memory, about.
+/// The approximate size of a row in memory.
 fn size(values: &[Value]) -> usize {
     values.iter().map(|value| 32 + value_size(value)).sum::<usize>() + 64
 }
@@ -387,4 +389,4 @@ fn too_large(what: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,24 +1,28 @@
-//! What queries have to know of classes.
+//! The classes of a space, as queries need them.
 //!
-//! A [`Schema`] is plain data, made from the meta-server's catalogue and checked once, when it is made. Records keep only the
-//! numbers of their fields, so an old record is read through today's class without being rewritten:
+//! A [`Schema`] is plain data, built from the meta-server's catalogue and checked once. Records store only the numbers of their
+//! fields, so an old record is read through the current class without being rewritten:
 //!
-//! - a field that the class did not have yet is absent from the record, and has the field's default; so does null if the field may
-//!   not be null any more;
-//! - a field that the class has no more is not looked at;
+//! - a field that was added later is absent from the record and has [`Field::missing`] as its value; so does a null if the field
+//!   cannot be null any more;
+//! - a field that was removed is ignored;
 //! - a field that was renamed keeps its number;
-//! - a number whose type was widened is compared by its value as it stands, and converted where its type matters: in
-//!   arithmetic, and when it is read ([`Type::convert`]).
+//! - a value whose type was widened is compared as it is stored. It is converted in arithmetic and when it is returned
+//!   ([`Type::convert`]).
 
-mod upgrade;
+pub(crate) mod upgrade;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, RecordRef, Result, Value, ValueRef};
+use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, RecordRef, Result, Value};
 
 /// What a field holds, with classes by number.
 pub type Type = FieldType<ClassId>;
+/// A class whose references name classes by number.
+pub type Class = model::Class<ClassId>;
+/// A field of such a class.
+pub type Field = model::Field<ClassId>;
 
 /// The classes of a space.
 #[derive(Clone, Debug, Default)]
@@ -27,39 +31,7 @@ pub struct Schema {
     names: BTreeMap<String, ClassId>,
 }
 
-/// A class of records.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Class {
-    /// Its number, part of its objects' identifiers.
-    pub id: ClassId,
-    /// Its name: `Person`, or `com.example.Person`.
-    pub name: String,
-    /// The class that it extends.
-    pub parent: Option<ClassId>,
-    /// Counts the changes of the class.
-    pub version: u32,
-    /// The fields that it adds to its parent's.
-    pub fields: Vec<Field>,
-}
-
-/// A field of a class.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Field {
-    /// What records know it by; never changes, and no class uses a number of its ancestors.
-    pub number: FieldNumber,
-    /// What people know it by.
-    pub name: String,
-    /// What it holds.
-    pub ty: Type,
-    /// What it is in records that were written before it existed; null if nothing was said.
-    pub default: Value,
-    /// What it is in new objects whose creator says nothing.
-    pub initial: Value,
-    /// Whether it may not be null: then it has its default also in records in which it is.
-    pub required: bool,
-}
-
-/// A class with what follows from it.
+/// A class with its resolved fields and descendants.
 #[derive(Clone, Debug)]
 struct ClassEntry {
     class: Class,
@@ -69,56 +41,6 @@ struct ClassEntry {
     family: Arc<BTreeSet<ClassId>>,
 }
 
-impl Class {
-    /// A class without parent and fields, in its first version.
-    pub fn new(id: ClassId, name: impl Into<String>) -> Self {
-        Self { id, name: name.into(), parent: None, version: 1, fields: vec![] }
-    }
-
-    /// The class as one that extends another.
-    #[must_use]
-    pub fn extends(mut self, parent: ClassId) -> Self {
-        self.parent = Some(parent);
-        self
-    }
-
-    /// The class in another version.
-    #[must_use]
-    pub fn version(mut self, version: u32) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// The class with one more field, which is null in records older than it.
-    #[must_use]
-    pub fn field(self, number: u32, name: impl Into<String>, ty: Type) -> Self {
-        self.field_with_default(number, name, ty, Value::Null)
-    }
-
-    /// The class with one more field, which has this default in records older than it.
-    #[must_use]
-    pub fn field_with_default(
-        mut self,
-        number: u32,
-        name: impl Into<String>,
-        ty: Type,
-        default: impl Into<Value>,
-    ) -> Self {
-        let (number, name, default) = (FieldNumber(number), name.into(), default.into());
-        let initial = default.clone();
-        self.fields.push(Field { number, name, ty, default, initial, required: false });
-        self
-    }
-
-    /// The class with one more field, which has this default in records older than it, and where it is null.
-    #[must_use]
-    pub fn required(self, number: u32, name: impl Into<String>, ty: Type, default: impl Into<Value>) -> Self {
-        let mut class = self.field_with_default(number, name, ty, default);
-        class.fields.iter_mut().rev().take(1).for_each(|field| field.required = true);
-        class
-    }
-}
-
 impl Schema {
     /// The most bytes of a class's or field's name.
     pub const NAME: usize = 255;
@@ -126,9 +48,9 @@ impl Schema {
     /// A schema of these classes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if they do not fit together: two of one number or name, a parent or a referenced class that is
-    /// not there, ancestors in a circle, a field whose number or name is its class's or an ancestor's already, a default
-    /// that its field cannot hold.
+    /// [`ErrorKind::Invalid`] if two classes have the same number or name, a parent or a referenced class does not exist, ancestors
+    /// form a cycle, two fields of a class and its ancestors have the same number or name, or a default is not of its field's type;
+    /// [`ErrorKind::TooLarge`] if a type nests too deep.
     pub fn new(classes: impl IntoIterator<Item = Class>) -> Result<Self> {
         let mut schema = Self::default();
         for class in classes {
@@ -179,7 +101,7 @@ impl Schema {
         self.classes.get(&id).map(|entry| &entry.class)
     }
 
-    /// The class of this name; a name behind the last dot will do if no other class has it there.
+    /// The class of this name. The part after its last dot is enough if it is unambiguous.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Invalid`] if there are several.
@@ -201,11 +123,11 @@ impl Schema {
         self.classes.values().map(|entry| &entry.class)
     }
 
-    /// The class at the top of a class's tree: the eldest that it extends, or itself.
+    /// The topmost ancestor of a class, or the class itself.
     #[must_use]
     pub fn root(&self, id: ClassId) -> ClassId {
         let mut at = id;
-        // A schema that was made has no circles.
+        // Schemas have no cycles.
         while let Some(parent) = self.class(at).and_then(|class| class.parent) {
             at = parent;
         }
@@ -237,18 +159,15 @@ impl Schema {
         fields.binary_search_by_key(&number, |field| field.number).ok().and_then(|index| fields.get(index))
     }
 
-    /// Reads a record of any age as one of today's class: every field of it, by number, with its value.
+    /// Reads a record of any version through the current class: every field of the class, by number, with its value.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such class, [`ErrorKind::Corrupt`] if the record is damaged.
     pub fn read(&self, record: &RecordRef<'_>, class: ClassId) -> Result<Vec<(&Field, Value)>> {
         let entry = self.classes.get(&class).ok_or_else(|| no_class(&class.0.to_string()))?;
         let value = |field: &Field| -> Result<Value> {
-            match record.field(field.number)? {
-                None => Ok(field.default.clone()),
-                Some(ValueRef::Null) if field.required => Ok(field.default.clone()),
-                Some(value) => Ok(field.ty.convert(value.to_value()?)),
-            }
+            let stored = record.field(field.number)?.map(|value| value.to_value()).transpose()?;
+            Ok(field.upgrade_value(stored))
         };
         entry.fields.iter().map(|field| Ok((field, value(field)?))).collect()
     }
@@ -260,7 +179,7 @@ impl Schema {
         ty.map_classes(&|id| Some(name(id))).to_string()
     }
 
-    /// The class and its ancestors, the eldest last.
+    /// The class and its ancestors, the topmost last.
     fn lineage(&self, id: ClassId) -> Result<Vec<ClassId>> {
         let mut lineage = vec![id];
         let mut at = self.classes.get(&id);
@@ -285,18 +204,20 @@ impl Schema {
             for field in &class.fields {
                 check_name(&field.name)?;
                 let place = || format!("field {} of class {}", field.name, class.name);
-                if !field.ty.classes().into_iter().all(|id| self.classes.contains_key(id)) {
+                if !field.field_type.classes().into_iter().all(|id| self.classes.contains_key(id)) {
                     return Err(invalid(format!("{} refers to a class that is not there", place())));
                 }
-                if !field.ty.is_within_nesting_limit() {
-                    let levels = field.ty.depth();
+                if !field.field_type.is_within_nesting_limit() {
+                    let levels = field.field_type.depth();
                     let message = format!("{}: its type has {levels} levels within each other", place());
                     return Err(Error::new(ErrorKind::TooLarge, message));
                 }
-                if let Some(default) =
-                    [&field.default, &field.initial].into_iter().find(|value| !field.ty.accepts_or_null(value))
+                if let Some(default) = [&field.missing, &field.default]
+                    .into_iter()
+                    .flatten()
+                    .find(|value| !field.field_type.accepts_or_null(value))
                 {
-                    let ty = self.type_name(&field.ty);
+                    let ty = self.type_name(&field.field_type);
                     return Err(invalid(format!("{} has the default {default}, and its type is {ty}", place())));
                 }
                 if !names.insert(&field.name) {
@@ -329,4 +250,4 @@ fn invalid(message: String) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,10 +5,10 @@
 //!     [group by KEY, ...] [order by KEY [asc|desc] [nulls first|last], ...] [skip N] [limit N]
 //! ```
 //!
-//! Reading it is a tokenizer and a parser by binding power (Pratt), which docs/decisions/query.md weighs against libraries.
-//! Writing it is [`Display`](std::fmt::Display), and reading what was written gives the query again. Errors of either
-//! [`Query::parse`] or [`Query::check`] show the text with a caret under the place; the latter of the query as it would be
-//! written, so a query that never was a text has a place to point at too.
+//! A tokenizer and a parser by binding power (Pratt) read it; docs/decisions/query.md compares them with libraries.
+//! [`Display`](std::fmt::Display) writes it, and parsing that text gives the same query. Errors of [`Query::parse`] and [`Query::check`]
+//! show the text with carets under the wrong part. For errors of the check the text is written from the tree, so a query that was
+//! never a text has a place to point at.
 
 mod lexer;
 mod parser;

@@ -1,4 +1,4 @@
-//! Worlds of classes, objects and indexes for tests.
+//! Classes, objects and indexes for tests.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,7 @@
-//! Types of fields as messages: the only place that converts between [`FieldType`] and its message.
+//! Classes and fields as messages: the only place that converts between the schema types of `model` and their messages.
 
-use model::{Error, ErrorKind, FieldType, Result, limits};
+use bytes::Bytes;
+use model::{Class, ClassId, Error, ErrorKind, Field, FieldDefinition, FieldNumber, FieldType, Result, Value, limits};
 
 use crate::proto::schema;
 use crate::proto::schema::field_type::Kind;
@@ -72,6 +73,101 @@ fn field_type(of: &schema::FieldType, depth: usize) -> Result<FieldType> {
     })
 }
 
+// ---------------------------------------------------------------------------------------------- classes
+
+fn value_to_proto(value: Option<&Value>) -> Result<Option<Bytes>> {
+    Ok(value.map(Value::to_bytes).transpose()?.map(Into::into))
+}
+
+fn value_from_proto(value: Option<Bytes>) -> Result<Option<Value>> {
+    value.map(|bytes| Value::from_bytes(&bytes)).transpose()
+}
+
+/// The type of a field, which every field has.
+fn required_type(name: &str, of: Option<&schema::FieldType>) -> Result<FieldType> {
+    let of = of.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("field {name:.100?} has no type")))?;
+    FieldType::try_from(of).map_err(|error| {
+        Error::new(error.kind(), format!("the type of field {name:.100?}: {}", error.message())).caused_by(error)
+    })
+}
+
+impl<C: AsRef<str>> TryFrom<&Class<C>> for schema::Class {
+    type Error = Error;
+
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if a default is too large to be encoded.
+    fn try_from(class: &Class<C>) -> Result<Self> {
+        Ok(Self {
+            id: class.id.0,
+            name: class.name.clone(),
+            parent: class.parent.map(|parent| parent.0),
+            version: class.version,
+            fields: class.fields.iter().map(schema::Field::try_from).collect::<Result<_>>()?,
+            last_number: class.last_number,
+        })
+    }
+}
+
+impl<C: AsRef<str>> TryFrom<&Field<C>> for schema::Field {
+    type Error = Error;
+
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if a default is too large to be encoded.
+    fn try_from(field: &Field<C>) -> Result<Self> {
+        Ok(Self {
+            number: field.number.0,
+            name: field.name.clone(),
+            r#type: Some((&field.field_type).into()),
+            default: value_to_proto(field.missing.as_ref())?,
+            required: !field.optional,
+            initial: value_to_proto(field.default.as_ref())?,
+        })
+    }
+}
+
+impl TryFrom<schema::Class> for Class {
+    type Error = Error;
+
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if this program does not know the type of a field, [`ErrorKind::Invalid`] if a field has
+    /// none, [`ErrorKind::Corrupt`] if a default is damaged.
+    fn try_from(class: schema::Class) -> Result<Self> {
+        let schema::Class { id, name, parent, version, fields, last_number } = class;
+        let fields = fields.into_iter().map(Field::try_from).collect::<Result<_>>()?;
+        Ok(Self { id: ClassId(id), name, parent: parent.map(ClassId), version, fields, last_number })
+    }
+}
+
+impl TryFrom<schema::Field> for Field {
+    type Error = Error;
+
+    /// # Errors
+    /// As for [`Class`].
+    fn try_from(field: schema::Field) -> Result<Self> {
+        let schema::Field { number, name, r#type, default, required, initial } = field;
+        Ok(Self {
+            number: FieldNumber(number),
+            field_type: required_type(&name, r#type.as_ref())?,
+            name,
+            optional: !required,
+            default: value_from_proto(initial)?,
+            missing: value_from_proto(default)?,
+        })
+    }
+}
+
+impl TryFrom<schema::FieldDefinition> for FieldDefinition {
+    type Error = Error;
+
+    /// # Errors
+    /// As for [`Class`].
+    fn try_from(field: schema::FieldDefinition) -> Result<Self> {
+        let schema::FieldDefinition { name, r#type, optional, default, number: _ } = field;
+        let field_type = required_type(&name, r#type.as_ref())?;
+        Ok(Self { name, field_type, optional, default: value_from_proto(default)? })
+    }
+}
+
 fn unsupported(what: String) -> Error {
     Error::new(ErrorKind::Unsupported, format!("this program does not know {what}: upgrade it"))
 }
@@ -92,6 +188,26 @@ mod tests {
         for text in scalars.into_iter().chain(["list<ref<P>>", "set<int64>", "map<date, list<map<string, bytes>>>"]) {
             assert_eq!(round_trip(text).to_string(), text);
         }
+    }
+
+    #[test]
+    fn classes_come_back_from_their_messages() {
+        let mut class = Class::new(ClassId(7), "P")
+            .extends(ClassId(3))
+            .version(4)
+            .field(1, "plain", FieldType::Int64)
+            .field_with_default(
+                2,
+                "late",
+                FieldType::list(FieldType::Reference(Some("P".to_owned()))),
+                Value::List(vec![]),
+            )
+            .required(9, "required", FieldType::Date, model::Date { days: 3 });
+        class.last_number = 12;
+        class.fields[1].default = None;
+        assert_eq!(Class::try_from(schema::Class::try_from(&class).unwrap()).unwrap(), class);
+        let field = schema::Field { name: "typeless".to_owned(), ..Default::default() };
+        assert_eq!(Field::try_from(field).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
     #[test]

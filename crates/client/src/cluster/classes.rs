@@ -8,13 +8,13 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
-use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, FieldNumber, FieldType, Oid, Result, Value};
-use query::schema::{Class, Field, Schema};
+use model::{ClassId, Error, ErrorKind, Oid, Result, Value};
+use query::schema::Schema;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::schema;
+
+use crate::persistent::{ClassDescription, Classes, FieldDescription, Layout, Persistent};
 
 use super::core::{Core, unexpected_answer_error};
 use super::unique::UniqueIndex;
@@ -139,29 +139,19 @@ impl Core {
 // ---------------------------------------------------------------------------------------------- decoding
 
 fn from_proto(told: schema::Schema) -> Result<Schema> {
-    let ids: BTreeMap<String, ClassId> =
-        told.classes.iter().map(|class| (class.name.clone(), ClassId(class.id))).collect();
-    Schema::new(told.classes.into_iter().map(|class| class_of(class, &ids)).collect::<Result<Vec<_>>>()?)
-}
-
-fn class_of(class: schema::Class, ids: &BTreeMap<String, ClassId>) -> Result<Class> {
-    let schema::Class { id, name, parent, version, fields } = class;
-    let fields = fields.into_iter().map(|field| {
-        let schema::Field { number, name, r#type, default, required, initial } = field;
-        let unknown =
-            |why: String| Error::new(ErrorKind::Unsupported, format!("the type of field {name:.100?}: {why}"));
-        let named = r#type.as_ref().ok_or_else(|| unknown("it is missing".to_owned()))?;
-        let named = FieldType::try_from(named).map_err(|error| unknown(error.message().to_owned()))?;
-        let ty = named.try_map_classes(&mut |class| match ids.get(class) {
+    let classes: Vec<model::Class> = told.classes.into_iter().map(model::Class::try_from).collect::<Result<_>>()?;
+    let ids: BTreeMap<&str, ClassId> = classes.iter().map(|class| (class.name.as_str(), class.id)).collect();
+    let by_number = |class: &model::Class| {
+        class.try_map_classes(&mut |name| match ids.get(name.as_str()) {
             Some(id) => Ok(Some(*id)),
-            None => Err(unknown(format!("the space has no class {class:?}"))),
-        })?;
-        let value = |bytes: Option<Bytes>| bytes.map_or(Ok(Value::Null), |bytes| Value::from_bytes(&bytes));
-        let (default, initial) = (value(default)?, value(initial)?);
-        Ok(Field { number: FieldNumber(number), name, ty, default, initial, required })
-    });
-    let fields = fields.collect::<Result<_>>()?;
-    Ok(Class { id: ClassId(id), name, parent: parent.map(ClassId), version, fields })
+            None => {
+                let message =
+                    format!("class {} refers to class {name}, which the peer server does not have", class.name);
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        })
+    };
+    Schema::new(classes.iter().map(by_number).collect::<Result<Vec<_>>>()?)
 }
 
 // ---------------------------------------------------------------------------------------------- encoding

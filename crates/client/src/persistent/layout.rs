@@ -53,24 +53,25 @@ impl Layout {
                 let message = format!("class {} has no field {}, which the program has", class.name, wanted.name);
                 return Err(Error::new(ErrorKind::NotFound, format!("{message}: add it to the class first")));
             };
-            if !matches_type(&wanted.ty, &field.ty) {
-                let (has, wants) = (schema.type_name(&field.ty), &wanted.ty);
+            if !matches_type(&wanted.ty, &field.field_type) {
+                let (has, wants) = (schema.type_name(&field.field_type), &wanted.ty);
                 let message = format!("field {} of class {} is of type {has}", wanted.name, class.name);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, and of type {wants} in the program")));
             }
             fields.push(FieldSlot {
                 number: field.number,
                 name: wanted.name,
-                ty: Some(field.ty.clone()),
-                default: field.default.clone(),
-                required: field.required,
+                ty: Some(field.field_type.clone()),
+                default: field.missing.clone().unwrap_or(Value::Null),
+                required: !field.optional,
             });
         }
         let own = |number| fields.iter().any(|place| place.number == number);
         let unknown = || schema.fields(class.id).iter().filter(|field| !own(field.number));
-        let says = |field: &&Field| field.initial != Value::Null;
-        let initial = unknown().filter(says).map(|field| (field.number, field.initial.clone())).collect();
-        let is_needed = |field: &&Field| field.required && field.default == Value::Null && !says(field);
+        let not_null = |value: &Option<Value>| value.clone().filter(|value| *value != Value::Null);
+        let initial = unknown().filter_map(|field| Some((field.number, not_null(&field.default)?))).collect();
+        let has_value = |field: &Field| not_null(&field.missing).is_some() || not_null(&field.default).is_some();
+        let is_needed = |field: &&Field| !field.optional && !has_value(field);
         let lacks = unknown().find(is_needed).map(|field| field.name.clone());
         let tree = schema.family(schema.root(class.id));
         let last = tree.iter().flat_map(|id| schema.fields(*id)).map(|field| field.number).max();

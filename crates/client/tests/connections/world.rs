@@ -98,7 +98,7 @@ impl Proxy {
                     let mut outer = TcpStream::connect(target).await.unwrap();
                     tokio::select! {
                         biased;
-                        _ = watched.wait_for(|stalled| *stalled) => std::future::pending().await,
+                        () = async { drop(watched.wait_for(|stalled| *stalled).await) } => std::future::pending().await,
                         _ = copy_bidirectional(&mut inner, &mut outer) => {}
                     }
                 });

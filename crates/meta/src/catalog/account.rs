@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::Record;
 use super::error::CatalogError;
-use super::{limits, names, password};
+use super::{names, password};
+use crate::limits;
+use crate::plant::{Bug, planted};
 
-/// The group whose members may do everything: with users, spaces, servers, and in every space. It is always there.
+/// The group whose members have every permission. It always exists.
 pub const ADMINISTRATORS: &str = "administrators";
 
-/// Whom the certificates of a cluster's processes are issued to: no user has this name.
+/// The name in the certificates of a cluster's processes. No user can have it.
 pub const NODE_CERTIFICATE_NAME: &str = "mortar-node";
 
 /// A user.
@@ -20,14 +22,13 @@ pub const NODE_CERTIFICATE_NAME: &str = "mortar-node";
 pub struct User {
     /// Its name.
     pub name: String,
-    /// What its password is checked against: argon2id in PHC's form. `None`: it has no password, and logs in with a
-    /// certificate.
+    /// The argon2id hash of the password, in the PHC format. With `None` the user logs in with a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// The groups that it is a member of.
+    /// The groups of the user.
     #[serde(default)]
     pub groups: BTreeSet<String>,
-    /// Whether it may not log in.
+    /// Whether the user cannot log in.
     #[serde(default)]
     pub disabled: bool,
 }
@@ -40,26 +41,25 @@ pub struct Group {
 }
 
 impl User {
-    /// Whether a password is the user's. Takes some tens of milliseconds of CPU time on purpose: not for threads that must
-    /// not be held up, and [`PasswordChecker`](super::PasswordChecker) bounds how many do it at once.
+    /// Whether a password is the user's. Takes some tens of milliseconds of CPU time: do not call it on an I/O thread.
+    /// [`PasswordChecker`](super::PasswordChecker) bounds how many checks run at the same time.
     #[must_use]
     pub fn has_password(&self, given: &str) -> bool {
         let known = self.password.as_deref().filter(|_| !self.disabled);
         password::verify(known, given)
     }
 
-    /// Whether it may do everything, if it is let in.
+    /// Whether the user is an administrator and can log in.
     #[must_use]
     pub fn is_administrator(&self) -> bool {
         !self.disabled && self.groups.contains(ADMINISTRATORS)
     }
 }
 
-/// Whether somebody could still say who may do what if the users became these: nobody opens the doors again, and nobody is
-/// locked out for good.
+/// Checks that an administrator who can log in remains if the users change from `before` to `after`.
 ///
-/// An administrator always stays, and one with a password: whether certificates are believed is known to servers alone. Who has
-/// come by one (`certified`) has shown that they are. A cluster that had no such administrator before is left as it is.
+/// One of them must have a password, because only the servers know whether they accept certificates. An administrator who has
+/// logged in with a certificate (`certified`) has shown that they do. The check passes if `before` had no such administrator.
 ///
 /// # Errors
 /// [`CatalogError::Invalid`] for a first user without a password, [`CatalogError::InUse`] for what would take the last one away.
@@ -77,23 +77,23 @@ pub(super) fn check_administrator_remains(
     };
     let is_sure = |user: &User| user.is_administrator() && user.password.is_some();
     if before.is_empty() && !after.iter().any(is_sure) {
-        let why = "nobody could come in unless certificates are believed, which only a login by one shows: give it a password, \
-                   and with its certificate take that away (`mortar user passwd --no-password`)";
+        let why = "without one, the user could log in only if the servers accept certificates: give it a password, log in with \
+                   its certificate, and then remove the password (`mortar user passwd --no-password`)";
         return Err(CatalogError::invalid("the password of the first user", "none", why));
     }
     if let Some(name) = is_lost(User::is_administrator) {
-        return in_use(name, "the last administrator that may log in", "make another user an administrator first");
+        return in_use(name, "the last administrator who can log in", "make another user an administrator first");
     }
     match is_lost(is_sure) {
-        Some(name) if !certified => {
-            let remedy = "give another administrator a password first, or do this as an administrator that comes by a certificate";
+        Some(name) if !certified && !planted(Bug::LastPasswordLost) => {
+            let remedy = "give another administrator a password first, or log in with an administrator's certificate";
             in_use(name, "the last administrator with a password", remedy)
         }
         _ => Ok(()),
     }
 }
 
-/// Without the password's hash: it has no business in a log.
+/// Without the hash of the password, which must not be logged.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let password = if self.password.is_some() { "set" } else { "none" };
@@ -121,7 +121,7 @@ impl Record for Group {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// `A` and `a` are administrators with and without a password, `X` and `x` disabled ones, `u` is no administrator.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_administrator_who_can_come_in_always_stays() {
+    pub(crate) fn an_administrator_who_can_come_in_always_stays() {
         for (before, after) in [("", "A"), ("Aa", "A"), ("AA", "Aa"), ("Au", "Aa"), ("AX", "Ax"), ("A", "Au")] {
             assert_eq!(refusal(before, after, false), None, "{before} to {after}");
         }

@@ -1,21 +1,20 @@
-//! A change of the catalogue that is being worked out: what it rests on, and what it will write.
+//! A change of the catalogue in preparation: the entries that it depends on, and those that it will write.
 //!
-//! Whatever is read by key is expected to be the same when the draft is written, so drafts are serializable. What is read
-//! by prefix is not watched over: for that each kind of entries has a counter that every change of them *touches*.
+//! A draft is written only if every entry that it has read by key is unchanged, so drafts are serializable. Entries read by prefix
+//! are not checked. Each kind of such entries has a counter instead, which every change of them *touches*.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Expect, Key, KeyChange, MetaSessionId, MetaStore, Prefix, Revision, WriteOutcome};
 
-use super::entry::{self, Record};
+use super::entry::{self, Path, Record};
 use super::error::CatalogError;
 use super::member::Counter;
-use super::path::Path;
 
 type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
-/// A change that is being worked out.
+/// A change in preparation.
 pub(super) struct CatalogDraft<'a> {
     store: &'a dyn MetaStore,
     expects: BTreeMap<Key, Option<Revision>>,
@@ -27,7 +26,7 @@ impl<'a> CatalogDraft<'a> {
         Self { store, expects: BTreeMap::new(), changes: BTreeMap::new() }
     }
 
-    /// Reads an entry, which must be the same when the draft is written.
+    /// Reads an entry, which must be unchanged when the draft is written.
     pub(super) async fn get<T: Record>(&mut self, path: &Path) -> Result<Option<T>> {
         let key = path.key()?;
         let state = self.store.get(vec![key.clone()]).await?;
@@ -37,12 +36,12 @@ impl<'a> CatalogDraft<'a> {
         Ok(record)
     }
 
-    /// Reads an entry that has to be there.
+    /// Reads an entry that must exist.
     pub(super) async fn require<T: Record>(&mut self, path: &Path, what: &'static str, name: &str) -> Result<T> {
         self.get(path).await?.ok_or_else(|| CatalogError::missing(what, name))
     }
 
-    /// Reads the entries with keys that begin so. They may change before the draft is written.
+    /// Reads the entries whose keys have a prefix. They can change before the draft is written.
     pub(super) async fn scan<T: Record>(&self, prefix: Prefix) -> Result<Vec<(Path, T)>> {
         let state = self.store.read(prefix).await?;
         let records = state.entries.iter().filter_map(|(key, found)| {
@@ -59,7 +58,7 @@ impl<'a> CatalogDraft<'a> {
         Ok(())
     }
 
-    /// Writes an entry that vanishes with a session.
+    /// Writes an entry that is removed when a session ends.
     pub(super) fn attach<T: Record>(&mut self, path: &Path, record: &T, session: MetaSessionId) -> Result<()> {
         let (key, value) = (path.key()?, entry::encode(record)?);
         self.changes.insert(key.clone(), KeyChange::attach(key, value, session));
@@ -72,8 +71,8 @@ impl<'a> CatalogDraft<'a> {
         Ok(())
     }
 
-    /// Counts a change: of all drafts that touch the same counter, each is worked out after the one before is written.
-    /// Gives the number of the change.
+    /// Raises a counter of changes and returns its value. Drafts that touch the same counter are serialized: each one is prepared
+    /// after the previous one was written.
     pub(super) async fn touch(&mut self, path: &Path) -> Result<u64> {
         let mut counter: Counter = self.get(path).await?.unwrap_or_default();
         counter.next += 1;
@@ -81,7 +80,7 @@ impl<'a> CatalogDraft<'a> {
         Ok(counter.next)
     }
 
-    /// Takes so many numbers of a counter that begins with 1; gives the first.
+    /// Reserves `count` numbers of a counter, which starts with 1; returns the first.
     pub(super) async fn reserve_numbers(&mut self, name: &str, count: u64, most: u64) -> Result<u64> {
         let path = Path::Counter(name.to_owned());
         let first = self.get::<Counter>(&path).await?.unwrap_or_default().next.max(1);
@@ -92,7 +91,7 @@ impl<'a> CatalogDraft<'a> {
         Ok(first)
     }
 
-    /// Writes the draft; `None` if what it rests on has changed.
+    /// Writes the draft; `None` if an entry that it depends on has changed.
     pub(super) async fn commit(self) -> Result<Option<Revision>> {
         let expects = self.expects.into_iter().map(|(key, revision)| Expect { key, revision }).collect();
         match self.store.write(expects, self.changes.into_values().collect()).await? {
@@ -102,7 +101,7 @@ impl<'a> CatalogDraft<'a> {
     }
 }
 
-/// Counts how often something is tried, and waits longer each time.
+/// Counts attempts, and waits longer before each one.
 pub(super) struct Attempts(u32);
 
 impl Attempts {
@@ -118,7 +117,7 @@ impl Attempts {
         if self.0 >= Self::MAX_ATTEMPTS {
             return Err(CatalogError::Busy { attempts: self.0 });
         }
-        // So that those who got in each other's way do not do it again.
+        // Random, so that drafts that have conflicted do not conflict again.
         let most_ms = 1_u64 << self.0.min(6);
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..=most_ms))).await;
         Ok(())

@@ -1,7 +1,7 @@
 //! The operations that change the catalogue.
 //!
-//! Each reads what it rests on, works out what to write, and writes it if nothing of that has changed; otherwise it begins
-//! again. So any number of processes may change the catalogue at once, and none waits for another that has died.
+//! Each operation reads the entries that it depends on, computes what to write, and writes it if these entries are unchanged;
+//! otherwise it starts again. Any number of processes can change the catalogue at the same time, and none waits for another.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use model::SpaceId;
 use crate::{MetaStore, Revision};
 
 use super::catalog_draft::CatalogDraft;
+use super::entry::Path;
 use super::error::CatalogError;
 use super::ident::StartNumber;
+use super::names;
 use super::parameters::Parameters;
-use super::path::Path;
-use super::{limits, names};
+use crate::limits;
 
 mod accounts;
 mod adopt;
@@ -29,9 +30,9 @@ pub use accounts::hash_password;
 
 type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
-/// Changes the catalogue. Clones change the same one.
+/// Changes the catalogue. Clones change the same catalogue.
 ///
-/// An operation whose outcome could not be found out fails with [`CatalogError::Store`] of the kind
+/// An operation whose outcome could not be determined fails with [`CatalogError::Store`] of the kind
 /// [`Unknown`](model::ErrorKind::Unknown): look at the catalogue before trying again.
 #[derive(Clone)]
 pub struct CatalogEditor {
@@ -39,17 +40,17 @@ pub struct CatalogEditor {
     certified: bool,
 }
 
-/// What an operation has done.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edited<T> {
-    /// What was made or changed, as it is now.
+    /// The entry that was created or changed.
     pub value: T,
-    /// Whoever has the catalogue at this revision or a later one sees it.
+    /// The revision from which on the change is visible.
     pub revision: Revision,
 }
 
-/// Works a draft out and writes it, again and again until nobody gets in the way: the value of the block is what the draft
-/// makes.
+/// Prepares a draft and writes it, repeatedly until no other change interferes. The block prepares the draft; its value is the
+/// value of the operation.
 macro_rules! edit {
     ($editor:expr, |$draft:ident| $work:block) => {{
         let mut attempts = $crate::catalog::catalog_draft::Attempts::new();
@@ -66,19 +67,19 @@ macro_rules! edit {
 use edit;
 
 impl CatalogEditor {
-    /// One that changes the catalogue which is kept there.
+    /// An editor of the catalogue in a store.
     #[must_use]
     pub fn new(store: Arc<dyn MetaStore>) -> Self {
         Self { store, certified: false }
     }
 
-    /// The same for somebody who has come by a certificate, and so shown that administrators need no passwords.
+    /// The editor for a caller who has logged in with a certificate, which shows that administrators need no password.
     #[must_use]
     pub fn with_certificate(&self) -> Self {
         Self { certified: true, ..self.clone() }
     }
 
-    /// What keeps the catalogue.
+    /// The store of the catalogue.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn MetaStore> {
         &self.store
@@ -88,7 +89,7 @@ impl CatalogEditor {
         CatalogDraft::new(&*self.store)
     }
 
-    /// Gives an empty catalogue these parameters; one that has some keeps them. Says which it has now.
+    /// Sets the parameters of an empty catalogue. A catalogue that has parameters keeps them. Returns the current ones.
     ///
     /// # Errors
     /// [`CatalogError::Newer`] if a newer program has set it up.
@@ -112,7 +113,7 @@ impl CatalogEditor {
         self.draft().get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)
     }
 
-    /// Changes the parameters; which cluster it is stays. Processes that run keep what they have read.
+    /// Changes the parameters, except the number of the cluster. Running processes keep the parameters that they have read.
     ///
     /// # Errors
     /// [`CatalogError::NotSetUp`], [`CatalogError::Invalid`].
@@ -127,29 +128,29 @@ impl CatalogEditor {
         })
     }
 
-    /// The last change of the placement map.
+    /// The revision of the last change of the placement map.
     ///
     /// # Errors
-    /// If what keeps the catalogue cannot be asked.
+    /// If the store cannot be read.
     pub async fn placement_revision(&self) -> Result<Revision> {
         let state = self.store.get(vec![Path::PlacementMap.key()?]).await?;
         Ok(state.entries.first().map(|(_, entry)| entry.revision).unwrap_or_default())
     }
 
-    /// The last change of a space's classes and indexes.
+    /// The revision of the last change of a space's classes and indexes.
     ///
     /// # Errors
-    /// If what keeps the catalogue cannot be asked.
+    /// If the store cannot be read.
     pub async fn schema_revision(&self, space: SpaceId) -> Result<Revision> {
         let state = self.store.get(vec![Path::Schema(space).key()?]).await?;
         Ok(state.entries.first().map(|(_, entry)| entry.revision).unwrap_or_default())
     }
 
-    /// Takes numbers that nobody else gets, of a counter with this name; they begin with 1. If the answer is lost, so are
-    /// the numbers.
+    /// Reserves numbers of the counter with this name, which starts with 1. No number is given twice. If the answer is lost, the
+    /// numbers are lost too.
     ///
     /// # Errors
-    /// [`CatalogError::Invalid`] for no numbers or too many at once.
+    /// [`CatalogError::Invalid`] if `count` is 0 or too large.
     pub async fn take_numbers(&self, name: &str, count: u64) -> Result<Range<u64>> {
         names::check_counter(name)?;
         if !(1..=limits::NUMBERS).contains(&count) {
@@ -164,19 +165,19 @@ impl CatalogEditor {
         taken.map(|Edited { value: first, .. }| first..first + count)
     }
 
-    /// A number for the start of a process: larger than those of all starts before.
+    /// A number for the start of a process, larger than those of all earlier starts.
     ///
     /// # Errors
-    /// What keeps the catalogue may fail.
+    /// Those of the store.
     pub async fn start_number(&self) -> Result<StartNumber> {
         Ok(StartNumber(self.take_numbers("starts", 1).await?.start))
     }
 }
 
-/// A name that a record cannot be found by is as good as one that is not there.
+/// The record, or [`CatalogError::Missing`].
 fn require<T>(record: Option<T>, what: &'static str, name: impl ToString) -> Result<T> {
     record.ok_or_else(|| CatalogError::missing(what, name))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,167 +1,55 @@
-//! Classes: what records have for fields.
+//! What the catalogue requires of classes and fields: names, types, defaults and numbers.
 
 use std::collections::BTreeSet;
 
-use model::{ClassId, FieldNumber, FieldType, Result, Value};
-use serde::{Deserialize, Serialize};
+use model::value_json::ValueAsJson;
+use model::{Class, ClassDefinition, ClassId, FieldDefinition, FieldType, Value};
 
 use super::entry::Record;
 use super::error::CatalogError;
-use super::literal::{self, Literal};
-use super::{ident, limits, names};
+use super::names;
+use crate::limits;
 
-/// A class of records in a space, in its newest version.
-///
-/// Records say which fields they have by number, and with values that know their types. So a record of any older version
-/// is read through the newest one ([`Field::upgrade_value`]).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Class {
-    /// Its number in the space; part of the identifiers of its objects.
-    #[serde(with = "ident::class")]
-    pub id: ClassId,
-    /// Its name, which never changes.
-    pub name: String,
-    /// The class whose fields it has too. That never changes.
-    #[serde(with = "ident::class_option", default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<ClassId>,
-    /// Counts its changes, from 1.
-    pub version: u32,
-    /// Its own fields by ascending number, without those of its parents.
-    pub fields: Vec<Field>,
-    /// In a class without a parent: the last field number that it or a class below it has ever had. Numbers are never
-    /// used again, and no two classes of such a tree use one for different fields.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub last_number: u32,
+/// Checks the name, the type and the default of a field.
+pub(super) fn check_field(field: &FieldDefinition) -> Result<(), CatalogError> {
+    names::check_field(&field.name)?;
+    if !field.field_type.is_within_nesting_limit() {
+        let why = format!("lists, sets and maps nest up to {} deep", model::limits::NESTING);
+        return Err(CatalogError::invalid("the type of a field", &field.field_type, why));
+    }
+    field.field_type.classes().into_iter().try_for_each(|class| names::check_class(class))?;
+    check_default(&field.field_type, field.optional, field.default.as_ref())
 }
 
-/// A field of a class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Field {
-    /// Its number, in records.
-    #[serde(with = "ident::field")]
-    pub number: FieldNumber,
-    /// Its name, in programs and queries.
-    pub name: String,
-    /// What it holds.
-    #[serde(rename = "type")]
-    pub field_type: FieldType,
-    /// Whether it may be null.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub optional: bool,
-    /// What new objects have when their creator says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default: Option<Literal>,
-    /// What records have that were written before the field was added, or before it became required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing: Option<Literal>,
-}
-
-/// A class that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassDefinition {
-    /// Its name.
-    pub name: String,
-    /// The name of the class whose fields it has too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
-    /// Its own fields, in any order.
-    pub fields: Vec<FieldDefinition>,
-}
-
-/// A field that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FieldDefinition {
-    /// Its name.
-    pub name: String,
-    /// What it holds.
-    #[serde(rename = "type")]
-    pub field_type: FieldType,
-    /// Whether it may be null.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub optional: bool,
-    /// What new objects have when their creator says nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default: Option<Literal>,
-}
-
-impl Field {
-    /// The field's value in a record that may be older than the class; `value` is what the record has at its number.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Corrupt`](model::ErrorKind::Corrupt) if the record has what the field never had.
-    pub fn upgrade_value(&self, value: Option<Value>) -> Result<Value> {
-        match value {
-            Some(Value::Null) if self.optional => Ok(Value::Null),
-            None | Some(Value::Null) => match &self.missing {
-                Some(missing) => Ok(missing.0.clone()),
-                None if self.optional => Ok(Value::Null),
-                None => {
-                    let message = format!(
-                        "a record has no value for field {}, {:?}, which has to have one",
-                        self.number, self.name
-                    );
-                    Err(model::Error::new(model::ErrorKind::Corrupt, message))
-                }
-            },
-            Some(value) => self.field_type.widen(value),
-        }
-    }
-
-    /// The field as it was wanted.
-    #[must_use]
-    pub fn definition(&self) -> FieldDefinition {
-        let Self { name, field_type, optional, default, .. } = self.clone();
-        FieldDefinition { name, field_type, optional, default }
-    }
-}
-
-impl FieldDefinition {
-    /// A field that has to have a value.
-    #[must_use]
-    pub fn required(name: impl Into<String>, field_type: FieldType) -> Self {
-        Self { name: name.into(), field_type, optional: false, default: None }
-    }
-
-    /// A field that may be null.
-    #[must_use]
-    pub fn optional(name: impl Into<String>, field_type: FieldType) -> Self {
-        Self { name: name.into(), field_type, optional: true, default: None }
-    }
-
-    /// The same with a default value.
-    #[must_use]
-    pub fn with_default(mut self, value: impl Into<Value>) -> Self {
-        self.default = Some(Literal(value.into()));
-        self
-    }
-
-    /// Checks its name, its type and its default.
-    pub(super) fn check(&self) -> Result<(), CatalogError> {
-        names::check_field(&self.name)?;
-        if !self.field_type.is_within_nesting_limit() {
-            let why = format!("lists, sets and maps nest up to {} deep", model::limits::NESTING);
-            return Err(CatalogError::invalid("the type of a field", &self.field_type, why));
-        }
-        self.field_type.classes().into_iter().try_for_each(|class| names::check_class(class))?;
-        check_default(&self.field_type, self.optional, self.default.as_ref())
-    }
+/// Checks of the definition of a class what does not depend on other classes.
+pub(super) fn check_definition(definition: &ClassDefinition) -> Result<(), CatalogError> {
+    names::check_class(&definition.name)?;
+    check_count(&definition.name, definition.fields.len())?;
+    definition.fields.iter().try_for_each(check_field)?;
+    check_names(definition.fields.iter().map(|field| field.name.as_str()))
 }
 
 /// Checks that a default fits its field.
-pub(super) fn check_default(of: &FieldType, optional: bool, default: Option<&Literal>) -> Result<(), CatalogError> {
+pub(super) fn check_default(of: &FieldType, optional: bool, default: Option<&Value>) -> Result<(), CatalogError> {
     let Some(default) = default else { return Ok(()) };
-    let refuse = |why: String| Err(CatalogError::invalid("the default of a field", &default.0, why));
-    let is_null = matches!(default.0, Value::Null);
-    if literal::text_len(default) > limits::DEFAULT {
+    let refuse = |why: String| Err(CatalogError::invalid("the default of a field", default, why));
+    let is_null = matches!(default, Value::Null);
+    if json_len(default) > limits::DEFAULT {
         return refuse(format!("it has up to {} bytes", limits::DEFAULT));
     }
     if is_null && !optional {
         return refuse("the field cannot be null".to_owned());
     }
-    if !is_null && !of.accepts(&default.0) {
+    if !is_null && !of.accepts(default) {
         return refuse(format!("the field holds {of}"));
     }
     Ok(())
+}
+
+/// The length of the JSON of a value.
+fn json_len(value: &Value) -> usize {
+    // A value that cannot be written is too long.
+    serde_json::to_string(&ValueAsJson(value)).map_or(usize::MAX, |json| json.len())
 }
 
 impl Record for Class {
@@ -172,8 +60,8 @@ impl Record for Class {
         }
         check_count(&self.name, self.fields.len())?;
         for field in &self.fields {
-            field.definition().check()?;
-            // A field that was optional keeps what older records have.
+            check_field(&field.definition())?;
+            // A field that became required keeps the value of older records.
             check_default(&field.field_type, true, field.missing.as_ref())?;
         }
         check_names(self.fields.iter().map(|field| field.name.as_str()))?;
@@ -181,16 +69,6 @@ impl Record for Class {
             return Err(CatalogError::invalid("the fields of a class", &self.name, "their numbers ascend"));
         }
         Ok(())
-    }
-}
-
-impl ClassDefinition {
-    /// Checks what does not depend on other classes.
-    pub(super) fn check(&self) -> Result<(), CatalogError> {
-        names::check_class(&self.name)?;
-        check_count(&self.name, self.fields.len())?;
-        self.fields.iter().try_for_each(FieldDefinition::check)?;
-        check_names(self.fields.iter().map(|field| field.name.as_str()))
     }
 }
 
@@ -214,10 +92,77 @@ fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), CatalogEr
     Ok(())
 }
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use model::{Date, Timestamp};
+    use serde::{Deserialize, Serialize};
 
-fn is_false(flag: &bool) -> bool {
-    !flag
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Holder {
+        #[serde(with = "model::value_json::option", default)]
+        value: Option<Value>,
+    }
+
+    fn round_trip(value: Value) -> Option<Value> {
+        let text = serde_json::to_string(&Holder { value: Some(value) }).unwrap();
+        serde_json::from_str::<Holder>(&text).unwrap().value
+    }
+
+    #[test]
+    fn values_come_back_from_json_with_their_types() {
+        let scalars = vec![
+            Value::Bool(true),
+            Value::Int64(i64::MIN),
+            Value::Float64(0.1),
+            Value::Float64(f64::NEG_INFINITY),
+            Value::Float64(f64::NAN),
+            Value::Float64(-0.0),
+            Value::Decimal("1.500".parse().unwrap()),
+            Value::Decimal("-12345678901234567890123456789012345678901234567890e-7".parse().unwrap()),
+            Value::String("ö\"\n".to_owned()),
+            Value::Bytes(Bytes::from_static(b"\0\xff")),
+            Value::Date(Date { days: -7 }),
+            Value::Timestamp(Timestamp::new(-1, 999_999_999).unwrap()),
+            Value::Reference("1.2.3.4.5".parse().unwrap()),
+        ];
+        for value in &scalars {
+            assert_eq!(round_trip(value.clone()).as_ref(), Some(value));
+        }
+        let list = Value::List(scalars.iter().cloned().chain([Value::Null]).collect());
+        let set = Value::Set(scalars.iter().cloned().collect());
+        let map = Value::Map([(set.clone(), list.clone()), (list.clone(), Value::Null)].into());
+        for value in [list, set, map] {
+            assert_eq!(round_trip(value.clone()), Some(value));
+        }
+        assert_eq!(round_trip(Value::Null), None);
+        let json = |value: &Value| serde_json::to_string(&ValueAsJson(value)).unwrap();
+        assert_eq!(json(&Value::Int64(5)), r#"{"int64":5}"#);
+        assert_eq!(json(&Value::Decimal("1.50".parse().unwrap())), r#"{"decimal":["AJY=",2]}"#);
+        assert_eq!(json(&Value::List(vec![Value::Null, 1.5.into()])), r#"{"list":[null,{"float64":"1.5"}]}"#);
+        assert_eq!(json(&Value::Timestamp(Timestamp::new(1, 2).unwrap())), r#"{"timestamp":[1,2]}"#);
+        assert_eq!(json(&Value::Reference("1.2.3.4.5".parse().unwrap())), r#"{"ref":"1.2.3.4.5"}"#);
+    }
+
+    #[test]
+    fn json_that_is_no_value_is_refused() {
+        for text in [
+            "5",
+            "{}",
+            r#"{"int64":"5"}"#,
+            r#"{"int64":1.5}"#,
+            r#"{"int64":5,"bool":true}"#,
+            r#"{"what":5}"#,
+            r#"{"timestamp":[0,1000000000]}"#,
+            r#"{"decimal":["",1]}"#,
+            r#"{"map":[[null]]}"#,
+            r#"{"ref":"1.2"}"#,
+            r#"{"bytes":"_"}"#,
+            r#"{"list":[5]}"#,
+        ] {
+            assert!(serde_json::from_str::<Holder>(&format!(r#"{{"value":{text}}}"#)).is_err(), "{text}");
+        }
+    }
 }

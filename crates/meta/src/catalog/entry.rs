@@ -1,11 +1,140 @@
-//! Entries of the catalogue as JSON: written, read and checked in one place.
+//! The entries of the catalogue: their keys, and their values as JSON.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `parameters` | [`Parameters`](super::Parameters) |
+//! | `numbers/NAME` | the next number of a counter |
+//! | `bricks/ID`, `peers/ID` | [`BrickRecord`](super::BrickRecord), [`PeerRecord`](super::PeerRecord) |
+//! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Liveness); attached to a session |
+//! | `spaces/NAME` | [`Space`](super::Space) |
+//! | `map` | the placement map's epoch; raised by every change of the map |
+//! | `placement/SPACE/PART` | [`PlacementRange`](super::PlacementRange): the bricks of 64 logical nodes |
+//! | `schemas/SPACE` | counts changes of the space's classes and indexes; raised by every such change |
+//! | `classes/SPACE/NAME` | [`Class`](super::Class) |
+//! | `versions/SPACE/CLASS/VERSION` | a class as it was |
+//! | `indexes/SPACE/NAME` | [`Index`](super::Index) |
+//! | `accounts` | counts changes of users, groups and permissions; raised by every such change |
+//! | `users/NAME`, `groups/NAME` | [`User`](super::User), [`Group`](super::Group) |
+
+use std::fmt;
 
 use bytes::Bytes;
+use model::{ClassId, Result, SpaceId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::CatalogError;
-use crate::Key;
+use super::ident::{BrickId, PeerId};
+use crate::{Key, Prefix};
+
+/// What a key of the catalogue names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    Parameters,
+    Counter(String),
+    Brick(BrickId),
+    Peer(PeerId),
+    AliveBrick(BrickId),
+    AlivePeer(PeerId),
+    Space(String),
+    PlacementMap,
+    PlacementRange(SpaceId, u32),
+    Schema(SpaceId),
+    Class(SpaceId, String),
+    Version(SpaceId, ClassId, u32),
+    Index(SpaceId, String),
+    Accounts,
+    User(String),
+    Group(String),
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parameters => f.write_str("parameters"),
+            Self::Counter(name) => write!(f, "numbers/{name}"),
+            Self::Brick(id) => write!(f, "bricks/{id}"),
+            Self::Peer(id) => write!(f, "peers/{id}"),
+            Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
+            Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
+            Self::Space(name) => write!(f, "spaces/{name}"),
+            Self::PlacementMap => f.write_str("map"),
+            Self::PlacementRange(space, part) => write!(f, "placement/{}/{part}", space.0),
+            Self::Schema(space) => write!(f, "schemas/{}", space.0),
+            Self::Class(space, name) => write!(f, "classes/{}/{name}", space.0),
+            Self::Version(space, class, version) => write!(f, "versions/{}/{}/{version}", space.0, class.0),
+            Self::Index(space, name) => write!(f, "indexes/{}/{name}", space.0),
+            Self::Accounts => f.write_str("accounts"),
+            Self::User(name) => write!(f, "users/{name}"),
+            Self::Group(name) => write!(f, "groups/{name}"),
+        }
+    }
+}
+
+impl Path {
+    /// The key.
+    ///
+    /// # Errors
+    /// If a name has not been checked and is no part of a key.
+    pub(super) fn key(&self) -> Result<Key> {
+        Key::new(self.to_string())
+    }
+
+    /// What a key names; `None` if it is none of this program's, as a newer one may have more.
+    pub(super) fn parse(key: &Key) -> Option<Self> {
+        let parts: Vec<&str> = key.as_str().split('/').collect();
+        Some(match parts[..] {
+            ["parameters"] => Self::Parameters,
+            ["numbers", name] => Self::Counter(name.to_owned()),
+            ["bricks", id] => Self::Brick(BrickId(number(id)?)),
+            ["peers", id] => Self::Peer(PeerId(number(id)?)),
+            ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
+            ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
+            ["spaces", name] => Self::Space(name.to_owned()),
+            ["map"] => Self::PlacementMap,
+            ["placement", id, part] => Self::PlacementRange(space(id)?, number(part)?),
+            ["schemas", id] => Self::Schema(space(id)?),
+            ["classes", id, name] => Self::Class(space(id)?, name.to_owned()),
+            ["versions", id, class, version] => {
+                let class = Some(ClassId(number(class)?)).filter(|class| *class <= ClassId::MAX)?;
+                Self::Version(space(id)?, class, number(version)?)
+            }
+            ["indexes", id, name] => Self::Index(space(id)?, name.to_owned()),
+            ["accounts"] => Self::Accounts,
+            ["users", name] => Self::User(name.to_owned()),
+            ["groups", name] => Self::Group(name.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+/// The number that is written so, and not otherwise: a key names one thing, and a thing has one key.
+fn number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+fn space(text: &str) -> Option<SpaceId> {
+    let id = u16::try_from(number(text)?).ok()?;
+    (id <= SpaceId::MAX.0).then_some(SpaceId(id))
+}
+
+/// The classes of a space.
+pub(super) fn classes(space: SpaceId) -> Result<Prefix> {
+    Prefix::new(format!("classes/{}/", space.0))
+}
+
+/// The indexes of a space.
+pub(super) fn indexes(space: SpaceId) -> Result<Prefix> {
+    Prefix::new(format!("indexes/{}/", space.0))
+}
+
+/// The versions of a class.
+pub(super) fn versions(space: SpaceId, class: ClassId) -> Result<Prefix> {
+    Prefix::new(format!("versions/{}/{}/", space.0, class.0))
+}
+
+// ---------------------------------------------------------------------------------------------- values
 
 /// Something that is the value of a key.
 pub(super) trait Record: Serialize + DeserializeOwned {
@@ -30,5 +159,40 @@ pub(super) fn decode<T: Record>(key: &Key, bytes: &[u8]) -> Result<T, CatalogErr
         Ok(()) => Ok(record),
         Err(newer @ CatalogError::Newer { .. }) => Err(newer),
         Err(error) => Err(damaged(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_is_read_back_from_its_key_and_no_other_key_is_taken_for_it() {
+        let name = || "a.b".to_owned();
+        for path in [
+            Path::Parameters,
+            Path::Counter(name()),
+            Path::Brick(BrickId(7)),
+            Path::Peer(PeerId(u32::MAX)),
+            Path::AliveBrick(BrickId(0)),
+            Path::AlivePeer(PeerId(3)),
+            Path::Space(name()),
+            Path::PlacementMap,
+            Path::PlacementRange(SpaceId(1), 12),
+            Path::Schema(SpaceId(2)),
+            Path::Class(SpaceId::MAX, name()),
+            Path::Version(SpaceId(1), ClassId::MAX, 3),
+            Path::Index(SpaceId(1), name()),
+            Path::Accounts,
+            Path::User(name()),
+            Path::Group(name()),
+        ] {
+            assert_eq!(Path::parse(&path.key().unwrap()), Some(path));
+        }
+        for text in
+            ["x", "bricks/", "bricks/07", "bricks/+7", "bricks/4294967296", "classes/32768/a", "spaces/a/b", "map/"]
+        {
+            assert_eq!(Path::parse(&Key::new(text).unwrap()), None, "{text}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Why an operation on the catalogue was refused, and what to do about it.
+//! The errors of operations on the catalogue.
 
 use model::{Error, ErrorKind};
 use thiserror::Error as ThisError;

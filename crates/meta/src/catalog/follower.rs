@@ -1,4 +1,4 @@
-//! Keeps a catalogue current: reads it, and applies what a watch sees.
+//! Keeps a catalogue current: reads it, then applies the changes that a watch reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use tokio::time;
 use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 
 use super::snapshot::Catalog;
+use crate::plant::{Bug, planted};
 
-/// How long it waits after what keeps the catalogue has failed.
+/// How long it waits after the store has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Keeps a [`Catalog`] current, as long as it or a clone of it is there.
+/// Keeps a [`Catalog`] current until the last clone is dropped.
 ///
-/// What it shows may be a moment old: whoever has changed something waits for that revision ([`Follower::wait_for_revision`]).
+/// The catalogue can be slightly out of date. After a change, wait for its revision ([`Follower::wait_for_revision`]).
 #[derive(Clone)]
 pub struct Follower {
     state: Arc<FollowerState>,
@@ -30,7 +31,7 @@ struct FollowerState {
     revision: watch::Sender<Revision>,
 }
 
-/// The task that follows; it ends with this.
+/// The task that follows the catalogue; aborted on drop.
 struct FollowTask(AbortHandle);
 
 impl Drop for FollowTask {
@@ -40,10 +41,10 @@ impl Drop for FollowTask {
 }
 
 impl Follower {
-    /// Reads the catalogue and begins to follow it.
+    /// Reads the catalogue and starts to follow it.
     ///
     /// # Errors
-    /// If it cannot be read: [`ErrorKind::Unavailable`] and others of what keeps it.
+    /// Those of the store.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -57,31 +58,32 @@ impl Follower {
         Ok(Self { state: shown, _task: Arc::new(FollowTask(task.abort_handle())) })
     }
 
-    /// The catalogue as it is now, for a moment: the quick way.
+    /// The current catalogue, for a short use: the fast way.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<Catalog>> {
         self.state.catalog.load()
     }
 
-    /// The catalogue as it is now, for as long as it is needed.
+    /// The current catalogue, for any length of time.
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         self.state.catalog.load_full()
     }
 
-    /// Tells when the catalogue has changed, and to which revision.
+    /// A receiver that is notified of new revisions.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Revision> {
         self.state.revision.subscribe()
     }
 
-    /// Waits until the catalogue is at least at this revision. As long as nobody can be asked, that may be for ever.
+    /// Waits until the catalogue has at least this revision. There is no time limit.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if following has ended, as the runtime goes away.
+    /// [`ErrorKind::Unavailable`] if the runtime has ended.
     pub async fn wait_for_revision(&self, revision: Revision) -> Result<Arc<Catalog>> {
         let mut changed = self.subscribe();
-        let ended = |_| Error::new(ErrorKind::Unavailable, "nobody follows the catalogue any more: this process ends");
+        let ended =
+            |_| Error::new(ErrorKind::Unavailable, "the catalogue is no longer followed, because this process ends");
         changed.wait_for(|reached| *reached >= revision).await.map_err(ended)?;
         Ok(self.catalog())
     }
@@ -95,10 +97,10 @@ async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
     let mut told = None;
     loop {
         if let Err(error) = follow_watch(&*store, &shown).await {
-            // Once for each pause, not twice a second.
+            // Each message once, not twice a second.
             let message = error.to_string();
             if told.as_ref() != Some(&message) {
-                tracing::warn!(%error, "the catalogue cannot be followed; what is known of it is gone by until it can");
+                tracing::warn!(%error, "cannot follow the catalogue; its last known state stays in use");
                 told = Some(message);
             }
         } else {
@@ -108,7 +110,7 @@ async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
     }
 }
 
-/// Follows until that fails; ends well after the catalogue had to be read anew.
+/// Follows until an error occurs; returns `Ok` after the catalogue was read again because history was compacted.
 async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()> {
     let revision = shown.catalog.load().revision();
     let mut watch: Box<dyn Watch> = store.watch(Prefix::all(), revision).await?;
@@ -116,7 +118,8 @@ async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()
         match watch.next().await? {
             WatchEvent::Changed(batch) => {
                 let mut catalog = Catalog::clone(&shown.catalog.load());
-                catalog.apply(batch.revision, &batch.changes);
+                let changes = if planted(Bug::FollowerSkipsChanges) { &batch.changes[..0] } else { &batch.changes[..] };
+                catalog.apply(batch.revision, changes);
                 shown.publish(catalog);
             }
             WatchEvent::Compacted => {
@@ -136,7 +139,7 @@ impl FollowerState {
                 tracing::error!(
                     key,
                     why,
-                    "an entry of the catalogue cannot be read; what was known of it before stays"
+                    "cannot read an entry of the catalogue; its last readable value stays in use"
                 );
             }
         }
@@ -147,4 +150,4 @@ impl FollowerState {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,4 @@
-//! Identifiers of the catalogue, and how those of `model` are written in JSON: as numbers, checked against their bits.
+//! Identifiers of the catalogue, and the JSON form of identifiers of `model`: numbers, checked against their range.
 
 use std::fmt;
 
@@ -75,21 +75,6 @@ macro_rules! written_as_number {
 written_as_number!(space, SpaceId, u16, SpaceId::MAX.0);
 written_as_number!(class, ClassId, u32, ClassId::MAX.0);
 written_as_number!(node, NodeId, u32, NodeId::MAX.0);
-written_as_number!(field, FieldNumber, u32, u32::MAX);
-
-/// A class or none.
-pub(super) mod class_option {
-    use model::ClassId;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(in crate::catalog) fn serialize<S: Serializer>(id: &Option<ClassId>, serializer: S) -> Result<S::Ok, S::Error> {
-        id.map(|id| id.0).serialize(serializer)
-    }
-
-    pub(in crate::catalog) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClassId>, D::Error> {
-        Option::<u32>::deserialize(from)?.map(super::class::checked).transpose()
-    }
-}
 
 /// Field numbers.
 pub(super) mod fields {

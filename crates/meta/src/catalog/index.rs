@@ -1,4 +1,4 @@
-//! Indexes.
+//! Indexes of a space.
 
 use model::{ClassId, FieldNumber};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::entry::Record;
 use super::error::CatalogError;
 use super::ident::{self, IndexId};
-use super::{limits, names};
+use super::names;
+use crate::limits;
 
 /// An index over the objects of a class and all below it, ordered by fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

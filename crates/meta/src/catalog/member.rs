@@ -1,4 +1,4 @@
-//! Bricks and peer servers: which there are, and which of them live.
+//! Bricks and peer servers, and which of them are alive.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
 use super::names;
 
-/// Where a brick keeps objects, and so how long.
+/// The kind of a brick's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
     /// On its disk.
     Durable,
-    /// In its memory, until it ends.
+    /// In its memory: objects are lost when it ends.
     Memory,
 }
 
@@ -22,11 +22,11 @@ pub enum Storage {
 pub struct BrickRecord {
     /// Its number.
     pub id: BrickId,
-    /// Where it listens: `host:port` or `unix:/path`, the best first.
+    /// Its addresses, `host:port` or `unix:/path`, the best first.
     pub addresses: Vec<String>,
-    /// Where it keeps objects.
+    /// The kind of its storage.
     pub storage: Storage,
-    /// Whether it shall get no logical nodes any more, and those that it has shall move away.
+    /// Whether it is being drained: it gets no logical nodes, and those that it has are to move away.
     #[serde(default)]
     pub leaving: bool,
 }
@@ -36,21 +36,21 @@ pub struct BrickRecord {
 pub struct PeerRecord {
     /// Its number.
     pub id: PeerId,
-    /// Where it listens, the best first.
+    /// Its addresses, the best first.
     pub addresses: Vec<String>,
 }
 
-/// That a brick or a peer server lives. The entry vanishes with the session of its process.
+/// The entry of a live brick or peer server. It is removed when the session of its process ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Liveness {
-    /// Which start of it this is.
+    /// The number of its start.
     pub start: StartNumber,
 }
 
-/// A counter: of numbers that are handed out, or of changes.
+/// A counter of reserved numbers, or of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counter {
-    /// The next number; for changes, how many there were.
+    /// The next number; of changes, their number so far.
     pub(super) next: u64,
 }
 

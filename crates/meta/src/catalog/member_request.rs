@@ -1,4 +1,4 @@
-//! What is asked from outside about bricks and peer servers, as one type that travels as JSON.
+//! Requests about bricks and peer servers, as a type that is sent as JSON.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use super::member::{BrickRecord, PeerRecord, Storage};
 use super::{Catalog, CatalogEditor};
 use crate::Revision;
 
-/// What somebody wants to know of the bricks and peer servers of a cluster, or to have changed.
+/// A request about the bricks and peer servers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberRequest {
-    /// Which there are.
+    /// List them.
     List,
-    /// Take a brick out of the cluster that has nothing and does not live.
+    /// Remove a brick that serves no logical node and is not alive.
     RemoveBrick {
         /// The brick.
         brick: BrickId,
     },
-    /// Take a peer server out of the cluster that does not live.
+    /// Remove a peer server that is not alive.
     RemovePeer {
         /// The peer server.
         peer: PeerId,
     },
 }
 
-/// Bricks and peer servers: all of them, or the one that was removed, as it was.
+/// All bricks and peer servers, or the last state of the one that was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAnswer {
     /// Bricks by number.
@@ -44,17 +44,17 @@ pub struct MemberAnswer {
 pub struct BrickEntry {
     /// Its number.
     pub brick: BrickId,
-    /// Where it listens, or did, the best first.
+    /// Its addresses, the best first.
     pub addresses: Vec<String>,
-    /// Where it keeps objects.
+    /// The kind of its storage.
     pub storage: Storage,
-    /// Whether it lives.
+    /// Whether it is alive.
     pub alive: bool,
-    /// Whether it gets no logical nodes any more.
+    /// Whether it is being drained.
     pub leaving: bool,
-    /// How many logical nodes it serves; those that move away are among them until they are gone.
+    /// The number of logical nodes that it serves, including those that are moving away.
     pub nodes: u64,
-    /// How many move to it.
+    /// The number of logical nodes that move to it.
     pub coming: u64,
 }
 
@@ -63,9 +63,9 @@ pub struct BrickEntry {
 pub struct PeerEntry {
     /// Its number.
     pub peer: PeerId,
-    /// Where it listens, or did, the best first.
+    /// Its addresses, the best first.
     pub addresses: Vec<String>,
-    /// Whether it lives.
+    /// Whether it is alive.
     pub alive: bool,
 }
 
@@ -98,7 +98,7 @@ impl Catalog {
 }
 
 impl CatalogEditor {
-    /// Does what is asked for. If something was changed, the answer says as of which revision.
+    /// Executes a request. Returns the revision of the change, if there was one.
     ///
     /// # Errors
     /// Those of the operation.

@@ -1,4 +1,4 @@
-//! What is asked from outside about where logical nodes are, as one type that travels as JSON.
+//! Requests about the placement of logical nodes, as a type that is sent as JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,52 +12,53 @@ use super::member::{BrickRecord, Liveness};
 use super::placement::{MovePhase, NodePlacement, PlannedMove};
 use super::{Catalog, CatalogEditor};
 use crate::Revision;
+use crate::plant::{Bug, planted};
 
-/// What somebody wants to know of where logical nodes are, or to have moved. Nodes are numbers.
+/// A request about the placement of logical nodes, which are given by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveRequest {
-    /// Where these are; all, if none is named.
+    /// Show the placement of these nodes, or of all if the list is empty.
     Show {
         /// The logical nodes.
         nodes: Vec<u32>,
     },
-    /// Have logical nodes moved to a brick.
+    /// Move logical nodes to a brick.
     To {
         /// The logical nodes.
         nodes: Vec<u32>,
         /// The brick.
         brick: BrickId,
-        /// Only say what would be done.
+        /// Only report the moves.
         dry_run: bool,
     },
-    /// Have each space spread evenly over the bricks that live and are to stay.
+    /// Spread each space evenly over the live bricks that are not being drained.
     Spread {
-        /// Only this one.
+        /// Only this space.
         space: Option<String>,
-        /// Only say what would be done.
+        /// Only report the moves.
         dry_run: bool,
     },
-    /// Have all moved away from a brick, which gets nothing any more.
+    /// Move all nodes away from a brick, which gets no new ones.
     Drain {
         /// The brick.
         brick: BrickId,
-        /// Only say what would be done.
+        /// Only report the moves.
         dry_run: bool,
     },
-    /// Give moves up: all, or only these.
+    /// Cancel moves.
     Cancel {
-        /// Of these logical nodes, if some are named.
+        /// Only those of these nodes, unless the list is empty.
         nodes: Vec<u32>,
-        /// Away from this brick, which may get something again.
+        /// Only those away from this brick, which can then get nodes again.
         drain: Option<BrickId>,
     },
 }
 
-/// Where logical nodes are.
+/// The answer to a [`MoveRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveAnswer {
-    /// Those that were asked for, or are concerned.
+    /// The nodes that were asked for, or that move.
     pub nodes: Vec<NodeState>,
     /// All bricks, if all nodes were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,15 +70,15 @@ pub struct MoveAnswer {
 pub struct BrickState {
     /// Its number.
     pub brick: BrickId,
-    /// Where it listens, or did.
+    /// Its first address.
     pub address: String,
-    /// Whether it lives.
+    /// Whether it is alive.
     pub alive: bool,
-    /// Whether it gets nothing any more.
+    /// Whether it is being drained.
     pub leaving: bool,
 }
 
-/// Where a logical node is.
+/// The placement of a logical node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
     /// Its number.
@@ -86,30 +87,30 @@ pub struct NodeState {
     pub space: String,
     /// The brick that serves it.
     pub brick: BrickId,
-    /// How often it has moved.
+    /// The number of its moves so far.
     pub moves: u32,
     /// The brick that it moves to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<BrickId>,
-    /// How far that is, if it has begun.
+    /// The phase of the move, if it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<MovePhase>,
-    /// How its last move goes or went, as far as the new brick is asked and knows it.
+    /// The state of its last move, if the new brick was asked and knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival: Option<MoveInState>,
 }
 
-/// How a logical node comes to a brick, or came.
+/// The state of a move, as the new brick reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveInState {
-    /// Rows that were copied.
+    /// Copied rows.
     pub rows: u64,
-    /// Bytes of them.
+    /// Bytes of these rows.
     pub bytes: u64,
-    /// How long nobody served it, in microseconds, if it has arrived.
+    /// How long no brick served the node, in microseconds, if the move is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_us: Option<u64>,
-    /// Why it does not go on.
+    /// Why the move does not proceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -127,7 +128,7 @@ impl Catalog {
         }
     }
 
-    /// Where logical nodes are; all, if none is named.
+    /// The state of these logical nodes, or of all if the list is empty.
     fn node_states(&self, nodes: &[u32]) -> Result<Vec<NodeState>, CatalogError> {
         if nodes.is_empty() {
             return Ok(self.placement_map().nodes().map(|(node, placed)| self.node_state(node, placed)).collect());
@@ -153,11 +154,11 @@ impl Catalog {
         let member = self.brick(brick).ok_or_else(|| CatalogError::missing("brick", brick))?;
         match member.alive {
             Some(_) => Ok(()),
-            None => Err(CatalogError::invalid(what, brick, "one that lives: start it, then try again")),
+            None => Err(CatalogError::invalid(what, brick, "it is not alive: start it, then try again")),
         }
     }
 
-    /// The moves after which these logical nodes are at a brick, without those that are, or are on their way.
+    /// The moves of those of these logical nodes that are not at a brick and do not move to it.
     fn moves_to(&self, nodes: &[u32], to: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
         self.check_alive("the brick that logical nodes move to", to)?;
         if self.brick(to).and_then(|member| member.entry.as_ref()).is_some_and(|brick| brick.leaving) {
@@ -185,7 +186,7 @@ impl Catalog {
         Ok(moves)
     }
 
-    /// The moves after which the spaces are spread evenly, away from bricks that live.
+    /// The moves from live bricks that spread spaces evenly.
     fn moves_to_spread(&self, space: Option<&str>) -> Result<Vec<PlannedMove>, CatalogError> {
         if let Some(name) = space.filter(|name| self.space(name).is_none()) {
             return Err(CatalogError::missing("space", name));
@@ -198,7 +199,7 @@ impl Catalog {
         Ok(moves)
     }
 
-    /// The moves after which a brick serves nothing.
+    /// The moves that empty a brick.
     fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
         self.check_alive("the brick to be emptied", brick)?;
         let moves = self.spread_without(brick);
@@ -222,7 +223,7 @@ impl Catalog {
         }
     }
 
-    /// The moves that are to be given up.
+    /// The nodes whose moves are to be cancelled.
     fn moves_to_cancel(&self, nodes: &[u32], drain: Option<BrickId>) -> Result<Vec<NodeId>, CatalogError> {
         nodes.iter().try_for_each(|node| self.require_placement(*node).map(drop))?;
         let is_meant = |node: NodeId, placed: &NodePlacement| {
@@ -239,10 +240,10 @@ impl Catalog {
 }
 
 impl CatalogEditor {
-    /// Does what is asked for, by what `catalog` says now. If something was changed, the answer says as of which revision.
+    /// Executes a request, based on `catalog`. Returns the revision of the last change, if there was one.
     ///
     /// # Errors
-    /// Those of the operation; of several moves some may have been begun then.
+    /// Those of the operation. Some of several moves may have begun by then.
     pub async fn handle_move_request(
         &self,
         catalog: &Catalog,
@@ -258,7 +259,7 @@ impl CatalogEditor {
             MoveRequest::Spread { space, dry_run } => (catalog.moves_to_spread(space.as_deref())?, dry_run, Vec::new()),
             MoveRequest::Drain { brick, dry_run } => {
                 let moves = catalog.moves_to_drain(brick)?;
-                if !dry_run {
+                if !dry_run && !planted(Bug::DrainNotRecorded) {
                     self.set_brick_draining(brick, true).await?;
                 }
                 (moves, dry_run, Vec::new())
@@ -270,7 +271,7 @@ impl CatalogEditor {
                 revision = Some(self.begin_move(one.node, one.to).await?.revision);
             }
         }
-        // Those that are on their way already are waited for too.
+        // The caller also waits for nodes that are moving already.
         let on_their_way = nodes.iter().map(|node| Ok((NodeId(*node), catalog.require_placement(*node)?)));
         let on_their_way: Vec<_> = on_their_way.collect::<Result<_, CatalogError>>()?;
         let moving = on_their_way.into_iter().filter(|(_, placed)| placed.moving.is_some());
@@ -299,7 +300,7 @@ impl CatalogEditor {
                     revision = Some(edited.revision);
                     states.push(catalog.node_state(node, &edited.value));
                 }
-                // It has arrived meanwhile.
+                // The move was finished in the meantime.
                 Err(CatalogError::WrongMoveState { .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -1,11 +1,11 @@
-//! What may be a name.
+//! Which names are allowed.
 //!
-//! Names are parts of keys, of paths on the command line and of query texts, so none has a slash, a space or a control
-//! character. Classes and fields may be anything that Java calls an identifier, and qualified: `com.example.Point$Inner`.
+//! Names are parts of keys, of paths on the command line and of query texts, so they contain no slash, space or control character.
+//! Classes and fields can have every name that is an identifier in Java; classes can be qualified: `com.example.Point$Inner`.
 
 use super::account::NODE_CERTIFICATE_NAME;
 use super::error::CatalogError;
-use super::limits;
+use crate::limits;
 
 /// Checks the name of a space, by the rule that stores have for it.
 pub(super) fn check_space(name: &str) -> Result<(), CatalogError> {

@@ -1,4 +1,4 @@
-//! What all processes of a cluster have to agree on.
+//! The parameters that all processes of a cluster share.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Passwords: kept as argon2id, so that whoever reads the catalogue does not have them.
+//! Passwords. The catalogue stores argon2id hashes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::account::User;
 use super::error::CatalogError;
-use super::limits;
+use crate::limits;
 
 /// KiB of memory that one check takes: what OWASP recommends at least with two passes.
 const MEMORY_KIB: u32 = 19 * 1024;

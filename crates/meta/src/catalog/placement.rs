@@ -1,4 +1,4 @@
-//! Which brick serves each logical node, and which should.
+//! The placement map: which brick serves each logical node. Also computes even placements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use super::entry::Record;
 use super::error::CatalogError;
 use super::ident::{self, BrickId, Epoch};
-use super::limits;
+use crate::limits;
+use crate::plant::{Bug, planted};
 
-/// Logical nodes on one sheet of the map.
+/// Logical nodes in one range of the map.
 pub(super) const NODES_PER_RANGE: u32 = 64;
-/// The fewest logical nodes that a space gets unless it is told otherwise.
+/// The default minimum of logical nodes of a space.
 const MIN_NODES: u32 = 8;
-/// Logical nodes for each brick unless it is told otherwise.
+/// The default number of logical nodes for each brick.
 const NODES_PER_BRICK: u32 = 4;
 
-/// Where up to 64 logical nodes of a space are that follow each other: a sheet of the placement map.
+/// The placement of up to 64 consecutive logical nodes of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementRange {
-    /// The first of them.
+    /// The first node.
     #[serde(with = "ident::node")]
     pub first: NodeId,
-    /// Where they are.
+    /// The placement of each node, in order.
     pub nodes: Vec<NodePlacement>,
 }
 
-/// Where a logical node is.
+/// The placement of a logical node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePlacement {
     /// The brick that serves it.
     pub brick: BrickId,
-    /// The change of the map since which it is served there, or sealed: by it requests are admitted. That it is copied
-    /// changes nothing.
+    /// The epoch since which the node is served there, or sealed. Requests are admitted by it. Copying does not change it.
     pub epoch: Epoch,
-    /// How often it has moved: part of the versions of its pages.
+    /// The number of moves so far, which is part of the versions of its pages.
     pub moves: u32,
-    /// The move that is under way.
+    /// The current move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<ActiveMove>,
 }
@@ -46,19 +46,19 @@ pub struct NodePlacement {
 /// A move from the brick that serves a logical node to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveMove {
-    /// Who will serve it.
+    /// The brick that will serve the node.
     pub to: BrickId,
-    /// How far that is.
+    /// The phase of the move.
     pub phase: MovePhase,
 }
 
-/// How far a move is.
+/// The phase of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MovePhase {
-    /// The new brick copies; the old one serves.
+    /// The new brick copies while the old one serves.
     Copying,
-    /// The old brick takes nothing new and hands over; nobody serves.
+    /// The old brick accepts no requests and hands the node over; no brick serves it.
     Sealed,
 }
 
@@ -67,9 +67,9 @@ pub enum MovePhase {
 pub struct PlannedMove {
     /// The logical node.
     pub node: NodeId,
-    /// Who serves it.
+    /// The brick that serves it.
     pub from: BrickId,
-    /// Who shall.
+    /// The brick that is to serve it.
     pub to: BrickId,
 }
 
@@ -88,25 +88,27 @@ impl Record for PlacementRange {
     }
 }
 
-/// How many logical nodes a space gets that is made while so many bricks live: enough to spread over several times as many.
-/// A power of two, so that it is spread evenly over any smaller power of two.
+/// The default number of logical nodes of a space that is created with this number of live bricks. It suffices for several times
+/// as many bricks. It is a power of two, so the nodes can be spread evenly over every smaller power of two.
 #[must_use]
 pub fn default_nodes(bricks: usize) -> u32 {
     let bricks = u32::try_from(bricks).unwrap_or(u32::MAX);
     bricks.saturating_mul(NODES_PER_BRICK).clamp(MIN_NODES, limits::NODES).next_power_of_two().min(limits::NODES)
 }
 
-/// Gives new logical nodes to bricks: each brick gets as many as any other, or one more; those that serve fewest so far
-/// get more. Nodes that follow each other go to different bricks. Empty if there are no bricks.
+/// Assigns new logical nodes to bricks. The numbers of nodes differ by at most one; bricks that serve fewer nodes so far get more.
+/// Consecutive nodes go to different bricks. Empty if there are no bricks.
 pub(super) fn assign(nodes: u32, bricks: &BTreeSet<BrickId>, load: &BTreeMap<BrickId, usize>) -> Vec<BrickId> {
     let mut order: Vec<BrickId> = bricks.iter().copied().collect();
-    order.sort_by_key(|brick| (load.get(brick).copied().unwrap_or(0), *brick));
+    order.sort_by_key(|brick| {
+        (if planted(Bug::LoadIgnored) { 0 } else { load.get(brick).copied().unwrap_or(0) }, *brick)
+    });
     order.iter().copied().cycle().take(if order.is_empty() { 0 } else { nodes as usize }).collect()
 }
 
-/// The fewest moves after which each of these bricks serves as many of a space's logical nodes as any other, or one more.
-/// Nodes at bricks that are not among them all move. `load` is how many nodes each brick serves in all, which says who of
-/// several gets one more; it is kept up to date, for the next space.
+/// The smallest set of moves after which the numbers of a space's logical nodes at these bricks differ by at most one. All nodes
+/// at other bricks move. `load` is the total number of nodes at each brick; it decides which bricks get one more, and is updated
+/// for the next space.
 #[must_use]
 pub fn spread(
     served: &BTreeMap<BrickId, Vec<NodeId>>,
@@ -118,7 +120,7 @@ pub fn spread(
     }
     let nodes: usize = served.values().map(Vec::len).sum();
     let (each, more) = (nodes / bricks.len(), nodes % bricks.len());
-    // Those who have more than their part keep the one that is left over, so that fewest move; then those with little load.
+    // Bricks above their share keep the remainder, so that fewest nodes move; then those with the lowest load.
     let count = |brick: &BrickId| served.get(brick).map_or(0, Vec::len);
     let mut order: Vec<BrickId> = bricks.iter().copied().collect();
     order.sort_by_key(|brick| (count(brick) <= each, load.get(brick).copied().unwrap_or(0), *brick));
@@ -145,7 +147,7 @@ pub fn spread(
     moves
 }
 
-/// The placement map as far as it is known.
+/// The placement map.
 #[derive(Clone, Debug, Default)]
 pub struct PlacementMap {
     pub(super) epoch: Epoch,
@@ -154,20 +156,20 @@ pub struct PlacementMap {
 }
 
 impl PlacementMap {
-    /// The last change that is in it.
+    /// The epoch of the last change in it.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Where a logical node is.
+    /// The placement of a logical node.
     #[must_use]
     pub fn lookup(&self, node: NodeId) -> Option<&NodePlacement> {
         let (first, (_, _, sheet)) = self.ranges.range(..=node.0).next_back()?;
         sheet.nodes.get((node.0 - first) as usize)
     }
 
-    /// Which sheet of which space has a logical node.
+    /// The space of a logical node, and the number of the range that contains it.
     #[must_use]
     pub(super) fn range_of(&self, node: NodeId) -> Option<(SpaceId, u32)> {
         self.lookup(node)?;
@@ -182,7 +184,7 @@ impl PlacementMap {
         })
     }
 
-    /// How many logical nodes each brick serves or will serve.
+    /// The number of logical nodes at each brick, with moving nodes counted at their destination.
     #[must_use]
     pub fn load(&self) -> BTreeMap<BrickId, usize> {
         let mut load = BTreeMap::new();
@@ -194,7 +196,7 @@ impl PlacementMap {
 }
 
 impl NodePlacement {
-    /// Who serves the node in the end.
+    /// The brick that serves the node when its move is finished.
     #[must_use]
     pub fn destination(&self) -> BrickId {
         self.moving.map_or(self.brick, |moving| moving.to)
@@ -202,7 +204,7 @@ impl NodePlacement {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn bricks(ids: impl IntoIterator<Item = u32>) -> BTreeSet<BrickId> {
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn new_nodes_go_round_and_begin_where_there_is_least() {
+    pub(crate) fn new_nodes_go_round_and_begin_where_there_is_least() {
         let load = [(BrickId(1), 5), (BrickId(2), 3)].into();
         let assigned: Vec<u32> = assign(8, &bricks([1, 2, 3]), &load).iter().map(|brick| brick.0).collect();
         assert_eq!(assigned, [3, 2, 1, 3, 2, 1, 3, 2]);

@@ -1,4 +1,4 @@
-//! A process's life in the catalogue: a session that is kept, and the entry that says so.
+//! Announces a process in the catalogue and renews its session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio::time::{self, Instant};
 use crate::{MetaSession, MetaStore};
 
 use super::catalog_editor::CatalogEditor;
+use super::entry::Path;
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
 use super::member::Liveness;
-use super::path::Path;
 
-/// How often a session is kept within its time to live.
+/// How often a session is renewed within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
 /// How long to wait after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who lives.
+/// A server of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerId {
     /// A brick.
@@ -30,19 +30,19 @@ pub enum ServerId {
     Peer(PeerId),
 }
 
-/// What is known of the own life.
+/// Whether this process counts as alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PresenceState {
-    /// Others count it as alive at least until then, unless it says otherwise. It may be past: then nobody can be asked.
+    /// Other processes count it as alive at least until this time. The time can be past if the catalogue is unreachable.
     AliveUntil(Instant),
-    /// A later start of the same brick or peer server has taken over, or it was removed: this process has to end.
+    /// A later start of the same server is announced, or the server was removed: this process must end.
     Revoked,
 }
 
-/// Says that a process lives, for as long as this is there.
+/// Announces that a process is alive, until it is dropped.
 ///
-/// When the session has ended (nobody could be asked for too long), another is opened. Dropping it leaves the session to run
-/// out; [`Presence::end`] ends it at once.
+/// If the session expires (the catalogue was unreachable for too long), another one is opened. After a drop the session expires;
+/// [`Presence::end`] ends it at once.
 pub struct Presence {
     store: Arc<dyn MetaStore>,
     state: watch::Receiver<PresenceState>,
@@ -60,7 +60,7 @@ impl Presence {
     /// Opens a session with this time to live, and announces the process with it.
     ///
     /// # Errors
-    /// [`CatalogError::Superseded`] if a later start has done so; [`CatalogError::Missing`].
+    /// [`CatalogError::Superseded`] if a later start is announced; [`CatalogError::Missing`].
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -79,23 +79,23 @@ impl Presence {
         Ok(Self { store, state: life, session, task })
     }
 
-    /// What is known now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> PresenceState {
         *self.state.borrow()
     }
 
-    /// Waits until this process has to end.
+    /// Waits until this process must end.
     pub async fn wait_revoked(&self) {
         let mut life = self.state.clone();
-        // The task only ends with that.
+        // The task ends only in this state.
         let _ = life.wait_for(|life| *life == PresenceState::Revoked).await;
     }
 
-    /// Says that the process does not live any more.
+    /// Ends the session: the process no longer counts as alive.
     ///
     /// # Errors
-    /// If nobody can be asked; then it will be noticed when the session runs out.
+    /// If the catalogue is unreachable; then the session expires.
     pub async fn end(self) -> Result<(), CatalogError> {
         self.task.abort();
         let session = self.session.borrow().id;
@@ -111,7 +111,7 @@ struct PresenceTask {
 }
 
 impl PresenceTask {
-    /// A session that is announced, and until when it lasts.
+    /// Opens and announces a session; returns until when it lasts.
     async fn open(&self) -> Result<(MetaSession, Instant), CatalogError> {
         let sent = Instant::now();
         let session = self.editor.store().open_session(self.ttl).await?;
@@ -143,20 +143,20 @@ impl PresenceTask {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the session cannot be kept; others may count this process as dead");
+                    tracing::warn!(%error, "cannot renew the session in the catalogue; other processes may count this one as dead");
                     pause = RETRY_PAUSE;
                 }
             }
         }
     }
 
-    /// Keeps the session, or begins another if it has ended; and sees to it that it is this process that is announced.
+    /// Renews the session, or opens another one if it has expired; and announces this process again if necessary.
     async fn renew(&self, session: MetaSession) -> Result<(MetaSession, Instant), CatalogError> {
         let sent = Instant::now();
         match self.editor.store().renew_session(session.id).await {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                tracing::warn!(who = ?self.server, "was not heard of for too long, and begins a new session");
+                tracing::warn!(who = ?self.server, "the session in the catalogue has expired; opening a new one");
                 return self.open().await;
             }
             Err(error) => return Err(error.into()),

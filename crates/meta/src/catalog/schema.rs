@@ -1,14 +1,13 @@
-//! The classes and indexes of a space, with what follows from them.
+//! The classes and indexes of a space, with inherited fields resolved.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::{ClassId, FieldNumber};
+use model::{Class, ClassId, Field, FieldNumber};
 
-use super::class::{Class, Field};
 use super::ident::IndexId;
 use super::index::Index;
-use super::limits;
+use crate::limits;
 
 /// The classes and indexes of a space.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +18,7 @@ pub struct Schema {
     indexes: BTreeMap<String, Arc<Index>>,
 }
 
-/// A class with what it has of its parents.
+/// A class with its inherited fields.
 #[derive(Clone, Debug)]
 pub struct ResolvedClass {
     class: Arc<Class>,
@@ -31,8 +30,8 @@ pub struct ResolvedClass {
 }
 
 impl Schema {
-    /// The schema of these classes and indexes. A class whose parents are not there, or go in a circle, is left out; its name
-    /// is in the second part of the answer.
+    /// The schema of these classes and indexes. Classes whose parents do not exist or form a cycle are left out; the second part
+    /// of the result has their names.
     pub(super) fn new(
         classes: impl IntoIterator<Item = Arc<Class>>,
         indexes: BTreeMap<String, Arc<Index>>,
@@ -78,12 +77,12 @@ impl Schema {
         self.classes.values()
     }
 
-    /// A class and all below it, by ascending number: what its extent consists of.
+    /// A class and all that extend it, directly or not, by ascending number.
     pub fn family(&self, id: ClassId) -> impl Iterator<Item = &ResolvedClass> {
         self.families.get(&id).into_iter().flatten().filter_map(|id| self.classes.get(id))
     }
 
-    /// Whether a class is another one, or below it.
+    /// Whether a class is another one, or extends it.
     #[must_use]
     pub fn is_a(&self, class: ClassId, of: ClassId) -> bool {
         self.families.get(&of).is_some_and(|below| below.contains(&class))
@@ -106,12 +105,12 @@ impl Schema {
         self.indexes.values().find(|index| index.id == id)
     }
 
-    /// The indexes that have the objects of a class: its own and those of its parents.
+    /// The indexes that contain the objects of a class: its own and those of its ancestors.
     pub fn indexes_of(&self, class: ClassId) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes.values().filter(move |index| self.is_a(class, index.class))
     }
 
-    /// The same by names.
+    /// As [`Schema::is_a`], by names.
     pub(super) fn is_below(&self, class: &str, of: &str) -> bool {
         match (self.names.get(class), self.names.get(of)) {
             (Some(class), Some(of)) => self.is_a(*class, *of),
@@ -119,14 +118,14 @@ impl Schema {
         }
     }
 
-    /// The class at the top of a class's tree.
+    /// The topmost ancestor of a class.
     pub(super) fn root<'a>(&'a self, shape: &'a ResolvedClass) -> &'a Arc<Class> {
         let root = shape.lineage.last().and_then(|id| self.classes.get(id));
         &root.unwrap_or(shape).class
     }
 }
 
-/// A class and its parents; `None` if one is not there, or there are too many.
+/// A class and its ancestors; `None` if one does not exist, or if there are too many.
 fn lineage(classes: &BTreeMap<ClassId, Arc<Class>>, id: ClassId) -> Option<Vec<ClassId>> {
     let mut lineage = Vec::new();
     let mut next = Some(id);
@@ -147,13 +146,13 @@ impl ResolvedClass {
         &self.class
     }
 
-    /// The class's number, its parent's, and so on to the top.
+    /// The numbers of the class, its parent, and so on.
     #[must_use]
     pub fn lineage(&self) -> &[ClassId] {
         &self.lineage
     }
 
-    /// All fields, those of parents too, by ascending number.
+    /// All fields, including inherited ones, by ascending number.
     #[must_use]
     pub fn fields(&self) -> &[Arc<Field>] {
         &self.fields

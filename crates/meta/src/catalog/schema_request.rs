@@ -1,8 +1,8 @@
-//! What is asked about the classes and indexes of a space from outside, as one type that travels as JSON.
+//! Requests about the classes and indexes of a space, as a type that is sent as JSON.
 
+use model::{Class, ClassDefinition};
 use serde::{Deserialize, Serialize};
 
-use super::class::{Class, ClassDefinition};
 use super::error::CatalogError;
 use super::evolution::EvolutionStep;
 use super::index::Index;
@@ -10,34 +10,34 @@ use super::schema::Schema;
 use super::{CatalogEditor, Edited};
 use crate::Revision;
 
-/// What somebody wants to know of the classes and indexes of a space, or to have changed.
+/// A request about the classes and indexes of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaRequest {
-    /// All of them.
+    /// Show all of them.
     Show,
-    /// All versions of a class, the newest last.
+    /// Show all versions of a class, in ascending order.
     History {
         /// Its name.
         class: String,
     },
-    /// Make these classes.
+    /// Create classes.
     Define {
-        /// The classes. They may refer to each other.
+        /// The classes, which may refer to each other.
         classes: Vec<ClassDefinition>,
     },
     /// Change a class.
     Evolve {
         /// Its name.
         class: String,
-        /// How.
+        /// The steps.
         steps: Vec<EvolutionStep>,
     },
-    /// Make an index. It is not ready then.
+    /// Create an index. It is built in the background.
     CreateIndex {
         /// Its name.
         name: String,
-        /// The class whose objects it has.
+        /// The class whose objects it contains.
         class: String,
         /// The fields that it is ordered by.
         fields: Vec<String>,
@@ -52,7 +52,7 @@ pub enum SchemaRequest {
 }
 
 impl SchemaRequest {
-    /// Whether it changes nothing.
+    /// Whether it does not change anything.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         matches!(self, Self::Show | Self::History { .. })
@@ -69,7 +69,7 @@ impl SchemaAnswer {
     }
 }
 
-/// The classes and indexes that were asked for, or that were changed.
+/// The requested or changed classes and indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaAnswer {
     /// Classes.
@@ -81,7 +81,7 @@ pub struct SchemaAnswer {
 }
 
 impl CatalogEditor {
-    /// Does what is asked for. If something was changed, the answer says as of which revision.
+    /// Executes a request. Returns the revision of the change, if there was one.
     ///
     /// # Errors
     /// Those of the operation.

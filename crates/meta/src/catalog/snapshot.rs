@@ -1,24 +1,23 @@
 //! The whole catalogue at one revision, in memory.
 //!
-//! Nothing in it changes: the next revision is another [`Catalog`], which shares all that is the same. So whoever works
-//! with one sees one state for as long as it likes, and looking something up waits for nobody.
+//! A [`Catalog`] is immutable. The next revision is another [`Catalog`] that shares all unchanged parts. Readers therefore see one
+//! consistent state for as long as they hold it, and reading takes no lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{NodeId, SpaceId};
+use model::{Class, NodeId, SpaceId};
 
+use crate::plant::{Bug, planted};
 use crate::{ChangedKey, Key, MetaEntry, MetaSnapshot, Revision};
 
 use super::account::{Group, User};
-use super::class::Class;
-use super::entry::{self, Record};
+use super::entry::{self, Path, Record};
 use super::error::CatalogError;
 use super::ident::{BrickId, Epoch, PeerId};
 use super::index::Index;
 use super::member::{BrickRecord, Counter, Liveness, PeerRecord, Storage};
 use super::parameters::Parameters;
-use super::path::Path;
 use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
 use super::schema::Schema;
 use super::space::{Permission, Space};
@@ -39,12 +38,12 @@ pub struct Catalog {
     invalid_entries: Arc<BTreeMap<Key, String>>,
 }
 
-/// A brick or a peer server, and whether it lives.
+/// A brick or a peer server, and whether it is alive.
 #[derive(Clone, Debug)]
 pub struct CatalogMember<T> {
-    /// What is known of it; `None` for one that lives and was removed.
+    /// Its record; `None` for a server that is alive and was removed.
     pub entry: Option<Arc<T>>,
-    /// Its life, if it has one.
+    /// Present while it is alive.
     pub alive: Option<Liveness>,
 }
 
@@ -60,7 +59,7 @@ struct Spaces {
     by_id: BTreeMap<SpaceId, Arc<Space>>,
 }
 
-/// A space's schema, with what it is made of.
+/// The schema of a space, and the entries that it is derived from.
 #[derive(Clone, Debug, Default)]
 struct SpaceSchema {
     classes: BTreeMap<String, Arc<Class>>,
@@ -72,7 +71,7 @@ struct SpaceSchema {
 // ---------------------------------------------------------------------------------------------- looking things up
 
 impl Catalog {
-    /// The revision that it is of.
+    /// The revision of the catalogue.
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.revision
@@ -86,7 +85,7 @@ impl Catalog {
         self.parameters.as_ref().ok_or(CatalogError::NotSetUp)
     }
 
-    /// A brick, whether it lives or not.
+    /// A brick, alive or not.
     #[must_use]
     pub fn brick(&self, id: BrickId) -> Option<&CatalogMember<BrickRecord>> {
         self.bricks.get(&id).filter(|member| member.entry.is_some())
@@ -97,7 +96,7 @@ impl Catalog {
         self.bricks.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
     }
 
-    /// A peer server, whether it lives or not.
+    /// A peer server, alive or not.
     #[must_use]
     pub fn peer(&self, id: PeerId) -> Option<&CatalogMember<PeerRecord>> {
         self.peers.get(&id).filter(|member| member.entry.is_some())
@@ -125,7 +124,7 @@ impl Catalog {
         self.spaces.by_name.values()
     }
 
-    /// The classes and indexes of a space; none if it has none.
+    /// The classes and indexes of a space.
     #[must_use]
     pub fn schema(&self, space: SpaceId) -> Arc<Schema> {
         self.schemas.get(&space).map(|known| known.schema.clone()).unwrap_or_default()
@@ -142,7 +141,7 @@ impl Catalog {
         self.users.values()
     }
 
-    /// Whether nobody has to say who it is: there is no user yet, not even one that cannot be read here.
+    /// Whether clients need not log in: there are no users, including users whose entry cannot be read.
     #[must_use]
     pub fn allows_anonymous(&self) -> bool {
         self.users.is_empty() && !self.invalid_entries.keys().any(|key| matches!(Path::parse(key), Some(Path::User(_))))
@@ -153,16 +152,16 @@ impl Catalog {
         self.groups.values()
     }
 
-    /// Whether a user may do everything.
+    /// Whether a user has every permission.
     #[must_use]
     pub fn is_administrator(&self, user: &User) -> bool {
         user.is_administrator()
     }
 
-    /// What a user may do in a space; `None`: nothing.
+    /// The permission of a user in a space.
     #[must_use]
     pub fn permission(&self, user: &User, space: &Space) -> Option<Permission> {
-        if user.disabled {
+        if user.disabled && !planted(Bug::DisabledUserPermitted) {
             return None;
         }
         if self.is_administrator(user) {
@@ -173,13 +172,13 @@ impl Catalog {
         by_group.chain(space.permissions.users.get(&user.name)).max().copied()
     }
 
-    /// Which brick serves each logical node.
+    /// The placement map.
     #[must_use]
     pub fn placement_map(&self) -> &Arc<PlacementMap> {
         &self.placement_map
     }
 
-    /// Where a logical node is.
+    /// The placement of a logical node.
     #[must_use]
     pub fn node_placement(&self, node: NodeId) -> Option<&NodePlacement> {
         self.placement_map.lookup(node)
@@ -192,8 +191,8 @@ impl Catalog {
         self.space_by_id(space)
     }
 
-    /// Entries that cannot be read here, and why. What was known of them before is gone by; a newer program may have
-    /// written them.
+    /// Entries that cannot be read, with the reason. Their last readable values stay in use. A newer program may have written
+    /// them.
     pub fn invalid_entries(&self) -> impl Iterator<Item = (String, &str)> {
         let entries = self.invalid_entries.iter().map(|(key, why)| (key.to_string(), why.as_str()));
         let orphan = |space: SpaceId, name: &str| Path::Class(space, name.to_owned()).to_string();
@@ -201,19 +200,19 @@ impl Catalog {
             known
                 .invalid_classes
                 .iter()
-                .map(move |name| (orphan(*space, name), "its parents are not there, or go in a circle"))
+                .map(move |name| (orphan(*space, name), "its parents do not exist, or form a cycle"))
         });
         entries.chain(classes)
     }
 
-    /// The fewest moves that spread every space evenly over the bricks that live, are not leaving, and keep objects as
-    /// the space does. Logical nodes that move already go where they go.
+    /// The smallest set of moves that spread every space evenly over the live bricks that are not being drained and have the
+    /// storage of the space. Nodes that are moving are counted at their destination.
     #[must_use]
     pub fn spread(&self) -> Vec<PlannedMove> {
         self.spread_over(|_| true)
     }
 
-    /// The moves that empty a brick, so that every space is spread as evenly as it can be over the others.
+    /// The moves that empty a brick and spread every space as evenly as possible over the others.
     #[must_use]
     pub fn spread_without(&self, brick: BrickId) -> Vec<PlannedMove> {
         let mut moves = self.spread_over(|other| other != brick);
@@ -231,9 +230,11 @@ impl Catalog {
             let mut moving = BTreeSet::new();
             for node in space.node_ids() {
                 let Some(placed) = self.node_placement(node) else { continue };
-                let nodes = served.entry(placed.destination()).or_default();
+                let nodes = served
+                    .entry(if planted(Bug::SpreadIgnoresMoves) { placed.brick } else { placed.destination() })
+                    .or_default();
                 if placed.moving.is_some() {
-                    // At the front: what a brick has too much is taken from the end.
+                    // At the front, because nodes are taken from the end.
                     nodes.insert(0, node);
                     moving.insert(node);
                 } else {
@@ -258,7 +259,7 @@ impl Catalog {
 // ---------------------------------------------------------------------------------------------- keeping it current
 
 impl Catalog {
-    /// The catalogue that was read.
+    /// The catalogue of a snapshot of its store.
     #[must_use]
     pub fn load(state: &MetaSnapshot) -> Self {
         let mut catalog = Self::default();
@@ -267,7 +268,7 @@ impl Catalog {
         catalog
     }
 
-    /// Becomes the catalogue after a write.
+    /// Applies a write.
     pub(super) fn apply(&mut self, revision: Revision, changes: &[ChangedKey]) {
         self.apply_entries(revision, changes.iter().map(|one| (&one.key, one.entry.as_ref())));
     }

@@ -1,4 +1,4 @@
-//! Object spaces: what belongs together, who may use it, and what happens when a part of it is away.
+//! Object spaces: their logical nodes, permissions and failure policy.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,33 @@ use serde::{Deserialize, Serialize};
 use super::entry::Record;
 use super::error::CatalogError;
 use super::member::Storage;
-use super::{ident, limits, names};
+use super::{ident, names};
+use crate::limits;
 
 /// An object space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
-    /// Its number; part of the identifiers of its objects.
+    /// Its number, which is part of the identifiers of its objects.
     #[serde(with = "ident::space")]
     pub id: SpaceId,
     /// Its name.
     pub name: String,
-    /// The first of its logical nodes.
+    /// Its first logical node.
     #[serde(with = "ident::node")]
     pub first_node: NodeId,
-    /// How many logical nodes it has; their numbers follow each other.
+    /// The number of its logical nodes, which are consecutive.
     pub nodes: u32,
-    /// Where its objects are kept.
+    /// The storage of its objects.
     pub storage: Storage,
-    /// What happens when a brick is away.
+    /// What happens when a brick is unreachable.
     #[serde(with = "PolicyText")]
     pub policy: FailurePolicy,
-    /// Who may do what. Nobody else may do anything, but for members of [`ADMINISTRATORS`](super::ADMINISTRATORS).
+    /// The permissions of users and groups. No other user has access, except for members of [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
     pub permissions: Permissions,
 }
 
-/// How a policy is written in the catalogue.
+/// The JSON form of a policy.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "FailurePolicy", rename_all = "snake_case")]
 enum PolicyText {
@@ -41,7 +42,7 @@ enum PolicyText {
     Continue,
 }
 
-/// Who may do what in a space.
+/// The permissions in a space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
     /// By name of a user.
@@ -52,7 +53,7 @@ pub struct Permissions {
     pub groups: BTreeMap<String, Permission>,
 }
 
-/// What somebody may do in a space. Each includes the ones before it.
+/// A permission in a space. Each one includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
@@ -64,7 +65,7 @@ pub enum Permission {
     Admin,
 }
 
-/// Who is given a permission.
+/// A user or a group that is granted a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grantee<'a> {
     /// A user.
@@ -73,14 +74,14 @@ pub enum Grantee<'a> {
     Group(&'a str),
 }
 
-/// How a space is to be made.
+/// Options of a new space.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpaceOptions {
-    /// Where its objects are to be kept; by default durably if a durable brick lives, else in memory.
+    /// The storage of its objects; by default durable if a durable brick is alive, else memory.
     pub storage: Option<Storage>,
-    /// How many logical nodes it gets; by default enough to spread it over many more bricks than there are.
+    /// The number of its logical nodes; by default enough for several times the current number of bricks.
     pub nodes: Option<u32>,
-    /// What happens when a brick is away.
+    /// What happens when a brick is unreachable.
     pub policy: FailurePolicy,
 }
 
@@ -91,7 +92,7 @@ impl Space {
         (0..self.nodes).map(move |index| NodeId(first + index))
     }
 
-    /// Whether a logical node is one of its.
+    /// Whether a logical node belongs to the space.
     #[must_use]
     pub fn has_node(&self, node: NodeId) -> bool {
         node.0.checked_sub(self.first_node.0).is_some_and(|index| index < self.nodes)

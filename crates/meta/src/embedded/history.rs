@@ -1,4 +1,4 @@
-//! The last writes, for those who watch.
+//! The most recent writes, for watches.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! How the catalogue lies in rows: what a row's bytes are, and where rows are kept.
+//! The catalogue as rows: their format, and the stores that keep them.
 //!
 //! ```text
 //!   meta/r             version | revision u64 | last row u64 | last session u64
@@ -6,13 +6,18 @@
 //!   meta/s SESSION     version | time to live in ms u64
 //! ```
 //!
-//! Numbers are big-endian. An entry's row has a number and not its key for a name, as keys are longer than a store's rows
-//! allow; the whole catalogue is in memory, so nobody looks a row up by a key.
+//! Numbers are big-endian. The name of an entry's row contains a number instead of the entry's key, because keys can be longer than
+//! names of rows. Rows are never looked up by key, as the whole catalogue is in memory.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use store::{RowChanges, Store};
 
 use crate::{Key, MetaEntry, MetaSessionId, Revision, limits};
 
@@ -134,6 +139,51 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
             (value.is_empty() && limits::TTL.contains(&ttl)).then_some(Row::Session { id, ttl })
         }
         _ => None,
+    }
+}
+
+/// Durable in the log of the store before they are visible.
+impl Rows for Store {
+    fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()> {
+        let mut result = Ok(());
+        self.rows(ROW_PREFIX, ROWS_END, |name, value| {
+            result = visit(name, Bytes::copy_from_slice(value));
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result
+    }
+
+    fn submit(&self, changes: Vec<RowChange>, done: DurableCallback) {
+        let mut rows = RowChanges::new();
+        for (name, value) in changes {
+            match value {
+                Some(value) => rows.put(&name, value),
+                None => rows.remove(&name),
+            }
+        }
+        self.submit_rows(rows, |result| done(result.map(drop)));
+    }
+}
+
+/// Rows in memory. Clones are the same rows.
+#[derive(Clone, Default)]
+pub(super) struct MemoryRows(Arc<Mutex<BTreeMap<Vec<u8>, Bytes>>>);
+
+impl Rows for MemoryRows {
+    fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()> {
+        self.0.lock().iter().try_for_each(|(name, value)| visit(name, value.clone()))
+    }
+
+    fn submit(&self, changes: Vec<RowChange>, done: DurableCallback) {
+        let mut rows = self.0.lock();
+        for (name, value) in changes {
+            match value {
+                Some(value) => rows.insert(name, value),
+                None => rows.remove(&name),
+            };
+        }
+        drop(rows);
+        done(Ok(()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The catalogue in memory, and what a write does to it: first to the rows, and when those are durable, to what is seen.
+//! The catalogue in memory. A write changes the rows first and becomes visible when they are durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::ErrorKind;
 
-use super::memory::MemoryRows;
+use super::rows::MemoryRows;
 use super::rows::{DurableCallback, RowChange};
 use super::*;
 use crate::conformance::{self, Subject};

@@ -1,6 +1,6 @@
-//! What etcd's JSON gateway takes and gives: protobuf's mapping to JSON, in which bytes are base64 and long integers text.
+//! Messages of etcd's JSON gateway, in protobuf's mapping to JSON: bytes are base64, 64-bit integers are strings.
 //!
-//! Fields with the value zero are left out by both sides.
+//! Both sides omit fields with the value zero.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! etcd's members as one: whoever answers, until somebody does.
+//! The members of an etcd cluster: sends a request to one member after the other until one answers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

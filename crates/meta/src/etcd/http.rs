@@ -1,6 +1,6 @@
-//! HTTP/1.1 to one of etcd's members: requests with an answer, and answers that go on.
+//! HTTP/1.1 to one member of etcd: requests with a single answer, and requests with a stream of answers.
 //!
-//! An answer is bounded in size and time. What failed says whether the request can have had an effect.
+//! Answers are bounded in size and time. Errors say whether the request can have had an effect.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where the catalogue is among all that an etcd keeps.
+//! The keys of the catalogue within an etcd.
 
 use model::{Error, ErrorKind, Result};
 

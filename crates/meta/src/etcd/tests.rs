@@ -1,4 +1,4 @@
-//! On real members of etcd, which these tests start.
+//! Tests on real members of etcd, which they start.
 
 use std::sync::Arc;
 use std::time::Duration;

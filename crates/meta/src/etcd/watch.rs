@@ -1,8 +1,8 @@
-//! Watches that outlive the member they were opened at.
+//! Watches that continue when their member fails.
 //!
-//! A watch knows the last revision that it has given. Whenever its stream ends, is cancelled because the member lost its
-//! leader, or says nothing for a while, it opens another at the next member, right behind that revision: so nothing is lost
-//! and nothing comes twice. etcd keeps what one revision did together; large ones come in fragments, which are put together.
+//! A watch knows the last revision that it has returned. If its stream ends, is cancelled because the member lost its leader, or is
+//! silent for too long, the watch opens another one at the next member, right after that revision. No change is lost or repeated.
+//! etcd sends the changes of one revision together; the fragments of large ones are joined.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
-//! Writes that happen once, also when answers are lost.
+//! Writes that take effect once, even if answers are lost.
 //!
-//! A lost answer leaves open whether a write happened, and even whether it still will: a member may have handed it to a
-//! leader that is slow. Trying again could do it twice. So every write also puts a *marker*: a key that nobody else writes,
-//! with a value that was never used, and expects the marker to be as it was left. Then
+//! After a lost answer it is open whether the write has taken effect, and whether it still will: a member may have forwarded it to a
+//! slow leader. Sending it again could apply it twice. Every write therefore also puts a *marker*, a key that no other writer uses, with
+//! a value that was never used before, and expects the marker to be unchanged. Then
 //!
-//! 1. a write that is sent several times happens at most once, as it changes what it expects of the marker;
-//! 2. its next answer tells what became of it: the marker has its value, or it has not happened so far;
-//! 3. if it did not and shall not any more (something is not as expected), a *fence* is put into the marker, after which
-//!    no copy of it that is still under way can happen.
+//! 1. a write that is sent several times takes effect at most once, because it changes its own expectation;
+//! 2. its next answer shows the outcome: either the marker has the new value, or the write has not taken effect so far;
+//! 3. if it has not and must not any more (another expectation failed), a *fence* is written to the marker, after which no
+//!    delayed copy can take effect.
 //!
-//! Only if nobody can be asked for so long that patience ends, or the marker itself is gone, the outcome is unknown.
-//! Markers belong to a lease, so they vanish some time after their process.
+//! The outcome is unknown only if no member answers within the time limit, or if the marker itself is gone. Markers belong to a lease,
+//! so they are removed some time after their process ends.
 
 use std::time::Duration;
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use client::Client;
 use client::cluster::Cluster;
-use meta::catalog::{Class, ClassDefinition, EvolutionStep, Field, FieldDefinition, FieldType, Literal};
+use meta::catalog::{Class, ClassDefinition, EvolutionStep, Field, FieldDefinition, FieldType};
 use meta::catalog::{SchemaAnswer, SchemaRequest};
-use model::ClassId;
+use model::{ClassId, Value};
 use query::{Schema, Type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -262,7 +262,7 @@ fn parse_field(text: &str) -> Result<FieldDefinition> {
 }
 
 /// A default: JSON, or plain text.
-fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
+fn literal(of: &FieldType, text: &str) -> std::result::Result<Value, String> {
     let of: Type = of.map_classes(&|_| None);
     let plain = Json::String(text.to_owned());
     // As a number of JSON a decimal would lose its last zeros.
@@ -277,7 +277,7 @@ fn literal(of: &FieldType, text: &str) -> std::result::Result<Literal, String> {
         _ => record_json::value_from_json(&of, &plain, &mut names).map_err(|_| why),
     })?;
     match names.unresolved.is_empty() {
-        true => Ok(Literal(value)),
+        true => Ok(value),
         false => Err("a default refers to an object by its identifier".to_owned()),
     }
 }
@@ -407,7 +407,7 @@ impl ClassDetails {
             name: field.name.clone(),
             field_type: field.field_type.to_string(),
             optional: field.optional,
-            default: field.default.as_ref().map(|default| record_json::to_json(&default.0)),
+            default: field.default.as_ref().map(record_json::to_json),
             from: from.map(|from| from.name.clone()),
         };
         let mut fields: Vec<FieldDetails> = class.fields.iter().map(|own| field(own, None)).collect();
@@ -440,7 +440,6 @@ impl Report for ClassDetails {
 
 #[cfg(test)]
 mod tests {
-    use model::Value;
 
     use super::*;
 
@@ -456,7 +455,7 @@ mod tests {
         assert_eq!(field("t:string=5"), number, "what looks like a number can be text");
         let map = "map<string, ref<Person>>".parse().unwrap();
         assert_eq!(field("m:map<string, ref<Person>>?"), FieldDefinition::optional("m", map));
-        assert_eq!(field("d:decimal=1.50").default, Some(Literal(Value::Decimal("1.50".parse().unwrap()))));
+        assert_eq!(field("d:decimal=1.50").default, Some(Value::Decimal("1.50".parse().unwrap())));
         for wrong in ["name", "name:strin", "age:int64=x", "r:ref=/ann"] {
             assert!(parse_field(wrong).is_err(), "{wrong}");
         }

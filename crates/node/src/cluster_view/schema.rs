@@ -1,15 +1,15 @@
-//! The classes and indexes of a space, as queries want to know them.
+//! The classes and indexes of a space, in the form that queries use.
 //!
-//! The catalogue has names where a type refers to a class, and says what a field is in records that lack it. Queries have
-//! numbers, and one default for that. What follows from the catalogue is worked out once for each of its states.
+//! References name their class by name in the catalogue and by number in queries. The schema of queries is derived once for each
+//! state of the catalogue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use meta::catalog::{self, CatalogEditor, Follower, IndexState, SchemaAnswer, SchemaRequest};
-use model::{ClassId, Error, ErrorKind, Result, SpaceId, Value};
-use query::{Class, Field, Index};
+use model::{Class, ClassId, Error, ErrorKind, Result, SpaceId};
+use query::Index;
 use tokio::time;
 use wire::proto::query as messages;
 
@@ -129,12 +129,14 @@ impl QuerySchema {
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the classes do not fit together.
     pub fn of<'a>(
-        classes: impl IntoIterator<Item = &'a catalog::Class, IntoIter: Clone>,
+        classes: impl IntoIterator<Item = &'a Class, IntoIter: Clone>,
         indexes: impl IntoIterator<Item = &'a catalog::Index>,
     ) -> Result<Self> {
         let classes = classes.into_iter();
-        let ids: Ids<'_> = classes.clone().map(|class| (class.name.as_str(), class.id)).collect();
-        let classes = query::Schema::new(classes.map(|known| to_query_class(&ids, known))).map_err(|error| {
+        let ids: HashMap<&str, ClassId> = classes.clone().map(|class| (class.name.as_str(), class.id)).collect();
+        // A reference to a class that the catalogue does not have (which the catalogue reports) is one to any object.
+        let by_number = |class: &Class| class.map_classes(&|name| ids.get(name.as_str()).copied());
+        let classes = query::Schema::new(classes.map(by_number)).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").caused_by(error)
         })?;
         let indexes = indexes.into_iter().map(|index| Index {
@@ -152,22 +154,4 @@ impl QuerySchema {
 /// Whether the catalogue has to tell of a class before there are objects of it. Of names, which are of the largest, it never does.
 pub(crate) fn needs_definition(class: ClassId) -> bool {
     class != ClassId::NONE && class != ClassId::MAX
-}
-
-/// The numbers of classes by their names.
-type Ids<'a> = HashMap<&'a str, ClassId>;
-
-fn to_query_class(ids: &Ids<'_>, known: &catalog::Class) -> Class {
-    // A reference to a class that the catalogue does not have (which the catalogue reports) is one to any object.
-    let class = |name: &String| ids.get(name.as_str()).copied();
-    let fields = known.fields.iter().map(|field| Field {
-        number: field.number,
-        name: field.name.clone(),
-        ty: field.field_type.map_classes(&class),
-        default: field.missing.as_ref().map_or(Value::Null, |missing| missing.0.clone()),
-        initial: field.default.as_ref().map_or(Value::Null, |default| default.0.clone()),
-        required: !field.optional,
-    });
-    let fields = fields.collect();
-    Class { id: known.id, name: known.name.clone(), parent: known.parent, version: known.version, fields }
 }

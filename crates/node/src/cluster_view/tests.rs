@@ -98,7 +98,7 @@ async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
     let (person, student) = (schema.classes.class_named("Person").unwrap(), schema.classes.class_named("Student"));
     assert_eq!(student.unwrap().parent, Some(person.id));
     let friends = schema.classes.field_named(person.id, "friends").unwrap();
-    assert_eq!((&friends.ty, friends.required), (&Type::set(Type::Reference(Some(person.id))), false));
+    assert_eq!((&friends.field_type, friends.optional), (&Type::set(Type::Reference(Some(person.id))), true));
     let [made] = schema.indexes.as_slice() else { panic!("{:?}", schema.indexes) };
     assert_eq!((made.name.as_str(), made.class, made.unique, made.ready), ("by_name", person.id, true, false));
     assert_eq!(made.fields, [FieldNumber(1)]);
@@ -111,7 +111,7 @@ async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
     realm.wait_for_revision(ready.revision).await.unwrap();
     let schema = realm.schema(space).unwrap();
     let age = schema.classes.field_named(person.id, "age").unwrap();
-    assert_eq!((&age.default, age.required), (&Value::Int64(18), true));
-    assert_eq!(schema.classes.field_named(person.id, "name").unwrap().default, Value::Null);
+    assert_eq!((&age.missing, age.optional), (&Some(Value::Int64(18)), false));
+    assert_eq!(schema.classes.field_named(person.id, "name").unwrap().missing, None);
     assert!(schema.indexes[0].ready);
 }

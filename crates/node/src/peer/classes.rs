@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use meta::Revision;
-use meta::catalog::{
-    Class, ClassDefinition, Field, FieldDefinition, FieldType, Literal, Schema, WantedClass, WantedIndex,
-};
-use model::{Error, ErrorKind, FieldNumber, Result, Value};
+use meta::catalog::{ClassDefinition, FieldDefinition, Schema, WantedClass, WantedIndex};
+use model::{Error, ErrorKind, FieldNumber, Result};
 use tokio::time;
 use wire::proto::response::Response;
 use wire::proto::schema;
@@ -44,7 +41,7 @@ pub(super) async fn schema_at_revision(realm: &ClusterView, space: &SpaceView, r
 // ---------------------------------------------------------------------------------------------- encoding
 
 fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema> {
-    let classes = schema.classes().map(|shape| class_to_proto(shape.class())).collect::<Result<_>>()?;
+    let classes = schema.classes().map(|class| class.class().as_ref().try_into()).collect::<Result<_>>()?;
     let unique = schema.indexes().filter(|index| index.unique).map(|index| schema::Unique {
         name: index.name.clone(),
         class: index.class.0,
@@ -54,52 +51,19 @@ fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema
     Ok(schema::Schema { revision: revision.0, classes, unique: unique.collect() })
 }
 
-fn class_to_proto(class: &Class) -> Result<schema::Class> {
-    Ok(schema::Class {
-        id: class.id.0,
-        name: class.name.clone(),
-        parent: class.parent.map(|parent| parent.0),
-        version: class.version,
-        fields: class.fields.iter().map(field_to_proto).collect::<Result<_>>()?,
-    })
-}
-
-fn field_to_proto(field: &Field) -> Result<schema::Field> {
-    let bytes = |literal: &Option<Literal>| -> Result<Option<Bytes>> {
-        let value = literal.as_ref().map(|literal| &literal.0).filter(|value| **value != Value::Null);
-        Ok(value.map(Value::to_bytes).transpose()?.map(Into::into))
-    };
-    Ok(schema::Field {
-        number: field.number.0,
-        name: field.name.clone(),
-        r#type: Some((&field.field_type).into()),
-        default: bytes(&field.missing)?,
-        required: !field.optional,
-        initial: bytes(&field.default)?,
-    })
-}
-
 // ---------------------------------------------------------------------------------------------- decoding
 
 fn class_from_proto(definition: schema::ClassDefinition) -> Result<WantedClass> {
     let schema::ClassDefinition { name, parent, fields, indexes } = definition;
     let numbers: BTreeMap<String, FieldNumber> =
         fields.iter().filter_map(|field| Some((field.name.clone(), FieldNumber(field.number?)))).collect();
-    let fields = fields.into_iter().map(|field| field_from_proto(&name, field)).collect::<Result<_>>()?;
+    let fields = fields.into_iter().map(FieldDefinition::try_from).collect::<Result<_>>().map_err(|error| {
+        let message = format!("class {name:.100?}: {}", error.message());
+        Error::new(ErrorKind::Invalid, message).caused_by(error)
+    })?;
     let indexes = indexes.into_iter().map(|index| {
         let schema::IndexDefinition { name, fields, unique } = index;
         WantedIndex { name, fields, unique }
     });
     Ok(WantedClass { class: ClassDefinition { name, parent, fields }, numbers, indexes: indexes.collect() })
-}
-
-fn field_from_proto(class: &str, field: schema::FieldDefinition) -> Result<FieldDefinition> {
-    let schema::FieldDefinition { name, r#type, optional, default, .. } = field;
-    let invalid = |why: &str| {
-        Error::new(ErrorKind::Invalid, format!("the type of field {name:.100?} of class {class:.100?}: {why}"))
-    };
-    let field_type = r#type.ok_or_else(|| invalid("it is missing"))?;
-    let field_type = FieldType::try_from(&field_type).map_err(|error| invalid(error.message()))?;
-    let default = default.map(|bytes| Value::from_bytes(&bytes).map(Literal)).transpose()?;
-    Ok(FieldDefinition { name, field_type, optional, default })
 }

@@ -1,4 +1,4 @@
-//! What a query gives: objects, columns or groups, and their order.
+//! Checks the output of a query (objects, columns or groups) and its order.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use super::{
     CheckResult, CheckedQuery, Checker, Column, Cond, GroupColumn, Groups, Order, OrderBy, Output, Term, as_type,
     check_error, misplaced_aggregate,
 };
+use crate::plant::{Bug, planted};
 use crate::{Aggregate, Expr, Type};
 
 impl<'q> Checker<'q, '_> {
@@ -18,7 +19,7 @@ impl<'q> Checker<'q, '_> {
         Ok(CheckedQuery {
             class: self.class,
             class_name: self.schema.class(self.class).map(|class| class.name.clone()).unwrap_or_default(),
-            classes: if query.only { Arc::new([self.class].into()) } else { family },
+            classes: if query.only || planted(Bug::SubclassesLeftOut) { Arc::new([self.class].into()) } else { family },
             condition: condition.filter(|condition| *condition != Cond::Constant(true)),
             output,
             order,
@@ -118,13 +119,13 @@ impl<'q> Checker<'q, '_> {
         }
     }
 
-    /// A value that is given to whoever asks.
+    /// A value that is returned, converted to the type of its field.
     fn converted_term(&mut self, expr: &'q Expr) -> CheckResult<'q, (Term, Option<Type>)> {
         let (term, ty) = self.term(expr)?;
         Ok((convert(term, ty.as_ref()), ty))
     }
 
-    /// A value of which one can be less than another.
+    /// A value that has an order.
     fn comparable_term(&mut self, expr: &'q Expr, verb: &str) -> CheckResult<'q, (Term, Option<Type>)> {
         match self.term(expr)? {
             (_, Some(ty @ (Type::List(_) | Type::Set(_) | Type::Map(..)))) => {

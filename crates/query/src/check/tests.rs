@@ -64,7 +64,7 @@ fn what_fits_is_resolved() {
 }
 
 #[test]
-fn literals_become_what_they_meet() {
+pub(crate) fn literals_become_what_they_meet() {
     let Cond::Compare(_, _, number) = cond("height == 0.1") else { panic!() };
     assert_eq!(number, Term::literal(0.1));
     let Cond::Compare(_, _, number) = cond("height == -(0.1)") else { panic!() };
@@ -165,7 +165,7 @@ fn columns_have_names_and_types() {
 }
 
 #[test]
-fn only_a_class_or_its_family_is_asked_for() {
+pub(crate) fn only_a_class_or_its_family_is_asked_for() {
     let classes = |text: &str| Query::parse(text).unwrap().check(&schema()).unwrap().classes().clone();
     assert_eq!(classes("from Person"), BTreeSet::from([ClassId(1), ClassId(2)]));
     assert_eq!(classes("from only Person"), BTreeSet::from([ClassId(1)]));

@@ -1,4 +1,4 @@
-//! A query whose names are resolved and whose types are known to fit.
+//! The checked form of a query: names are resolved, and types are known to be correct.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,16 +18,16 @@ pub(crate) enum Cond {
     IsNull(Term),
     Compare(Comparison, Term, Term),
     Text(TextTest, Term, Term),
-    /// The first is an element of the second.
+    /// Whether the first is an element of the second.
     In(Term, Elements),
-    /// The condition holds of one of the elements.
+    /// Whether at least one element satisfies the condition.
     Any(Box<Any>),
 }
 
-/// A condition of the elements of a collection.
+/// A condition on the elements of a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Any {
-    /// The number of the variable: how many are around this one.
+    /// The number of the variable, which is the number of enclosing variables.
     pub(crate) variable: usize,
     pub(crate) collection: Term,
     pub(crate) condition: Cond,
@@ -40,24 +40,24 @@ pub(crate) enum TextTest {
     Contains,
 }
 
-/// Where elements are looked for.
+/// The values among which an element is searched.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// Known ones.
+    /// Known values.
     Choice(Arc<Operands>),
-    /// Ones to be worked out.
+    /// Values to be evaluated.
     Terms(Vec<Term>),
-    /// Those of a collection.
+    /// The elements of a collection.
     Of(Term),
 }
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Term {
-    /// Shared, as a parameter may stand in many places.
+    /// Shared, because a parameter can occur in many places.
     Literal(Arc<Value>),
     Path(Path),
-    /// A number as its field's type has it, whatever type it was written as.
+    /// A number, converted to the type of its field.
     Convert(Box<Term>, Type),
     Negate(Box<Term>),
     Arithmetic(Arithmetic, Box<Term>, Box<Term>),
@@ -67,12 +67,12 @@ pub(crate) enum Term {
     Abs(Box<Term>),
 }
 
-/// A field, through references.
+/// A field of an object, possibly through references.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) root: PathRoot,
     pub(crate) steps: Vec<PathStep>,
-    /// As it was written.
+    /// The text of the path.
     pub(crate) text: Arc<str>,
 }
 
@@ -82,26 +82,26 @@ pub(crate) enum PathRoot {
     Variable(usize),
 }
 
-/// From an object to one of its fields.
+/// A step from an object to one of its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PathStep {
-    /// The object must be of one of these; of another it is as if it were not there.
+    /// The allowed classes of the object; an object of another class is treated as missing.
     pub(crate) classes: Arc<BTreeSet<ClassId>>,
     pub(crate) field: FieldNumber,
-    /// What the field is if the object's record is older; `None` for null.
+    /// The value in records that lack the field; `None` for null.
     pub(crate) default: Option<Arc<Value>>,
-    /// Whether it is that also if it is null.
+    /// Whether that value also replaces a null.
     pub(crate) required: bool,
 }
 
-/// What comes of the objects that the condition holds of.
+/// What the query returns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Output {
-    /// They themselves.
+    /// Whole objects.
     Objects,
-    /// Values of each.
+    /// Values of each object.
     Columns(Vec<Term>),
-    /// Values of groups of them.
+    /// Values of groups of objects.
     Groups(Groups),
 }
 
@@ -138,7 +138,7 @@ impl Term {
         Self::Literal(Arc::new(value.into()))
     }
 
-    /// The value, if it is known without an object.
+    /// The value, if it does not depend on an object.
     pub(crate) fn as_literal(&self) -> Option<&Value> {
         match self {
             Self::Literal(value) => Some(value),
@@ -146,7 +146,7 @@ impl Term {
         }
     }
 
-    /// The number of the field and its default, if it is a field of the object itself, as it stands in the record.
+    /// The number and the default of a field, if the term is a field of the object itself, without conversion.
     pub(crate) fn own_field(&self) -> Option<(FieldNumber, Option<&Value>)> {
         match self {
             Self::Path(Path { root: PathRoot::This, steps, .. }) => match steps.as_slice() {
@@ -157,7 +157,7 @@ impl Term {
         }
     }
 
-    /// Calls with each path in it.
+    /// Calls `visit` with each path in it.
     pub(crate) fn paths<'t>(&'t self, visit: &mut dyn FnMut(&'t Path)) {
         match self {
             Self::Literal(_) => {}
@@ -177,7 +177,7 @@ impl Term {
 }
 
 impl Cond {
-    /// Calls with each path in it.
+    /// Calls `visit` with each path in it.
     pub(crate) fn paths<'t>(&'t self, visit: &mut dyn FnMut(&'t Path)) {
         match self {
             Self::Constant(_) => {}
@@ -204,7 +204,7 @@ impl Cond {
     }
 }
 
-/// For explanations; long values and choices are cut.
+/// For explanations; long values and choices are truncated.
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -221,7 +221,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// For explanations; long values and choices are cut.
+/// For explanations; long values and choices are truncated.
 impl fmt::Display for Cond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |parts: &[Cond], sign: &str, f: &mut fmt::Formatter<'_>| {

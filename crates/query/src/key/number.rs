@@ -1,21 +1,21 @@
-//! Components of numbers.
+//! Key components of numbers.
 
 use bigdecimal::BigDecimal;
 use model::ValueRef;
 
 use super::tag;
 
-/// Exponents up to here, either way, take one byte.
+/// Exponents up to this absolute value take one byte.
 const MAX_SHORT_EXPONENT: i64 = 100;
 /// The byte of exponent 0.
 const EXPONENT_BIAS: u8 = 128;
-/// Stands before a smaller exponent of eight bytes, one above [`NEAR`] before a larger one.
+/// The byte before a smaller exponent of eight bytes. [`LONG_POSITIVE_EXPONENT`] precedes a larger one.
 const LONG_NEGATIVE_EXPONENT: u8 = EXPONENT_BIAS - MAX_SHORT_EXPONENT as u8 - 1;
 const LONG_POSITIVE_EXPONENT: u8 = EXPONENT_BIAS + MAX_SHORT_EXPONENT as u8 + 1;
-/// The byte of a pair of zeros; below it are the ends.
+/// The byte of a pair of zeros. The end bytes are below it.
 const ZERO_PAIR: u8 = 2;
 
-/// Appends the component of a number, of at most `share` bytes; says whether it was cut.
+/// Appends the component of a number, of at most `share` bytes; returns whether it was truncated.
 pub(super) fn append_component(value: ValueRef<'_>, share: usize, out: &mut Vec<u8>) -> bool {
     let (digits, scale) = match value {
         ValueRef::Int64(number) => (number.to_string(), 0),
@@ -47,9 +47,9 @@ pub(super) fn append_component(value: ValueRef<'_>, share: usize, out: &mut Vec<
     cut
 }
 
-/// The digits of a floating-point number, with their scale; or its tag, which says all if it has none.
+/// The digits of a floating-point number and their scale; or the tag of a number without digits.
 fn float_digits(number: f64) -> Result<(String, i64), u8> {
-    /// Doubles within this are integers of 64 bits if they are integers at all.
+    /// Integral doubles up to this absolute value are 64-bit integers.
     const INTEGERS: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= INTEGERS {
         return Ok(((number as i64).to_string(), 0));
@@ -67,7 +67,7 @@ fn decimal_digits(number: &BigDecimal) -> (String, i64) {
     (digits.to_string(), scale)
 }
 
-/// Appends exponent, digits and end of `digits × 10^-scale`, in at most `share` bytes; says whether digits were cut.
+/// Appends exponent, digits and end of `digits × 10^-scale`, in at most `share` bytes; returns whether digits were truncated.
 fn append_magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) -> bool {
     let end = out.len().saturating_add(share) - 1;
     // The number is 0.digits × 10^point.
@@ -81,7 +81,7 @@ fn append_magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) 
     }
     let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
     let digits = &digits[..digits.len() - zeros];
-    // With a zero before them if the point is within a pair.
+    // With a leading zero if the decimal point is within a pair.
     let odd = usize::from(point.rem_euclid(2) == 1);
     let digit =
         |index: usize| index.checked_sub(odd).and_then(|index| digits.get(index)).map_or(0, |digit| digit - b'0');
@@ -96,7 +96,7 @@ fn append_magnitude(digits: &[u8], scale: i64, share: usize, out: &mut Vec<u8>) 
     false
 }
 
-/// How many bytes a number takes behind its tag, with its end; `turned` is a byte of it as it would be in a positive number.
+/// The length of a number after its tag, with its end. `turned` gives a byte as it would be in a positive number.
 pub(super) fn number_end(bytes: &[u8], turned: fn(u8) -> u8) -> Option<usize> {
     let exponent = match turned(*bytes.first()?) {
         LONG_NEGATIVE_EXPONENT | LONG_POSITIVE_EXPONENT => 1 + 8,

@@ -62,7 +62,7 @@ fn keys_stay() {
 }
 
 #[test]
-fn long_values_are_cut_and_still_told_apart() {
+pub(crate) fn long_values_are_cut_and_still_told_apart() {
     let long = |end: &str| Value::from("x".repeat(1000) + end);
     let (a, b) = (entry(&[long("a")]), entry(&[long("b")]));
     assert_ne!(a, b);
@@ -74,7 +74,7 @@ fn long_values_are_cut_and_still_told_apart() {
 }
 
 #[test]
-fn nulls_are_noted() {
+pub(crate) fn nulls_are_noted() {
     assert!(entry(&[1.into(), Value::Null]).has_null);
     assert!(!entry(&[1.into(), 2.into()]).has_null);
     let record = model::RecordBuilder::new().build().unwrap();

@@ -1,4 +1,4 @@
-//! Shows a plan: which step runs where, and how many objects it touched.
+//! Shows a plan: which step runs where, and how many objects it processed.
 
 use std::fmt::{self, Display, Write};
 
@@ -7,38 +7,38 @@ use serde_json::{Value as Json, json};
 use super::{CandidateSource, Plan};
 use crate::check::{Cond, GroupColumn, Groups, Order, OrderBy, Output, Term};
 
-/// How many objects each step touched, as far as it is known.
+/// The number of objects that each step processed, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Looked at by bricks: objects of the extent, or entries of the index.
+    /// Read by bricks: objects of the extent, or entries of the index.
     pub scanned: Option<u64>,
-    /// Passed the bricks' filter, and were sent.
+    /// Accepted by the filter, and sent by bricks.
     pub sent: Option<u64>,
-    /// Fetched because others refer to them.
+    /// Fetched through references.
     pub navigated: Option<u64>,
-    /// Passed the whole condition.
+    /// Satisfying the whole condition.
     pub matched: Option<u64>,
-    /// Rows of the answer.
+    /// Rows of the result.
     pub rows: Option<u64>,
 }
 
-/// A step of a plan, and those whose results it takes.
+/// A step of a plan, and the steps whose results it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What is done.
+    /// The kind of the step.
     pub name: &'static str,
     /// Where: `brick` or `peer`.
     pub place: &'static str,
-    /// With what.
+    /// Its details.
     pub what: String,
-    /// How many objects, entries or rows came out of it.
+    /// The number of objects, entries or rows that it returned.
     pub objects: Option<u64>,
-    /// Where its input comes from.
+    /// The steps that provide its input.
     pub inputs: Vec<PlanStep>,
 }
 
 impl Plan {
-    /// The plan as steps, the last on top; with what each touched, for a run that is known.
+    /// The plan as steps, the last one on top, with the counts of a run.
     #[must_use]
     pub fn explain(&self, counts: &Counts) -> PlanStep {
         let mut step = self.source_step(counts);
@@ -111,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// The part of the condition that bricks decide, as it was written; and what else they can say.
+    /// The part of the condition that bricks evaluate, as text.
     fn pushed_condition(&self) -> String {
         let parts = self.checked.conjuncts();
         let residual = match &self.residual {

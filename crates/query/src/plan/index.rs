@@ -1,11 +1,11 @@
 //! Chooses an index.
 //!
-//! An index is of use if the first of its fields are to equal something, and then at most one more has a range; or if it
-//! has the order that is wanted, and only the first objects are. What scores highest is taken; statistics of values are
-//! not kept, so a field that equals something counts more than a range, and that more than half a range.
+//! An index is useful if the condition requires a prefix of its fields to equal known values, and at most one more field to be in a
+//! range; or if it provides the wanted order and the query has a limit. The index with the highest score is chosen. There are no
+//! statistics of values: equality scores more than a range, and a range more than a half-open range.
 //!
-//! A record that lacks a field stands in the index at null, also if the field has a default; if the default passes the
-//! test, the nulls are read too.
+//! A record that lacks a field has a null key component, even if the field has a default. If the default satisfies the test, the
+//! null entries are read too.
 
 use model::{Comparison, FieldNumber, Value};
 
@@ -14,18 +14,19 @@ use super::{Index, IndexRanges};
 use crate::check::{CheckedQuery, Cond, Elements, OrderBy, Output, TextTest};
 use crate::eval::holds_by_default;
 use crate::key::{KeyPrefix, KeyRange};
+use crate::plant::{Bug, planted};
 use crate::{Schema, limits};
 
 /// More operands than this are read as one range.
 const MAX_POINT_RANGES: usize = 64;
-/// An index is read for its order alone if at most so many objects are wanted.
+/// An index is used only for its order if at most this number of objects is wanted.
 const MAX_ORDERED_LIMIT: u64 = 10_000;
 
-/// A test of a field that says something of the place in an index.
+/// A test of a field that restricts the position in an index.
 struct FieldTest<'c> {
     field: FieldNumber,
     kind: TestKind<'c>,
-    /// Whether records that lack the field pass it.
+    /// Whether records that lack the field satisfy it.
     by_default: bool,
     cond: &'c Cond,
 }
@@ -38,10 +39,10 @@ enum TestKind<'c> {
     StartsWith(&'c str),
 }
 
-/// How good an index is: what is equal, the range behind it, the order.
+/// The score of an index: equality and ranges, whether it is unique and all of its fields are equal, its order.
 type Score = (u32, bool, bool);
 
-/// The best index and what to read of it.
+/// The best index, and the ranges to read.
 pub(super) fn choose(
     checked: &CheckedQuery,
     parts: &[&Cond],
@@ -50,7 +51,7 @@ pub(super) fn choose(
 ) -> Option<IndexRanges> {
     let tests: Vec<FieldTest<'_>> = parts.iter().filter_map(|part| field_test(part)).collect();
     let usable = |index: &&Index| {
-        index.ready
+        (index.ready || planted(Bug::UnreadyIndexUsed))
             && (1..=limits::KEY_FIELDS).contains(&index.fields.len())
             && schema.family(index.class).contains(&checked.class)
     };
@@ -138,7 +139,7 @@ fn field_test(part: &Cond) -> Option<FieldTest<'_>> {
     Some(FieldTest { field, kind, by_default, cond: part })
 }
 
-/// The value that the field is to equal, if records that lack the field do not pass.
+/// The value that the field must equal, if records that lack the field do not satisfy the test.
 fn equal_value<'t, 'c>(test: &'t FieldTest<'c>, field: FieldNumber) -> Option<(&'t FieldTest<'c>, &'c Value)> {
     match test.kind {
         TestKind::Compare(Comparison::Equal, value) if test.field == field && !test.by_default => Some((test, value)),
@@ -146,12 +147,12 @@ fn equal_value<'t, 'c>(test: &'t FieldTest<'c>, field: FieldNumber) -> Option<(&
     }
 }
 
-/// The ranges of what passes a test, in order and apart.
+/// The disjoint ranges of keys that can satisfy a test, in order.
 fn test_ranges(test: &FieldTest<'_>, prefix: &KeyPrefix) -> Vec<KeyRange> {
     let compare = |comparison, value: &Value| value.as_scalar().map(|value| prefix.compare(comparison, value));
     let mut ranges: Vec<KeyRange> = match &test.kind {
         TestKind::Null => vec![prefix.null()],
-        // Records that lack it may have a default, and stand at null.
+        // Records that lack the field can have a default, and their key is null.
         TestKind::NotNull if test.by_default => vec![prefix.range()],
         TestKind::NotNull => vec![prefix.not_null()],
         TestKind::Compare(comparison, value) => compare(*comparison, value).into_iter().collect(),
@@ -164,18 +165,18 @@ fn test_ranges(test: &FieldTest<'_>, prefix: &KeyPrefix) -> Vec<KeyRange> {
         TestKind::OneOf(values) => values.iter().filter_map(|value| compare(Comparison::Equal, value)).collect(),
         TestKind::StartsWith(text) => vec![prefix.starts_with(text)],
     };
-    if test.by_default {
+    if test.by_default && !planted(Bug::DefaultMissingInIndex) {
         ranges.push(prefix.null());
     }
     merge_overlapping(ranges)
 }
 
-/// What is in a range of both.
+/// The intersections of ranges.
 fn intersect(a: &[KeyRange], b: &[KeyRange]) -> Vec<KeyRange> {
     merge_overlapping(a.iter().flat_map(|one| b.iter().map(|other| one.clone().intersection(other.clone()))).collect())
 }
 
-/// The same keys in ranges that are in order, apart and not empty.
+/// The same keys in disjoint, non-empty ranges in order.
 fn merge_overlapping(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by(|a, b| a.from.cmp(&b.from));
@@ -189,10 +190,10 @@ fn merge_overlapping(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     merged
 }
 
-/// Whether the index has the first objects first, or, if backwards, last; `None` if neither.
+/// Whether the index must be read in reverse to provide the order; `None` if it cannot provide it.
 ///
-/// The first key by which objects differ must be the field behind those that are equal. Nulls come first in an index, and
-/// so do records that have a default instead.
+/// The first order key by which objects differ must be the field after those that are equal. Nulls come first in an index, and
+/// so do records whose field has a default.
 fn index_order(checked: &CheckedQuery, index: &Index, equal: usize) -> Option<bool> {
     if matches!(checked.output, Output::Groups(_)) {
         return None;

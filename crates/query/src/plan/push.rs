@@ -1,15 +1,16 @@
-//! What of a condition bricks can decide.
+//! Derives the part of a condition that bricks can evaluate.
 //!
-//! For each condition there is a filter above it (true of all that the condition holds of, and maybe of more) and one
-//! below it; both are the same where a filter says exactly what the condition says. `not` of what is below is above.
-//! A brick takes a field that is absent for null; so where the field has a default, the two part.
+//! Each condition has a filter above it (true for every object that satisfies the condition, possibly for more) and one below it (true
+//! only for such objects). Both are equal if a filter expresses the condition exactly. The negation of a filter below a condition is
+//! above the negated condition. A brick treats an absent field as null, so the two filters differ if the field has a default.
 
 use model::{Comparison, FieldNumber, Filter, Operand, Operands, Value, limits};
 
 use crate::check::{Cond, Elements, Path, PathRoot, Term, TextTest};
 use crate::eval::holds_by_default;
+use crate::plant::{Bug, planted};
 
-/// The filter for the parts of a conjunction, and what it leaves undecided.
+/// The filter for the parts of a conjunction, and the residual condition.
 pub(super) fn split_condition(parts: &[&Cond]) -> (Filter, Option<Cond>) {
     let mut pusher = FilterBuilder { room: limits::FILTER };
     let (mut filters, mut residual) = (Vec::new(), Vec::new());
@@ -22,7 +23,7 @@ pub(super) fn split_condition(parts: &[&Cond]) -> (Filter, Option<Cond>) {
     }
     let mut filter = Filter::And(filters);
     if filter.encode().is_err() {
-        // Rather all of it at the peer server than none.
+        // The peer server evaluates all of it.
         filter = Filter::And(vec![]);
         residual = parts.iter().map(|part| (*part).clone()).collect();
     }
@@ -36,7 +37,7 @@ pub(super) fn split_condition(parts: &[&Cond]) -> (Filter, Option<Cond>) {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// True whenever the condition is.
+    /// True if the condition is.
     Above,
     /// True only if the condition is.
     Below,
@@ -44,14 +45,14 @@ enum Side {
 
 /// A filter on one side of a condition.
 struct Bound {
-    /// `None` says nothing: always true above, never true below.
+    /// `None` is always true above, and never true below.
     filter: Option<Filter>,
-    /// Whether it says just what the condition says.
+    /// Whether it is equivalent to the condition.
     exact: bool,
 }
 
 struct FilterBuilder {
-    /// Bytes of operands that the filter may still have.
+    /// Bytes of operands that still fit in the filter.
     room: usize,
 }
 
@@ -77,7 +78,8 @@ impl FilterBuilder {
         }
     }
 
-    /// A junction whose parts may be left out on one side of it, and make all of it say nothing on the other.
+    /// A conjunction or disjunction. On the side `may_lack` parts without a bound are left out; on the other side one such part
+    /// leaves the whole without a bound.
     fn junction(&mut self, parts: &[Cond], side: Side, may_lack: Side, junction: fn(Vec<Filter>) -> Filter) -> Bound {
         let (mut filters, mut exact) = (Vec::with_capacity(parts.len()), true);
         for part in parts {
@@ -96,7 +98,7 @@ impl FilterBuilder {
         }
     }
 
-    /// The filter that says the same as a test, if defaults are left aside: the field, its default, and the filter.
+    /// The filter that is equivalent to a test except for defaults: the field, its default, and the filter.
     fn exact_filter<'c>(&mut self, test: &'c Cond) -> Option<(FieldNumber, Option<&'c Value>, Filter)> {
         let (term, filter): (&Term, Box<dyn Fn(FieldNumber) -> Filter>) = match test {
             Cond::IsNull(term) => (term, Box::new(Filter::IsNull)),
@@ -131,7 +133,7 @@ impl FilterBuilder {
         Some((field, default, filter(field)))
     }
 
-    /// A filter above a test that bricks cannot decide: the fields that it begins with are not null.
+    /// A filter above a test that bricks cannot evaluate: the own fields that its paths begin with are not null.
     fn approximate_filter(&mut self, test: &Cond) -> Bound {
         let mut filters = Vec::new();
         let mut not_null = |path: &Path| {
@@ -176,7 +178,7 @@ impl FilterBuilder {
     }
 
     fn operands(&mut self, operands: &Operands) -> Option<Operands> {
-        // The first test is quick, so that a long list that does not fit is not counted again and again.
+        // A quick test first, so that a long list that does not fit is not measured repeatedly.
         if operands.as_slice().len() * 2 > self.room {
             return None;
         }
@@ -200,14 +202,14 @@ impl FilterBuilder {
     }
 }
 
-/// A filter beside a test of a field that may have a default.
+/// The bound of a test of a field that can have a default.
 fn with_default(test: &Cond, field: FieldNumber, default: Option<&Value>, filter: Filter, side: Side) -> Bound {
     let exact = Bound { filter: Some(filter.clone()), exact: true };
-    if default.is_none() {
+    if default.is_none() || planted(Bug::DefaultHiddenFromBricks) {
         return exact;
     }
     match test {
-        // A brick takes it for null, and it is not.
+        // A brick takes the absent field for null, although it has its default.
         Cond::IsNull(_) => match side {
             Side::Above => Bound { filter: Some(filter), exact: false },
             Side::Below => NO_BOUND,
@@ -231,7 +233,7 @@ pub(super) fn mirrored(comparison: Comparison) -> Comparison {
     }
 }
 
-/// About how many bytes a value takes in a filter.
+/// The approximate size of a value in a filter.
 fn size(value: &Value) -> usize {
     match value {
         Value::String(text) => 8 + text.len(),

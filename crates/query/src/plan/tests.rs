@@ -77,7 +77,7 @@ fn of_the_rest_bricks_know_what_must_not_be_null() {
 }
 
 #[test]
-fn records_that_lack_a_field_are_let_through_if_its_default_passes() {
+pub(crate) fn records_that_lack_a_field_are_let_through_if_its_default_passes() {
     let size = FieldNumber(4);
     let test = Filter::compare(size, Comparison::GreaterOrEqual, 7);
     let either = Filter::Or(vec![test.clone(), Filter::IsNull(size)]);
@@ -109,7 +109,7 @@ fn a_filter_is_never_too_large() {
 }
 
 #[test]
-fn the_index_that_says_most_is_taken() {
+pub(crate) fn the_index_that_says_most_is_taken() {
     let indexes =
         [index(1, "age", &[1]), index(2, "home, age", &[5, 1]), index(3, "name", &[0]), index(4, "size", &[4])];
     let chosen = |condition: &str| match plan_with(&format!("from Employee where {condition}"), &indexes).source() {
@@ -141,7 +141,7 @@ fn the_index_that_says_most_is_taken() {
 }
 
 #[test]
-fn an_index_must_be_ready_and_have_all_objects_of_the_class() {
+pub(crate) fn an_index_must_be_ready_and_have_all_objects_of_the_class() {
     let of = |class: &str, index: Index| {
         matches!(plan_with(&format!("from {class} where age == 3"), &[index]).source(), CandidateSource::Index(_))
     };
@@ -178,7 +178,7 @@ fn an_index_gives_the_order_of_a_few() {
 }
 
 #[test]
-fn what_is_enough_is_known_if_any_will_do() {
+pub(crate) fn what_is_enough_is_known_if_any_will_do() {
     let enough = |text: &str| plan_with(text, &[]).candidate_limit();
     assert_eq!(enough("from Person where age > 3 skip 2 limit 3"), Some(5));
     assert_eq!(enough("from Person where age > 3"), None);

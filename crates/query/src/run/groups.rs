@@ -10,9 +10,10 @@ use super::{Row, size, too_large, value_size};
 use crate::check::{GroupColumn, Groups, Order, OrderBy};
 use crate::key::full_key;
 use crate::number::{apply, quotient, to_big, to_double};
+use crate::plant::{Bug, planted};
 use crate::{Aggregate, Arithmetic, limits};
 
-/// Groups in the making, by the bytes of their keys.
+/// Groups by the bytes of their keys.
 #[derive(Debug)]
 pub(super) struct Grouping {
     keys: usize,
@@ -23,7 +24,7 @@ pub(super) struct Grouping {
 
 #[derive(Debug)]
 struct Group {
-    /// Of values that equal each other, as 1 and 1.00 do, the least.
+    /// The least of equal values, such as 1 and 1.00.
     keys: Vec<Value>,
     aggregates: Vec<Accumulator>,
 }
@@ -41,7 +42,7 @@ enum Accumulator {
 enum Sum {
     None,
     Int(i128),
-    /// With what was lost by rounding.
+    /// The sum, and what was lost by rounding.
     Float(f64, f64),
     Decimal(Value),
 }
@@ -51,7 +52,7 @@ impl Grouping {
         let aggregates = groups.aggregates.iter().map(|(aggregate, of)| (*aggregate, of.is_some())).collect();
         let mut grouping = Self { keys: groups.keys.len(), aggregates, groups: BTreeMap::new(), bytes: 0 };
         if grouping.keys == 0 {
-            // One group, also of nothing.
+            // There is always one group, even without objects.
             let group = grouping.group(vec![]);
             grouping.groups.insert(vec![], group);
         }
@@ -69,7 +70,7 @@ impl Grouping {
         Group { keys, aggregates: aggregates.collect() }
     }
 
-    /// Adds objects of which nothing is known but their number.
+    /// Adds a number of objects.
     pub(super) fn count(&mut self, count: u64) {
         for group in self.groups.values_mut() {
             for accumulator in &mut group.aggregates {
@@ -80,7 +81,7 @@ impl Grouping {
         }
     }
 
-    /// Adds an object: its keys, then the values to aggregate.
+    /// Adds an object: the values of its keys, then the values to aggregate.
     pub(super) fn add(&mut self, mut values: Vec<Value>) -> Result<()> {
         let of = values.split_off(self.keys);
         let scalars: Vec<ValueRef<'_>> =
@@ -98,7 +99,7 @@ impl Grouping {
         let mut of = of.into_iter();
         for ((_, has_operand), accumulator) in self.aggregates.iter().zip(&mut group.aggregates) {
             let value = if *has_operand { of.next().unwrap_or(Value::Null) } else { Value::Bool(true) };
-            if value != Value::Null {
+            if value != Value::Null || planted(Bug::AggregatesCountNulls) {
                 self.bytes += accumulator.add(value)?;
             }
         }
@@ -130,7 +131,7 @@ impl Grouping {
 }
 
 impl Accumulator {
-    /// Adds a value; says how much more memory that takes.
+    /// Adds a value; returns the additional memory.
     fn add(&mut self, value: Value) -> Result<usize> {
         match self {
             Self::Count(count) => *count += 1,
@@ -181,13 +182,13 @@ impl Sum {
                 to_big(&number)?;
                 Self::Decimal(number)
             }
-            // 2^64 of them would still fit.
+            // 2^64 int64 fit in an i128.
             (Self::Int(sum), Value::Int64(number)) => Self::Int(sum.wrapping_add(i128::from(number))),
             (Self::Float(sum, lost), number) => {
                 let number = to_double(&number)?;
                 let next = sum + number;
                 let part = if sum.abs() >= number.abs() { (sum - next) + number } else { (number - next) + sum };
-                // Of infinities nothing is lost.
+                // Infinities lose nothing.
                 Self::Float(next, if part.is_finite() { lost + part } else { lost })
             }
             (Self::Decimal(sum), number) => match apply(Arithmetic::Add, &sum, &number)? {
@@ -202,7 +203,7 @@ impl Sum {
         Ok(())
     }
 
-    /// Adds a number to a sum that takes the place of another.
+    /// Adds a number to a sum and stores it in `place`.
     fn add_into(self, place: &mut Self, number: Value) -> Result<()> {
         *place = self;
         place.add(number)

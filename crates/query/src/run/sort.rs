@@ -1,4 +1,4 @@
-//! Sorting, of as many rows as are wanted.
+//! Sorting. Keeps only as many rows as are wanted.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -8,13 +8,14 @@ use model::{Result, ValueRef};
 use super::{Row, size, too_large};
 use crate::key::full_key;
 use crate::limits;
+use crate::plant::{Bug, planted};
 
-/// The first rows in order, of those that were added.
+/// Keeps the first rows in order.
 #[derive(Debug)]
 pub(super) struct Sorter {
-    /// How many rows are wanted.
+    /// The number of wanted rows.
     most: u64,
-    /// The last on top.
+    /// With the last row on top.
     rows: BinaryHeap<SortEntry>,
     bytes: usize,
 }
@@ -22,22 +23,22 @@ pub(super) struct Sorter {
 #[derive(Debug)]
 struct SortEntry {
     key: Vec<u8>,
-    /// Where it stands in the order of the index, if that is of use.
+    /// Its position in the order of the index, if the index provides the order.
     index_position: Option<Vec<u8>>,
     row: Row,
 }
 
-/// Appends what orders as the value does in a key of an order. Such keys, one behind the other, order as tuples.
+/// Appends bytes that order as the value does. Several of them in sequence order as tuples do.
 pub(super) fn sort_key(value: ValueRef<'_>, descending: bool, nulls_first: bool, out: &mut Vec<u8>) {
     if matches!(value, ValueRef::Null) {
-        out.push(if nulls_first { 0 } else { 2 });
+        out.push(if nulls_first || planted(Bug::NullsAlwaysFirst) { 0 } else { 2 });
         return;
     }
     out.push(1);
     let start = out.len();
     out.extend_from_slice(&full_key(&[value]));
     if descending {
-        // No value's bytes are the beginning of another's.
+        // The bytes of a value are never a prefix of another's.
         out[start..].iter_mut().for_each(|byte| *byte = !*byte);
     }
 }
@@ -60,7 +61,7 @@ impl Sorter {
         if self.bytes > limits::BUFFERED { Err(too_large("sorting")) } else { Ok(()) }
     }
 
-    /// Whether all that stands at this place of the index, or behind it, is behind the last row that is wanted.
+    /// Whether every object from this position of the index on orders after the last wanted row.
     pub(super) fn is_behind(&self, place: &[u8]) -> bool {
         let last = self.rows.peek().and_then(|last| last.index_position.as_deref());
         self.is_full() && last.is_none_or(|last| place > last)

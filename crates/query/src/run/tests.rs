@@ -72,7 +72,7 @@ fn people() -> World {
 }
 
 #[test]
-fn paths_follow_references_and_end_at_what_is_not_there() {
+pub(crate) fn paths_follow_references_and_end_at_what_is_not_there() {
     let world = people();
     let names = |text: &str| -> Vec<Value> {
         values(&world, &format!("select name from Person where {text} order by name")).into_iter().flatten().collect()
@@ -88,7 +88,7 @@ fn paths_follow_references_and_end_at_what_is_not_there() {
 }
 
 #[test]
-fn nulls_count_as_the_decision_says() {
+pub(crate) fn nulls_count_as_the_decision_says() {
     let world = people();
     let count = |text: &str| values(&world, &format!("select count(*) from Person where {text}"))[0][0].clone();
     assert_eq!(count("age != 30"), 2.into());
@@ -100,7 +100,7 @@ fn nulls_count_as_the_decision_says() {
 }
 
 #[test]
-fn aggregates_leave_nulls_out() {
+pub(crate) fn aggregates_leave_nulls_out() {
     let world = people();
     let text = "select count(*), count(age), sum(age), min(age), max(name), avg(age) from Person";
     let expected = vec![4.into(), 3.into(), 90.into(), 20.into(), "Dan".into(), 30.0.into()];
@@ -125,7 +125,7 @@ fn sums_are_exact_or_an_error() {
 }
 
 #[test]
-fn order_and_page() {
+pub(crate) fn order_and_page() {
     let world = people();
     let names = |text: &str| -> Vec<Value> {
         values(&world, &format!("select name from Person order by {text}")).into_iter().flatten().collect()

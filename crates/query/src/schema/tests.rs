@@ -1,4 +1,4 @@
-use model::{Decimal, RecordBuilder};
+use model::{Decimal, RecordBuilder, ValueRef};
 
 use super::*;
 

@@ -1,15 +1,16 @@
-//! Old records as they would be written today.
+//! Rewrites old records as the current class would write them.
 
 use bytes::Bytes;
 use model::{ClassId, FieldNumber, RecordBuilder, RecordRef, Result};
 
 use super::{Schema, no_class};
+use crate::plant::{Bug, planted};
 
 impl Schema {
-    /// The record of a class as it would be written today; `None` if it is that already.
+    /// The record as the current class would write it; `None` if the record is current.
     ///
-    /// Fields that it lacks get their defaults, those that were widened are converted, those that the class has no more are left out.
-    /// A field whose number is above all that this schema knows in the class's tree is kept: it is younger than the schema.
+    /// Missing fields get their defaults, widened values are converted, and removed fields are omitted. A field whose number is larger
+    /// than all numbers that this schema knows in the tree of the class is newer than the schema, and is kept.
     ///
     /// # Errors
     /// [`NotFound`](model::ErrorKind::NotFound) if there is no such class, [`Corrupt`](model::ErrorKind::Corrupt) if the record is damaged,
@@ -22,17 +23,17 @@ impl Schema {
         }
         for field in record.fields() {
             let (number, value) = field?;
-            if newest.is_none_or(|newest| number > newest) {
+            if newest.is_none_or(|newest| number > newest) && !planted(Bug::NewerFieldDropped) {
                 builder.set(number, value)?;
             }
         }
         let renewed = builder.build()?;
-        // Compared by fields: what says the same is not written again only because bytes differ.
+        // Compared by fields, so that a record is not rewritten only because its bytes differ.
         let same = RecordRef::new(&renewed)?.to_fields()? == record.to_fields()?;
         Ok((!same).then_some(renewed))
     }
 
-    /// The largest number of a field in the tree of a class. Numbers are never used twice in a tree, and rise.
+    /// The largest field number in the tree of a class. Numbers rise and are never given twice in a tree.
     fn newest_number(&self, class: ClassId) -> Result<Option<FieldNumber>> {
         let lineage = self.lineage(class)?;
         let top = *lineage.last().ok_or_else(|| no_class(&class.0.to_string()))?;
@@ -42,7 +43,7 @@ impl Schema {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use model::Value;
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_younger_than_the_schema_is_kept() {
+    pub(crate) fn a_field_that_is_younger_than_the_schema_is_kept() {
         let young = [(0, "Ann".into()), (1, Value::Int64(2)), (5, "new".into())];
         assert_eq!(upgrade(PERSON, &young).unwrap()[&FieldNumber(5)], Value::from("new"));
     }

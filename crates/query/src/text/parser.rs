@@ -1,4 +1,4 @@
-//! Reading queries: a parser by binding power over the tokens.
+//! Parses queries by binding power over the tokens.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Writing queries, so that reading them gives the same.
+//! Writes queries so that parsing the text gives the same query.
 
 use std::fmt::{self, Display, Write};
 use std::ops::Range;

@@ -70,8 +70,14 @@ fn what_is_asked_and_told_of_classes_is_what_it_was() {
         required: false,
         initial: None,
     };
-    let class =
-        schema::Class { id: 2, name: "Person".to_owned(), parent: Some(1), version: 5, fields: vec![size, friends] };
+    let class = schema::Class {
+        id: 2,
+        name: "Person".to_owned(),
+        parent: Some(1),
+        version: 5,
+        fields: vec![size, friends],
+        last_number: 0,
+    };
     let unique = vec![schema::Unique { name: "Person.size".to_owned(), class: 2, fields: vec![3], id: 7 }];
     let answer = Response::Schema(schema::Schema { revision: 301, classes: vec![class], unique });
     check("response-schema", Flags::RESPONSE, &proto::Response { response: Some(answer) }, b"");

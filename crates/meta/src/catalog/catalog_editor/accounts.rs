@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Operations on users and groups.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::Prefix;
 use super::{CatalogEditor, Edited, Result, edit};
 use crate::catalog::account::{self, ADMINISTRATORS, Group, User};
 use crate::catalog::catalog_draft::CatalogDraft;
+use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
-use crate::catalog::path::Path;
 use crate::catalog::space::Space;
 use crate::catalog::{names, password};
 
@@ -19,8 +19,8 @@ const GROUP: &str = "group";
 const USERS: &str = "users/";
 
 impl CatalogEditor {
-    /// Makes a user. Without a password it logs in with a certificate. The first user of a cluster becomes an administrator,
-    /// and has a password: from then on nobody is let in who is not known.
+    /// Creates a user. Without a password the user logs in with a certificate. The first user of a cluster becomes an
+    /// administrator and needs a password; from then on every client must log in.
     ///
     /// # Errors
     /// [`CatalogError::Exists`], [`CatalogError::Missing`] for a group, [`CatalogError::Invalid`] for the name or the password.
@@ -29,10 +29,10 @@ impl CatalogEditor {
         self.create_user_hashed(name, hash(password).await?.as_deref(), groups).await
     }
 
-    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    /// The same with a hash made by [`hash_password`](crate::catalog::hash_password).
     ///
     /// # Errors
-    /// As [`CatalogEditor::create_user`]; [`CatalogError::Invalid`] if that is no such text.
+    /// As [`CatalogEditor::create_user`]; [`CatalogError::Invalid`] if it is not such a hash.
     pub async fn create_user_hashed(&self, name: &str, hash: Option<&str>, groups: &[&str]) -> Result<Edited<User>> {
         names::check_user(name)?;
         hash.map_or(Ok(()), password::check_hash)?;
@@ -53,7 +53,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Gives a user another password, or none.
+    /// Changes or removes the password of a user.
     ///
     /// # Errors
     /// [`CatalogError::Missing`], [`CatalogError::Invalid`] for the password, [`CatalogError::InUse`] for that of the last
@@ -62,16 +62,16 @@ impl CatalogEditor {
         self.set_password_hashed(user, hash(password).await?.as_deref()).await
     }
 
-    /// The same with what [`hash_password`](crate::catalog::hash_password) has made of the password.
+    /// The same with a hash made by [`hash_password`](crate::catalog::hash_password).
     ///
     /// # Errors
-    /// As [`CatalogEditor::set_password`]; [`CatalogError::Invalid`] if that is no such text.
+    /// As [`CatalogEditor::set_password`]; [`CatalogError::Invalid`] if it is not such a hash.
     pub async fn set_password_hashed(&self, user: &str, hash: Option<&str>) -> Result<Edited<User>> {
         hash.map_or(Ok(()), password::check_hash)?;
         self.change_user(user, |user| user.password = hash.map(str::to_owned)).await
     }
 
-    /// Says whether a user may log in.
+    /// Sets whether a user can log in.
     ///
     /// # Errors
     /// [`CatalogError::Missing`]; [`CatalogError::InUse`] for the last administrator.
@@ -79,7 +79,7 @@ impl CatalogEditor {
         self.change_user(user, |user| user.disabled = disabled).await
     }
 
-    /// Makes a user a member of a group, or takes it out.
+    /// Adds a user to a group, or removes it.
     ///
     /// # Errors
     /// [`CatalogError::Missing`] for the user or the group; [`CatalogError::InUse`] for the last administrator.
@@ -100,7 +100,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says which groups a user is a member of.
+    /// Sets the groups of a user.
     ///
     /// # Errors
     /// [`CatalogError::Missing`] for the user or a group; [`CatalogError::InUse`] for the last administrator.
@@ -117,7 +117,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Whether the cluster may have this user, or be without it.
+    /// Checks that an administrator remains if this user is changed, or removed.
     async fn check_administrator_remains(
         &self,
         draft: &CatalogDraft<'_>,
@@ -146,7 +146,7 @@ impl CatalogEditor {
     /// Removes a user.
     ///
     /// # Errors
-    /// [`CatalogError::InUse`] while a space gives it permissions: whoever gets the name later would have them; and for the
+    /// [`CatalogError::InUse`] while a space grants it permissions, which a later user of the same name would inherit; and for the
     /// last administrator.
     pub async fn remove_user(&self, name: &str) -> Result<Edited<()>> {
         names::check_user(name)?;
@@ -160,7 +160,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Makes a group.
+    /// Creates a group.
     ///
     /// # Errors
     /// [`CatalogError::Exists`], [`CatalogError::Invalid`] for the name.
@@ -181,7 +181,7 @@ impl CatalogEditor {
     /// Removes a group.
     ///
     /// # Errors
-    /// [`CatalogError::InUse`] while it has members, or a space gives it permissions.
+    /// [`CatalogError::InUse`] while it has members, or a space grants it permissions.
     pub async fn remove_group(&self, name: &str) -> Result<Edited<()>> {
         names::check_group(name)?;
         if name == ADMINISTRATORS {
@@ -203,8 +203,7 @@ impl CatalogEditor {
     }
 }
 
-/// What a password is kept as, in place of itself: argon2id in PHC's form, different each time. Holds the thread up for some
-/// tens of milliseconds.
+/// The hash of a password: argon2id in the PHC format, with a random salt. Takes some tens of milliseconds of CPU time.
 ///
 /// # Errors
 /// [`CatalogError::Invalid`] for a password that is empty or too long.
@@ -212,7 +211,7 @@ pub fn hash_password(password: &str) -> Result<String> {
     password::hash(password)
 }
 
-/// Hashes a password where that holds nobody up.
+/// Hashes a password on a blocking thread.
 async fn hash(given: Option<&str>) -> Result<Option<String>> {
     let Some(given) = given.map(str::to_owned) else { return Ok(None) };
     password::check_password(&given)?;

@@ -1,34 +1,33 @@
-//! Classes of programs.
+//! The operation that creates or extends the classes and indexes of a program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::{ClassId, FieldNumber};
+use model::{Class, ClassDefinition, ClassId, FieldNumber};
 
 use super::classes::{CLASS, ClassBuilder, check_list, schema};
 use super::indexes::check_index_limit;
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit, require};
 use crate::catalog::adoption::{self, WantedClass};
-use crate::catalog::class::{Class, ClassDefinition};
+use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::evolution;
 use crate::catalog::ident::IndexId;
 use crate::catalog::index::{Index, IndexState};
 use crate::catalog::names;
-use crate::catalog::path::Path;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
 
 impl CatalogEditor {
-    /// Brings a space's classes up to what a program has: those that are not there are made, others get what they lack. All
-    /// of it, or nothing. Gives the indexes that were made: they are [`IndexState::Building`].
+    /// Creates the classes and indexes of a program in a space, or extends existing ones to match. Either everything is done or
+    /// nothing. Returns the indexes that were created; they are [`IndexState::Building`].
     ///
-    /// What is there and the program does not know stays as it is, so programs of several ages may do this in any order.
+    /// Fields that the program does not know stay, so programs of several versions can do this in any order.
     ///
     /// # Errors
-    /// [`CatalogError::Incompatible`] and [`CatalogError::Evolution`] if a class cannot become what the program has, with why;
-    /// that of `may_change` if something would have to be changed.
+    /// [`CatalogError::Incompatible`] and [`CatalogError::Evolution`] if a class cannot be extended to match; the error of
+    /// `may_change` if a change would be necessary.
     pub async fn adopt(
         &self,
         space: &str,
@@ -67,7 +66,7 @@ impl CatalogEditor {
                 }
             }
             if adopting.changed.is_empty() && indexes.is_empty() {
-                // Nothing to write: and the draft has nothing to lose either.
+                // Nothing to write, so the draft need not expect anything either.
                 draft = self.draft();
             } else if let Some(denied) = denied.take() {
                 return Err(denied.into());
@@ -85,7 +84,7 @@ impl CatalogEditor {
     }
 }
 
-/// The classes that are not there yet.
+/// The classes that do not exist yet.
 fn new_classes(schema: &Schema, wanted: &[WantedClass]) -> Result<Vec<ClassDefinition>> {
     let new = wanted.iter().filter(|wanted| schema.class_named(&wanted.class.name).is_none());
     let definition = |wanted: &WantedClass| match adoption::preset_number_error(wanted) {
@@ -95,12 +94,12 @@ fn new_classes(schema: &Schema, wanted: &[WantedClass]) -> Result<Vec<ClassDefin
     new.map(definition).collect()
 }
 
-/// Classes that are being brought up to what a program has.
+/// Classes that are being extended to match a program.
 struct Adoption {
     /// As they will be.
     schema: Schema,
     changed: BTreeSet<ClassId>,
-    /// Those that have a newer version now.
+    /// The old versions of changed classes.
     old: Vec<Class>,
 }
 
@@ -109,7 +108,7 @@ impl Adoption {
         Self { schema: before.clone(), changed: BTreeSet::new(), old: Vec::new() }
     }
 
-    /// These classes are so from now on.
+    /// Replaces classes, or adds them.
     fn replace_classes(&mut self, classes: impl IntoIterator<Item = Class>) {
         let known = self.schema.classes().map(|shape| (shape.class().id, shape.class().clone()));
         let mut all: BTreeMap<ClassId, Arc<Class>> = known.collect();
@@ -118,7 +117,7 @@ impl Adoption {
             all.insert(class.id, Arc::new(class));
         }
         let indexes = self.schema.indexes().map(|index| (index.name.clone(), index.clone())).collect();
-        // What was checked when it was made has no flaws.
+        // The classes were checked before.
         self.schema = Schema::new(all.into_values(), indexes).0;
     }
 
@@ -136,7 +135,7 @@ impl Adoption {
         Ok(())
     }
 
-    /// The indexes that are not there yet, without their numbers.
+    /// The indexes that do not exist yet, without their numbers.
     fn indexes(&self, wanted: &[WantedClass]) -> Result<Vec<Index>> {
         let mut new: Vec<Index> = Vec::new();
         for wanted in wanted {

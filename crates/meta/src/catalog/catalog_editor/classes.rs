@@ -1,35 +1,36 @@
-//! Classes.
+//! Operations on classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::ClassId;
+use model::{Class, ClassDefinition, ClassId};
 
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit, require};
 use crate::catalog::catalog_draft::CatalogDraft;
-use crate::catalog::class::{self, Class, ClassDefinition};
+use crate::catalog::class;
+use crate::catalog::entry::{self, Path};
 use crate::catalog::error::CatalogError;
 use crate::catalog::evolution::{self, EvolutionError, EvolutionStep};
 use crate::catalog::index::Index;
-use crate::catalog::path::{self, Path};
+use crate::catalog::names;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
-use crate::catalog::{limits, names};
+use crate::limits;
 
 pub(super) const CLASS: &str = "class";
-/// Classes that can be defined at once; with those above them they fit one write.
+/// Classes that can be defined at once. Together with their ancestors they fit in one write.
 const MAX_DEFINITIONS: usize = 40;
 
 impl CatalogEditor {
-    /// Makes sure that a space has these classes, which may refer to each other: those that are not there are made.
+    /// Creates the classes that do not exist yet. The definitions may refer to each other.
     ///
-    /// Gives them in the order of the definitions. A class that is there and has the same parent and the same fields is
-    /// left alone.
+    /// Returns all of the classes in the order of the definitions. A class that exists with the same parent and fields is not
+    /// changed.
     ///
     /// # Errors
-    /// [`CatalogError::Differs`] if a class is there and differs: [`evolve`](Self::evolve) it.
-    /// [`CatalogError::Evolution`] if a field's name is a parent's too, or a class is referred to that is not there.
+    /// [`CatalogError::Differs`] if a class exists and differs: [`evolve`](Self::evolve) it.
+    /// [`CatalogError::Evolution`] if an ancestor has a field of the same name, or a referenced class does not exist.
     pub async fn define(&self, space: &str, definitions: &[ClassDefinition]) -> Result<Edited<Vec<Class>>> {
         check_list(definitions.iter())?;
         edit!(self, |draft| {
@@ -38,7 +39,7 @@ impl CatalogEditor {
             let schema = schema(&draft, &record).await?;
             let mut defining = ClassBuilder::new(&schema, definitions)?;
             if defining.new.is_empty() {
-                // Nothing to write: and the draft has nothing to lose either.
+                // Nothing to write, so the draft need not expect anything either.
                 draft = self.draft();
             } else {
                 let count = defining.new.len() as u64;
@@ -53,10 +54,10 @@ impl CatalogEditor {
         })
     }
 
-    /// Changes a class: all steps, or none. Its objects stay as they are, and are read through the new version.
+    /// Changes a class: all steps, or none. Its objects are not rewritten; they are read through the new version.
     ///
     /// # Errors
-    /// [`CatalogError::Evolution`] if that cannot be, with what to do instead; [`CatalogError::Missing`].
+    /// [`CatalogError::Evolution`] if a step is not allowed; [`CatalogError::Missing`].
     pub async fn evolve(&self, space: &str, class: &str, steps: &[EvolutionStep]) -> Result<Edited<Class>> {
         names::check_class(class)?;
         let refuse = |why| CatalogError::Evolution { class: class.to_owned(), why };
@@ -80,7 +81,7 @@ impl CatalogEditor {
         })
     }
 
-    /// All versions of a class, the newest last.
+    /// All versions of a class, in ascending order.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -89,7 +90,7 @@ impl CatalogEditor {
         let read: Result<Edited<Vec<Class>>> = edit!(self, |draft| {
             let record: Space = draft.require(&Path::Space(space.to_owned()), SPACE, space).await?;
             let newest: Class = draft.require(&Path::Class(record.id, class.to_owned()), CLASS, class).await?;
-            let old = draft.scan::<Class>(path::versions(record.id, newest.id)?).await?;
+            let old = draft.scan::<Class>(entry::versions(record.id, newest.id)?).await?;
             let mut versions: Vec<Class> = old.into_iter().map(|(_, version)| version).collect();
             versions.push(newest);
             versions.sort_by_key(|version| version.version);
@@ -100,7 +101,7 @@ impl CatalogEditor {
 }
 
 impl CatalogEditor {
-    /// The classes and indexes of a space, as they are now.
+    /// The current classes and indexes of a space.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -111,12 +112,12 @@ impl CatalogEditor {
     }
 }
 
-/// Checks what does not depend on the classes that there are.
+/// Checks what does not depend on existing classes.
 pub(super) fn check_list<'a>(definitions: impl ExactSizeIterator<Item = &'a ClassDefinition>) -> Result<()> {
     let count = definitions.len();
     let mut distinct = BTreeSet::new();
     for definition in definitions {
-        definition.check()?;
+        class::check_definition(definition)?;
         distinct.insert(&*definition.name);
     }
     if count > MAX_DEFINITIONS || distinct.len() != count {
@@ -128,24 +129,24 @@ pub(super) fn check_list<'a>(definitions: impl ExactSizeIterator<Item = &'a Clas
 
 /// The schema of a space, for a draft that touches it.
 pub(super) async fn schema(draft: &CatalogDraft<'_>, space: &Space) -> Result<Schema> {
-    let classes = draft.scan::<Class>(path::classes(space.id)?).await?;
-    let indexes = draft.scan::<Index>(path::indexes(space.id)?).await?;
+    let classes = draft.scan::<Class>(entry::classes(space.id)?).await?;
+    let indexes = draft.scan::<Index>(entry::indexes(space.id)?).await?;
     let indexes = indexes.into_iter().map(|(_, index)| (index.name.clone(), Arc::new(index))).collect();
     let (schema, flawed) = Schema::new(classes.into_iter().map(|(_, class)| Arc::new(class)), indexes);
     match flawed.first() {
         Some(name) => {
             let key = Path::Class(space.id, name.clone()).to_string();
-            Err(CatalogError::Damaged { key, why: "its parents are not there, or go in a circle".to_owned() })
+            Err(CatalogError::Damaged { key, why: "its parents do not exist, or form a cycle".to_owned() })
         }
         None => Ok(schema),
     }
 }
 
-/// Classes that are being made.
+/// Classes in the making.
 pub(super) struct ClassBuilder<'a> {
     schema: &'a Schema,
     definitions: &'a [ClassDefinition],
-    /// Those that are not there yet, parents before children.
+    /// Those that do not exist yet, parents before children.
     new: Vec<&'a ClassDefinition>,
     made: BTreeMap<&'a str, Class>,
 }
@@ -178,7 +179,7 @@ impl<'a> ClassBuilder<'a> {
         Ok(Self { schema, definitions, new, made: BTreeMap::new() })
     }
 
-    /// Makes them, with numbers from `first` on. Gives all classes that are to be written.
+    /// Creates the classes, numbered from `first` on. Returns all classes that must be written.
     pub(super) fn build(&mut self, first: u32) -> Result<Vec<Class>> {
         let mut all: BTreeMap<ClassId, Class> =
             self.schema.classes().map(|shape| (shape.class().id, shape.class().as_ref().clone())).collect();
@@ -220,7 +221,7 @@ impl<'a> ClassBuilder<'a> {
         Ok(changed.into_iter().filter_map(|id| all.get(&id).cloned()).collect())
     }
 
-    /// All classes that were asked for, as they are now.
+    /// The current versions of all classes of the definitions.
     fn result(&self) -> Result<Vec<Class>> {
         let class = |definition: &ClassDefinition| {
             let made = self.made.get(&*definition.name).cloned();
@@ -231,10 +232,10 @@ impl<'a> ClassBuilder<'a> {
     }
 }
 
-/// The class at the top of a class's tree.
+/// The topmost ancestor of a class.
 fn root(all: &BTreeMap<ClassId, Class>, of: ClassId) -> ClassId {
     let mut root = of;
-    // Parents were there before their children, so this ends.
+    // Parents are created before their children, so there are no cycles.
     while let Some(parent) = all.get(&root).and_then(|class| class.parent) {
         root = parent;
     }
@@ -252,7 +253,7 @@ fn check_inherited(all: &BTreeMap<ClassId, Class>, parent: Option<ClassId>, fiel
     Ok(())
 }
 
-/// Checks what depends on all classes that there will be.
+/// Checks what depends on the other classes.
 fn check_in_schema(schema: &Schema, definition: &ClassDefinition) -> Result<()> {
     let shape = require(schema.class_named(&definition.name), CLASS, &definition.name)?;
     class::check_count(&definition.name, shape.fields().len())?;
@@ -265,7 +266,7 @@ fn check_in_schema(schema: &Schema, definition: &ClassDefinition) -> Result<()> 
     Ok(())
 }
 
-/// Checks that a class is what a definition says.
+/// Checks that a class matches its definition.
 fn check_same(schema: &Schema, class: &Class, definition: &ClassDefinition) -> Result<()> {
     let differs = |difference: String| Err(CatalogError::Differs { class: class.name.clone(), difference });
     let parent = class.parent.and_then(|id| schema.class(id)).map(|shape| &*shape.class().name);

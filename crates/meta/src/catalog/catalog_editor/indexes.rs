@@ -1,25 +1,26 @@
-//! Indexes.
+//! Operations on indexes.
 
 use super::classes::{CLASS, schema};
 use super::spaces::SPACE;
 use super::{CatalogEditor, Edited, Result, edit, require};
+use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::IndexId;
 use crate::catalog::index::{Index, IndexState};
-use crate::catalog::path::Path;
+use crate::catalog::names;
 use crate::catalog::schema::Schema;
 use crate::catalog::space::Space;
-use crate::catalog::{limits, names};
+use crate::limits;
 
 const INDEX: &str = "index";
 
 impl CatalogEditor {
-    /// Makes an index over the objects of a class, ordered by these fields. It is [`IndexState::Building`] until
+    /// Creates an index over the objects of a class, ordered by these fields. It is [`IndexState::Building`] until
     /// [`record_index_build`](Self::record_index_build).
     ///
     /// # Errors
     /// [`CatalogError::Exists`]; [`CatalogError::Missing`] for the space, the class or a field; [`CatalogError::Invalid`] for a
-    /// field that has no order, or the name.
+    /// field without an order, or for the name.
     pub async fn create_index(
         &self,
         space: &str,
@@ -57,10 +58,10 @@ impl CatalogEditor {
         })
     }
 
-    /// Says that an index has all objects, or what is in the way of saying so.
+    /// Records that an index has all objects, or the reason why it is not complete.
     ///
     /// # Errors
-    /// [`CatalogError::Missing`]: also if it was removed and made again meanwhile, so that its number is another.
+    /// [`CatalogError::Missing`], also if the index was removed and created again in the meantime and has another number.
     pub async fn record_index_build(
         &self,
         space: &str,
@@ -101,7 +102,7 @@ impl CatalogEditor {
     }
 }
 
-/// Checks that a space may have so many more indexes.
+/// Checks that a space can have this many more indexes.
 pub(super) fn check_index_limit(schema: &Schema, more: usize) -> Result<()> {
     if schema.indexes().count() + more > limits::INDEXES {
         return Err(CatalogError::TooMany { what: "indexes in a space", limit: limits::INDEXES as u64 });

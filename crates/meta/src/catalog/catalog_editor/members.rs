@@ -1,20 +1,20 @@
-//! Bricks and peer servers.
+//! Operations on bricks and peer servers.
 
 use crate::{MetaSessionId, Prefix};
 
 use super::{CatalogEditor, Edited, Result, edit, require};
+use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, PeerId, StartNumber};
-use crate::catalog::limits;
 use crate::catalog::member::{BrickRecord, Liveness, PeerRecord, Storage};
-use crate::catalog::path::Path;
 use crate::catalog::placement::PlacementRange;
+use crate::limits;
 
 const BRICK: &str = "brick";
 const PEER: &str = "peer server";
 
 impl CatalogEditor {
-    /// Enters a new brick, whose store is new too. It gets a number that no brick had before; its store keeps it.
+    /// Adds a brick with a new store, under a number that no brick had before. The store keeps the number.
     ///
     /// # Errors
     /// [`CatalogError::Invalid`] for its addresses, [`CatalogError::TooMany`].
@@ -30,7 +30,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says where a brick listens from now on.
+    /// Sets the addresses of a brick.
     ///
     /// # Errors
     /// [`CatalogError::Missing`], [`CatalogError::Invalid`].
@@ -38,7 +38,7 @@ impl CatalogEditor {
         self.change_brick(id, |brick| brick.addresses = addresses.to_vec()).await
     }
 
-    /// Says whether a brick shall be emptied.
+    /// Sets whether a brick is being drained.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -55,18 +55,19 @@ impl CatalogEditor {
         })
     }
 
-    /// Takes a brick out of the cluster; gives it as it was.
+    /// Removes a brick from the cluster and returns its last record.
     ///
-    /// Whoever serves no logical node owes nobody anything: transactions name the logical nodes that take part, not bricks, and
-    /// what a node knows of them (prepared, outcomes, marks, bounds, leases) is durable at its new brick before a move ends.
+    /// A brick that serves no logical node has no state that others need: transactions name logical nodes as participants, not
+    /// bricks, and the state of a node (prepared records, outcomes, marks, bounds, leases) is durable at its new brick before a
+    /// move ends.
     ///
     /// # Errors
-    /// [`CatalogError::InUse`] if it serves logical nodes, or is to, or lives.
+    /// [`CatalogError::InUse`] if it serves logical nodes, if some move to it, or if it is alive.
     pub async fn remove_brick(&self, id: BrickId) -> Result<Edited<BrickRecord>> {
         edit!(self, |draft| {
             let brick = require(draft.get::<BrickRecord>(&Path::Brick(id)).await?, BRICK, id)?;
             let in_use = |by: String, remedy| CatalogError::InUse { what: BRICK, name: id.to_string(), by, remedy };
-            // Nobody gives it a node from now on until this is written.
+            // From here until this is written no logical node can be assigned to it.
             draft.touch(&Path::PlacementMap).await?;
             let sheets = draft.scan::<PlacementRange>(Prefix::new("placement/")?).await?;
             let nodes = || sheets.iter().flat_map(|(_, sheet)| &sheet.nodes);
@@ -91,7 +92,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Enters a new peer server.
+    /// Adds a peer server.
     ///
     /// # Errors
     /// As for [`add_brick`](Self::add_brick).
@@ -107,7 +108,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says where a peer server listens from now on.
+    /// Sets the addresses of a peer server.
     ///
     /// # Errors
     /// [`CatalogError::Missing`], [`CatalogError::Invalid`].
@@ -120,10 +121,11 @@ impl CatalogEditor {
         })
     }
 
-    /// Takes a peer server out of the cluster; gives it as it was. Nothing of the cluster is there: clients go on with others.
+    /// Removes a peer server from the cluster and returns its last record. It has no durable state; its clients use other peer
+    /// servers.
     ///
     /// # Errors
-    /// [`CatalogError::InUse`] if it lives.
+    /// [`CatalogError::InUse`] if it is alive.
     pub async fn remove_peer(&self, id: PeerId) -> Result<Edited<PeerRecord>> {
         edit!(self, |draft| {
             let peer = require(draft.get::<PeerRecord>(&Path::Peer(id)).await?, PEER, id)?;
@@ -133,10 +135,10 @@ impl CatalogEditor {
         })
     }
 
-    /// Says that a brick lives, as long as this session does.
+    /// Announces that a brick is alive, for as long as the session lasts.
     ///
     /// # Errors
-    /// [`CatalogError::Superseded`] if a later start of it has said so; [`CatalogError::Missing`]; with
+    /// [`CatalogError::Superseded`] if a later start of it is announced; [`CatalogError::Missing`]; with
     /// [`CatalogError::Store`] and the kind `NotFound` if the session has ended.
     pub async fn announce_brick(&self, id: BrickId, start: StartNumber, session: MetaSessionId) -> Result<Edited<()>> {
         edit!(self, |draft| {
@@ -147,7 +149,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says that a peer server lives, as long as this session does.
+    /// Announces that a peer server is alive, for as long as the session lasts.
     ///
     /// # Errors
     /// As for [`announce_brick`](Self::announce_brick).
@@ -168,11 +170,11 @@ fn check_member_limit(what: &'static str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whoever lives would be left without an entry.
+/// A live server must keep its entry.
 fn check_not_alive(what: &'static str, id: u32, alive: Option<Liveness>) -> Result<()> {
     let Some(_) = alive else { return Ok(()) };
     let (name, by) = (id.to_string(), "its own process".to_owned());
-    let remedy = "end that first; one that was killed counts as living for some seconds more";
+    let remedy = "stop it first; a process that was killed still counts as alive for some seconds";
     Err(CatalogError::InUse { what, name, by, remedy })
 }
 

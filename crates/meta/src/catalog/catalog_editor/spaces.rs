@@ -1,4 +1,4 @@
-//! Object spaces.
+//! Operations on object spaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,18 +10,20 @@ use crate::Prefix;
 use super::{CatalogEditor, Edited, Result, edit};
 use crate::catalog::account::{Group, User};
 use crate::catalog::catalog_draft::CatalogDraft;
+use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::{BrickRecord, Liveness, Storage};
-use crate::catalog::path::Path;
+use crate::catalog::names;
 use crate::catalog::placement::{self, NODES_PER_RANGE, NodePlacement, PlacementMap, PlacementRange};
 use crate::catalog::space::{Grantee, Permission, Permissions, Space, SpaceOptions};
-use crate::catalog::{limits, names};
+use crate::limits;
+use crate::plant::{Bug, planted};
 
 pub(super) const SPACE: &str = "space";
 
 impl CatalogEditor {
-    /// Makes a space, with its logical nodes spread evenly over the bricks that live.
+    /// Creates a space, with its logical nodes spread evenly over the live bricks.
     ///
     /// # Errors
     /// [`CatalogError::Exists`], [`CatalogError::NoBricks`], [`CatalogError::Invalid`] for its name or a number of nodes,
@@ -42,7 +44,7 @@ impl CatalogEditor {
             let nodes = options.nodes.unwrap_or_else(|| placement::default_nodes(bricks.len()));
             let id = draft.reserve_numbers("spaces", 1, SpaceId::MAX.0.into()).await?;
             let first = draft.reserve_numbers("nodes", nodes.into(), u64::from(NodeId::MAX.0) - 1).await?;
-            // Both are at most what fits.
+            // The limits above are those of the types.
             let (id, first_node) = (SpaceId(id as u16), NodeId(first as u32));
             let load = read_placement_map(&draft).await?.load();
             let placed = placement::assign(nodes, &bricks, &load);
@@ -61,7 +63,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says what happens to a space when a brick is away.
+    /// Sets the failure policy of a space.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -75,7 +77,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Says what a user or a group may do in a space; with `None`, nothing any more.
+    /// Sets the permission of a user or a group in a space; `None` removes it.
     ///
     /// # Errors
     /// [`CatalogError::Missing`] if there is no such space, user or group.
@@ -108,13 +110,17 @@ impl CatalogEditor {
     }
 }
 
-/// The bricks that live and may get logical nodes, of the kind that is asked for; by default durable ones if there are any.
+/// The live bricks that can get logical nodes, with the given storage; by default durable ones if there are any.
 async fn live_bricks(draft: &CatalogDraft<'_>, storage: Option<Storage>) -> Result<(BTreeSet<BrickId>, Storage)> {
     let bricks = draft.scan::<BrickRecord>(Prefix::new("bricks/")?).await?;
     let alive = draft.scan::<Liveness>(Prefix::new("alive/bricks/")?).await?;
     let alive: BTreeSet<BrickId> = alive.iter().filter_map(|(path, _)| brick_of(path)).collect();
-    let candidates =
-        || bricks.iter().map(|(_, brick)| brick).filter(|brick| alive.contains(&brick.id) && !brick.leaving);
+    let candidates = || {
+        bricks
+            .iter()
+            .map(|(_, brick)| brick)
+            .filter(|brick| alive.contains(&brick.id) && (!brick.leaving || planted(Bug::DrainingBrickAssigned)))
+    };
     let has_durable = candidates().any(|brick| brick.storage == Storage::Durable);
     let storage = storage.unwrap_or(if has_durable { Storage::Durable } else { Storage::Memory });
     let chosen: BTreeSet<BrickId> =

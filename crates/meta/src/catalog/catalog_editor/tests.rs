@@ -6,11 +6,11 @@ use super::*;
 use crate::catalog::{BrickId, BrickRecord, Catalog, CatalogError, SpaceOptions, Storage};
 use crate::{Embedded, MetaSession, Prefix};
 
-mod accounts;
-mod adopt;
-mod classes;
-mod members;
-mod spaces;
+pub(crate) mod accounts;
+pub(crate) mod adopt;
+pub(crate) mod classes;
+pub(crate) mod members;
+pub(crate) mod spaces;
 
 /// An editor of a catalogue in memory.
 fn editor() -> CatalogEditor {

@@ -60,7 +60,7 @@ fn the_documents_examples_are_a_catalogue() {
 }
 
 #[tokio::test]
-async fn following_gives_the_same_as_reading() {
+pub(crate) async fn following_gives_the_same_as_reading() {
     let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
     let follower = Follower::start(store.clone()).await.unwrap();
     let editor = with_brick(store.clone()).await;

@@ -1,4 +1,4 @@
-//! Leaders are killed and stopped while many write and watch.
+//! Leaders are killed and stopped while clients write and watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A relay in front of a member, which loses answers or holds requests back.
+//! A relay in front of a member that can lose answers and delay requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Members of etcd on ports of their own, which end with the test.
+//! Members of etcd on their own ports, which end with the test.
 
 use std::fs::File;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Plans against an evaluation that knows nothing of them: over all objects, decoded, by the tree as it was written.
+//! Compares plans with a naive evaluation of the tree over all objects, decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,8 +113,10 @@ fn world(choices: &mut Choices) -> World {
     let mut objects = BTreeMap::new();
     for slot in 0..choices.below(20) {
         let class = choices.of(&[A, A, B, C]);
-        let fields =
-            schema.fields(class).iter().filter_map(|field| Some((field.number, stored_value(&field.ty, choices)?)));
+        let fields = schema
+            .fields(class)
+            .iter()
+            .filter_map(|field| Some((field.number, stored_value(&field.field_type, choices)?)));
         let fields: Fields = fields.collect();
         objects.insert(oid(class.0, slot as u16), record(&fields));
     }
@@ -141,7 +143,7 @@ impl Writer<'_> {
                     for field in self.schema.fields(*class) {
                         let mut longer = path.clone();
                         longer.push(field.name.clone());
-                        next.push((longer, field.ty.clone()));
+                        next.push((longer, field.field_type.clone()));
                     }
                 }
                 if wanted(&ty) {
@@ -329,11 +331,11 @@ impl Naive<'_> {
                 _ => None,
             };
             at = fields.map_or(Value::Null, |fields| match fields.get(&field.number) {
-                None => field.default.clone(),
-                Some(Value::Null) if field.required => field.default.clone(),
+                None => field.missing.clone().unwrap_or(Value::Null),
+                Some(Value::Null) if !field.optional => field.missing.clone().unwrap_or(Value::Null),
                 Some(value) => value.clone(),
             });
-            ty = field.ty.clone();
+            ty = field.field_type.clone();
         }
         (at, ty)
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::catalog::{ADMINISTRATORS, Grantee, Permission};
 
 #[tokio::test]
-async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
+pub(crate) async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
     editor.create_user("first", Some("secret words"), &[]).await.unwrap();
@@ -21,6 +21,9 @@ async fn permissions_come_from_users_and_groups_and_the_largest_counts() {
     assert_eq!(permissions().await, [Some(Permission::Write), None, Some(Permission::Admin)]);
     editor.set_groups("ann", &[]).await.unwrap();
     assert_eq!(permissions().await[0], Some(Permission::Read));
+    editor.set_disabled("ann", true).await.unwrap();
+    assert_eq!(permissions().await[0], None, "a disabled user has no permission, an administrator or not");
+    editor.set_disabled("ann", false).await.unwrap();
     editor.grant("main", Grantee::User("ann"), None).await.unwrap();
     assert_eq!(permissions().await[0], None);
     editor.set_disabled("root", true).await.unwrap();

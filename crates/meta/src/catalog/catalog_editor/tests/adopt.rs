@@ -48,7 +48,7 @@ async fn what_is_not_there_is_made_and_what_lacks_something_gets_it() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_older_takes_nothing_away() {
+pub(crate) async fn a_program_that_is_older_takes_nothing_away() {
     let editor = with_space().await;
     adopt(&editor, &[account(), wanted("Bank", None, &[])]).await;
     adopt(&editor, &[wanted("Account", None, &[("owner", "string")])]).await;

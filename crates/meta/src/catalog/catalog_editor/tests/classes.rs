@@ -6,8 +6,8 @@ use model::{ClassId, FieldNumber, Value};
 
 use super::*;
 use crate::catalog::{
-    Class, ClassDefinition, EvolutionError, EvolutionStep, FieldDefinition, FieldType, IndexState, Literal,
-    ResolvedClass, Schema,
+    Class, ClassDefinition, EvolutionError, EvolutionStep, FieldDefinition, FieldType, IndexState, ResolvedClass,
+    Schema,
 };
 
 pub(super) fn definition(name: &str, parent: Option<&str>, fields: &[(&str, &str)]) -> ClassDefinition {
@@ -67,7 +67,7 @@ fn text(field: &str) -> String {
 fn read(shape: &ResolvedClass, record: &[(u32, Value)]) -> BTreeMap<String, Value> {
     let value =
         |number: FieldNumber| record.iter().find(|(known, _)| *known == number.0).map(|(_, value)| value.clone());
-    shape.fields().iter().map(|field| (field.name.clone(), field.upgrade_value(value(field.number)).unwrap())).collect()
+    shape.fields().iter().map(|field| (field.name.clone(), field.upgrade_value(value(field.number)))).collect()
 }
 
 #[tokio::test]
@@ -125,9 +125,9 @@ async fn classes_that_cannot_be_are_refused() {
         definition("a/b", None, &[]),
         definition("A", None, &[("x", "bool"), ("x", "bool")]),
         definition("A", None, &[("a.b", "bool")]),
-        definition("A", None, &[]).with(FieldDefinition::required("x", FieldType::Int64).with_default("text")),
-        definition("A", None, &[]).with(FieldDefinition::required("x", FieldType::Reference(Some(text("a b"))))),
-        definition("A", None, &[]).with(FieldDefinition::required("x", FieldType::Int64).with_default(Value::Null)),
+        with_field(FieldDefinition::required("x", FieldType::Int64).with_default("text")),
+        with_field(FieldDefinition::required("x", FieldType::Reference(Some(text("a b"))))),
+        with_field(FieldDefinition::required("x", FieldType::Int64).with_default(Value::Null)),
     ] {
         assert_eq!(define(wrong).await.kind(), ErrorKind::Invalid);
     }
@@ -135,15 +135,13 @@ async fn classes_that_cannot_be_are_refused() {
     assert_eq!(schema(&editor).await.classes().count(), 2);
 }
 
-impl ClassDefinition {
-    fn with(mut self, field: FieldDefinition) -> Self {
-        self.fields.push(field);
-        self
-    }
+/// A class `A` with one field.
+fn with_field(field: FieldDefinition) -> ClassDefinition {
+    ClassDefinition { name: text("A"), parent: None, fields: vec![field] }
 }
 
 #[tokio::test]
-async fn records_of_all_versions_are_read_through_the_newest() {
+pub(crate) async fn records_of_all_versions_are_read_through_the_newest() {
     let editor = people().await;
     let old = [(1, Value::from("ann")), (2, Value::Int64(30)), (3, Value::Null)];
     evolve(
@@ -161,7 +159,7 @@ async fn records_of_all_versions_are_read_through_the_newest() {
         &editor,
         "Person",
         &[
-            EvolutionStep::SetDefault { field: text("country"), default: Some(Literal(Value::from("US"))) },
+            EvolutionStep::SetDefault { field: text("country"), default: Some(Value::from("US")) },
             EvolutionStep::Remove { field: text("boss") },
         ],
     )
@@ -176,7 +174,7 @@ async fn records_of_all_versions_are_read_through_the_newest() {
     assert_eq!(record["country"], Value::from("CN"), "what was added says for ever what older records have");
     assert_eq!(record["note"], Value::Null);
     assert!(!record.contains_key("boss"));
-    assert_eq!(person.field("country").unwrap().default, Some(Literal(Value::from("US"))));
+    assert_eq!(person.field("country").unwrap().default, Some(Value::from("US")));
 
     let history = editor.history("main", "Person").await.unwrap();
     let fields = |class: &Class| class.fields.iter().map(|field| &*field.name).collect::<Vec<_>>().join(" ");
@@ -186,7 +184,7 @@ async fn records_of_all_versions_are_read_through_the_newest() {
 }
 
 #[tokio::test]
-async fn a_number_is_never_used_again() {
+pub(crate) async fn a_number_is_never_used_again() {
     let editor = people().await;
     evolve(&editor, "Person", &[add("x", "int64"), EvolutionStep::Remove { field: text("x") }, add("x", "string")])
         .await;
@@ -209,7 +207,7 @@ async fn nulls_become_values_when_a_field_becomes_required() {
         &editor,
         "Student",
         &[
-            EvolutionStep::SetDefault { field: text("year"), default: Some(Literal(Value::Int64(1))) },
+            EvolutionStep::SetDefault { field: text("year"), default: Some(Value::Int64(1)) },
             EvolutionStep::MakeRequired { field: text("year") },
         ],
     )

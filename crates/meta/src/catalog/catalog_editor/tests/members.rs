@@ -93,7 +93,7 @@ async fn a_brick_that_is_empty_leaves_when_it_has_ended_and_nothing_comes_to_it(
 }
 
 #[tokio::test]
-async fn a_brick_that_is_to_be_empty_gets_nothing_however_it_is_asked_for() {
+pub(crate) async fn a_brick_that_is_to_be_empty_gets_nothing_however_it_is_asked_for() {
     let editor = with_space().await;
     let (from, to) = (BrickId(1), BrickId(2));
     let drain = MoveRequest::Drain { brick: to, dry_run: false };

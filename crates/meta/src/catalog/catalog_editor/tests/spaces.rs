@@ -8,7 +8,7 @@ use super::*;
 use crate::catalog::{Epoch, MovePhase, NodePlacement};
 
 #[tokio::test]
-async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
+pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
     let editor = editor();
     for _ in 0..3 {
         brick(&editor, Storage::Durable).await;
@@ -82,7 +82,7 @@ async fn spaces_made_at_once_get_different_numbers_and_nodes() {
 }
 
 #[tokio::test]
-async fn a_logical_node_moves_step_by_step_and_counts_it() {
+pub(crate) async fn a_logical_node_moves_step_by_step_and_counts_it() {
     let editor = with_space().await;
     let third = brick(&editor, Storage::Durable).await.id;
     let memory = brick(&editor, Storage::Memory).await.id;
@@ -119,7 +119,7 @@ async fn a_logical_node_moves_step_by_step_and_counts_it() {
 }
 
 #[tokio::test]
-async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
+pub(crate) async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
     let editor = with_space().await;
     let third = brick(&editor, Storage::Durable).await.id;
     let node = NodeId(3);
@@ -140,7 +140,7 @@ async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
 }
 
 #[tokio::test]
-async fn spreading_gives_new_bricks_their_part_and_empties_those_that_leave() {
+pub(crate) async fn spreading_gives_new_bricks_their_part_and_empties_those_that_leave() {
     let editor = with_space().await;
     let [third, fourth] = [brick(&editor, Storage::Durable).await.id, brick(&editor, Storage::Durable).await.id];
     // What moves already is taken as moved.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{ClassId, Object, PageId, RecordRef, SpaceId, Value};
-use query::{Class, Field, Query, Schema, Type};
+use query::{Class, Query, Schema, Type};
 use wire::cluster::ScanPosition;
 
 use super::*;
@@ -16,18 +16,10 @@ const STUDENT: ClassId = ClassId(2);
 const MAX_INPUTS: usize = 20_000;
 
 fn schema(has_students: bool) -> Arc<QuerySchema> {
-    let field = |number, name: &str, ty| Field {
-        number: FieldNumber(number),
-        name: name.to_owned(),
-        ty,
-        default: Value::Null,
-        initial: Value::Null,
-        required: false,
-    };
-    let fields = vec![field(1, "age", Type::Int64), field(2, "boss", Type::Reference(Some(PERSON)))];
-    let person = Class { id: PERSON, name: "Person".to_owned(), parent: None, version: 1, fields };
-    let student =
-        Class { id: STUDENT, name: "Student".to_owned(), parent: Some(PERSON), version: 1, fields: Vec::new() };
+    let person = Class::new(PERSON, "Person")
+        .field(1, "age", Type::Int64)
+        .field(2, "boss", Type::Reference(Some(PERSON)));
+    let student = Class::new(STUDENT, "Student").extends(PERSON);
     let classes = [Some(person), has_students.then_some(student)].into_iter().flatten();
     Arc::new(QuerySchema { classes: Schema::new(classes).unwrap(), indexes: Vec::new() })
 }

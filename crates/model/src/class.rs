@@ -1,0 +1,330 @@
+//! Classes of records: their fields, and how records of older versions are read.
+//!
+//! Records store field numbers and values that carry their types, so a record of any older version is read through the newest
+//! version of its class ([`Field::upgrade_value`]) without being rewritten.
+
+use std::convert::Infallible;
+
+use crate::{ClassId, FieldNumber, FieldType, Value};
+
+/// A class of records in a space.
+///
+/// `C` is how references name their class, as in [`FieldType`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Class<C = String> {
+    /// The class's number in the space; part of its objects' identifiers.
+    #[cfg_attr(feature = "serde", serde(with = "json::class_id"))]
+    pub id: ClassId,
+    /// The class's name, which never changes: `Person`, or `com.example.Person`.
+    pub name: String,
+    /// The class that it extends, which never changes.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "json::class_id_option", default, skip_serializing_if = "Option::is_none")
+    )]
+    pub parent: Option<ClassId>,
+    /// The number of this version; versions count from 1.
+    pub version: u32,
+    /// The class's own fields by ascending number, without those of its ancestors.
+    pub fields: Vec<Field<C>>,
+    /// In a class without a parent: the last field number given in the tree of classes below it, 0 if that is unknown. Numbers
+    /// are never given twice, and no two classes of a tree use one number for different fields.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_zero"))]
+    pub last_number: u32,
+}
+
+/// A field of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Field<C = String> {
+    /// The field's number in records, which never changes.
+    #[cfg_attr(feature = "serde", serde(with = "json::field_number"))]
+    pub number: FieldNumber,
+    /// The field's name, in programs and queries.
+    pub name: String,
+    /// What it holds.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
+    pub field_type: FieldType<C>,
+    /// Whether it can be null.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_false"))]
+    pub optional: bool,
+    /// The value in new objects whose creator gives none; null if absent.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
+    )]
+    pub default: Option<Value>,
+    /// The value in records that lack the field, or in which it is null although it cannot be null any more; null if absent.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
+    )]
+    pub missing: Option<Value>,
+}
+
+/// A class as somebody wants it to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ClassDefinition {
+    /// The class's name.
+    pub name: String,
+    /// The name of the class that it extends.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub parent: Option<String>,
+    /// The class's own fields, in any order.
+    pub fields: Vec<FieldDefinition>,
+}
+
+/// A field as somebody wants it to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct FieldDefinition {
+    /// The field's name.
+    pub name: String,
+    /// What it holds.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
+    pub field_type: FieldType,
+    /// Whether it can be null.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_false"))]
+    pub optional: bool,
+    /// The value in new objects whose creator gives none.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
+    )]
+    pub default: Option<Value>,
+}
+
+impl<C> Class<C> {
+    /// A class without parent and fields, in its first version.
+    pub fn new(id: ClassId, name: impl Into<String>) -> Self {
+        Self { id, name: name.into(), parent: None, version: 1, fields: Vec::new(), last_number: 0 }
+    }
+
+    /// The class as one that extends another.
+    #[must_use]
+    pub fn extends(mut self, parent: ClassId) -> Self {
+        self.parent = Some(parent);
+        self
+    }
+
+    /// The class in another version.
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// The class with one more field, which is null in records that lack it.
+    #[must_use]
+    pub fn field(mut self, number: u32, name: impl Into<String>, field_type: FieldType<C>) -> Self {
+        let (number, name) = (FieldNumber(number), name.into());
+        self.fields.push(Field { number, name, field_type, optional: true, default: None, missing: None });
+        self
+    }
+
+    /// The class with one more field, which has this value in new objects and in records that lack it.
+    #[must_use]
+    pub fn field_with_default(
+        self,
+        number: u32,
+        name: impl Into<String>,
+        field_type: FieldType<C>,
+        default: impl Into<Value>,
+    ) -> Self {
+        let mut class = self.field(number, name, field_type);
+        if let Some(field) = class.fields.last_mut() {
+            field.default = Some(default.into());
+            field.missing.clone_from(&field.default);
+        }
+        class
+    }
+
+    /// The class with one more field, which cannot be null: it also has this value in records in which it is null.
+    #[must_use]
+    pub fn required(
+        self,
+        number: u32,
+        name: impl Into<String>,
+        field_type: FieldType<C>,
+        default: impl Into<Value>,
+    ) -> Self {
+        let mut class = self.field_with_default(number, name, field_type, default);
+        if let Some(field) = class.fields.last_mut() {
+            field.optional = false;
+        }
+        class
+    }
+
+    /// The class with the classes of references named in another way, as [`FieldType::try_map_classes`] does it.
+    ///
+    /// # Errors
+    /// The first error of `class`.
+    pub fn try_map_classes<D, E>(
+        &self,
+        class: &mut impl FnMut(&C) -> std::result::Result<Option<D>, E>,
+    ) -> std::result::Result<Class<D>, E> {
+        let fields = self.fields.iter().map(|field| {
+            Ok(Field {
+                number: field.number,
+                name: field.name.clone(),
+                field_type: field.field_type.try_map_classes(class)?,
+                optional: field.optional,
+                default: field.default.clone(),
+                missing: field.missing.clone(),
+            })
+        });
+        let fields = fields.collect::<std::result::Result<_, E>>()?;
+        let Self { id, parent, version, last_number, .. } = *self;
+        Ok(Class { id, name: self.name.clone(), parent, version, fields, last_number })
+    }
+
+    /// As [`Class::try_map_classes`], where naming a class cannot fail.
+    #[must_use]
+    pub fn map_classes<D>(&self, class: &impl Fn(&C) -> Option<D>) -> Class<D> {
+        let Ok(mapped) = self.try_map_classes(&mut |of| Ok::<_, Infallible>(class(of)));
+        mapped
+    }
+}
+
+impl<C> Field<C> {
+    /// The field's value in a record that may be older than the class; `stored` is what the record has at the field's number.
+    #[must_use]
+    pub fn upgrade_value(&self, stored: Option<Value>) -> Value {
+        match stored {
+            Some(Value::Null) if self.optional => Value::Null,
+            None | Some(Value::Null) => self.missing.clone().unwrap_or(Value::Null),
+            Some(value) => self.field_type.convert(value),
+        }
+    }
+}
+
+impl Field {
+    /// The definition that describes the field.
+    #[must_use]
+    pub fn definition(&self) -> FieldDefinition {
+        let Self { name, field_type, optional, default, .. } = self.clone();
+        FieldDefinition { name, field_type, optional, default }
+    }
+}
+
+impl FieldDefinition {
+    /// A field that cannot be null.
+    #[must_use]
+    pub fn required(name: impl Into<String>, field_type: FieldType) -> Self {
+        Self { name: name.into(), field_type, optional: false, default: None }
+    }
+
+    /// A field that can be null.
+    #[must_use]
+    pub fn optional(name: impl Into<String>, field_type: FieldType) -> Self {
+        Self { name: name.into(), field_type, optional: true, default: None }
+    }
+
+    /// The same field with a default.
+    #[must_use]
+    pub fn with_default(mut self, value: impl Into<Value>) -> Self {
+        self.default = Some(value.into());
+        self
+    }
+}
+
+/// Identifiers as JSON numbers, checked against their bits.
+#[cfg(feature = "serde")]
+mod json {
+    pub(super) mod class_id {
+        use serde::de::Error;
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        use crate::ClassId;
+
+        pub(in crate::class) fn serialize<S: Serializer>(id: &ClassId, serializer: S) -> Result<S::Ok, S::Error> {
+            id.0.serialize(serializer)
+        }
+
+        pub(in crate::class) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ClassId, D::Error> {
+            checked(u32::deserialize(from)?)
+        }
+
+        pub(in crate::class) fn checked<E: Error>(number: u32) -> Result<ClassId, E> {
+            if number > ClassId::MAX.0 {
+                let most = ClassId::MAX.0;
+                return Err(E::custom(format_args!("{number} is no number of a class: the largest is {most}")));
+            }
+            Ok(ClassId(number))
+        }
+    }
+
+    pub(super) mod class_id_option {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        use crate::ClassId;
+
+        pub(in crate::class) fn serialize<S: Serializer>(
+            id: &Option<ClassId>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            id.map(|id| id.0).serialize(serializer)
+        }
+
+        pub(in crate::class) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClassId>, D::Error> {
+            Option::<u32>::deserialize(from)?.map(super::class_id::checked).transpose()
+        }
+    }
+
+    pub(super) mod field_number {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        use crate::FieldNumber;
+
+        pub(in crate::class) fn serialize<S: Serializer>(
+            number: &FieldNumber,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            number.0.serialize(serializer)
+        }
+
+        pub(in crate::class) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FieldNumber, D::Error> {
+            u32::deserialize(from).map(FieldNumber)
+        }
+    }
+
+    pub(super) fn is_zero(number: &u32) -> bool {
+        *number == 0
+    }
+
+    pub(super) fn is_false(flag: &bool) -> bool {
+        !flag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_records_have_what_their_class_says() {
+        let class: Class = Class::new(ClassId(1), "A")
+            .field(1, "plain", FieldType::Int64)
+            .field_with_default(2, "late", FieldType::Int64, 7)
+            .required(3, "required", FieldType::Float64, 1.5);
+        let [plain, late, required] = class.fields.as_slice() else { panic!("{class:?}") };
+        assert_eq!((plain.upgrade_value(None), plain.upgrade_value(Some(3.into()))), (Value::Null, 3.into()));
+        assert_eq!((late.upgrade_value(None), late.upgrade_value(Some(Value::Null))), (7.into(), Value::Null));
+        assert_eq!(required.upgrade_value(None), 1.5.into());
+        assert_eq!(required.upgrade_value(Some(Value::Null)), 1.5.into());
+        assert_eq!(required.upgrade_value(Some(Value::Int64(2))), 2.0.into());
+    }
+
+    #[test]
+    fn classes_keep_everything_when_their_references_are_renamed() {
+        let boss = FieldType::list(FieldType::Reference(Some("A".to_owned())));
+        let class = Class::new(ClassId(1), "A").version(3).required(4, "boss", boss, Value::List(Vec::new()));
+        let by_number = class.try_map_classes(&mut |_| Ok::<_, ()>(Some(ClassId(1)))).unwrap();
+        assert_eq!(by_number.fields[0].field_type, FieldType::list(FieldType::Reference(Some(ClassId(1)))));
+        let back = by_number.try_map_classes(&mut |_| Ok::<_, ()>(Some("A".to_owned()))).unwrap();
+        assert_eq!(back, class);
+        assert_eq!(class.try_map_classes::<ClassId, _>(&mut |name| Err(name.clone())), Err("A".to_owned()));
+    }
+}
