@@ -57,10 +57,6 @@ impl World {
         url(&[self.host(0)])
     }
 
-    pub(crate) async fn client(&self) -> Cluster {
-        Cluster::connect(&self.url()).await.unwrap()
-    }
-
     pub(crate) async fn client_with(&self, options: ClusterOptions) -> Cluster {
         Cluster::connect_with(&self.url(), options).await.unwrap()
     }

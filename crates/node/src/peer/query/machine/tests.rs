@@ -16,9 +16,8 @@ const STUDENT: ClassId = ClassId(2);
 const MAX_INPUTS: usize = 20_000;
 
 fn schema(has_students: bool) -> Arc<QuerySchema> {
-    let person = Class::new(PERSON, "Person")
-        .field(1, "age", Type::Int64)
-        .field(2, "boss", Type::Reference(Some(PERSON)));
+    let person =
+        Class::new(PERSON, "Person").field(1, "age", Type::Int64).field(2, "boss", Type::Reference(Some(PERSON)));
     let student = Class::new(STUDENT, "Student").extends(PERSON);
     let classes = [Some(person), has_students.then_some(student)].into_iter().flatten();
     Arc::new(QuerySchema { classes: Schema::new(classes).unwrap(), indexes: Vec::new() })
