@@ -416,7 +416,8 @@ impl<C: Clone> NodeDriver<C> {
             }
             let has_submitted = self.writer.submit_deferred();
             let is_due = is_awaited || self.writer.unflushed_count() >= ROW_BATCH;
-            if !has_outputs && !has_submitted && !(is_due && self.flush_records(now)) {
+            let is_idle = !has_outputs && !has_submitted;
+            if is_idle && (!is_due || !self.flush_records(now)) {
                 break;
             }
         }

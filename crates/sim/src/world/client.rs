@@ -515,7 +515,7 @@ fn number(state: &Option<Object>) -> i64 {
 
 /// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
 fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, now: u64) -> StepProgress {
-    try_step(reader, step, record, now).unwrap_or_else(|Conflicts| StepProgress::Fails)
+    try_step(reader, step, record, now).unwrap_or(StepProgress::Fails)
 }
 
 fn try_step(

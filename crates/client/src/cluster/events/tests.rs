@@ -58,7 +58,7 @@ fn refusal_is_told_once_and_to_each_new_subscriber() {
     monitor.on_refused("log in");
     monitor.on_refused("log in");
     let refused = Event::Refused { why: "log in".to_owned() };
-    assert_eq!(monitor.events().collect::<Vec<_>>(), [refused.clone()]);
+    assert_eq!(monitor.events().collect::<Vec<_>>(), std::slice::from_ref(&refused));
     assert_eq!(Vec::from(monitor.current_events()), [refused]);
     monitor.on_connected("one".into());
     assert!(monitor.current_events().is_empty(), "the client is admitted again");

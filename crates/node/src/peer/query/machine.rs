@@ -52,6 +52,7 @@ pub(super) trait Bricks {
 
 /// Something to be done for a query.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most work is a scan, and a box would be one allocation more for each")]
 pub(super) enum Work {
     /// Ask a brick. Answered by [`Event::Scanned`] with the same ticket: a generation and a stream.
     Scan { ticket: (u32, u32), brick: BrickId, scan: Scan },

@@ -222,7 +222,12 @@ impl World {
         let range = query.index.zip(query.ages).map(|(index, (from, to))| {
             let mut behind = key(to);
             behind.iter_mut().rev().take(1).for_each(|end| *end += 1);
-            IndexRange { index, from: key(from).into(), to: behind.into(), reverse: self.transactions % 2 == 0 }
+            IndexRange {
+                index,
+                from: key(from).into(),
+                to: behind.into(),
+                reverse: self.transactions.is_multiple_of(2),
+            }
         });
         let (mut found, mut guards, mut after) = (BTreeMap::new(), Vec::new(), None);
         loop {
