@@ -226,7 +226,7 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     }
     let index = world.run(&["index", "create", "by_name", "--class", "Person", "--field", "name", "--timeout", "1"]);
     assert!(index.code == 5 && index.stderr.contains(&format!("brick {dying} (")), "{}", index.stderr);
-    assert!(index.stderr.contains("`mortar index build by_name` goes on"), "{}", index.stderr);
+    assert!(index.stderr.contains("`mortar index build by_name` continues"), "{}", index.stderr);
     // And a client library.
     let mut options = ClusterOptions::default();
     options.timeout = GIVEN;
