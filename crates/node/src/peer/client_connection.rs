@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::Permission;
-use model::{Error, ErrorKind, NodeId, Oid, Result};
-use tracing::info;
+use model::{Error, ErrorKind, Result};
 use wire::cluster::{self, Message, policy_to_proto};
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
@@ -19,7 +18,7 @@ use super::cache::CachedObject;
 use super::driver::ClientMessage;
 use super::peer_client::PeerClient;
 use super::query::Queries;
-use super::requests::{self, Access, Form, Handler, Place, Row};
+use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
 use super::{PeerProcess, PeerRole, classes, moves};
 use crate::auth::{Principal, administer, set_space, space_options};
 use crate::cluster_view::SpaceView;
@@ -92,16 +91,20 @@ impl ClientConnection {
         self.peer.with_driver(|driver, now| driver.client_message(client, message, now))?
     }
 
-    /// Forwards a request to the brick of a logical node, and its answer back.
-    fn forward(&self, node: NodeId, request: Request, reply: Responder<'_>) {
-        match self.peer.brick_of(node) {
+    /// Forwards a request to the brick of its target, and its answer back.
+    fn forward(&self, target: Target, request: Request, reply: Responder<'_>) {
+        match target.node(&self.state).and_then(|node| self.peer.brick_of(node)) {
             Ok(brick) => self.peer.brick_links.forward(brick, request, reply.defer()),
             Err(error) => reply.fail(&error),
         }
     }
 
     /// Reads an object in the object cache of this peer server.
-    fn read_cached(&self, oid: Oid, reply: Responder<'_>) {
+    fn read_cached(&self, oid: Option<proto::Oid>, reply: Responder<'_>) {
+        let oid = match checked_object(oid, &self.state) {
+            Ok(oid) => oid,
+            Err(error) => return reply.fail(&error),
+        };
         match self.peer.read_cached(oid) {
             Ok(Some(found)) => reply.send_slice(object_response(&found), found.data()),
             Ok(None) => {
@@ -187,58 +190,56 @@ impl ClientConnection {
         }
     }
 
-    /// Answers a request whose permission and scope were checked.
-    fn handle(&mut self, handler: Handler, place: Place, raw: Raw<'_>, reply: Responder<'_>) {
-        match (handler, place) {
-            (Handler::Message(request), _) => {
+    /// Answers a request whose permission was checked.
+    fn handle(&mut self, handler: Handler, raw: Raw<'_>, reply: Responder<'_>) {
+        match handler {
+            Handler::Message(request) => {
                 if let Err(error) = self.handle_message(request, raw) {
-                    refuse(reply, &error);
+                    reply.refuse(&error);
                 }
             }
-            (Handler::Forward(request), Place::Node(node)) => self.forward(node, request, reply),
-            (Handler::Forward(request), Place::Object(oid)) => self.forward(oid.page().node, request, reply),
-            (Handler::ReadCached, Place::Object(oid)) => self.read_cached(oid, reply),
-            (Handler::Forward(_) | Handler::ReadCached, _) => unreachable!("the table gives these a place"),
-            (Handler::BeginQuery(query), _) => self.begin_query(query, raw, reply),
-            (Handler::FetchRows(cursor), _) => self.queries.fetch(cursor, reply.defer()),
-            (Handler::EndQuery(cursor), _) => {
+            Handler::Forward(target, request) => self.forward(target, request, reply),
+            Handler::ReadCached(oid) => self.read_cached(oid, reply),
+            Handler::BeginQuery(query) => self.begin_query(query, raw, reply),
+            Handler::FetchRows(cursor) => self.queries.fetch(cursor, reply.defer()),
+            Handler::EndQuery(cursor) => {
                 self.queries.end(cursor);
                 reply.send(Response::Done(proto::Done {}));
             }
-            (Handler::GetNumbers(count), _) => {
+            Handler::GetNumbers(count) => {
                 let view = self.peer.cluster_view.clone();
                 self.spawn_reply(reply, async move {
                     let first = view.take_numbers(u64::from(count)).await?;
                     Ok(Response::Numbers(proto::Numbers { first }))
                 });
             }
-            (Handler::GetSpace, _) => {
+            Handler::GetSpace => {
                 let space = self.state.space();
                 let nodes = space.nodes.iter().map(|node| node.0).collect();
                 reply.send(Response::ConnectionSpace(proto::ConnectionSpace { space: u32::from(space.id.0), nodes }));
             }
-            (Handler::GetSchema(get), _) => self.get_schema(Revision(get.revision), reply),
-            (Handler::Define(define), _) => self.define(define, reply),
-            (Handler::Describe(describe), _) => self.describe(describe, reply),
-            (Handler::CreateSpace(create), _) => self.create_space(create, reply),
-            (Handler::SetSpace(set), _) => self.set_space(set, reply),
-            (Handler::ListSpaces, _) => reply.send(self.list_spaces()),
-            (Handler::Administer(wanted), _) => self.administer(wanted, reply),
-            (Handler::Move(wanted), _) => {
+            Handler::GetSchema(get) => self.get_schema(Revision(get.revision), reply),
+            Handler::Define(define) => self.define(define, reply),
+            Handler::Describe(describe) => self.describe(describe, reply),
+            Handler::CreateSpace(create) => self.create_space(create, reply),
+            Handler::SetSpace(set) => self.set_space(set, reply),
+            Handler::ListSpaces => reply.send(self.list_spaces()),
+            Handler::Administer(wanted) => self.administer(wanted, reply),
+            Handler::Move(wanted) => {
                 let peer = self.peer.clone();
                 self.spawn_reply(reply, async move { moves::handle_move_request(&peer, wanted).await });
             }
-            (Handler::Member(asked), _) => {
+            Handler::Member(asked) => {
                 let view = self.peer.cluster_view.clone();
                 self.spawn_reply(
                     reply,
                     async move { view.handle_member_request(&asked).await.map(Response::MemberAnswer) },
                 );
             }
-            (Handler::GetStatus, _) => reply.send(Response::Status(self.thread.server.status())),
-            (Handler::Done, _) => reply.send(Response::Done(proto::Done {})),
-            (Handler::WrongServer(what), _) => reply.fail(&Error::new(ErrorKind::Unsupported, what)),
-            (Handler::Violation, _) => refuse(reply, &violation_error()),
+            Handler::GetStatus => reply.send(Response::Status(self.thread.server.status())),
+            Handler::Done => reply.send(Response::Done(proto::Done {})),
+            Handler::WrongServer(what) => reply.fail(&Error::new(ErrorKind::Unsupported, what)),
+            Handler::Violation => reply.refuse(&violation_error()),
         }
     }
 }
@@ -248,18 +249,17 @@ impl Service for ClientConnection {
         let Incoming { request, raw } = incoming;
         self.thread.counters.requests.0[kind_index(&request)].add(1);
         self.thread.counters.received.add(raw.len() as u64);
-        let Row { form, access, scope, handler } = requests::row(request);
+        let Row { form, access, handler } = requests::row(request);
         let is_form_right = match form {
             Form::Answered => !reply.is_one_way(),
             Form::OneWay => reply.is_one_way(),
             Form::Either => true,
         };
         if !is_form_right {
-            return refuse(reply, &violation_error());
+            return reply.refuse(&violation_error());
         }
-        let checked = self.check_access(access).and_then(|()| scope.check(&self.state));
-        match checked.and_then(|place| handler.check_limits().map(|()| place)) {
-            Ok(place) => self.handle(handler, place, raw, reply),
+        match self.check_access(access).and_then(|()| handler.check_limits()) {
+            Ok(()) => self.handle(handler, raw, reply),
             Err(error) => reply.fail(&error),
         }
     }
@@ -279,12 +279,6 @@ impl Drop for ClientConnection {
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.peer.with_driver(|driver, now| driver.client_disconnected(client, now));
     }
-}
-
-/// Ends the connection of a client that breaks the protocol.
-fn refuse(reply: Responder<'_>, error: &Error) {
-    info!(%error, "a client breaks the protocol; disconnecting it");
-    reply.refuse(error);
 }
 
 fn violation_error() -> Error {

@@ -1,4 +1,4 @@
-//! What a client of a peer server may ask: for each request the permission that it needs, what it is about, and what answers it.
+//! What a client of a peer server may ask: for each request its form, the permission that it needs, and its handler.
 //!
 //! [`row`] is the only place that looks at the kind of a request. Its match is exhaustive, so a new request of the schema does not
 //! compile without a row.
@@ -42,13 +42,9 @@ pub(super) enum Access {
     CheckedByHandler,
 }
 
-/// What a request is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// The cluster, or the connection.
-    Cluster,
-    /// The client's space.
-    Space,
+/// What a request is about: a logical node or an object, which must be of the client's space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
     /// A logical node of a space.
     Node {
         /// The number of the space.
@@ -67,10 +63,10 @@ pub(super) enum Handler {
     Message(Request),
     /// Nothing needs to be done.
     Done,
-    /// The brick of the logical node.
-    Forward(Request),
+    /// The brick of the target's logical node.
+    Forward(Target, Request),
     /// The object cache.
-    ReadCached,
+    ReadCached(Option<proto::Oid>),
     BeginQuery(proto::query::Query),
     FetchRows(u64),
     EndQuery(u64),
@@ -97,7 +93,6 @@ pub(super) enum Handler {
 pub(super) struct Row {
     pub(super) form: Form,
     pub(super) access: Access,
-    pub(super) scope: Scope,
     pub(super) handler: Handler,
 }
 
@@ -112,14 +107,14 @@ pub(super) fn row(request: Request) -> Row {
     use Access::{Administrator, Admitted, CheckedByHandler, Space, Work};
     use Permission::{Admin, Read, Write};
 
-    let answered = |access, scope, handler| Row { form: Form::Answered, access, scope, handler };
-    let wrong_server = |what| answered(Admitted, Scope::Cluster, Handler::WrongServer(what));
-    let node = |space, node| Scope::Node { space, node };
+    let answered = |access, handler| Row { form: Form::Answered, access, handler };
+    let wrong_server = |what| answered(Admitted, Handler::WrongServer(what));
+    let node = |space, node| Target::Node { space, node };
     match request {
         // The machine checks permissions and places of these: they depend on the content.
         Request::Up(_) | Request::Call(_) | Request::Watch(_) => {
             let handler = Handler::Message(request);
-            Row { form: Form::OneWay, access: CheckedByHandler, scope: Scope::Space, handler }
+            Row { form: Form::OneWay, access: CheckedByHandler, handler }
         }
         Request::Down(_)
         | Request::Reply(_)
@@ -128,42 +123,42 @@ pub(super) fn row(request: Request) -> Row {
         | Request::NotServedHere(_)
         | Request::Deferred(_)
         | Request::SpaceStatus(_) => {
-            Row { form: Form::OneWay, access: Admitted, scope: Scope::Cluster, handler: Handler::Violation }
+            Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation }
         }
-        Request::Ping(_) => answered(Admitted, Scope::Cluster, Handler::Done),
-        Request::GetStatus(_) => answered(Admitted, Scope::Cluster, Handler::GetStatus),
+        Request::Ping(_) => answered(Admitted, Handler::Done),
+        Request::GetStatus(_) => answered(Admitted, Handler::GetStatus),
         // Objects.
-        Request::ReadObject(read) if read.cached => answered(Work(Read), Scope::Object(read.oid), Handler::ReadCached),
+        Request::ReadObject(read) if read.cached => answered(Work(Read), Handler::ReadCached(read.oid)),
         Request::ReadObject(read) => {
-            answered(Work(Read), Scope::Object(read.oid), Handler::Forward(Request::ReadObject(read)))
+            answered(Work(Read), Handler::Forward(Target::Object(read.oid), Request::ReadObject(read)))
         }
-        Request::Scan(scan) => answered(Work(Read), node(scan.space, scan.node), Handler::Forward(Request::Scan(scan))),
+        Request::Scan(scan) => answered(Work(Read), Handler::Forward(node(scan.space, scan.node), Request::Scan(scan))),
         Request::Reserve(reserve) => {
-            answered(Work(Write), node(reserve.space, reserve.node), Handler::Forward(Request::Reserve(reserve)))
+            answered(Work(Write), Handler::Forward(node(reserve.space, reserve.node), Request::Reserve(reserve)))
         }
         Request::BuildIndex(build) => {
-            answered(Work(Admin), node(build.space, build.node), Handler::Forward(Request::BuildIndex(build)))
+            answered(Work(Admin), Handler::Forward(node(build.space, build.node), Request::BuildIndex(build)))
         }
         // Queries.
-        Request::Query(query) => answered(Work(Read), Scope::Space, Handler::BeginQuery(query)),
-        Request::FetchRows(fetch) => answered(Work(Read), Scope::Space, Handler::FetchRows(fetch.cursor)),
+        Request::Query(query) => answered(Work(Read), Handler::BeginQuery(query)),
+        Request::FetchRows(fetch) => answered(Work(Read), Handler::FetchRows(fetch.cursor)),
         Request::EndQuery(end) => {
             let handler = Handler::EndQuery(end.cursor);
-            Row { form: Form::Either, access: Space(Read), scope: Scope::Space, handler }
+            Row { form: Form::Either, access: Space(Read), handler }
         }
         // The space of the connection.
-        Request::GetNumbers(numbers) => answered(Space(Read), Scope::Space, Handler::GetNumbers(numbers.count)),
-        Request::GetSpace(_) => answered(Space(Read), Scope::Space, Handler::GetSpace),
-        Request::GetSchema(get) => answered(Space(Read), Scope::Space, Handler::GetSchema(get)),
-        Request::Define(define) => answered(Space(Read), Scope::Space, Handler::Define(define)),
-        Request::Describe(describe) => answered(Space(Read), Scope::Space, Handler::Describe(describe)),
+        Request::GetNumbers(numbers) => answered(Space(Read), Handler::GetNumbers(numbers.count)),
+        Request::GetSpace(_) => answered(Space(Read), Handler::GetSpace),
+        Request::GetSchema(get) => answered(Space(Read), Handler::GetSchema(get)),
+        Request::Define(define) => answered(Space(Read), Handler::Define(define)),
+        Request::Describe(describe) => answered(Space(Read), Handler::Describe(describe)),
         // The cluster.
-        Request::ListSpaces(_) => answered(Admitted, Scope::Cluster, Handler::ListSpaces),
-        Request::CreateSpace(create) => answered(Administrator, Scope::Cluster, Handler::CreateSpace(create)),
-        Request::SetSpace(set) => answered(CheckedByHandler, Scope::Cluster, Handler::SetSpace(set)),
-        Request::Administer(wanted) => answered(CheckedByHandler, Scope::Cluster, Handler::Administer(wanted)),
-        Request::Move(wanted) => answered(Administrator, Scope::Cluster, Handler::Move(wanted)),
-        Request::MemberRequest(asked) => answered(Administrator, Scope::Cluster, Handler::Member(asked)),
+        Request::ListSpaces(_) => answered(Admitted, Handler::ListSpaces),
+        Request::CreateSpace(create) => answered(Administrator, Handler::CreateSpace(create)),
+        Request::SetSpace(set) => answered(CheckedByHandler, Handler::SetSpace(set)),
+        Request::Administer(wanted) => answered(CheckedByHandler, Handler::Administer(wanted)),
+        Request::Move(wanted) => answered(Administrator, Handler::Move(wanted)),
+        Request::MemberRequest(asked) => answered(Administrator, Handler::Member(asked)),
         // Other servers.
         Request::Scrub(_) | Request::Backup(_) | Request::CopyRows(_) | Request::GetMoveIns(_) => wrong_server(BRICK),
         Request::MetaGetRun(_)
@@ -195,42 +190,36 @@ pub(super) fn row(request: Request) -> Row {
     }
 }
 
-/// A place that was checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// The whole space or cluster.
-    Whole,
-    /// A logical node of the client's space.
-    Node(NodeId),
-    /// An object of the client's space.
-    Object(Oid),
-}
-
-impl Scope {
-    /// Checks that this is of the client's space.
+impl Target {
+    /// The logical node, which is of the client's space.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if it cannot be read; [`ErrorKind::Denied`] for another space, [`ErrorKind::NotFound`] for a logical
     /// node that the space does not have.
-    pub(super) fn check<A>(&self, client: &PeerClient<A>) -> Result<Place> {
+    pub(super) fn node<A>(self, client: &PeerClient<A>) -> Result<NodeId> {
         match self {
-            Self::Cluster | Self::Space => Ok(Place::Whole),
             Self::Node { space, node } => {
-                let node = cluster::node(*node)?;
-                if *space != u32::from(client.space().id.0) {
+                let node = cluster::node(node)?;
+                if space != u32::from(client.space().id.0) {
                     let what = format!("space {space} is not {:?}, the space of the connection", client.space().name);
                     return Err(Error::new(ErrorKind::Denied, what));
                 }
                 client.check_pages(node, [])?;
-                Ok(Place::Node(node))
+                Ok(node)
             }
-            Self::Object(oid) => {
-                let oid = convert::oid(*oid, "object")?;
-                client.check_pages(oid.page().node, [oid.page()])?;
-                Ok(Place::Object(oid))
-            }
+            Self::Object(oid) => Ok(checked_object(oid, client)?.page().node),
         }
     }
+}
+
+/// An object's identifier, which is of the client's space.
+///
+/// # Errors
+/// As for [`Target::node`].
+pub(super) fn checked_object<A>(oid: Option<proto::Oid>, client: &PeerClient<A>) -> Result<Oid> {
+    let oid = convert::oid(oid, "object")?;
+    client.check_pages(oid.page().node, [oid.page()])?;
+    Ok(oid)
 }
 
 impl Handler {
@@ -240,7 +229,7 @@ impl Handler {
     /// [`ErrorKind::Invalid`].
     pub(super) fn check_limits(&self) -> Result<()> {
         let (what, count, most) = match self {
-            Self::Forward(Request::Reserve(reserve)) => ("pages can be reserved", reserve.pages, MAX_RESERVED),
+            Self::Forward(_, Request::Reserve(reserve)) => ("pages can be reserved", reserve.pages, MAX_RESERVED),
             Self::GetNumbers(count) => ("numbers can be taken", *count, MAX_NUMBERS),
             _ => return Ok(()),
         };

@@ -31,37 +31,36 @@ fn every_request_of_the_schema_has_its_row() {
     let kinds: BTreeSet<usize> = all.iter().map(|(_, request)| kind_index(request)).collect();
     assert_eq!(kinds.len(), KINDS.len(), "this test lists every kind of request once");
     for (name, request) in all {
-        let Row { form, access, scope, handler } = row(request);
+        let Row { form, access, handler } = row(request);
         let expected = match name {
-            "Up" | "Call" | "Watch" => (Form::OneWay, Access::CheckedByHandler, "space"),
+            "Up" | "Call" | "Watch" => (Form::OneWay, Access::CheckedByHandler, None),
             "Down" | "Reply" | "Ask" | "Answer" | "NotServedHere" | "Deferred" | "SpaceStatus" => {
                 assert!(matches!(handler, Handler::Violation), "{name} is no message of a client");
-                (Form::OneWay, Access::Admitted, "cluster")
+                (Form::OneWay, Access::Admitted, None)
             }
-            "Ping" | "GetStatus" | "ListSpaces" => (Form::Answered, Access::Admitted, "cluster"),
-            "ReadObject" => (Form::Answered, Access::Work(Read), "object"),
-            "Scan" => (Form::Answered, Access::Work(Read), "node"),
-            "Reserve" => (Form::Answered, Access::Work(Write), "node"),
-            "BuildIndex" => (Form::Answered, Access::Work(Admin), "node"),
-            "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), "space"),
-            "EndQuery" => (Form::Either, Access::Space(Read), "space"),
+            "Ping" | "GetStatus" | "ListSpaces" => (Form::Answered, Access::Admitted, None),
+            "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
+            "Scan" => (Form::Answered, Access::Work(Read), Some("node")),
+            "Reserve" => (Form::Answered, Access::Work(Write), Some("node")),
+            "BuildIndex" => (Form::Answered, Access::Work(Admin), Some("node")),
+            "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), None),
+            "EndQuery" => (Form::Either, Access::Space(Read), None),
             "GetNumbers" | "GetSpace" | "GetSchema" | "Define" | "Describe" => {
-                (Form::Answered, Access::Space(Read), "space")
+                (Form::Answered, Access::Space(Read), None)
             }
-            "CreateSpace" | "Move" | "MemberRequest" => (Form::Answered, Access::Administrator, "cluster"),
-            "SetSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, "cluster"),
+            "CreateSpace" | "Move" | "MemberRequest" => (Form::Answered, Access::Administrator, None),
+            "SetSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
             _ => {
                 assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");
-                (Form::Answered, Access::Admitted, "cluster")
+                (Form::Answered, Access::Admitted, None)
             }
         };
-        let scope = match scope {
-            Scope::Cluster => "cluster",
-            Scope::Space => "space",
-            Scope::Node { .. } => "node",
-            Scope::Object(_) => "object",
+        let target = match handler {
+            Handler::Forward(Target::Node { .. }, _) => Some("node"),
+            Handler::Forward(Target::Object(_), _) | Handler::ReadCached(_) => Some("object"),
+            _ => None,
         };
-        assert_eq!((form, access, scope), expected, "{name}");
+        assert_eq!((form, access, target), expected, "{name}");
     }
 }
 
@@ -69,26 +68,29 @@ fn every_request_of_the_schema_has_its_row() {
 fn read_of_the_cache_is_answered_here_and_another_one_by_the_brick() {
     for cached in [true, false] {
         let row = row(Request::ReadObject(proto::ReadObject { cached, ..proto::ReadObject::default() }));
-        assert_eq!(matches!(row.handler, Handler::ReadCached), cached);
-        assert_eq!(matches!(row.handler, Handler::Forward(Request::ReadObject(_))), !cached);
+        assert_eq!(matches!(row.handler, Handler::ReadCached(_)), cached);
+        assert_eq!(matches!(row.handler, Handler::Forward(Target::Object(_), Request::ReadObject(_))), !cached);
     }
 }
 
 #[test]
-fn scope_is_of_the_connection_s_space_only() {
+fn target_is_of_the_connection_s_space_only() {
     let space = SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NodeId(3)] };
     let client = PeerClient::unrestricted((), Arc::new(space));
-    let check = |space, node| Scope::Node { space, node }.check(&client).map_err(|error| error.kind());
-    assert_eq!(check(1, 3), Ok(Place::Node(NodeId(3))));
+    let check = |space, node| Target::Node { space, node }.node(&client).map_err(|error| error.kind());
+    assert_eq!(check(1, 3), Ok(NodeId(3)));
     assert_eq!(check(2, 3), Err(ErrorKind::Denied));
     assert_eq!(check(1, 4), Err(ErrorKind::NotFound));
     assert_eq!(check(1, u32::MAX), Err(ErrorKind::Invalid));
-    assert_eq!(Scope::Object(None).check(&client).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(Target::Object(None).node(&client).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
 fn sizes_are_bounded() {
-    let reserve = |pages| Handler::Forward(Request::Reserve(proto::Reserve { space: 1, node: 3, pages }));
+    let reserve = |pages| {
+        let target = Target::Node { space: 1, node: 3 };
+        Handler::Forward(target, Request::Reserve(proto::Reserve { space: 1, node: 3, pages }))
+    };
     for (count, is_allowed) in [(0, false), (1, true), (MAX_RESERVED, true), (MAX_RESERVED + 1, false)] {
         assert_eq!(reserve(count).check_limits().is_ok(), is_allowed, "{count} pages");
     }
