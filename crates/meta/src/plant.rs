@@ -1,83 +1,36 @@
-//! Mistakes that tests plant in this crate, to show that a test notices each of them.
-//!
-//! Outside of tests [`planted`] is the constant `false`.
+//! Bugs that can be planted in the catalogue, and the test that notices each.
 
-/// A mistake that can be planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bug {
-    /// New logical nodes go to the first bricks, whatever these serve already.
-    LoadIgnored,
-    /// Spreading counts a moving logical node at its old brick.
-    SpreadIgnoresMoves,
-    /// A new space gets logical nodes at a brick that is being drained.
-    DrainingBrickAssigned,
-    /// Sealing does not change the epoch, so that the old brick admits requests of before.
-    SealKeepsEpoch,
-    /// A move is finished by a hand-over of an earlier seal.
-    StaleSealFinishes,
-    /// A finished move does not raise the move count, which page versions contain.
-    MoveNotCounted,
-    /// A request to drain a brick moves its nodes away, and new ones may come.
-    DrainNotRecorded,
-    /// A program whose field is narrower than the class's is accepted.
-    OldProgramAdopted,
-    /// An added field does not record its default for older records.
-    MissingNotFixed,
-    /// The number of a removed field is given again.
-    FieldNumberReused,
-    /// A disabled user keeps permissions.
-    DisabledUserPermitted,
-    /// The last administrator with a password can lose it without a certificate.
-    LastPasswordLost,
-    /// A follower reaches a revision without applying its changes.
-    FollowerSkipsChanges,
+pub(crate) use model::planted_bug::planted;
+
+model::planted_bugs! {
+    /// A bug in the catalogue.
+    pub(crate) enum Bug {
+        LoadIgnored "new logical nodes go to the first bricks, whatever these serve already"
+        SpreadIgnoresMoves "spreading counts a moving logical node at its old brick"
+        DrainingBrickAssigned "a new space gets logical nodes at a brick that is being drained"
+        SealKeepsEpoch "sealing does not change the epoch, so that the old brick admits requests of before"
+        StaleSealFinishes "a move is finished by a hand-over of an earlier seal"
+        MoveNotCounted "a finished move does not raise the move count, which page versions contain"
+        DrainNotRecorded "a request to drain a brick moves its nodes away, and new ones may come"
+        OldProgramAdopted "a program whose field is narrower than the class's is accepted"
+        MissingNotFixed "an added field does not record its default for older records"
+        FieldNumberReused "the number of a removed field is given again"
+        DisabledUserPermitted "a disabled user keeps permissions"
+        LastPasswordLost "the last administrator with a password can lose it without a certificate"
+        FollowerSkipsChanges "a follower reaches a revision without applying its changes"
+    }
 }
-
-/// Whether a mistake is planted: never, outside of tests.
-#[cfg(not(test))]
-pub(crate) const fn planted(_: Bug) -> bool {
-    false
-}
-
-#[cfg(test)]
-pub(crate) use tests::planted;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::panic;
+    use model::planted_bug::{PlantedBug, assert_noticed};
 
     use super::Bug;
     use crate::catalog::account;
     use crate::catalog::catalog_editor::tests as editor;
     use crate::catalog::{follower, placement};
 
-    thread_local! {
-        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Whether this thread has planted a mistake.
-    pub(crate) fn planted(bug: Bug) -> bool {
-        PLANTED.get() == Some(bug)
-    }
-
     impl Bug {
-        const ALL: [Self; 13] = [
-            Self::LoadIgnored,
-            Self::SpreadIgnoresMoves,
-            Self::DrainingBrickAssigned,
-            Self::SealKeepsEpoch,
-            Self::StaleSealFinishes,
-            Self::MoveNotCounted,
-            Self::DrainNotRecorded,
-            Self::OldProgramAdopted,
-            Self::MissingNotFixed,
-            Self::FieldNumberReused,
-            Self::DisabledUserPermitted,
-            Self::LastPasswordLost,
-            Self::FollowerSkipsChanges,
-        ];
-
         /// The test that notices the mistake.
         fn noticed_by(self) -> fn() {
             match self {
@@ -107,12 +60,7 @@ mod tests {
     #[test]
     fn each_planted_mistake_is_noticed() {
         for bug in Bug::ALL {
-            let test = bug.noticed_by();
-            test();
-            PLANTED.set(Some(bug));
-            let outcome = panic::catch_unwind(test);
-            PLANTED.set(None);
-            assert!(outcome.is_err(), "{bug:?} is not noticed");
+            assert_noticed(&[*bug], bug.noticed_by());
         }
     }
 }

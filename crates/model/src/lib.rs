@@ -12,6 +12,7 @@ pub mod limits;
 mod object;
 mod oid;
 mod order;
+pub mod planted_bug;
 mod policy;
 mod record;
 mod time;

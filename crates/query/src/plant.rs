@@ -1,81 +1,34 @@
-//! Mistakes that tests plant in this crate, to show that a test notices each of them.
-//!
-//! Outside of tests [`planted`] is the constant `false`.
+//! Bugs that can be planted in queries, and the test that notices each.
 
-/// A mistake that can be planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bug {
-    /// A query leaves out objects of classes that extend its class.
-    SubclassesLeftOut,
-    /// A decimal literal is compared with a float64 as a decimal.
-    LiteralKeepsType,
-    /// The filter of bricks treats a field with a default as null where a record lacks it.
-    DefaultHiddenFromBricks,
-    /// An index range leaves out the null entries of records whose default satisfies the test.
-    DefaultMissingInIndex,
-    /// An index that does not have all objects yet is used.
-    UnreadyIndexUsed,
-    /// Bricks are asked for as many candidates as `limit` says, without those to be skipped.
-    SkipForgottenInLimit,
-    /// A key with a truncated component has no checksum.
-    CutKeysCollide,
-    /// An index entry with a null counts as a duplicate of others.
-    NullIsDuplicate,
-    /// A comparison with null is true.
-    NullComparesTrue,
-    /// A candidate whose referenced object is not at hand is dropped instead of set aside.
-    MissingReferenceDropsCandidate,
-    /// Nulls come first in every order.
-    NullsAlwaysFirst,
-    /// Aggregates include nulls.
-    AggregatesCountNulls,
-    /// A record that is rewritten loses the fields that are newer than the schema.
-    NewerFieldDropped,
+pub(crate) use model::planted_bug::planted;
+
+model::planted_bugs! {
+    /// A bug in queries.
+    pub(crate) enum Bug {
+        SubclassesLeftOut "a query leaves out objects of classes that extend its class"
+        LiteralKeepsType "a decimal literal is compared with a float64 as a decimal"
+        DefaultHiddenFromBricks "the filter of bricks treats a field with a default as null where a record lacks it"
+        DefaultMissingInIndex "an index range leaves out the null entries of records whose default satisfies the test"
+        UnreadyIndexUsed "an index that does not have all objects yet is used"
+        SkipForgottenInLimit "bricks are asked for as many candidates as `limit` says, without those to be skipped"
+        CutKeysCollide "a key with a truncated component has no checksum"
+        NullIsDuplicate "an index entry with a null counts as a duplicate of others"
+        NullComparesTrue "a comparison with null is true"
+        MissingReferenceDropsCandidate "a candidate whose referenced object is not at hand is dropped instead of set aside"
+        NullsAlwaysFirst "nulls come first in every order"
+        AggregatesCountNulls "aggregates include nulls"
+        NewerFieldDropped "a record that is rewritten loses the fields that are newer than the schema"
+    }
 }
-
-/// Whether a mistake is planted: never, outside of tests.
-#[cfg(not(test))]
-pub(crate) const fn planted(_: Bug) -> bool {
-    false
-}
-
-#[cfg(test)]
-pub(crate) use tests::planted;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::panic;
+    use model::planted_bug::{PlantedBug, assert_noticed};
 
     use super::Bug;
     use crate::{check, key, plan, run, schema};
 
-    thread_local! {
-        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Whether this thread has planted a mistake.
-    pub(crate) fn planted(bug: Bug) -> bool {
-        PLANTED.get() == Some(bug)
-    }
-
     impl Bug {
-        const ALL: [Self; 13] = [
-            Self::SubclassesLeftOut,
-            Self::LiteralKeepsType,
-            Self::DefaultHiddenFromBricks,
-            Self::DefaultMissingInIndex,
-            Self::UnreadyIndexUsed,
-            Self::SkipForgottenInLimit,
-            Self::CutKeysCollide,
-            Self::NullIsDuplicate,
-            Self::NullComparesTrue,
-            Self::MissingReferenceDropsCandidate,
-            Self::NullsAlwaysFirst,
-            Self::AggregatesCountNulls,
-            Self::NewerFieldDropped,
-        ];
-
         /// The test that notices the mistake.
         fn noticed_by(self) -> fn() {
             match self {
@@ -103,12 +56,7 @@ mod tests {
     #[test]
     fn each_planted_mistake_is_noticed() {
         for bug in Bug::ALL {
-            let test = bug.noticed_by();
-            test();
-            PLANTED.set(Some(bug));
-            let outcome = panic::catch_unwind(test);
-            PLANTED.set(None);
-            assert!(outcome.is_err(), "{bug:?} is not noticed");
+            assert_noticed(&[*bug], bug.noticed_by());
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod nightly;
 pub(crate) mod run;
 pub(crate) mod scenario;
 
+use model::planted_bug::PlantedBug;
 use protocol::plant::Bug;
 
 /// The mistake of this name.

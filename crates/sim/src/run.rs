@@ -6,7 +6,8 @@ use std::hash::{Hash, Hasher};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use protocol::plant::{Bug, plant};
+use model::planted_bug::plant;
+use protocol::plant::Bug;
 
 use crate::history::{History, Outcome};
 use crate::plan::Plan;
@@ -55,7 +56,7 @@ thread_local! {
 #[must_use]
 pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
     capture_panics();
-    plant(bug);
+    let _planted = bug.map(plant);
     let mut world = World::new(plan);
     if trace {
         world.trace();
@@ -63,7 +64,6 @@ pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
     RUNNING.set(true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| world.run()));
     RUNNING.set(false);
-    plant(None);
     let wrong = match result {
         Ok(Ok(())) => None,
         Ok(Err(wrong)) => Some(wrong),

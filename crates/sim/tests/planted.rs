@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+use model::planted_bug::PlantedBug;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

@@ -245,7 +245,7 @@ fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plant::is_noticed;
+    use model::planted_bug::is_noticed;
 
     #[test]
     fn timeout_counts_from_when_the_peer_server_waits_for_a_brick() {

@@ -121,7 +121,7 @@ mod tests {
     use model::{NodeId, PageId, RecordBuilder, SpaceId};
 
     use super::*;
-    use crate::plant::is_noticed;
+    use model::planted_bug::is_noticed;
 
     fn index() -> UniqueIndex {
         let (class, family) = ("Account".to_owned(), Arc::new([ClassId(5)].into()));

@@ -108,7 +108,7 @@ pub(crate) fn changes_unknown_error() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::brick::plant::plant;
+    use model::planted_bug::assert_noticed;
 
     fn keys(names: &[&str]) -> Vec<Key> {
         names.iter().map(|name| Key::from_slice(name.as_bytes())).collect()
@@ -187,10 +187,7 @@ mod tests {
             (Bug::RestForgotten, what_did_not_fit_and_what_is_copied_later_stay_apart),
         ];
         for (bug, check) in checks {
-            plant(Some(bug));
-            let noticed = std::panic::catch_unwind(check).is_err();
-            plant(None);
-            assert!(noticed, "{bug:?} is not noticed");
+            assert_noticed(&[bug], check);
         }
     }
 }

@@ -1,113 +1,49 @@
-//! Mistakes that can be planted in the driver of the peer server: each breaks one rule or permission in one plausible way, so that
-//! tests can show that they would notice it.
-//!
-//! Only tests of this crate, and crates that turn on the feature `planted-bugs`, can plant anything. Without it [`planted`] is the
-//! constant `false`.
+//! Bugs that can be planted in the driver of the peer server.
 
-macro_rules! bugs {
-    ($($bug:ident $what:literal)*) => {
-        /// A mistake that can be planted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Bug {
-            $(#[doc = concat!($what, ".")] $bug,)*
-        }
+pub use model::planted_bug::planted;
 
-        impl Bug {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$bug),*];
-
-            /// What it does wrong.
-            #[must_use]
-            pub const fn what(self) -> &'static str {
-                match self { $(Self::$bug => $what),* }
-            }
-        }
-    };
-}
-
-bugs! {
-    WriteUnchecked "a write outside of transactions needs no permission"
-    CommitNeedsReadOnly "a commit that writes needs only the permission to read"
-    TouchNeedsReadOnly "a commit that only touches guards needs only the permission to read"
-    PermissionNotRefreshed "a permission is not checked again when the catalogue has changed"
-    ForeignPage "pages of other spaces are served"
-    ForeignNode "logical nodes of other spaces are served"
-    ForeignSession "a client may use the sessions of another one"
-    ForeignTransaction "a client may use the transactions of another one"
-    ForeignReplacement "a session may take the place of another client's session"
-    NumberOfOtherSpace "a client takes over the number of a client of another space"
-    OwnNumberGiven "a client may have the number of the peer server itself"
-    OlderConnectionKept "a client that connects again leaves its earlier connection open"
-    LaterConnectionForgotten "the end of an earlier connection makes the peer server forget the later one"
-    HolderNotForgotten "a holder stays in the directory when its connection has ended"
-    FutureTime "a transaction may begin at any time in the future"
-    FutureCheck "a check may have seen any time in the future"
-    OversizedCommit "a commit may write any number of bytes"
-    RefusedNotResolved "the outcome of a refused commit is not found out"
-    StoppedSpaceServed "commits are taken in a space that is stopped"
-    StoppedSpaceDropsWrites "writes outside of transactions are refused in a space that is stopped"
-    StaleMap "messages go to the brick that served a logical node before it moved"
-    TreeNotClosed "a tree stays connected when its logical node has moved"
-    TreeNotRetried "a tree that its brick did not serve is not tried again"
-    FormerBrickBelieved "a brick that does not serve a logical node any more may close its tree"
-    DeferredToAnyone "the reason for a delay goes to any client"
-    CachedBeyondLease "a cached object is served after its lease"
-    ReadWaitsForever "a read waits for its page for ever"
-    StatusToAll "the status of a space goes to clients of other spaces"
-    StatusNotRepeated "a change of a space's status is not sent to those who watch it"
-    QuerySkipsNode "a query does not ask the last logical node of its space"
-    QueryPageRepeated "a query asks for the same page of a logical node again"
-    QueryGuardDropped "the guards of a later page are not returned"
-    QueryGuardOfLastPage "a guard that is returned twice has the version of the later page"
-    QueryStaleClasses "a query goes on though a brick knows classes that it does not"
-    QueryOwnWritesShadowed "objects that the transaction has written are also taken from bricks"
-    QueryStaleEpoch "a query that is asked again uses the placement that it began with"
-    QueryOldAnswer "an answer to the query before it was begun anew is taken"
-    QueryHangs "a brick that hangs is waited for without an end"
-    QueryHangUnnamed "a brick that hangs is not named"
-    QueryFollowsForeign "a query follows references into other spaces"
-}
-
-#[cfg(any(test, feature = "planted-bugs"))]
-mod switch {
-    use std::cell::Cell;
-
-    use super::Bug;
-
-    thread_local! {
-        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Plants a mistake in the drivers of this thread, or takes it out again.
-    pub fn plant(bug: Option<Bug>) {
-        PLANTED.set(bug);
-    }
-
-    /// Whether this mistake is planted.
-    #[must_use]
-    pub fn planted(bug: Bug) -> bool {
-        PLANTED.get() == Some(bug)
-    }
-}
-
-#[cfg(any(test, feature = "planted-bugs"))]
-pub use switch::{plant, planted};
-
-/// Whether this mistake is planted: never.
-#[cfg(not(any(test, feature = "planted-bugs")))]
-#[must_use]
-pub const fn planted(_: Bug) -> bool {
-    false
-}
-
-/// Asserts that a test passes, and fails with each of these mistakes.
-#[cfg(test)]
-pub(super) fn assert_noticed(bugs: &[Bug], test: fn()) {
-    test();
-    for bug in bugs {
-        plant(Some(*bug));
-        let result = std::panic::catch_unwind(test);
-        plant(None);
-        assert!(result.is_err(), "{bug:?} is not noticed: {}", bug.what());
+model::planted_bugs! {
+    /// A bug in the driver of the peer server.
+    pub enum Bug {
+        WriteUnchecked "a write outside of transactions needs no permission"
+        CommitNeedsReadOnly "a commit that writes needs only the permission to read"
+        TouchNeedsReadOnly "a commit that only touches guards needs only the permission to read"
+        PermissionNotRefreshed "a permission is not checked again when the catalogue has changed"
+        ForeignPage "pages of other spaces are served"
+        ForeignNode "logical nodes of other spaces are served"
+        ForeignSession "a client may use the sessions of another one"
+        ForeignTransaction "a client may use the transactions of another one"
+        ForeignReplacement "a session may take the place of another client's session"
+        NumberOfOtherSpace "a client takes over the number of a client of another space"
+        OwnNumberGiven "a client may have the number of the peer server itself"
+        OlderConnectionKept "a client that connects again leaves its earlier connection open"
+        LaterConnectionForgotten "the end of an earlier connection makes the peer server forget the later one"
+        HolderNotForgotten "a holder stays in the directory when its connection has ended"
+        FutureTime "a transaction may begin at any time in the future"
+        FutureCheck "a check may have seen any time in the future"
+        OversizedCommit "a commit may write any number of bytes"
+        RefusedNotResolved "the outcome of a refused commit is not found out"
+        StoppedSpaceServed "commits are taken in a space that is stopped"
+        StoppedSpaceDropsWrites "writes outside of transactions are refused in a space that is stopped"
+        StaleMap "messages go to the brick that served a logical node before it moved"
+        TreeNotClosed "a tree stays connected when its logical node has moved"
+        TreeNotRetried "a tree that its brick did not serve is not tried again"
+        FormerBrickBelieved "a brick that does not serve a logical node any more may close its tree"
+        DeferredToAnyone "the reason for a delay goes to any client"
+        CachedBeyondLease "a cached object is served after its lease"
+        ReadWaitsForever "a read waits for its page for ever"
+        StatusToAll "the status of a space goes to clients of other spaces"
+        StatusNotRepeated "a change of a space's status is not sent to those who watch it"
+        QuerySkipsNode "a query does not ask the last logical node of its space"
+        QueryPageRepeated "a query asks for the same page of a logical node again"
+        QueryGuardDropped "the guards of a later page are not returned"
+        QueryGuardOfLastPage "a guard that is returned twice has the version of the later page"
+        QueryStaleClasses "a query goes on though a brick knows classes that it does not"
+        QueryOwnWritesShadowed "objects that the transaction has written are also taken from bricks"
+        QueryStaleEpoch "a query that is asked again uses the placement that it began with"
+        QueryOldAnswer "an answer to the query before it was begun anew is taken"
+        QueryHangs "a brick that hangs is waited for without an end"
+        QueryHangUnnamed "a brick that hangs is not named"
+        QueryFollowsForeign "a query follows references into other spaces"
     }
 }

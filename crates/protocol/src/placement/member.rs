@@ -164,10 +164,9 @@ mod tests {
     }
 
     /// The histories hardly ever meet this.
-    #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_planted_bug_is_noticed_by_the_test_that_is_there_for_it() {
-        assert!(crate::plant::is_noticed(Bug::LeaseOfLifeBefore, an_answer_to_the_process_before_gives_nothing));
+        assert!(model::planted_bug::is_noticed(Bug::LeaseOfLifeBefore, an_answer_to_the_process_before_gives_nothing));
     }
 
     #[test]

@@ -176,10 +176,9 @@ fn who_refuses_says_what_to_do_about_it() {
 }
 
 /// The histories hardly ever meet these.
-#[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_noticed_by_the_tests_that_are_there_for_them() {
-    use crate::plant::is_noticed;
+    use model::planted_bug::is_noticed;
 
     let acknowledged = a_record_counts_when_all_members_hold_it_and_have_said_so_in_this_epoch_of_this_log;
     assert!(is_noticed(Bug::AckOfAnyEpoch, acknowledged));

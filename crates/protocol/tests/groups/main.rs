@@ -5,7 +5,6 @@
 
 mod brick;
 mod check;
-#[cfg(feature = "planted-bugs")]
 mod planted;
 mod refused;
 mod world;

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use protocol::plant::{Bug, plant};
+use model::planted_bug::{PlantedBug, plant};
+use protocol::plant::Bug;
 
 use crate::world;
 
@@ -37,9 +38,8 @@ fn capture_panics() {
 /// What the history of a seed is stopped by, if it is, with a mistake planted.
 fn noticed(bug: Bug, seed: u64) -> Option<String> {
     PANIC_MESSAGE.set(Some(String::new()));
-    plant(Some(bug));
+    let _planted = plant(bug);
     let result = panic::catch_unwind(AssertUnwindSafe(|| world::run(seed)));
-    plant(None);
     let said = PANIC_MESSAGE.take();
     result.is_err().then(|| said.unwrap_or_default())
 }

@@ -1,5 +1,6 @@
 //! `mortar-sim bugs`.
 
+use model::planted_bug::PlantedBug;
 use protocol::plant::Bug;
 
 use crate::screen::result;

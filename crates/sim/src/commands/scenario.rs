@@ -1,5 +1,6 @@
 //! `mortar-sim scenario`.
 
+use model::planted_bug::PlantedBug;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 //! Lines read as a plan: the inverse of [`super::print`].
 
+use model::planted_bug::PlantedBug;
 use std::ops::RangeInclusive;
 use std::str::{FromStr, SplitWhitespace};
 

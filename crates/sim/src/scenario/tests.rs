@@ -1,6 +1,7 @@
 use super::*;
 use crate::plan::{Action, Key, Operation, ProcessName, Step, Topology};
 use crate::workload::{Choice, plan};
+use model::planted_bug::PlantedBug;
 
 fn error(text: &str) -> String {
     Scenario::read(text).unwrap_err().to_string()

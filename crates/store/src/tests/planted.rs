@@ -10,7 +10,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::plant::{Bug, plant};
+use model::planted_bug::{PlantedBug, plant};
+
+use crate::plant::Bug;
 use crate::sim::{DiskImage, SimStore};
 use crate::{RowChanges, RowSequence, Snapshot};
 
@@ -257,14 +259,12 @@ impl Run {
 
 /// One run, with a planted mistake or none.
 fn run(seed: u64, bug: Option<Bug>) -> std::thread::Result<()> {
-    plant(bug);
-    let done = std::panic::catch_unwind(|| {
+    let _planted = bug.map(plant);
+    std::panic::catch_unwind(|| {
         let mut run = Run::new(seed);
         (0..STEPS).for_each(|_| run.step());
         run.finish();
-    });
-    plant(None);
-    done
+    })
 }
 
 #[test]

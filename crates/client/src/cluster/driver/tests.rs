@@ -15,7 +15,7 @@ use protocol::tree::Down;
 use wire::cluster::BrickStatus;
 
 use super::*;
-use crate::plant::is_noticed;
+use model::planted_bug::is_noticed;
 
 const NODE: NodeId = NodeId(3);
 const TIMEOUT_MS: Ms = 30_000;

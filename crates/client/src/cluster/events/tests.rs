@@ -1,7 +1,7 @@
 use model::Timestamp;
 
 use super::*;
-use crate::plant::is_noticed;
+use model::planted_bug::is_noticed;
 
 fn space_status(policy: FailurePolicy, bricks: &[(u32, bool, &[u32])]) -> SpaceStatus {
     let brick = |(brick, away, nodes): &(u32, bool, &[u32])| BrickStatus {

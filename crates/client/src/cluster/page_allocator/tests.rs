@@ -1,5 +1,5 @@
 use super::*;
-use crate::plant::is_noticed;
+use model::planted_bug::assert_noticed;
 
 const SPACE: SpaceId = SpaceId(1);
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
@@ -53,10 +53,7 @@ fn committed_objects_have_slots_of_their_own() {
 
 #[test]
 fn no_slot_is_given_to_two_objects() {
-    committed_objects_have_slots_of_their_own();
-    for bug in [Bug::LeasedPageReused, Bug::PageNumberReused] {
-        assert!(is_noticed(bug, committed_objects_have_slots_of_their_own), "{bug:?}");
-    }
+    assert_noticed(&[Bug::LeasedPageReused, Bug::PageNumberReused], committed_objects_have_slots_of_their_own);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A logical node moves from one brick to another while somebody commits, with the map in the hands of the test.
 
+use model::planted_bug::plant;
 use model::{ClassId, Object, Oid, PageId, SpaceId};
 use protocol::commit::{Outcome, Part, Request as Asked};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
@@ -12,7 +13,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::auth::ClusterCredentials;
-use crate::brick::plant::{Bug, plant};
+use crate::brick::plant::Bug;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 
@@ -183,10 +184,8 @@ async fn whoever_serves_a_node_that_has_moved_has_all_that_was_acknowledged() {
 #[tokio::test]
 async fn mistakes_in_moves_are_noticed() {
     for bug in MOVE_BUGS {
-        plant(Some(bug));
-        let found = MoveWorld::run().await;
-        plant(None);
-        let found = found.expect_err(&format!("{bug:?} is not noticed"));
+        let _planted = plant(bug);
+        let found = MoveWorld::run().await.expect_err(&format!("{bug:?} is not noticed"));
         assert!(found.contains("lacks"), "{bug:?}: {found}");
     }
 }

@@ -12,10 +12,10 @@ use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
 use protocol::redirect::Helpers;
 use tokio::runtime::Builder;
 
-use super::super::plant::assert_noticed;
 use super::*;
 use crate::auth::Principal;
 use crate::cluster_view::{ClusterView, SpaceView};
+use model::planted_bug::assert_noticed;
 
 const NOW: Ms = 1_000_000;
 const PROCESS: u64 = 9;

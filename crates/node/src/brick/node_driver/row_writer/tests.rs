@@ -1,5 +1,5 @@
 use super::*;
-use crate::brick::plant::plant;
+use model::planted_bug::assert_noticed;
 
 const NODE: NodeId = NodeId(3);
 
@@ -139,27 +139,11 @@ fn closed_writer_waits_for_what_the_store_has_and_for_nothing_that_it_refused() 
 }
 
 #[test]
-fn result_of_an_earlier_life_that_counts_is_noticed() {
-    plant(Some(Bug::OldLifeCounts));
-    let noticed = std::panic::catch_unwind(result_of_an_earlier_life_means_nothing).is_err();
-    plant(None);
-    assert!(noticed);
-}
-
-#[test]
-fn writer_that_counts_as_closed_too_early_is_noticed() {
-    plant(Some(Bug::ClosedWithRowsInFlight));
-    let noticed =
-        std::panic::catch_unwind(closed_writer_waits_for_what_the_store_has_and_for_nothing_that_it_refused).is_err();
-    plant(None);
-    assert!(noticed);
-}
-
-#[test]
-fn refused_rows_that_go_behind_later_ones_are_noticed() {
-    plant(Some(Bug::RefusedRowsBehindLater));
-    let check = refused_rows_go_again_before_those_behind_them_once_there_is_room;
-    let noticed = std::panic::catch_unwind(check).is_err();
-    plant(None);
-    assert!(noticed);
+fn planted_bugs_are_noticed() {
+    assert_noticed(&[Bug::OldLifeCounts], result_of_an_earlier_life_means_nothing);
+    assert_noticed(
+        &[Bug::ClosedWithRowsInFlight],
+        closed_writer_waits_for_what_the_store_has_and_for_nothing_that_it_refused,
+    );
+    assert_noticed(&[Bug::RefusedRowsBehindLater], refused_rows_go_again_before_those_behind_them_once_there_is_room);
 }

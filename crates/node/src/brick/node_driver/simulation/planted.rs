@@ -1,5 +1,6 @@
 //! Every mistake that can be planted in the driver is noticed.
 
+use model::planted_bug::{PlantedBug, plant};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use wire::cluster::Message;
 
 use super::{NODES, SKEW_MS, SPACE, World, options};
 use crate::brick::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester};
-use crate::brick::plant::{Bug, plant};
+use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
 /// Runs in which a mistake must be noticed.
@@ -50,9 +51,8 @@ const SIMULATED: &[Bug] = &[
 /// The first seed whose run notices a mistake.
 fn first_noticing_seed(bug: Bug) -> Option<u64> {
     (0..MAX_SEEDS).find(|seed| {
-        plant(Some(bug));
+        let _planted = plant(bug);
         let run = panic::catch_unwind(AssertUnwindSafe(|| World::run(*seed, STEPS).map(drop)));
-        plant(None);
         !matches!(run, Ok(Ok(())))
     })
 }
@@ -185,9 +185,7 @@ fn holders_are_told_in_order_and_over_their_last_connection() {
         (Bug::FirstConnectionKept, check_last_connection_counts),
     ] {
         check().unwrap();
-        plant(Some(bug));
-        let found = check();
-        plant(None);
-        assert!(found.is_err(), "{bug:?} is not noticed");
+        let _planted = plant(bug);
+        assert!(check().is_err(), "{bug:?} is not noticed");
     }
 }

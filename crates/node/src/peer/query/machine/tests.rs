@@ -7,7 +7,7 @@ use query::{Class, Query, Schema, Type};
 use wire::cluster::ScanPosition;
 
 use super::*;
-use crate::peer::plant::assert_noticed;
+use model::planted_bug::assert_noticed;
 
 const SPACE: SpaceId = SpaceId(1);
 const PERSON: ClassId = ClassId(1);
