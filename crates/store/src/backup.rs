@@ -11,13 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use model::{Kind, Oid, PageId, Result, SpaceId};
 
 use crate::checksum::crc32c;
+use crate::commit::row_changes as rows;
 use crate::error::{corrupt, corrupt_row};
-use crate::key::{Key, oid_at, table};
-use crate::layers::{FoundRow, Layers, StoredObject};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
-use crate::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
-use crate::rows;
+use crate::read::layers::{FoundRow, Layers, StoredObject};
+use crate::rows::key::{Key, oid_at, table};
+use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
 use crate::store::Snapshot;
 
 pub(crate) mod archive;
@@ -293,7 +293,7 @@ pub(crate) fn read_extent(
     extent: &Extent,
     out: &mut [u8],
     at: u64,
-) -> Result<(), crate::layers::FillError> {
+) -> Result<(), crate::read::layers::FillError> {
     let files = layers.files.ok_or(RowError::File)?;
     files.read(extent, 0, out, at)?;
     if crc32c(out) == extent.crc { Ok(()) } else { Err(RowError::Block(at, at + out.len() as u64).into()) }

@@ -11,6 +11,14 @@
 //! store in memory) there is no committer: each thread applies its own transaction under the lock of the writer. The
 //! committer's life is in `committer.rs`.
 
+pub(crate) mod apply;
+pub(crate) mod committer;
+pub(crate) mod install;
+pub(crate) mod queue;
+pub(crate) mod round;
+pub(crate) mod row_changes;
+pub(crate) mod stage;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,20 +27,20 @@ use model::{Committed, Error, ErrorKind, Outcome, Result, Transaction};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::apply::{AppliedChanges, Applier, ApplyOutcome};
-use crate::committer::Pending;
+use crate::commit::apply::{AppliedChanges, Applier, ApplyOutcome};
+use crate::commit::committer::Pending;
+use crate::commit::row_changes::RowSequence;
+use crate::commit::stage::stage;
 use crate::core::Core;
-use crate::entry::{self, LogEntry, StagedContent, Step};
 use crate::error::{self, StoreError};
-use crate::key::{DataId, Key};
-use crate::layers::{Layers, ReadPosition};
+use crate::log::entry::{self, LogEntry, StagedContent, Step};
 use crate::log::{FrameBatch, frame};
-use crate::mob::{Mob, Row, Seq};
 use crate::plant::{Bug, planted};
-use crate::row::Extent;
-use crate::rows::RowSequence;
-use crate::stage::stage;
-use crate::view::View;
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::view::View;
+use crate::rows::key::{DataId, Key};
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::row::Extent;
 
 /// What a store in memory says when it is full.
 fn no_room() -> Error {

@@ -11,23 +11,23 @@ use hashbrown::{HashMap, HashSet};
 use model::{Oid, Result, UploadId};
 use parking_lot::{Condvar, Mutex};
 
-use crate::blob_file::BlobFiles;
 use crate::commit::WriterState;
-use crate::commit_queue::CommitQueue;
+use crate::commit::install::Housekeeping;
+use crate::commit::queue::CommitQueue;
+use crate::content::blob_file::BlobFiles;
+use crate::content::upload::Upload;
 use crate::engine::{Engine, EngineRead, EngineResult, RowVisitor};
 use crate::error::IntoModelResult;
-use crate::install::Housekeeping;
-use crate::key::DataId;
-use crate::layers::{Layers, ReadPosition};
-use crate::listing_cache::ListingCache;
 use crate::log::frame::StoreId;
 use crate::log::{FrameBatch, Log};
-use crate::mob::Mob;
 use crate::options::Options;
-use crate::row::CHUNK;
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::listing_cache::ListingCache;
+use crate::read::view::{Pin, PinTable, View};
+use crate::rows::key::DataId;
+use crate::rows::mob::Mob;
+use crate::rows::row::CHUNK;
 use crate::status::Counters;
-use crate::upload::Upload;
-use crate::view::{Pin, PinTable, View};
 
 /// An open store, shared by its handles and its threads.
 pub(crate) struct Core {

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::key::Key;
+use crate::rows::key::Key;
 
 #[cfg(test)]
 mod conformance;

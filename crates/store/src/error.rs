@@ -7,7 +7,7 @@ use model::{Error, ErrorKind, Oid};
 use crate::disk;
 use crate::engine::EngineError;
 use crate::log::LogError;
-use crate::row::RowError;
+use crate::rows::row::RowError;
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message)

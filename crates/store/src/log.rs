@@ -15,17 +15,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::apply::Applier;
 use crate::checksum::crc32c;
+use crate::commit::apply::Applier;
 use crate::disk::{self, Disk, DiskFile};
 use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
-use crate::entry;
-use crate::layers::{Layers, ReadPosition};
-use crate::mob::{Mob, Seq};
 use crate::plant::{Bug, planted};
-use crate::view::View;
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::view::View;
+use crate::rows::mob::{Mob, Seq};
 
+pub(crate) mod entry;
 pub mod frame;
 pub(crate) mod recover;
 

@@ -1,5 +1,9 @@
 //! Reading: the same calls on the newest state and on a snapshot.
 
+pub(crate) mod layers;
+pub(crate) mod listing_cache;
+pub(crate) mod view;
+
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,13 +14,13 @@ use smallvec::SmallVec;
 
 use crate::core::Core;
 use crate::error::{IntoModelResult, corrupt, corrupt_row, invalid, no_object};
-use crate::key::{Key, oid_at, table};
-use crate::layers::{
+use crate::read::layers::{
     FillError, FoundRow, Layers, StoredObject, check_range, decode_stat, has_content, stat as stat_of,
 };
-use crate::mob::Row;
-use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
-use crate::view::{Pin, PinTable};
+use crate::read::view::{Pin, PinTable};
+use crate::rows::key::{Key, oid_at, table};
+use crate::rows::mob::Row;
+use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
 
 /// Something that can be read: it chooses the layers and the position.
 pub(crate) trait Readable {
@@ -102,7 +106,7 @@ pub(crate) fn read_small(object: &StoredObject<'_>, max: usize) -> SmallRead {
     if size == 0 {
         return SmallRead::Whole(object.stat(), Bytes::new());
     }
-    match crate::layers::whole_first_chunk(object) {
+    match crate::read::layers::whole_first_chunk(object) {
         Some(bytes) => SmallRead::Whole(object.stat(), bytes),
         None => SmallRead::Parts,
     }

@@ -16,25 +16,25 @@ use model::{Error, ErrorKind, Result};
 
 use crate::backup::for_each_row;
 use crate::backup::restore::{self, RESTORING};
+use crate::commit::install;
 use crate::core::Core;
 use crate::directory::{self, Identity};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, IntoModelResult, StoreError};
-use crate::install;
-use crate::key::{Key, table};
 use crate::log::LogError;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
-use crate::mob::{Mob, Row, Seq};
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::row::PageUsage;
+use crate::read::view::View;
+use crate::rows::key::{Key, table};
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::row::PageUsage;
 use crate::scrub::ScrubReport;
 use crate::store::Store;
-use crate::view::View;
 
 #[cfg(test)]
 mod tests;

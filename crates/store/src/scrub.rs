@@ -18,12 +18,12 @@ use hashbrown::HashSet;
 use model::{Error, Oid, PageId, Result, SpaceId};
 
 use crate::backup::chunk_set;
-use crate::key::Key;
-use crate::layers::{FoundRow, Layers};
-use crate::mob::Row;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
-use crate::row::{self, CHUNK, Extent};
+use crate::read::layers::{FoundRow, Layers};
+use crate::rows::key::Key;
+use crate::rows::mob::Row;
+use crate::rows::row::{self, CHUNK, Extent};
 use crate::store::Snapshot;
 
 mod content;

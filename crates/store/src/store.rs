@@ -11,21 +11,21 @@ use model::{Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transac
 use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
+use crate::commit::row_changes::{self as rows, RowChanges};
 use crate::core::Core;
 use crate::engine::EnginePin;
-use crate::entry::Step;
 use crate::error::{self, invalid};
-use crate::layers::{Layers, ReadPosition};
+use crate::log::entry::Step;
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::view::{Pin, PinTable, View};
 use crate::read::{self, ContentRef, Pieces, Readable};
 use crate::repair::{self, RepairReport};
-use crate::row::Head;
-use crate::rows::{self, RowChanges};
+use crate::rows::row::Head;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
-use crate::view::{Pin, PinTable, View};
 
 /// A durable, transactional store of objects, collections, attributes and names.
 ///

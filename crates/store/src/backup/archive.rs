@@ -13,7 +13,7 @@ use super::item::{self, Item, ItemError};
 use crate::checksum::{crc32c, crc32c_parts};
 use crate::error;
 use crate::log::frame::StoreId;
-use crate::mob::Seq;
+use crate::rows::mob::Seq;
 
 const MAGIC: &[u8; 8] = b"mortarbk";
 /// What is written; 1, which has no rows, is read too.

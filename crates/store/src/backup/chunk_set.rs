@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::row::CHUNK;
+use crate::rows::row::CHUNK;
 
 /// The highest number of a blob file in an archive, and the end of what one may hold: far beyond what is ever written,
 /// so that a damaged row or a strange archive cannot ask for much memory or disk.

@@ -2,7 +2,7 @@
 
 use model::{Kind, Oid, PageId, SpaceId, limits};
 
-use crate::row::{CHUNK, PageUsage};
+use crate::rows::row::{CHUNK, PageUsage};
 
 /// One item of an archive. Chunks, attributes and members belong to the object before them.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,20 +18,20 @@ use super::BackupSummary;
 use super::archive::{ArchiveReader, damaged};
 use super::chunk_set::ChunkSet;
 use super::item::Item;
-use crate::blob_file;
 use crate::checksum::crc32c;
+use crate::commit::row_changes::hex;
+use crate::content::blob_file;
 use crate::directory::{self, DirectoryContents};
 use crate::disk::{Disk, DiskFile, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, IntoModelResult, invalid};
-use crate::key::{DataId, Key};
 use crate::log::Log;
 use crate::log::frame::StoreId;
 use crate::options::Options;
 use crate::progress::{self, Amount, Progress};
-use crate::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
-use crate::rows::hex;
+use crate::rows::key::{DataId, Key};
+use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
 
 /// The file that says that a directory is being restored into.
 pub(crate) const RESTORING: &str = "RESTORING";

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::lmdb::LmdbEngine;
 use super::memory::MemoryEngine;
 use super::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
-use crate::key::Key;
+use crate::rows::key::Key;
 
 /// Runs a test on each engine; the second argument opens the engine anew after it was dropped.
 fn on_each_engine(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) {

@@ -282,7 +282,7 @@ impl Engine for LmdbEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
+    use crate::rows::key::Key;
 
     fn puts(numbers: std::ops::Range<u32>, size: usize) -> Vec<Result<EngineRow, BatchAborted>> {
         let value = bytes::Bytes::from(vec![7; size]);

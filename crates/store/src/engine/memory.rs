@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
-use crate::key::Key;
+use crate::rows::key::Key;
 
 type Rows = BTreeMap<Key, Bytes>;
 

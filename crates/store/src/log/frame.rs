@@ -13,7 +13,7 @@
 //! was written: it lets recovery tell a torn tail from damage to what had been acknowledged.
 
 use crate::checksum::crc32c_parts;
-use crate::mob::Seq;
+use crate::rows::mob::Seq;
 
 /// Bytes before the payload.
 pub const HEADER: usize = 32;

@@ -25,8 +25,8 @@ use super::{
     DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentHeader, Segments, Tail, segment_name, write_zeros,
 };
 use crate::disk::{Disk, DiskFile};
-use crate::mob::Seq;
 use crate::plant::{Bug, planted};
+use crate::rows::mob::Seq;
 
 /// Acknowledged transactions that cannot be read back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use super::*;
 use crate::RowChanges;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
-use crate::key::Key;
 use crate::read::Readable;
+use crate::rows::key::Key;
 use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{commit, create, name, pattern, temporary};
 

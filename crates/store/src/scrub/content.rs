@@ -4,9 +4,9 @@ use model::{Kind, Oid, Result, SpaceId};
 
 use super::{Scrub, cause};
 use crate::backup::{page_of, read_extent};
-use crate::key::{self, Key, oid_at, table};
-use crate::layers::{FoundRow, StoredObject};
-use crate::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageUsage, RowError, check_blocks};
+use crate::read::layers::{FoundRow, StoredObject};
+use crate::rows::key::{self, Key, oid_at, table};
+use crate::rows::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageUsage, RowError, check_blocks};
 
 impl Scrub<'_> {
     /// Every object's head and content.
@@ -137,7 +137,7 @@ impl Scrub<'_> {
                 scrub.report_damage(None, "the key of an extent has another length");
                 return Ok(());
             };
-            let place = format!("the chunk at byte {offset} of {}", crate::blob_file::file_name(file));
+            let place = format!("the chunk at byte {offset} of {}", crate::content::blob_file::file_name(file));
             let found = found.value().map_or(Err(RowError::Short), ExtentUse::decode);
             let counted = scrub.uses.take(file, offset);
             match found {
@@ -155,7 +155,7 @@ impl Scrub<'_> {
         })?;
         let left: Vec<_> = self.uses.remaining().take(super::MAX_LISTED).collect();
         for (file, offset) in left {
-            let file = crate::blob_file::file_name(file);
+            let file = crate::content::blob_file::file_name(file);
             self.report_damage(None, format!("the chunk at byte {offset} of {file} is used and not counted"));
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Scrub<'_> {
                 None => scrub.report_damage(None, "the key of a freed extent has another length"),
                 Some((file, offset)) => {
                     if scrub.exists(&Key::extent(file, offset)) {
-                        let file = crate::blob_file::file_name(file);
+                        let file = crate::content::blob_file::file_name(file);
                         scrub.report_damage(None, format!("the chunk at byte {offset} of {file} is in use, and freed"));
                     }
                 }

@@ -3,8 +3,8 @@
 use model::{Kind, Oid, Result, SpaceId, limits};
 
 use super::Scrub;
-use crate::key::{Key, oid_at, table};
-use crate::rows::{self, hex};
+use crate::commit::row_changes::{self as rows, hex};
+use crate::rows::key::{Key, oid_at, table};
 
 /// The rows of one collection, counted as they come.
 #[derive(Clone, Copy)]

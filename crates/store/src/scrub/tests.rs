@@ -5,10 +5,10 @@ use bytes::Bytes;
 use model::{ErrorKind, Kind, Oid, Op, Transaction};
 
 use crate::backup::tests::populate;
-use crate::blob_file;
+use crate::content::blob_file;
 use crate::engine::Engine;
-use crate::key::Key;
-use crate::row::{self, ExtentUse, PageUsage};
+use crate::rows::key::Key;
+use crate::rows::row::{self, ExtentUse, PageUsage};
 use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use crate::tests::{blob, commit, create, name, pattern, temporary};
 use crate::{Amount, ScrubReport, Store};

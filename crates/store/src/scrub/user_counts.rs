@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use crate::row::CHUNK;
+use crate::rows::row::CHUNK;
 
 /// Counts of users.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use model::ErrorKind;
 
 use super::*;
-use crate::rows::RowChanges;
+use crate::commit::row_changes::RowChanges;
 
 type Reply = (u32, std::result::Result<u64, ErrorKind>);
 type Replies = Arc<Mutex<Vec<Reply>>>;

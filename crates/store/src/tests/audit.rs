@@ -15,12 +15,12 @@ use model::{Kind, Oid};
 use super::Store;
 use super::world::SimulatedStore;
 use crate::disk::Disk;
-use crate::key::{self, Key, data_of, oid_at, table};
-use crate::layers::FoundRow;
-use crate::mob::Row;
-use crate::patch::Base;
 use crate::read::Readable;
-use crate::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
+use crate::read::layers::FoundRow;
+use crate::rows::key::{self, Key, data_of, oid_at, table};
+use crate::rows::mob::Row;
+use crate::rows::patch::Base;
+use crate::rows::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
 
 /// What the rows say.
 #[derive(Default)]

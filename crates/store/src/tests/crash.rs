@@ -91,9 +91,9 @@ impl Run {
     fn plant_bug(&mut self) {
         match self.bug {
             PlantedBug::IgnoreForces => self.world.disk.ignore_forces(),
-            PlantedBug::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::key::table::CHUNK]),
-            PlantedBug::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::key::table::OBJECT]),
-            PlantedBug::SkipRows => self.world.faults.lock().skip = Some(vec![crate::key::table::ROW]),
+            PlantedBug::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::CHUNK]),
+            PlantedBug::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::OBJECT]),
+            PlantedBug::SkipRows => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::ROW]),
             PlantedBug::Nothing | PlantedBug::AcknowledgeEarly => {}
         }
     }

@@ -12,8 +12,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{MAIN, name, pattern, temporary};
+use crate::commit::row_changes as rows;
 use crate::read::{self, Piece, Readable};
-use crate::{RowChanges, Store, rows};
+use crate::{RowChanges, Store};
 
 const CHUNK: usize = 64 << 10;
 

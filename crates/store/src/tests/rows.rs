@@ -8,8 +8,8 @@ use model::limits;
 use super::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use super::*;
 use crate::RowChanges;
-use crate::key::Key;
 use crate::read::Readable;
+use crate::rows::key::Key;
 
 /// Behind every key.
 const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
@@ -36,7 +36,7 @@ fn list_rows(this: &impl Readable, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<
             found.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         };
-        crate::rows::rows(this, (from, to), back, visit).unwrap();
+        crate::commit::row_changes::rows(this, (from, to), back, visit).unwrap();
         found
     });
     back.reverse();

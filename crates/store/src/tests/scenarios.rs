@@ -10,11 +10,11 @@ use super::*;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
-use crate::entry::Step;
-use crate::key::DataId;
+use crate::log::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::read::{Piece, Readable};
+use crate::rows::key::DataId;
 
 const CHUNK: usize = 64 << 10;
 /// How long something that must not happen is waited for. Too short a wait can only miss a mistake.

@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use super::audit::audit;
 use super::world::{SimulatedStore, small_options};
 use super::*;
+use crate::RowChanges;
+use crate::commit::row_changes as rows;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::read::{Piece, Readable};
-use crate::{RowChanges, rows};
 
 const CHUNK: usize = 64 << 10;
 

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::engine::sim::{EngineFaults, SimEngine};
-use crate::entry::Step;
+use crate::log::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::read::Readable;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::key::Key;
+use crate::rows::key::Key;
 
 /// Finding a key its place costs as much as looking at it so often.
 const SORT_THRESHOLD: usize = 64;

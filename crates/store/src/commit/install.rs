@@ -13,15 +13,15 @@ use parking_lot::MutexGuard;
 
 use crate::core::{Core, DurableFiles};
 use crate::engine::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
-use crate::entry::Step;
 use crate::error::{self, IntoModelResult, corrupt_row};
-use crate::key::{self, DataId, Key, table};
-use crate::layers::{Layers, ReadPosition};
-use crate::mob::{Mob, Row, Seq};
-use crate::patch::Patch;
+use crate::log::entry::Step;
 use crate::plant::{Bug, planted};
-use crate::row::{self, BLOCK, CHUNK, RowError};
-use crate::view::View;
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::view::View;
+use crate::rows::key::{self, DataId, Key, table};
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::patch::Patch;
+use crate::rows::row::{self, BLOCK, CHUNK, RowError};
 
 /// How long changes stay in the buffer although it is not full.
 const INSTALL_INTERVAL: Duration = Duration::from_secs(2);

@@ -5,8 +5,8 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use crate::key::Key;
-use crate::mob::Row;
+use crate::rows::key::Key;
+use crate::rows::mob::Row;
 
 /// Most transactions change no more rows than this; they need no tree.
 const MAX_LIST_LEN: usize = 8;

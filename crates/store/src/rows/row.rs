@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use model::{Kind, Oid};
 
 use crate::checksum::{crc32c, crc32c_parts};
-use crate::key::DataId;
+use crate::rows::key::DataId;
 
 /// Bytes in a chunk. A chunk of this size is written once, into a blob file; a smaller one goes through the log.
 pub(crate) const CHUNK: usize = 64 << 10;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::commit::Job;
-use crate::round::{Round, RoundEnd};
+use crate::commit::round::{Round, RoundEnd};
 
 /// Transactions on their way to be applied, and the committer, who waits for them.
 #[derive(Default)]

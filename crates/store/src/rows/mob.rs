@@ -16,11 +16,11 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 
-use crate::key::Key;
-use crate::key_index::KeyIndex;
-use crate::patch::Patch;
 use crate::plant::{Bug, planted};
-use crate::slab::Slabs;
+use crate::rows::key::Key;
+use crate::rows::key_index::KeyIndex;
+use crate::rows::patch::Patch;
+use crate::rows::slab::Slabs;
 
 /// A position in the log: the number of a transaction.
 pub(crate) type Seq = u64;
@@ -371,7 +371,7 @@ fn prune(key: &Key, versions: &mut Versions, horizon: Seq) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::Base;
+    use crate::rows::patch::Base;
 
     fn value(row: Option<Row>) -> Option<u8> {
         match row? {
@@ -443,7 +443,8 @@ mod tests {
     #[test]
     fn a_chunk_written_in_steps_takes_what_it_holds() {
         let (mob, mut patch, steps) = (Mob::new(), Patch::with_base(Base::Zeros), 64usize);
-        let frames = |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::patch::Segment>());
+        let frames =
+            |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::rows::patch::Segment>());
         for step in 0..steps {
             patch = patch.fork();
             patch.write(step * 1024, vec![1; 1024].into(), &mut Slabs::default());

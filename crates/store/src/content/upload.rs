@@ -11,12 +11,12 @@ use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Oid, Result, UploadId, limits};
 use parking_lot::Mutex;
 
-use crate::blob_file::BlobFiles;
+use crate::content::blob_file::BlobFiles;
 use crate::core::Core;
-use crate::entry::{StagedContent, Step};
 use crate::error::too_large;
-use crate::key::DataId;
-use crate::row::{CHUNK, Extent};
+use crate::log::entry::{StagedContent, Step};
+use crate::rows::key::DataId;
+use crate::rows::row::{CHUNK, Extent};
 
 /// Whole chunks that an upload keeps in memory before it logs them.
 const MAX_UNLOGGED: usize = 256;

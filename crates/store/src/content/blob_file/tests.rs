@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use model::{ErrorKind, Op, Transaction};
 
 use super::DIR;
+use crate::commit::install::swept_up_to;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
-use crate::install::swept_up_to;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::read::Readable;
-use crate::row::CHUNK;
+use crate::rows::row::CHUNK;
 use crate::store::Store;
 use crate::tests::audit::{audit, check_leaks};
 use crate::tests::world::{SimulatedStore, small_options};

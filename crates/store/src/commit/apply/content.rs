@@ -8,14 +8,14 @@ use model::{Kind, Oid, Result, limits};
 use smallvec::SmallVec;
 
 use super::{Applier, check_blob_size, damaged};
-use crate::entry::StagedContent;
 use crate::error::{corrupt_row, invalid, no_object, too_large};
-use crate::key::{DataId, Key};
-use crate::layers::{Depth, FoundRow, has_content};
-use crate::mob::Row;
-use crate::patch::{Base, Patch};
-use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
-use crate::slab::Slabs;
+use crate::log::entry::StagedContent;
+use crate::read::layers::{Depth, FoundRow, has_content};
+use crate::rows::key::{DataId, Key};
+use crate::rows::mob::Row;
+use crate::rows::patch::{Base, Patch};
+use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
+use crate::rows::slab::Slabs;
 
 /// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
 const SHORT: usize = HEAD + 128;

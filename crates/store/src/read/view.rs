@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::mob::{Mob, Seq};
 use crate::plant::{Bug, planted};
+use crate::rows::mob::{Mob, Seq};
 
 /// The buffers that lie over the B-tree.
 pub(crate) struct View {

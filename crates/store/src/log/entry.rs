@@ -7,10 +7,10 @@
 use bytes::Bytes;
 use model::{Error, ErrorKind, Kind, Name, Oid, Result};
 
-use crate::blob_file::BlobFiles;
-use crate::key::DataId;
-use crate::row::{CHUNK, Extent};
-use crate::rows::RowChange;
+use crate::commit::row_changes::RowChange;
+use crate::content::blob_file::BlobFiles;
+use crate::rows::key::DataId;
+use crate::rows::row::{CHUNK, Extent};
 
 mod codec;
 

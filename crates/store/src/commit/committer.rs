@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Outcome, Result};
 
+use crate::commit::queue::WaitOutcome;
+use crate::commit::round::Round;
+use crate::commit::row_changes::RowSequence;
 use crate::commit::{DecidedTransaction, Job, WriterState};
-use crate::commit_queue::WaitOutcome;
 use crate::core::{Core, DurableFiles};
 use crate::disk;
-use crate::entry::LogEntry;
 use crate::error;
+use crate::log::entry::LogEntry;
 use crate::log::{FrameBatch, LogError};
 use crate::plant::{Bug, planted};
-use crate::round::Round;
-use crate::rows::RowSequence;
 
 /// How long the log rests before a mark says that its last frames were forced.
 const MARKER_DELAY: Duration = Duration::from_millis(20);

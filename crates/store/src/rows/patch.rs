@@ -5,8 +5,8 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::row::{CHUNK, Extent};
-use crate::slab::Slabs;
+use crate::rows::row::{CHUNK, Extent};
+use crate::rows::slab::Slabs;
 
 /// What a patch lies on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use model::{Kind, Name, Op, Result, Transaction, limits};
 
-use crate::blob_file::BlobFiles;
+use crate::content::blob_file::BlobFiles;
 use crate::core::Core;
-use crate::entry::{StagedContent, Step};
 use crate::error::{invalid, too_large};
-use crate::key::DataId;
-use crate::row::{CHUNK, Extent};
+use crate::log::entry::{StagedContent, Step};
+use crate::rows::key::DataId;
+use crate::rows::row::{CHUNK, Extent};
 
 /// Steps with the chunks that were staged for them. Unless the transaction is logged, the chunks are given back.
 pub(crate) struct StagedTransaction<'a> {

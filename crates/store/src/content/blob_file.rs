@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
 use crate::error;
-use crate::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks};
+use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks};
 
 /// The directory of the blob files.
 pub(crate) const DIR: &str = "blobs";

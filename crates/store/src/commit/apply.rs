@@ -10,14 +10,14 @@ use hashbrown::HashMap;
 use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result, SpaceId, limits};
 use parking_lot::MutexGuard;
 
-use crate::changes::Changes;
-use crate::entry::{StagedContent, Step};
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
-use crate::key::{DataId, Key, oid_at};
-use crate::layers::{FoundRow, Layers, StoredObject};
-use crate::mob::{Row, Seq};
-use crate::row::{self, CHUNK, Extent, ExtentUse, Head, PageUsage};
-use crate::slab::Slabs;
+use crate::log::entry::{StagedContent, Step};
+use crate::read::layers::{FoundRow, Layers, StoredObject};
+use crate::rows::changes::Changes;
+use crate::rows::key::{DataId, Key, oid_at};
+use crate::rows::mob::{Row, Seq};
+use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, PageUsage};
+use crate::rows::slab::Slabs;
 
 mod content;
 

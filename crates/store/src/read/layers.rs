@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use model::{Kind, Oid, Result, Stat};
 
-use crate::blob_file::{BlobFiles, ReadError};
-use crate::changes::Changes;
+use crate::content::blob_file::{BlobFiles, ReadError};
 use crate::engine::EngineRead;
 use crate::error::{self, IntoModelResult, corrupt};
-use crate::key::{DataId, Key, table};
-use crate::mob::{Mob, Row, Seq};
-use crate::patch::{Base, Patch};
-use crate::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
+use crate::rows::changes::Changes;
+use crate::rows::key::{DataId, Key, table};
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::patch::{Base, Patch};
+use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
 
 /// Which versions count.
 #[derive(Clone, Copy)]
@@ -493,7 +493,7 @@ fn visit_row(show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>, key:
 
 /// The stat of the object whose row a listing shows.
 pub(crate) fn decode_stat(key: &[u8], found: &FoundRow<'_>) -> Result<Option<Stat>> {
-    let Some(oid) = crate::key::oid_at(key, 1) else { return Ok(None) };
+    let Some(oid) = crate::rows::key::oid_at(key, 1) else { return Ok(None) };
     Ok(found.head(oid)?.map(|head| stat(oid, &head)))
 }
 

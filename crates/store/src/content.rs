@@ -1,0 +1,4 @@
+//! Content outside of rows: blob files, and uploads on their way to become content.
+
+pub(crate) mod blob_file;
+pub(crate) mod upload;
