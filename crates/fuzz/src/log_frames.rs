@@ -1,6 +1,6 @@
 //! The target of the log: what recovery reads from a disk that may be damaged anywhere.
 
-use store::log::check_payload;
+use store::check_log_payload;
 use store::log::frame::{ALIGN, StoreId, decode, encode, frame_len, scan};
 
 const STORE: StoreId = [7; 16];
@@ -10,7 +10,7 @@ pub(crate) fn run(data: &[u8]) {
     for (at, header) in scan(data, &STORE) {
         let (again, payload) = decode(&data[at..], &STORE).expect("what a scan finds is a frame");
         assert_eq!((again, payload.len()), (header, header.len as usize));
-        let _ = check_payload(payload);
+        let _ = check_log_payload(payload);
     }
     // As a payload: framed, it comes back, also from behind other bytes; cut or changed, it does not.
     let mut framed = vec![0xa5; ALIGN];
@@ -22,5 +22,5 @@ pub(crate) fn run(data: &[u8]) {
     let changed = ALIGN + 4 + (crc as usize) % (frame_len(data.len()) - 4).min(28 + data.len());
     framed[changed] ^= 1;
     assert!(decode(&framed[ALIGN..], &STORE).is_none(), "byte {changed} was changed");
-    let _ = check_payload(data);
+    let _ = check_log_payload(data);
 }

@@ -11,11 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use model::{Kind, Oid, PageId, Result, SpaceId};
 
 use crate::checksum::crc32c;
-use crate::commit::row_changes as rows;
 use crate::error::{corrupt, corrupt_row};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers, StoredObject};
+use crate::read::rows;
 use crate::rows::key::{Key, oid_at, table};
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
 use crate::store::Snapshot;
@@ -77,7 +77,7 @@ pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Pro
     let core = snapshot.core();
     let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
     let header = ArchiveHeader { store: core.id, version: snapshot.version(), time_us };
-    let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
+    let total_bytes = core.state.engine.size() + core.state.files().map_or(0, |files| files.size());
     snapshot.read_state(|layers| {
         let out = ArchiveWriter::begin(out, &header)?;
         let mut backup =

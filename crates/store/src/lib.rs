@@ -14,7 +14,6 @@
 mod backup;
 mod commit;
 mod content;
-mod core;
 mod directory;
 mod disk;
 mod engine;
@@ -36,6 +35,7 @@ mod store;
 pub use backup::{BackupSummary, check_archive};
 pub use commit::row_changes::{RowChanges, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
+pub use open::check_log_payload;
 pub use options::Options;
 pub use progress::{Amount, Progress};
 pub use read::{ContentRef, Piece, Pieces};

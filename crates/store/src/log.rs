@@ -12,18 +12,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::checksum::crc32c;
-use crate::commit::apply::Applier;
 use crate::disk::{self, Disk, DiskFile};
-use crate::engine::Engine;
-use crate::engine::memory::MemoryEngine;
 use crate::plant::{Bug, planted};
-use crate::read::layers::{Layers, ReadPosition};
-use crate::read::view::View;
-use crate::rows::mob::{Mob, Seq};
+use crate::rows::mob::Seq;
 
 pub(crate) mod entry;
 pub mod frame;
@@ -140,26 +134,6 @@ impl SegmentHeader {
 
 fn segment_name(index: u64) -> String {
     format!("{DIR}/{index:016x}.seg")
-}
-
-/// Whether a frame's payload is an entry: for fuzzing what recovery reads. Applies it to an empty store, too.
-///
-/// # Panics
-/// If an entry is not what its encoding says.
-#[must_use]
-pub fn check_payload(payload: &[u8]) -> bool {
-    let Ok(entry) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
-    let mut again = Vec::new();
-    entry::encode(&mut again, &entry);
-    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry is what its encoding says");
-    let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
-    // That the engine in memory can be read, and what comes of the steps, does not matter here.
-    let _ = engine.read(&mut |engine| {
-        let (active, at) = (&*view.active, ReadPosition::Seq(Seq::MAX));
-        let below = Layers { changes: None, active, frozen: None, at, engine, files: None };
-        let _ = Applier::run(below, 1, entry.time_us, Some(entry.created.clone()), &entry.steps);
-    });
-    true
 }
 
 /// The segment that is being filled.

@@ -5,21 +5,16 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
 use model::{Error, ErrorKind, Result};
-use parking_lot::{Condvar, Mutex};
 
 use crate::backup::chunk_set::is_chunk_position;
-use crate::commit::WriterState;
+use crate::commit::Core;
 use crate::commit::apply::{Applier, ApplyOutcome};
-use crate::commit::install::{self, Housekeeping};
-use crate::commit::queue::CommitQueue;
+use crate::commit::housekeeping;
+use crate::commit::writer::WriterState;
 use crate::content::blob_file::BlobFiles;
-use crate::core::{Core, DurableFiles};
 use crate::directory::{self, TREE_DIR};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
@@ -32,26 +27,18 @@ use crate::log::recover::{self, OnDamage};
 use crate::log::{Log, LogError};
 use crate::options::Options;
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::listing_cache::ListingCache;
-use crate::read::view::{PinTable, View};
+use crate::read::state::ReadState;
+use crate::read::view::View;
 use crate::repair;
 use crate::rows::key::{Key, extent_of, table};
 use crate::rows::mob::{Mob, Seq};
-use crate::status::Counters;
 
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
-    let core = new_core(
-        options,
-        Box::new(MemoryEngine::default()),
-        [0; 16],
-        None,
-        WriterState::resume_at(1, 0),
-        View::new(Mob::for_memory_store()),
-        None,
-    );
+    let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);
+    let core = Core::new(options, [0; 16], state, None, WriterState::resume_at(1, 0));
     initialize(&core)?;
     Ok(core)
 }
@@ -70,8 +57,7 @@ pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: O
     let engine = LmdbEngine::open(&dir.join(TREE_DIR)).into_model_result()?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));
     let mut core = open_on(disk, Box::new(engine), id, options, on_damage)?;
-    core.dir = Some(dir.to_owned());
-    core.lock = Some(lock);
+    core.directory_lock = Some(lock);
     Ok(core)
 }
 
@@ -108,7 +94,8 @@ pub(crate) fn open_on(
         tracing::warn!(%error, "cannot make a blob file; the first large content will try again");
     }
     let writer = WriterState::resume_at(last + 1, crc);
-    let core = new_core(options, engine, id, Some(DurableFiles { log, files }), writer, view, Some(last));
+    let state = ReadState::new(engine, Some(files), view, last);
+    let core = Core::new(options, id, state, Some(log), writer);
     core.load_freed_extents()?;
     if let Some(salvaged) = salvaged {
         repair::resume_after_loss(&core, salvaged, last)?;
@@ -125,7 +112,7 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<Bl
 /// The highest number of a blob file in the B-tree.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
     // All numbers up to this one were given, whether their files are still there or not.
-    let swept = install::swept_up_to(engine)?;
+    let swept = housekeeping::swept_up_to(engine)?;
     let mut last = swept;
     for (behind, end) in [
         ((|file| Key::extent(file, 0)) as fn(u32) -> Key, Key::table(table::EXTENT).prefix_end()),
@@ -160,48 +147,9 @@ pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     Ok(())
 }
 
-fn new_core(
-    options: Options,
-    engine: Box<dyn Engine>,
-    id: StoreId,
-    durable: Option<DurableFiles>,
-    writer: WriterState,
-    view: View,
-    visible: Option<Seq>,
-) -> Core {
-    Core {
-        options,
-        dir: None,
-        lock: None,
-        id,
-        engine,
-        durable,
-        view: ArcSwap::from_pointee(view),
-        spare_mob: Mutex::new(None),
-        visible_seq: AtomicU64::new(visible.unwrap_or(0)),
-        pins: Arc::new(PinTable::new()),
-        commit_queue: CommitQueue::default(),
-        writer: Mutex::new(writer),
-        force_lock: Mutex::default(),
-        housekeeping: Mutex::new(Housekeeping::default()),
-        installer_wakeup: Condvar::new(),
-        disk_full: AtomicBool::new(false),
-        install_failed: Mutex::new(None),
-        reclaiming: Arc::new(AtomicBool::new(false)),
-        install_lock: Mutex::new(()),
-        create_space_lock: Mutex::new(()),
-        uploads: Mutex::new(HashMap::new()),
-        finishing_uploads: Mutex::new(HashSet::new()),
-        next_upload: AtomicU64::new(1),
-        listing_cache: ListingCache::new(),
-        incarnation: AtomicU32::new(0),
-        counters: Counters::default(),
-    }
-}
-
 /// Counts the opening, and makes the first space in a new store.
 fn initialize(core: &Core) -> Result<()> {
-    let before = core.read_state(|layers| {
+    let before = core.state.read_state(|layers| {
         let found = layers.find(&Key::system("incarnation"))?;
         let row = found.value().and_then(|row| row.try_into().ok());
         Ok(row.map(u32::from_be_bytes))
@@ -264,4 +212,24 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
         disk.remove(&format!("{}/{name}", crate::log::DIR))?;
     }
     Ok(())
+}
+
+/// Whether a frame's payload is an entry: for fuzzing what recovery reads. Applies it to an empty store, too.
+///
+/// # Panics
+/// If an entry is not what its encoding says.
+#[must_use]
+pub fn check_log_payload(payload: &[u8]) -> bool {
+    let Ok(entry) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
+    let mut again = Vec::new();
+    entry::encode(&mut again, &entry);
+    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry is what its encoding says");
+    let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
+    // That the engine in memory can be read, and what comes of the steps, does not matter here.
+    let _ = engine.read(&mut |engine| {
+        let (active, at) = (&*view.active, ReadPosition::Seq(Seq::MAX));
+        let below = Layers { changes: None, active, frozen: None, at, engine, files: None };
+        let _ = Applier::run(below, 1, entry.time_us, Some(entry.created.clone()), &entry.steps);
+    });
+    true
 }

@@ -2,6 +2,8 @@
 
 pub(crate) mod layers;
 pub(crate) mod listing_cache;
+pub(crate) mod rows;
+pub(crate) mod state;
 pub(crate) mod view;
 
 use std::fs::File;
@@ -12,11 +14,11 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Kind, Name, Oid, Result, SpaceId, Stat, limits};
 use smallvec::SmallVec;
 
-use crate::core::Core;
 use crate::error::{IntoModelResult, corrupt, corrupt_row, invalid, no_object};
 use crate::read::layers::{
     FillError, FoundRow, Layers, StoredObject, check_range, decode_stat, has_content, stat as stat_of,
 };
+use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable};
 use crate::rows::key::{Key, oid_at, table};
 use crate::rows::mob::Row;
@@ -24,7 +26,7 @@ use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
 
 /// Something that can be read: it chooses the layers and the position.
 pub(crate) trait Readable {
-    fn core(&self) -> &Core;
+    fn state(&self) -> &ReadState;
     /// Reads single rows, not several against each other.
     fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
     /// Reads one state.
@@ -36,7 +38,7 @@ pub(crate) trait Readable {
 }
 
 /// What an object's newest durable row says of it: one look in each layer, and nothing copied.
-pub(crate) fn newest_head(core: &Core, oid: Oid) -> Result<Option<Head>> {
+pub(crate) fn newest_head(state: &ReadState, oid: Oid) -> Result<Option<Head>> {
     let key = Key::object(oid);
     let decode = |row: &[u8]| Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e));
     let in_buffer = |row: &Row| match row {
@@ -44,13 +46,13 @@ pub(crate) fn newest_head(core: &Core, oid: Oid) -> Result<Option<Head>> {
         Row::Value(row) => decode(row),
         Row::Patch(patch) => decode(&patch.head),
     };
-    let view = core.view.load();
+    let view = state.view.load();
     for mob in [Some(&view.active), view.frozen.as_ref()].into_iter().flatten() {
-        if let Some(head) = mob.with_row(&key, || core.visible_seq(), in_buffer) {
+        if let Some(head) = mob.with_row(&key, || state.visible_seq(), in_buffer) {
             return head;
         }
     }
-    core.read_engine(|engine| engine.get(&key).into_model_result()?.map_or(Ok(None), decode))
+    state.read_engine(|engine| engine.get(&key).into_model_result()?.map_or(Ok(None), decode))
 }
 
 /// A part of an object's content, where it lies.
@@ -116,26 +118,26 @@ pub(crate) fn read_small(object: &StoredObject<'_>, max: usize) -> SmallRead {
 ///
 /// Says whether it was shown, or `None` if the object must be put together from several rows.
 pub(crate) fn visit_small(
-    core: &Core,
+    state: &ReadState,
     oid: Oid,
     max: usize,
     show: &mut dyn FnMut(&Stat, Option<ContentRef<'_>>),
 ) -> Result<Option<bool>> {
     let key = Key::object(oid);
-    let view = core.view.load();
+    let view = state.view.load();
     let mut in_buffer = |row: &Row| match row {
         Row::Tombstone | Row::Shared(..) => Ok(Some(false)),
         Row::Value(row) => visit_object_row(oid, row, max, false, show),
         Row::Patch(_) => Ok(None),
     };
-    let at = || core.visible_seq();
+    let at = || state.visible_seq();
     if let Some(shown) = view.active.with_row(&key, at, &mut in_buffer) {
         return shown;
     }
     if let Some(shown) = view.frozen.as_ref().and_then(|frozen| frozen.with_row(&key, at, &mut in_buffer)) {
         return shown;
     }
-    core.read_engine(|engine| match engine.get(&key).into_model_result()? {
+    state.read_engine(|engine| match engine.get(&key).into_model_result()? {
         Some(row) => visit_object_row(oid, row, max, true, show),
         None => Ok(Some(false)),
     })
@@ -269,7 +271,7 @@ pub(crate) fn pieces(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> R
         while at < end {
             let (index, from) = (at / CHUNK as u64, at % CHUNK as u64);
             let len = (CHUNK as u64 - from).min(end - at);
-            let piece = if len == CHUNK as u64 { chunk_in_file(this.core(), layers, &object, index)? } else { None };
+            let piece = if len == CHUNK as u64 { chunk_in_file(this.state(), layers, &object, index)? } else { None };
             pieces.push(match piece {
                 Some(piece) => piece,
                 None => Piece::Bytes(layers.read(&object, at, len)?),
@@ -277,14 +279,19 @@ pub(crate) fn pieces(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> R
             at += len;
         }
         // The position that was read, not the newest: what the pieces need may be gone by then.
-        let pin = PinTable::pin_again(Arc::clone(&this.core().pins), layers.at.seq());
+        let pin = PinTable::pin_again(Arc::clone(&this.state().pins), layers.at.seq());
         Ok(Pieces { pieces, _pin: pin })
     })
 }
 
-fn chunk_in_file(core: &Core, layers: &Layers<'_>, object: &StoredObject<'_>, index: u64) -> Result<Option<Piece>> {
+fn chunk_in_file(
+    state: &ReadState,
+    layers: &Layers<'_>,
+    object: &StoredObject<'_>,
+    index: u64,
+) -> Result<Option<Piece>> {
     let Some(extent) = layers.extent(object, index)? else { return Ok(None) };
-    let file = core.files().map(|files| files.system_file(&extent)).transpose();
+    let file = state.files().map(|files| files.system_file(&extent)).transpose();
     let file = file.map_err(|e| crate::error::io("a blob file", e))?.flatten();
     Ok(file.filter(|_| extent.len as usize == CHUNK).map(|file| Piece::File {
         file,
@@ -361,7 +368,7 @@ pub(crate) fn attributes(
 }
 
 pub(crate) fn members(this: &impl Readable, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-    let (limit, listings) = (limit.min(limits::LISTING), &this.core().listing_cache);
+    let (limit, listings) = (limit.min(limits::LISTING), &this.state().listing_cache);
     let head = this.head(oid)?.ok_or_else(|| no_object(oid))?;
     if let Some(members) = listings.get(oid, head.version, after, limit) {
         return Ok(members);

@@ -16,8 +16,8 @@ use model::{Error, ErrorKind, Result};
 
 use crate::backup::for_each_row;
 use crate::backup::restore::{self, RESTORING};
-use crate::commit::install;
-use crate::core::Core;
+use crate::commit::Core;
+use crate::commit::housekeeping;
 use crate::directory::{self, Identity};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Engine;
@@ -139,10 +139,10 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
 /// skipped, so that none is given to another object.
 pub(crate) fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
-    let view = core.view.load_full();
+    let view = core.state.view.load_full();
     let insert = |key: Key, row: &[u8]| view.active.insert(key, last, Row::Value(Bytes::copy_from_slice(row)), last);
     let mut closed = Vec::new();
-    core.read_state(|layers| {
+    core.state.read_state(|layers| {
         closed.clear();
         for_each_row(layers, &pages, |key, found| {
             if let Some(Ok(room)) = found.value().map(PageUsage::decode)
@@ -162,7 +162,7 @@ pub(crate) fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> R
     closed.into_iter().for_each(|(key, row)| insert(key, &row));
     insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
     // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
-    view.active.insert(Key::system(install::SWEPT_KEY), last, Row::Tombstone, last);
+    view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
     core.install_all()
 }
 

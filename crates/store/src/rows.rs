@@ -6,4 +6,5 @@ mod key_index;
 pub(crate) mod mob;
 pub(crate) mod patch;
 pub(crate) mod row;
+pub(crate) mod row_change;
 pub(crate) mod slab;

@@ -98,7 +98,7 @@ impl ScrubReport {
 /// Checks everything that `snapshot` shows.
 pub(crate) fn run(snapshot: &Snapshot, progress: &dyn Progress) -> Result<ScrubReport> {
     let core = snapshot.core();
-    let total_bytes = core.engine.size() + core.files().map_or(0, |files| files.size());
+    let total_bytes = core.state.engine.size() + core.state.files().map_or(0, |files| files.size());
     snapshot.read_state(|layers| {
         let report = ScrubReport { version: snapshot.version(), ..ScrubReport::default() };
         let mut scrub = Scrub {

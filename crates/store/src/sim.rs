@@ -25,7 +25,6 @@ use crate::engine::sim::{EngineFaults, SimEngine};
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
 use crate::options::Options;
-use crate::read::Readable;
 use crate::store::Store;
 
 /// The identity of every simulated store.
@@ -119,14 +118,14 @@ impl SimStore {
         if core.is_force_wanted() {
             return Ok(());
         }
-        core.write_marker(&mut core.writer.lock());
+        core.write_marker(&mut core.pipeline.writer.lock());
         core.force()
     }
 
     /// Whether logged changes wait for room in the buffer or for installation because the buffer is half full.
     #[must_use]
     pub fn is_install_wanted(&self) -> bool {
-        self.store.core().view.load().frozen.is_some()
+        self.store.core().state.view.load().frozen.is_some()
     }
 
     /// Moves logged changes to the B-tree and does what follows: frees log segments, removes unused content.

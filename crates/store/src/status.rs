@@ -1,9 +1,9 @@
 //! What a store can say of itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::core::Core;
+use crate::commit::Core;
+use crate::log::Log;
 
 /// The state of a store and what it did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,41 +48,13 @@ pub struct Status {
     pub in_memory: bool,
 }
 
-/// What is counted while the store runs.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) commits: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    forces: AtomicU64,
-    logged_bytes: AtomicU64,
-    force_us: AtomicU64,
-    installs: AtomicU64,
-    installed_rows: AtomicU64,
-    install_us: AtomicU64,
-}
-
-impl Counters {
-    pub(crate) fn record_force(&self, commits: usize, bytes: usize, took: Duration) {
-        self.commits.fetch_add(commits as u64, Ordering::Relaxed);
-        self.forces.fetch_add(1, Ordering::Relaxed);
-        self.logged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.force_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn record_install(&self, rows: usize, took: Duration) {
-        self.installs.fetch_add(1, Ordering::Relaxed);
-        self.installed_rows.fetch_add(rows as u64, Ordering::Relaxed);
-        self.install_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
-    }
-}
-
 impl Core {
     pub(crate) fn status(&self) -> Status {
-        let view = self.view.load();
+        let view = self.state.view.load();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         Status {
-            version: self.visible_seq(),
+            version: self.state.visible_seq(),
             commits: count(&counters.commits),
             forces: count(&counters.forces),
             logged_bytes: count(&counters.logged_bytes),
@@ -92,18 +64,15 @@ impl Core {
             installed_rows: count(&counters.installed_rows),
             install_us: count(&counters.install_us),
             mob_bytes: (view.active.bytes() + view.frozen.as_ref().map_or(0, |frozen| frozen.bytes())) as u64,
-            mob_limit: match self.durable {
-                Some(_) => self.options.mob_bytes as u64,
-                None => self.options.memory_bytes as u64,
-            },
-            log_bytes: self.durable.as_ref().map_or(0, |durable| durable.log.size()),
-            tree_bytes: self.engine.size(),
-            blob_bytes: self.files().map_or(0, |files| files.size()),
-            snapshots: self.pins.count() as u64,
-            uploads: self.uploads.lock().len() as u64,
+            mob_limit: if self.is_durable() { self.options.mob_bytes } else { self.options.memory_bytes } as u64,
+            log_bytes: self.log.as_ref().map_or(0, Log::size),
+            tree_bytes: self.state.engine.size(),
+            blob_bytes: self.state.files().map_or(0, |files| files.size()),
+            snapshots: self.state.pins.count() as u64,
+            uploads: self.uploads.unfinished_count() as u64,
             incarnation: u64::from(self.incarnation.load(Ordering::Relaxed)),
-            disk_full: self.disk_full.load(Ordering::Relaxed),
-            in_memory: self.durable.is_none(),
+            disk_full: self.installer.is_disk_full(),
+            in_memory: !self.is_durable(),
         }
     }
 }

@@ -11,8 +11,8 @@ use model::{Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transac
 use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
-use crate::commit::row_changes::{self as rows, RowChanges};
-use crate::core::Core;
+use crate::commit::Core;
+use crate::commit::row_changes::RowChanges;
 use crate::engine::EnginePin;
 use crate::error::{self, invalid};
 use crate::log::entry::Step;
@@ -20,6 +20,8 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
+use crate::read::rows;
+use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{self, ContentRef, Pieces, Readable};
 use crate::repair::{self, RepairReport};
@@ -63,8 +65,8 @@ impl OpenStore {
         let threads = std::mem::take(&mut *self.threads.lock());
         let running = !threads.is_empty();
         let installed = if running { self.core.install_all() } else { Ok(()) };
-        self.core.commit_queue.close();
-        self.core.close_installer();
+        self.core.pipeline.queue.close();
+        self.core.installer.close();
         let mut panicked = false;
         for thread in threads {
             panicked |= thread.join().is_err();
@@ -78,26 +80,26 @@ impl OpenStore {
 }
 
 impl Readable for Store {
-    fn core(&self) -> &Core {
-        &self.inner.core
+    fn state(&self) -> &ReadState {
+        &self.core().state
     }
 
     fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
-        self.core().read_row(read)
+        self.state().read_row(read)
     }
 
     fn read_state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
-        self.core().read_state(read)
+        self.state().read_state(read)
     }
 
     fn head(&self, oid: Oid) -> Result<Option<Head>> {
-        read::newest_head(self.core(), oid)
+        read::newest_head(self.state(), oid)
     }
 }
 
 impl Readable for Snapshot {
-    fn core(&self) -> &Core {
-        self.store.core()
+    fn state(&self) -> &ReadState {
+        &self.store.core().state
     }
 
     fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
@@ -113,7 +115,7 @@ impl Readable for Snapshot {
                 frozen: self.view.frozen.as_deref(),
                 at: ReadPosition::Seq(self.pin.seq),
                 engine,
-                files: self.core().files(),
+                files: self.state().files(),
             }));
         });
         result.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "the B-tree was not read")))
@@ -307,6 +309,10 @@ reads!(Store);
 reads!(Snapshot);
 
 impl Snapshot {
+    pub(crate) fn core(&self) -> &Core {
+        self.store.core()
+    }
+
     /// The position of the log that the snapshot shows.
     #[must_use]
     pub fn version(&self) -> u64 {
@@ -315,6 +321,10 @@ impl Snapshot {
 }
 
 impl Store {
+    pub(crate) fn core(&self) -> &Core {
+        &self.inner.core
+    }
+
     /// Opens the store in a directory, or creates it where there is nothing yet.
     ///
     /// # Errors
@@ -342,7 +352,7 @@ impl Store {
                 let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&core));
                 thread.map_err(|e| error::io("starting a thread", e))
             };
-            if core.durable.is_some() {
+            if core.is_durable() {
                 threads.push(spawn("mortar-commit", Core::run_committer)?);
             }
             threads.push(spawn("mortar-install", Core::run_installer)?);
@@ -401,7 +411,7 @@ impl Store {
     /// # Errors
     /// As [`Store::stat`].
     pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<ContentRef<'_>>)) -> Result<bool> {
-        if let Some(shown) = read::visit_small(self.core(), oid, max, &mut show)? {
+        if let Some(shown) = read::visit_small(self.state(), oid, max, &mut show)? {
             return Ok(shown);
         }
         let found = self.get(oid, max)?;
@@ -418,12 +428,12 @@ impl Store {
     /// # Errors
     /// As [`Store::stat`].
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let core = self.core();
+        let state = self.state();
         loop {
-            let view = core.view.load_full();
-            let engine = core.engine.pin().map_err(|e| error::StoreError::from(e).0)?;
-            let pin = core.pin();
-            if core.is_current(&view) {
+            let view = state.view.load_full();
+            let engine = state.engine.pin().map_err(|e| error::StoreError::from(e).0)?;
+            let pin = state.pin();
+            if state.is_current(&view) {
                 return Ok(Snapshot { store: self.clone(), view, engine, pin });
             }
         }

@@ -19,7 +19,6 @@ use super::archive::{ArchiveReader, damaged};
 use super::chunk_set::ChunkSet;
 use super::item::Item;
 use crate::checksum::crc32c;
-use crate::commit::row_changes::hex;
 use crate::content::blob_file;
 use crate::directory::{self, DirectoryContents};
 use crate::disk::{Disk, DiskFile, RealDisk};
@@ -30,6 +29,7 @@ use crate::log::Log;
 use crate::log::frame::StoreId;
 use crate::options::Options;
 use crate::progress::{self, Amount, Progress};
+use crate::read::rows::hex;
 use crate::rows::key::{DataId, Key};
 use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use model::{Error, ErrorKind, Outcome, Result};
 
-use crate::commit::queue::WaitOutcome;
-use crate::commit::round::Round;
-use crate::commit::row_changes::RowSequence;
-use crate::commit::{DecidedTransaction, Job, WriterState};
-use crate::core::{Core, DurableFiles};
+use super::queue::WaitOutcome;
+use super::round::Round;
+use super::row_changes::RowSequence;
+use super::writer::{DecidedTransaction, WriterState};
+use super::{Core, DurableFiles, Job};
 use crate::disk;
 use crate::error;
 use crate::log::entry::LogEntry;
@@ -69,7 +69,7 @@ impl Pending {
 impl Core {
     /// Applies what was taken in, as far as there is room; its frames go into the batch.
     pub(crate) fn apply_queued(&self, writer: &mut WriterState) {
-        self.commit_queue.drain(&mut writer.pending.backlog);
+        self.pipeline.queue.drain(&mut writer.pending.backlog);
         self.apply_backlog(writer);
     }
 
@@ -82,7 +82,7 @@ impl Core {
     /// Takes in what there is, with those who wait for it.
     fn end_round(&self, writer: &mut WriterState) {
         let pending = &mut writer.pending;
-        let round = self.commit_queue.take_round(&mut pending.backlog);
+        let round = self.pipeline.queue.take_round(&mut pending.backlog);
         let until = pending.accepted_count();
         pending.rounds.extend(round.map(|round| (until, round)));
     }
@@ -92,13 +92,13 @@ impl Core {
             writer.pending.backlog.make_contiguous().reverse();
         }
         while let Some(job) = writer.pending.backlog.pop_front() {
-            if self.is_full(&self.view.load()) && self.refusal(writer).is_none() {
+            if self.is_full(&self.state.view.load()) && self.refusal(writer).is_none() {
                 match planted(Bug::WaitingOvertaken) {
                     false => writer.pending.backlog.push_front(job),
                     true => writer.pending.backlog.push_back(job),
                 }
                 self.counters.waits.fetch_add(writer.pending.count_newly_waiting(), Ordering::Relaxed);
-                self.installer_wakeup.notify_one();
+                self.installer.try_wake();
                 return;
             }
             let decided = self.apply_or_refuse(writer, job);
@@ -109,9 +109,9 @@ impl Core {
     /// Whether a force has something to apply, to write, or to reply to.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn is_force_wanted(&self) -> bool {
-        let writer = self.writer.lock();
-        let can_apply = || !self.is_full(&self.view.load()) || self.refusal(&writer).is_some();
-        self.commit_queue.has_work()
+        let writer = self.pipeline.writer.lock();
+        let can_apply = || !self.is_full(&self.state.view.load()) || self.refusal(&writer).is_some();
+        self.pipeline.queue.has_work()
             || !writer.batch.frames.is_empty()
             || !writer.pending.decided.is_empty()
             || (!writer.pending.backlog.is_empty() && can_apply())
@@ -119,9 +119,9 @@ impl Core {
 
     /// Applies what was taken in, forces what is in the batch, shows it and gives the answers.
     pub(crate) fn force(&self) -> Result<()> {
-        let Some(durable) = &self.durable else { return Ok(()) };
-        let mut spare = self.force_lock.lock();
-        let mut writer = self.writer.lock();
+        let Some(durable) = self.durable() else { return Ok(()) };
+        let mut spare = self.pipeline.force_lock.lock();
+        let mut writer = self.pipeline.writer.lock();
         self.apply_queued_for_force(&mut writer);
         let mut batch = std::mem::replace(&mut writer.batch, std::mem::take(&mut spare));
         let prev = writer.batch_prev_crc;
@@ -146,7 +146,7 @@ impl Core {
     /// into the same batch, so that a row of transactions with chunks does not force the log for each.
     fn force_chunks(
         &self,
-        durable: &DurableFiles,
+        durable: DurableFiles<'_>,
         batch: &mut FrameBatch,
         decided: &mut Vec<DecidedTransaction>,
         rounds: &mut Vec<Round>,
@@ -156,7 +156,7 @@ impl Core {
         }
         let staged = |decided: &[DecidedTransaction]| durable.files.force(decided.iter().flat_map(|one| &one.staged));
         staged(decided).map_err(LogError::Chunks)?;
-        let mut writer = self.writer.lock();
+        let mut writer = self.pipeline.writer.lock();
         self.apply_queued_for_force(&mut writer);
         batch.append(&mut writer.batch);
         let (more, more_rounds) = writer.pending.take_decided();
@@ -170,7 +170,7 @@ impl Core {
     /// Writes and forces a batch, and shows it.
     fn write_batch(
         &self,
-        durable: &DurableFiles,
+        durable: DurableFiles<'_>,
         batch: &FrameBatch,
         prev: u32,
         decided: &[DecidedTransaction],
@@ -178,13 +178,13 @@ impl Core {
         let Some((_, last, _)) = batch.frames.last() else { return Ok(()) };
         let began = Instant::now();
         if planted(Bug::ShownBeforeForce) {
-            self.visible_seq.store(*last, Ordering::SeqCst);
+            self.state.visible_seq.store(*last, Ordering::SeqCst);
         }
         durable.log.append(batch, prev)?;
         if durable.log.needs_spare() {
-            self.installer_wakeup.notify_one();
+            self.installer.try_wake();
         }
-        self.visible_seq.store(*last, Ordering::SeqCst);
+        self.state.visible_seq.store(*last, Ordering::SeqCst);
         let commits = decided.iter().filter(|one| matches!(one.result, Ok(Outcome::Committed(_)))).count();
         self.counters.record_force(commits, batch.bytes.len(), began.elapsed());
         Ok(())
@@ -198,9 +198,9 @@ impl Core {
         decided: &mut Vec<DecidedTransaction>,
         rounds: &mut Vec<Round>,
     ) -> Error {
-        let mut writer = self.writer.lock();
-        let durable = self.visible_seq();
-        let view = self.view.load();
+        let mut writer = self.pipeline.writer.lock();
+        let durable = self.state.visible_seq();
+        let view = self.state.view.load();
         let frozen = view.frozen.as_ref().filter(|_| !planted(Bug::RollbackForgetsFrozen));
         for mob in [Some(&view.active), frozen].into_iter().flatten() {
             mob.roll_back(durable);
@@ -237,18 +237,18 @@ impl Core {
     pub(crate) fn run_committer(&self) {
         loop {
             let (marked, waiting) = {
-                let writer = self.writer.lock();
+                let writer = self.pipeline.writer.lock();
                 (writer.has_marker, !writer.pending.backlog.is_empty())
             };
             let at_most = if waiting { Some(ROOM_POLL_INTERVAL) } else { (!marked).then_some(MARKER_DELAY) };
-            let rested = self.commit_queue.wait(at_most);
+            let rested = self.pipeline.queue.wait(at_most);
             if rested == WaitOutcome::Idle && !waiting {
-                self.write_marker(&mut self.writer.lock());
+                self.write_marker(&mut self.pipeline.writer.lock());
             }
             // What failed was told to those who waited for it.
             let _ = self.force();
             if rested == WaitOutcome::Closing {
-                self.write_marker(&mut self.writer.lock());
+                self.write_marker(&mut self.pipeline.writer.lock());
                 let _ = self.force();
                 return;
             }
@@ -257,7 +257,7 @@ impl Core {
 
     /// Logs a frame that only says what was forced before it, so that damage to the last ones would be noticed.
     pub(crate) fn write_marker(&self, writer: &mut WriterState) {
-        if !writer.has_marker && writer.log_failure.is_none() && self.visible_seq() + 1 == writer.next_seq {
+        if !writer.has_marker && writer.log_failure.is_none() && self.state.visible_seq() + 1 == writer.next_seq {
             let entry = LogEntry::default();
             if self.append_frame(writer, &entry).is_ok() {
                 writer.next_seq += 1;
@@ -268,8 +268,8 @@ impl Core {
 
     /// Tells those who were not answered that they will not be.
     pub(crate) fn refuse_pending(&self) {
-        let mut pending = std::mem::take(&mut self.writer.lock().pending);
-        let round = self.commit_queue.take_round(&mut pending.backlog);
+        let mut pending = std::mem::take(&mut self.pipeline.writer.lock().pending);
+        let round = self.pipeline.queue.take_round(&mut pending.backlog);
         for job in pending.backlog {
             self.refuse(job, error::closed());
         }

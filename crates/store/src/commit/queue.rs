@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::commit::Job;
-use crate::commit::round::{Round, RoundEnd};
+use super::Job;
+use super::round::{Round, RoundEnd};
 
 /// Transactions on their way to be applied, and the committer, who waits for them.
 #[derive(Default)]

@@ -7,78 +7,18 @@
 //! 2. A value has the checksum of its key and its bytes from when it is handed over on; it is checked when the row is
 //!    read from the B-tree.
 
-use std::fmt::Write;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use model::{Error, ErrorKind, Outcome, Result, limits};
 
-use crate::checksum::crc32c_parts;
-use crate::commit::{Job, ReplyTo};
-use crate::core::Core;
-use crate::error::{corrupt_row, invalid, too_large};
+use super::{Core, Job, ReplyTo};
+use crate::error::{invalid, too_large};
 use crate::log::entry::Step;
 use crate::plant::{Bug, planted};
-use crate::read::Readable;
-use crate::read::layers::{FoundRow, RowRef};
-use crate::rows::key::Key;
-use crate::rows::mob::Row;
-use crate::rows::row::{self, RowError};
-use crate::rows::slab::Slabs;
-
-/// Values of so many bytes and more are shared with who brings them. Others are copied once: a small part must not keep
-/// the large buffer alive that it came in.
-const MIN_SHARED_BYTES: usize = 64 << 10;
-/// So many bytes of a key are shown in an error.
-const MAX_KEY_BYTES_SHOWN: usize = 64;
-
-/// A row and its new value, or that it is removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RowChange {
-    pub(crate) key: Key,
-    pub(crate) value: Option<Bytes>,
-    /// The checksum of key and value.
-    checksum: u32,
-}
-
-impl RowChange {
-    pub(crate) fn new(key: &[u8], value: Option<Bytes>) -> Self {
-        let key = Key::row(key);
-        let checksum = value.as_ref().map_or(0, |value| crc32c_parts(&[&key[..], value]));
-        Self { key, value, checksum }
-    }
-
-    /// The key without its table.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key[1..]
-    }
-
-    /// The bytes of the value; `None` if the row is removed.
-    pub(crate) fn size(&self) -> Option<usize> {
-        self.value.as_ref().map(Bytes::len)
-    }
-
-    pub(crate) fn is_removal(&self) -> bool {
-        self.value.is_none()
-    }
-
-    /// What the buffer gets.
-    pub(crate) fn into_row(self, slabs: &mut Slabs) -> (Key, Row) {
-        let row = match self.value {
-            None => Row::Tombstone,
-            Some(value) if value.len() >= MIN_SHARED_BYTES => Row::Shared(value, self.checksum),
-            Some(value) => {
-                let mut row = slabs.row(row::sealed_len(value.len()));
-                row.put_slice(&value);
-                row.put_u32_le(self.checksum);
-                Row::Value(row.freeze())
-            }
-        };
-        (self.key, row)
-    }
-}
+use crate::read::rows::hex;
+use crate::rows::row_change::RowChange;
 
 /// Changes of rows that build on each other: when some fail, none behind them are made any more.
 ///
@@ -227,23 +167,6 @@ fn check(changes: &[RowChange]) -> Result<()> {
     Ok(())
 }
 
-/// A key to be read by people, as far as it is not too long.
-pub(crate) fn hex(key: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
-    for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
-        let _ = write!(text, "{byte:02x}");
-    }
-    if key.len() > MAX_KEY_BYTES_SHOWN {
-        text.push_str("...");
-    }
-    text
-}
-
-/// A row, of which this is the whole key, cannot be read.
-pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
-    corrupt_row(&format!("row {}", hex(key.get(1..).unwrap_or_default())), error)
-}
-
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
         let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
@@ -272,77 +195,4 @@ fn committed_position(outcome: Outcome) -> Result<u64> {
         // Rows expect nothing.
         Outcome::Conflict(_) => Err(Error::new(ErrorKind::Internal, "a change of rows met a conflict")),
     }
-}
-
-/// The value in a row; what comes from the B-tree is checked.
-pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u8]>> {
-    match row {
-        RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Patch(_)) => Ok(None),
-        RowRef::Row(Row::Shared(value, _)) => Ok(Some(value)),
-        RowRef::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
-            Some((value, _)) => Ok(Some(value)),
-            None => Err(damaged(key, RowError::Short)),
-        },
-        RowRef::Engine(row) => match row::unseal(key, row) {
-            Ok(len) => Ok(Some(&row[..len])),
-            Err(error) => Err(damaged(key, error)),
-        },
-    }
-}
-
-/// The value in a row, checked wherever it was found.
-pub(crate) fn verify_value<'f>(key: &[u8], found: &'f FoundRow<'_>) -> std::result::Result<&'f [u8], RowError> {
-    match found {
-        FoundRow::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
-        _ => {
-            let row = found.value().ok_or(RowError::Value)?;
-            Ok(&row[..row::unseal(key, row)?])
-        }
-    }
-}
-
-pub(crate) fn row(this: &impl Readable, key: &[u8]) -> Result<Option<Bytes>> {
-    with_row_value(this, key, |row, value| match row {
-        RowRef::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
-        _ => Bytes::copy_from_slice(value),
-    })
-}
-
-/// Looks at a row where it lies, and at its value.
-pub(crate) fn with_row_value<T>(
-    this: &impl Readable,
-    key: &[u8],
-    mut look: impl FnMut(RowRef<'_>, &[u8]) -> T,
-) -> Result<Option<T>> {
-    let key = Key::row(key);
-    this.read_row(|layers| layers.with_row(&key, |row| Ok(row_value(&key, row)?.map(|value| look(row, value))))?)
-}
-
-/// Shows the rows of a range; `back`: the last first.
-pub(crate) fn rows(
-    this: &impl Readable,
-    (from, to): (&[u8], &[u8]),
-    back: bool,
-    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-) -> Result<()> {
-    let (from, to) = (Key::row(from), Key::row(to));
-    if from >= to {
-        return Ok(());
-    }
-    this.read_state(|layers| {
-        let mut failed = None;
-        let mut show = |key: &[u8], found: &FoundRow<'_>| match row_value(key, found.row_ref()) {
-            Ok(Some(value)) => visit(&key[1..], value),
-            Ok(None) => ControlFlow::Continue(()),
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
-        };
-        match back {
-            false => layers.scan(&from, &to, &mut show)?,
-            true => layers.scan_back(&from, &to, &mut show)?,
-        }
-        failed.map_or(Ok(()), Err)
-    })
 }

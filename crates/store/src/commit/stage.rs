@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use model::{Kind, Name, Op, Result, Transaction, limits};
 
+use super::Core;
 use crate::content::blob_file::BlobFiles;
-use crate::core::Core;
 use crate::error::{invalid, too_large};
 use crate::log::entry::{StagedContent, Step};
 use crate::rows::key::DataId;
@@ -34,7 +34,7 @@ impl Drop for StagedTransaction<'_> {
         if let Some(files) = self.files {
             files.discard(&self.extents);
         }
-        self.core.release_uploads(&self.taken_uploads);
+        self.core.uploads.release(&self.taken_uploads);
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<Stag
     let mut staged = StagedTransaction {
         steps: Vec::new(),
         extents: Vec::new(),
-        files: core.files(),
+        files: core.state.files(),
         taken_uploads: Vec::new(),
         core,
     };
@@ -67,12 +67,12 @@ impl StagedTransaction<'_> {
                 let finished = core.finish_upload(upload)?;
                 self.taken_uploads.push(finished.data);
                 self.extents.extend_from_slice(&finished.unlogged);
-                self.steps.extend(finished.steps(oid));
+                self.steps.extend(finished.into_steps(oid));
                 return Ok(());
             }
             Op::Write { oid, offset, data } => return self.stage_write(oid, offset, data),
             Op::Append { oid, data } => {
-                let end = core.aligned_end(oid, data.len())?;
+                let end = aligned_end(core, oid, data.len())?;
                 let content = match end {
                     Some(_) => self.stage_content(data)?,
                     None => StagedContent { extents: Vec::new(), bytes: data },
@@ -127,6 +127,15 @@ impl StagedTransaction<'_> {
         }
         Ok(())
     }
+}
+
+/// Where a blob ends, if that is where a chunk begins and `len` more bytes have a whole one.
+fn aligned_end(core: &Core, oid: model::Oid, len: usize) -> Result<Option<u64>> {
+    if len < CHUNK || oid.is_temporary() || !core.is_durable() {
+        return Ok(None);
+    }
+    let size = core.state.read_row(|layers| Ok(layers.object(oid)?.map(|object| object.head.size)))?;
+    Ok(size.filter(|size| size.is_multiple_of(CHUNK as u64)))
 }
 
 /// Checks what can be checked without looking at any object.

@@ -1,208 +1,193 @@
-//! Uploads: content of any size that comes in pieces and becomes an object's in one transaction.
+//! Uploads: content of any size that arrives in pieces and becomes the content of an object in one transaction.
 //!
-//! Whole chunks go to a blob file as they come; every so many of them are logged as belonging to the upload, so that
-//! memory stays bounded. An upload ends with the transaction that uses it, when it is aborted, or with the process; what
-//! it had staged is then removed in the background.
+//! Whole chunks go to a blob file as they arrive. `commit::upload` logs them in groups as belonging to the upload, so
+//! memory stays bounded. An upload ends when a transaction uses it, when it is aborted, or with the process. What it has
+//! staged and no object uses is then removed in the background.
+//!
+//! 1. Content of an upload that is unfinished, or that a transaction is taking, is not garbage: at every moment at least
+//!    one of the two sets has it.
+//! 2. `finishing` is locked before `unfinished`.
+//! 3. An upload that has ended takes no more bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use model::{Error, ErrorKind, Oid, Result, UploadId, limits};
+use hashbrown::{HashMap, HashSet};
+use model::{Error, ErrorKind, Result, UploadId, limits};
 use parking_lot::Mutex;
 
 use crate::content::blob_file::BlobFiles;
-use crate::core::Core;
 use crate::error::too_large;
-use crate::log::entry::{StagedContent, Step};
 use crate::rows::key::DataId;
 use crate::rows::row::{CHUNK, Extent};
 
-/// Whole chunks that an upload keeps in memory before it logs them.
+/// Whole chunks that an upload keeps in memory before they are logged.
 const MAX_UNLOGGED: usize = 256;
+
+/// The uploads of a store.
+pub(crate) struct Uploads {
+    unfinished: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
+    /// Contents of uploads that a transaction is taking.
+    finishing: Mutex<HashSet<DataId>>,
+    next: AtomicU64,
+}
 
 /// Content that is being staged.
 pub(crate) struct Upload {
     data: DataId,
-    /// Whether a transaction has taken it, or it was aborted, or a call failed: what came then would be lost.
+    /// Whether a transaction has taken it, it was aborted, or a call failed. Later bytes would be lost.
     ended: bool,
-    /// The first chunk, which will live in the object's row.
+    /// The first chunk, which will be in the row of the object.
     first: Option<Extent>,
-    /// Chunks behind the first that are logged.
+    /// Chunks after the first that are logged.
     logged: u64,
-    /// Chunks behind those that are not.
+    /// Chunks after those that are not.
     unlogged: Vec<Extent>,
-    /// Bytes behind the last whole chunk; in memory, all bytes.
+    /// Bytes after the last whole chunk; in memory, all bytes.
     tail: BytesMut,
 }
 
 /// An upload that a transaction takes.
 pub(crate) struct FinishedUpload {
     pub(crate) data: DataId,
-    first: Option<Extent>,
-    size: u64,
-    tail: Bytes,
+    pub(crate) first: Option<Extent>,
+    pub(crate) size: u64,
+    pub(crate) tail: Bytes,
     /// Chunks that no log entry names yet.
     pub(crate) unlogged: Vec<Extent>,
 }
 
-impl FinishedUpload {
-    pub(crate) fn steps(self, oid: Oid) -> Vec<Step> {
-        match self.first {
-            // Writing nothing is what only a blob lets be done to it.
-            None => vec![
-                Step::Write { oid, offset: 0, bytes: Bytes::new() },
-                Step::Put { oid, content: StagedContent { extents: Vec::new(), bytes: self.tail } },
-            ],
-            Some(first) => {
-                vec![Step::PutStaged { oid, data: self.data, size: self.size, first, tail: self.tail }]
-            }
-        }
-    }
-}
-
 fn unknown_upload(id: UploadId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no upload {}: it has ended, or the server was restarted", id.0))
+    let message = format!("there is no upload {}: it has ended, or the server was restarted; begin another", id.0);
+    Error::new(ErrorKind::NotFound, message)
 }
 
-impl Core {
-    pub(crate) fn begin_upload(&self) -> Result<UploadId> {
-        let mut uploads = self.uploads.lock();
-        if uploads.len() >= self.options.uploads {
-            let message = format!("{} uploads are unfinished already; finish or abort some", uploads.len());
+impl Uploads {
+    pub(crate) fn new() -> Self {
+        Self { unfinished: Mutex::default(), finishing: Mutex::default(), next: AtomicU64::new(1) }
+    }
+
+    /// Begins an upload, unless `limit` uploads are unfinished. Its number contains the store's `incarnation`.
+    pub(crate) fn begin(&self, limit: usize, incarnation: u32) -> Result<UploadId> {
+        let mut unfinished = self.unfinished.lock();
+        if unfinished.len() >= limit {
+            let message = format!("{limit} uploads are unfinished, which is the limit: finish or abort some");
             return Err(Error::new(ErrorKind::Full, message));
         }
         // The highest bit keeps these apart from contents that transactions start.
-        let number = self.next_upload.fetch_add(1, Ordering::Relaxed);
-        let id = UploadId(1 << 63 | u64::from(self.incarnation.load(Ordering::Relaxed)) << 32 | number);
-        let upload = Upload {
-            data: DataId(id.0),
-            ended: false,
-            first: None,
-            logged: 0,
-            unlogged: Vec::new(),
-            tail: BytesMut::new(),
-        };
-        uploads.insert(id, Arc::new(Mutex::new(upload)));
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = UploadId(1 << 63 | u64::from(incarnation) << 32 | number);
+        unfinished.insert(id, Arc::new(Mutex::new(Upload::new(DataId(id.0)))));
         Ok(id)
     }
 
-    pub(crate) fn find_upload(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
-        self.uploads.lock().get(&id).cloned().ok_or_else(|| unknown_upload(id))
+    pub(crate) fn find(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
+        self.unfinished.lock().get(&id).cloned().ok_or_else(|| unknown_upload(id))
     }
 
-    /// Adds bytes to an upload.
-    pub(crate) fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
-        self.add_to_upload(&*self.find_upload(id)?, data)
+    /// Removes an upload from the unfinished ones.
+    pub(crate) fn remove(&self, id: UploadId) -> Option<Arc<Mutex<Upload>>> {
+        self.unfinished.lock().remove(&id)
     }
 
-    pub(crate) fn add_to_upload(&self, upload: &Mutex<Upload>, data: Bytes) -> Result<()> {
-        let mut upload = upload.lock();
-        let id = UploadId(upload.data.0);
-        if upload.ended {
-            return Err(unknown_upload(id));
-        }
-        let size = upload.size() + data.len() as u64;
-        if size > limits::BLOB {
-            return Err(too_large("an upload", size, limits::BLOB));
-        }
-        let Some(files) = self.files() else {
-            if self.view.load().active.bytes() + upload.tail.len() + data.len() > self.options.memory_bytes {
-                return Err(Error::new(ErrorKind::Full, "the store in memory has no room for this upload"));
-            }
-            upload.tail.extend_from_slice(&data);
-            return Ok(());
-        };
-        let added = self.stage_upload(files, &mut upload, data);
-        if added.is_err() {
-            // A part of the bytes may be in and a part not: nobody can go on from there.
-            self.drop_upload(&mut upload);
-            drop(upload);
-            self.uploads.lock().remove(&id);
-        }
-        added
+    /// Moves an upload from the unfinished ones to those that a transaction is taking (rule 1). The transaction ends that
+    /// with [`Uploads::release`].
+    pub(crate) fn take(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
+        let mut finishing = self.finishing.lock();
+        let upload = self.remove(id).ok_or_else(|| unknown_upload(id))?;
+        finishing.insert(DataId(id.0));
+        Ok(upload)
     }
 
-    fn stage_upload(&self, files: &BlobFiles, upload: &mut Upload, mut data: Bytes) -> Result<()> {
-        if !upload.tail.is_empty() {
-            let missing = data.split_to((CHUNK - upload.tail.len()).min(data.len()));
-            upload.tail.extend_from_slice(&missing);
-            if upload.tail.len() == CHUNK {
-                let chunk = upload.tail.split();
-                upload.add_staged(files.append(&chunk)?);
-            }
-        }
-        let whole = data.len() / CHUNK * CHUNK;
-        if whole > 0 {
-            upload.add_staged(files.append(&data.split_to(whole))?);
-        }
-        upload.tail.extend_from_slice(&data);
-        if upload.unlogged.len() >= MAX_UNLOGGED {
-            self.log_upload(upload)?;
-        }
-        Ok(())
-    }
-
-    /// Logs the chunks that an upload has staged since the last time.
-    fn log_upload(&self, upload: &mut Upload) -> Result<()> {
-        let extents = std::mem::take(&mut upload.unlogged);
-        if extents.is_empty() {
-            return Ok(());
-        }
-        let index = 1 + upload.logged;
-        upload.logged += extents.len() as u64;
-        self.commit_steps(vec![Step::Stage { data: upload.data, index, extents: extents.clone() }], extents)
-    }
-
-    /// Takes an upload for a transaction: all but its first chunk and its tail is logged.
-    pub(crate) fn finish_upload(&self, id: UploadId) -> Result<FinishedUpload> {
-        let upload = {
-            // Until the transaction is through, the content must not be taken for garbage, not for a moment.
-            let mut finishing = self.finishing_uploads.lock();
-            let upload = self.uploads.lock().remove(&id).ok_or_else(|| unknown_upload(id))?;
-            finishing.insert(DataId(id.0));
-            upload
-        };
-        let mut upload = upload.lock();
-        let logged = if upload.ended { Err(unknown_upload(id)) } else { self.log_upload(&mut upload) };
-        upload.ended = true;
-        if let Err(error) = logged {
-            self.finishing_uploads.lock().remove(&upload.data);
-            self.drop_upload(&mut upload);
-            return Err(error);
-        }
-        let size = upload.size();
-        let first = upload.first.take();
-        let unlogged = first.iter().cloned().collect();
-        Ok(FinishedUpload { data: upload.data, first, size, tail: upload.tail.split().freeze(), unlogged })
-    }
-
-    pub(crate) fn abort_upload(&self, id: UploadId) {
-        let upload = self.uploads.lock().remove(&id);
-        if let Some(upload) = upload {
-            self.drop_upload(&mut upload.lock());
+    /// Ends the taking of uploads by a transaction that was applied or refused.
+    pub(crate) fn release(&self, taken: &[DataId]) {
+        if !taken.is_empty() {
+            self.finishing.lock().retain(|data| !taken.contains(data));
         }
     }
 
-    fn drop_upload(&self, upload: &mut Upload) {
-        upload.ended = true;
-        if let Some(files) = self.files() {
-            files.discard(&std::mem::take(&mut upload.unlogged));
-            files.discard(upload.first.take().as_slice());
-        }
+    /// Whether an unfinished upload, or a transaction that takes one, may still use this content.
+    pub(crate) fn uses(&self, data: DataId) -> bool {
+        let finishing = self.finishing.lock();
+        finishing.contains(&data) || self.unfinished.lock().contains_key(&UploadId(data.0))
     }
 
-    /// Whether some unfinished upload may still use this content.
-    pub(crate) fn is_uploading(&self, data: DataId) -> bool {
-        let finishing = self.finishing_uploads.lock();
-        finishing.contains(&data) || self.uploads.lock().contains_key(&UploadId(data.0))
+    /// How many uploads are unfinished.
+    pub(crate) fn unfinished_count(&self) -> usize {
+        self.unfinished.lock().len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_unfinished(&self, id: UploadId) -> bool {
+        self.unfinished.lock().contains_key(&id)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lock_finishing(&self) -> parking_lot::MutexGuard<'_, HashSet<DataId>> {
+        self.finishing.lock()
+    }
+
+    /// Forgets all unfinished uploads, as a restart does.
+    #[cfg(test)]
+    pub(crate) fn forget(&self) {
+        self.unfinished.lock().clear();
     }
 }
 
 impl Upload {
+    fn new(data: DataId) -> Self {
+        Self { data, ended: false, first: None, logged: 0, unlogged: Vec::new(), tail: BytesMut::new() }
+    }
+
+    pub(crate) fn data(&self) -> DataId {
+        self.data
+    }
+
+    pub(crate) fn id(&self) -> UploadId {
+        UploadId(self.data.0)
+    }
+
+    /// Bytes in memory that are in no blob file.
+    pub(crate) fn bytes_in_memory(&self) -> usize {
+        self.tail.len()
+    }
+
     fn size(&self) -> u64 {
         let chunks = u64::from(self.first.is_some()) + self.logged + self.unlogged.len() as u64;
         chunks * CHUNK as u64 + self.tail.len() as u64
+    }
+
+    /// Checks that the upload has not ended (rule 3) and may grow by `len` bytes.
+    pub(crate) fn check_can_add(&self, len: usize) -> Result<()> {
+        if self.ended {
+            return Err(unknown_upload(self.id()));
+        }
+        let size = self.size() + len as u64;
+        if size > limits::BLOB { Err(too_large("an upload", size, limits::BLOB)) } else { Ok(()) }
+    }
+
+    /// Adds bytes in memory.
+    pub(crate) fn add_in_memory(&mut self, data: &[u8]) {
+        self.tail.extend_from_slice(data);
+    }
+
+    /// Adds bytes: whole chunks to a blob file, the rest in memory. After an error the upload may have a part of them.
+    pub(crate) fn stage(&mut self, files: &BlobFiles, mut data: Bytes) -> Result<()> {
+        if !self.tail.is_empty() {
+            let missing = data.split_to((CHUNK - self.tail.len()).min(data.len()));
+            self.tail.extend_from_slice(&missing);
+            if self.tail.len() == CHUNK {
+                let chunk = self.tail.split();
+                self.add_staged(files.append(&chunk)?);
+            }
+        }
+        let whole = data.len() / CHUNK * CHUNK;
+        if whole > 0 {
+            self.add_staged(files.append(&data.split_to(whole))?);
+        }
+        self.tail.extend_from_slice(&data);
+        Ok(())
     }
 
     fn add_staged(&mut self, extents: Vec<Extent>) {
@@ -211,5 +196,42 @@ impl Upload {
             self.first = extents.next();
         }
         self.unlogged.extend(extents);
+    }
+
+    /// Whether so many chunks are not logged that they should be.
+    pub(crate) fn is_logging_due(&self) -> bool {
+        self.unlogged.len() >= MAX_UNLOGGED
+    }
+
+    /// The chunks that are not logged, which the caller logs, and the index of the first.
+    pub(crate) fn take_unlogged(&mut self) -> (u64, Vec<Extent>) {
+        let index = 1 + self.logged;
+        let extents = std::mem::take(&mut self.unlogged);
+        self.logged += extents.len() as u64;
+        (index, extents)
+    }
+
+    /// Ends the upload for a transaction. All chunks but the first must be logged.
+    pub(crate) fn finish(&mut self) -> FinishedUpload {
+        assert!(self.unlogged.is_empty(), "every chunk of a finished upload after the first is logged");
+        self.ended = true;
+        let size = self.size();
+        let first = self.first.take();
+        let unlogged = first.iter().cloned().collect();
+        FinishedUpload { data: self.data, first, size, tail: self.tail.split().freeze(), unlogged }
+    }
+
+    /// Whether it takes no more bytes.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.ended { Err(unknown_upload(self.id())) } else { Ok(()) }
+    }
+
+    /// Ends the upload and frees the chunks that no log entry names.
+    pub(crate) fn end(&mut self, files: Option<&BlobFiles>) {
+        self.ended = true;
+        if let Some(files) = files {
+            files.discard(&std::mem::take(&mut self.unlogged));
+            files.discard(self.first.take().as_slice());
+        }
     }
 }

@@ -5,12 +5,11 @@
 //! created objects, where staged chunks lie. So a later version may decide otherwise and still replay it.
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Kind, Name, Oid, Result};
+use model::{Kind, Name, Oid};
 
-use crate::commit::row_changes::RowChange;
-use crate::content::blob_file::BlobFiles;
 use crate::rows::key::DataId;
-use crate::rows::row::{CHUNK, Extent};
+use crate::rows::row::Extent;
+use crate::rows::row_change::RowChange;
 
 mod codec;
 
@@ -21,20 +20,6 @@ pub(crate) use codec::{decode, encode};
 pub(crate) struct StagedContent {
     pub(crate) extents: Vec<Extent>,
     pub(crate) bytes: Bytes,
-}
-
-impl StagedContent {
-    /// The bytes of all of it, read back from where they were staged.
-    pub(crate) fn read_back(&self, files: Option<&BlobFiles>) -> Result<Bytes> {
-        let Some(files) = files.filter(|_| !self.extents.is_empty()) else { return Ok(self.bytes.clone()) };
-        let mut bytes = vec![0; self.extents.len() * CHUNK];
-        for (extent, chunk) in self.extents.iter().zip(bytes.chunks_mut(CHUNK)) {
-            let read = files.read(extent, 0, chunk, 0);
-            read.map_err(|e| Error::new(ErrorKind::Io, format!("reading a staged chunk back: {e}")))?;
-        }
-        bytes.extend_from_slice(&self.bytes);
-        Ok(bytes.into())
-    }
 }
 
 /// One step of a transaction, as it is logged.

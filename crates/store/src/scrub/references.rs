@@ -3,7 +3,7 @@
 use model::{Kind, Oid, Result, SpaceId, limits};
 
 use super::Scrub;
-use crate::commit::row_changes::{self as rows, hex};
+use crate::read::rows::{self, hex};
 use crate::rows::key::{Key, oid_at, table};
 
 /// The rows of one collection, counted as they come.

@@ -15,7 +15,6 @@ use model::{Kind, Oid};
 use super::Store;
 use super::world::SimulatedStore;
 use crate::disk::Disk;
-use crate::read::Readable;
 use crate::read::layers::FoundRow;
 use crate::rows::key::{self, Key, data_of, oid_at, table};
 use crate::rows::mob::Row;
@@ -40,15 +39,16 @@ struct AuditedRows {
 impl AuditedRows {
     fn read(store: &Store) -> Self {
         let core = store.core();
-        core.read_state(|layers| {
-            let mut rows = Self::default();
-            layers.scan(&[0], &[u8::MAX; 40], &mut |key, found| {
-                rows.row(key, found);
-                ControlFlow::Continue(())
-            })?;
-            Ok(rows)
-        })
-        .unwrap()
+        core.state
+            .read_state(|layers| {
+                let mut rows = Self::default();
+                layers.scan(&[0], &[u8::MAX; 40], &mut |key, found| {
+                    rows.row(key, found);
+                    ControlFlow::Continue(())
+                })?;
+                Ok(rows)
+            })
+            .unwrap()
     }
 
     fn row(&mut self, key: &[u8], found: &FoundRow<'_>) {
@@ -109,7 +109,7 @@ impl AuditedRows {
 pub(crate) fn audit(store: &Store) {
     let rows = AuditedRows::read(store);
     assert_eq!(rows.used, rows.held, "users of extents as counted, and as held");
-    if let Some(files) = store.core().files() {
+    if let Some(files) = store.core().state.files() {
         let mut chunk = vec![0; CHUNK];
         for extent in &rows.readable {
             let read = files.read(extent, 0, &mut chunk[..extent.len as usize], 0);
@@ -172,7 +172,7 @@ pub(crate) fn check_leaks(simulated: &SimulatedStore) {
     let rows = AuditedRows::read(&simulated.store);
     assert!(rows.garbage.is_empty(), "garbage: {:x?}", rows.garbage);
     assert!(rows.freed.is_empty(), "extents still to be freed: {:x?}", rows.freed);
-    let first = simulated.core().files().unwrap().first();
+    let first = simulated.core().state.files().unwrap().first();
     let files = simulated.disk.list("blobs").unwrap();
     let number = |name: &str| u32::from_str_radix(name.strip_suffix(".blob").unwrap(), 16).unwrap();
     for name in files {

@@ -126,7 +126,7 @@ impl Run {
             changes.push(change);
         }
         if self.bug == PlantedBug::AcknowledgeEarly {
-            let mut writer = self.world.core().writer.lock();
+            let mut writer = self.world.core().pipeline.writer.lock();
             self.world.core().apply_queued(&mut writer);
             self.acknowledged.store(writer.next_seq - 1, Ordering::SeqCst);
         }
@@ -162,14 +162,14 @@ impl Run {
             self.states.insert(version, state);
         }
         let core = self.world.core();
-        self.maker.uploads.retain(|id, _| core.uploads.lock().contains_key(id));
+        self.maker.uploads.retain(|id, _| core.uploads.is_unfinished(*id));
     }
 
     fn freeze(&self) {
         let core = self.world.core();
-        let mut writer = core.writer.lock();
+        let mut writer = core.pipeline.writer.lock();
         core.apply_queued(&mut writer);
-        let view = core.view.load();
+        let view = core.state.view.load();
         if view.frozen.is_none() && !view.active.is_empty() {
             core.freeze(&mut writer, &view);
         }

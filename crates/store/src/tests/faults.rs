@@ -13,7 +13,6 @@ use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
-use crate::read::Readable;
 use crate::{RowChanges, RowSequence};
 use model::limits;
 
@@ -101,7 +100,7 @@ fn store_with_log() -> (SimulatedStore, Vec<usize>) {
         objects[version] = world.store.objects(MAIN, None, 1000).unwrap().len();
     }
     let core = world.core();
-    core.write_marker(&mut core.writer.lock());
+    core.write_marker(&mut core.pipeline.writer.lock());
     core.force().unwrap();
     (world, objects)
 }

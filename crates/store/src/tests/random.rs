@@ -13,7 +13,6 @@ use super::*;
 use crate::Snapshot;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
-use crate::read::Readable;
 use rand::RngExt;
 
 /// A store of some kind with what belongs to it.
@@ -136,10 +135,10 @@ impl Run {
         match self.maker.random.random_range(0..24) {
             0..3 => drop(core.install().unwrap()),
             3..6 => self.tested.store().install().unwrap(),
-            6..9 if core.durable.is_some() => {
-                let mut writer = core.writer.lock();
+            6..9 if core.is_durable() => {
+                let mut writer = core.pipeline.writer.lock();
                 core.apply_queued(&mut writer);
-                let view = core.view.load();
+                let view = core.state.view.load();
                 if view.frozen.is_none() && !view.active.is_empty() {
                     core.freeze(&mut writer, &view);
                 }
@@ -156,7 +155,7 @@ impl Run {
                 self.tested = kept.reopen(seed);
                 if in_memory {
                     // Nothing ended the uploads.
-                    self.tested.store().core().uploads.lock().clear();
+                    self.tested.store().core().uploads.forget();
                 }
             }
             _ => {}
@@ -187,7 +186,7 @@ impl Run {
         if let StoreUnderTest::Simulated(world) = &self.tested {
             world.run_housekeeping();
             check_leaks(world);
-        } else if self.tested.store().core().durable.is_none() {
+        } else if !self.tested.store().core().is_durable() {
             run_housekeeping(self.tested.store());
         }
         self.check(0);

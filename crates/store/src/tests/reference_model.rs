@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{MAIN, name, pattern, temporary};
-use crate::commit::row_changes as rows;
+use crate::read::rows;
 use crate::read::{self, Piece, Readable};
 use crate::{RowChanges, Store};
 

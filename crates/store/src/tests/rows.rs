@@ -36,7 +36,7 @@ fn list_rows(this: &impl Readable, from: &[u8], to: &[u8]) -> Vec<(Vec<u8>, Vec<
             found.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         };
-        crate::commit::row_changes::rows(this, (from, to), back, visit).unwrap();
+        crate::read::rows::rows(this, (from, to), back, visit).unwrap();
         found
     });
     back.reverse();

@@ -13,7 +13,7 @@ use crate::engine::memory::MemoryEngine;
 use crate::log::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::{Piece, Readable};
+use crate::read::Piece;
 use crate::rows::key::DataId;
 
 const CHUNK: usize = 64 << 10;
@@ -50,9 +50,9 @@ fn nothing_is_installed_before_it_is_durable() {
     let (core, before) = (world.core(), world.store.status().version);
     world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, "early")] }, |_| {});
     {
-        let mut writer = core.writer.lock();
+        let mut writer = core.pipeline.writer.lock();
         core.apply_queued(&mut writer);
-        core.freeze(&mut writer, &core.view.load());
+        core.freeze(&mut writer, &core.state.view.load());
     }
     assert!(!core.install().unwrap());
     assert_eq!(world.crash(1).unwrap().store.status().version, before + 1, "only the opening is new");
@@ -133,10 +133,10 @@ fn an_upload_is_never_in_neither_list_while_it_is_finished() {
     store.upload(upload, pattern(CHUNK, 1)).unwrap();
     let oid = blob(store, "");
     std::thread::scope(|scope| {
-        let finishing = world.core().finishing_uploads.lock();
+        let finishing = world.core().uploads.lock_finishing();
         let commit = scope.spawn(|| commit(store, [Op::PutUpload { oid, upload }]));
         std::thread::sleep(A_MOMENT);
-        let listed = world.core().uploads.lock().contains_key(&upload);
+        let listed = world.core().uploads.is_unfinished(upload);
         drop(finishing);
         commit.join().unwrap();
         assert!(listed);
@@ -159,7 +159,7 @@ fn every_upload_that_a_transaction_takes_is_over_with_it() {
         } else {
             commit(store, ops);
         }
-        assert!(world.core().finishing_uploads.lock().is_empty(), "{len} bytes");
+        assert!(world.core().uploads.lock_finishing().is_empty(), "{len} bytes");
     }
     world.run_housekeeping();
     audit(store);
@@ -195,7 +195,7 @@ fn bytes_that_come_after_an_upload_was_taken_are_refused() {
     let oid = blob(store, "");
     let id = store.begin_upload().unwrap();
     store.upload(id, pattern(3 * CHUNK, 1)).unwrap();
-    let late = world.core().find_upload(id).unwrap();
+    let late = world.core().uploads.find(id).unwrap();
     commit(store, [Op::PutUpload { oid, upload: id }]);
     let refused = world.core().add_to_upload(&late, pattern(300 * CHUNK, 2));
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotFound);
@@ -268,9 +268,9 @@ fn half_installed() -> SimulatedStore {
     for i in 0..10 {
         if i == 5 {
             let core = world.core();
-            let mut writer = core.writer.lock();
+            let mut writer = core.pipeline.writer.lock();
             core.apply_queued(&mut writer);
-            core.freeze(&mut writer, &core.view.load());
+            core.freeze(&mut writer, &core.state.view.load());
         }
         world.store.submit(Transaction { ops: vec![create(0, Kind::Blob, pattern(600, i))] }, |_| {});
     }

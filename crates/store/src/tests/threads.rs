@@ -11,9 +11,9 @@ use super::audit::audit;
 use super::world::{SimulatedStore, small_options};
 use super::*;
 use crate::RowChanges;
-use crate::commit::row_changes as rows;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
+use crate::read::rows;
 use crate::read::{Piece, Readable};
 
 const CHUNK: usize = 64 << 10;

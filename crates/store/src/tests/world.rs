@@ -6,14 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Options, Store};
-use crate::core::Core;
+use crate::commit::Core;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::engine::sim::{EngineFaults, SimEngine};
 use crate::log::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::Readable;
 
 /// A store on a simulated disk. Nothing happens in the background.
 pub(crate) struct SimulatedStore {

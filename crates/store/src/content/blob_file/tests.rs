@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use model::{ErrorKind, Op, Transaction};
 
 use super::DIR;
-use crate::commit::install::swept_up_to;
+use crate::commit::housekeeping::swept_up_to;
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::read::Readable;
 use crate::rows::row::CHUNK;
 use crate::store::Store;
 use crate::tests::audit::{audit, check_leaks};
@@ -188,8 +187,8 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
         let upload = world.store.begin_upload().unwrap();
         world.store.upload(upload, pattern(3 * CHUNK, 9)).unwrap();
         world.store.force().unwrap();
-        let files = world.core().files().unwrap();
-        let swept = swept_up_to(&*world.core().engine).unwrap();
+        let files = world.core().state.files().unwrap();
+        let swept = swept_up_to(&*world.core().state.engine).unwrap();
         assert!(
             files.earlier_files(swept).unwrap().len() <= 1,
             "opening {seed} looks at more than the last one's file"

@@ -4,9 +4,9 @@ use bytes::{Buf, BufMut, Bytes};
 use model::{Kind, Name, Oid, SpaceId, limits};
 
 use super::{LogEntry, StagedContent, Step};
-use crate::commit::row_changes::RowChange;
 use crate::rows::key::DataId;
 use crate::rows::row::{BLOCK, CHUNK, Extent};
+use crate::rows::row_change::RowChange;
 
 const FORMAT: u8 = 1;
 

@@ -1,74 +1,33 @@
-//! The parts of an open store and how they are read together.
+//! The state that readers see: the buffers over the B-tree, the blob files, and a position of the log.
+//!
+//! 1. Every durable change is in the buffers of the current [`View`] or in the B-tree.
+//! 2. `visible_seq` is the position of the last change that is durable. It only rises.
+//! 3. The versions that a pinned position shows stay in the buffers until the pin is dropped.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use hashbrown::{HashMap, HashSet};
-use model::{Oid, Result, UploadId};
-use parking_lot::{Condvar, Mutex};
+use model::Result;
 
-use crate::commit::WriterState;
-use crate::commit::install::Housekeeping;
-use crate::commit::queue::CommitQueue;
 use crate::content::blob_file::BlobFiles;
-use crate::content::upload::Upload;
 use crate::engine::{Engine, EngineRead, EngineResult, RowVisitor};
 use crate::error::IntoModelResult;
-use crate::log::frame::StoreId;
-use crate::log::{FrameBatch, Log};
-use crate::options::Options;
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::listing_cache::ListingCache;
 use crate::read::view::{Pin, PinTable, View};
-use crate::rows::key::DataId;
-use crate::rows::mob::Mob;
-use crate::rows::row::CHUNK;
-use crate::status::Counters;
+use crate::rows::mob::Seq;
 
-/// An open store, shared by its handles and its threads.
-pub(crate) struct Core {
-    pub(crate) options: Options,
-    pub(crate) dir: Option<PathBuf>,
-    /// Keeps other processes out of the directory.
-    pub(crate) lock: Option<File>,
-    pub(crate) id: StoreId,
+/// What a read needs. Commits change it; see `commit`.
+pub(crate) struct ReadState {
     pub(crate) engine: Box<dyn Engine>,
-    /// What makes a store durable; a store in memory has none.
-    pub(crate) durable: Option<DurableFiles>,
+    /// `None` for a store in memory.
+    pub(crate) files: Option<BlobFiles>,
     pub(crate) view: ArcSwap<View>,
-    /// A buffer that was installed and emptied, for the next freeze.
-    pub(crate) spare_mob: Mutex<Option<Mob>>,
-    /// The newest position that is durable and may be seen.
     pub(crate) visible_seq: AtomicU64,
     pub(crate) pins: Arc<PinTable>,
-    pub(crate) commit_queue: CommitQueue,
-    /// Held while transactions are applied.
-    pub(crate) writer: Mutex<WriterState>,
-    /// Held while a batch is forced, so that batches follow each other in the log; has buffers for the next but one.
-    pub(crate) force_lock: Mutex<FrameBatch>,
-    pub(crate) housekeeping: Mutex<Housekeeping>,
-    /// Wakes the installer.
-    pub(crate) installer_wakeup: Condvar,
-    /// Whether the last installation found the disk full.
-    pub(crate) disk_full: AtomicBool,
-    /// Why the last installation failed, if it did.
-    pub(crate) install_failed: Mutex<Option<String>>,
-    /// Whether a background removal is under way.
-    pub(crate) reclaiming: Arc<AtomicBool>,
-    pub(crate) install_lock: Mutex<()>,
-    pub(crate) create_space_lock: Mutex<()>,
-    pub(crate) uploads: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
-    /// Contents of uploads that a transaction is taking.
-    pub(crate) finishing_uploads: Mutex<HashSet<DataId>>,
-    pub(crate) next_upload: AtomicU64,
     pub(crate) listing_cache: ListingCache,
-    /// How often the store was opened.
-    pub(crate) incarnation: AtomicU32,
-    pub(crate) counters: Counters,
 }
 
 /// Stands in for the B-tree to find out whether a read needs it.
@@ -91,15 +50,20 @@ impl EngineRead for EngineProbe {
     }
 }
 
-/// The log and the blob files.
-pub(crate) struct DurableFiles {
-    pub(crate) log: Log,
-    pub(crate) files: BlobFiles,
-}
+impl ReadState {
+    pub(crate) fn new(engine: Box<dyn Engine>, files: Option<BlobFiles>, view: View, visible: Seq) -> Self {
+        Self {
+            engine,
+            files,
+            view: ArcSwap::from_pointee(view),
+            visible_seq: AtomicU64::new(visible),
+            pins: Arc::new(PinTable::new()),
+            listing_cache: ListingCache::new(),
+        }
+    }
 
-impl Core {
     pub(crate) fn files(&self) -> Option<&BlobFiles> {
-        self.durable.as_ref().map(|durable| &durable.files)
+        self.files.as_ref()
     }
 
     /// Reads single rows of the newest durable state: each row by itself, not several against each other.
@@ -161,15 +125,6 @@ impl Core {
         let mut result = None;
         self.engine.read(&mut |engine| result = read.take().map(|read| read(engine))).into_model_result()?;
         result.unwrap_or_else(|| Err(model::Error::new(model::ErrorKind::Internal, "the B-tree was not read")))
-    }
-
-    /// Where a blob ends, if that is where a chunk begins and `len` more bytes have a whole one.
-    pub(crate) fn aligned_end(&self, oid: Oid, len: usize) -> Result<Option<u64>> {
-        if len < CHUNK || oid.is_temporary() || self.durable.is_none() {
-            return Ok(None);
-        }
-        let size = self.read_row(|layers| Ok(layers.object(oid)?.map(|object| object.head.size)))?;
-        Ok(size.filter(|size| size.is_multiple_of(CHUNK as u64)))
     }
 
     pub(crate) fn pin(&self) -> Pin<Arc<PinTable>> {

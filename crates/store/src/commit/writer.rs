@@ -1,0 +1,347 @@
+//! Applying a transaction: its changes go into the buffer, and its frame into the batch for the log.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use model::{Committed, Error, ErrorKind, Outcome, Result};
+use smallvec::SmallVec;
+
+use super::apply::{AppliedChanges, Applier, ApplyOutcome};
+use super::committer::Pending;
+use super::row_changes::RowSequence;
+use super::{Core, Job, ReplyTo};
+use crate::content::blob_file::BlobFiles;
+use crate::error::{self, StoreError};
+use crate::log::entry::{self, LogEntry, StagedContent, Step};
+use crate::log::{FrameBatch, frame};
+use crate::plant::{Bug, planted};
+use crate::read::layers::{Layers, ReadPosition};
+use crate::read::view::View;
+use crate::rows::key::Key;
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::row::{CHUNK, Extent};
+
+/// What a store in memory says when it is full.
+fn no_room() -> Error {
+    Error::new(ErrorKind::Full, "the store in memory has no room; delete something, or start it with more")
+}
+
+/// The bytes that a row takes; `None` if it takes one away.
+fn row_size(row: &Row) -> Option<usize> {
+    (!matches!(row, Row::Tombstone)).then(|| row.size())
+}
+
+/// The system's clock, in microseconds since 1970.
+fn now_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64)
+}
+
+/// A transaction that is decided and waits for its position to become durable.
+pub(crate) struct DecidedTransaction {
+    pub(crate) result: Result<Outcome>,
+    pub(crate) staged: Vec<Extent>,
+    pub(crate) sequence: Option<RowSequence>,
+    pub(crate) reply_to: ReplyTo,
+}
+
+/// The state of who applies transactions.
+#[derive(Default)]
+pub(crate) struct WriterState {
+    /// The position of the next transaction.
+    pub(crate) next_seq: Seq,
+    /// The checksum of the last frame.
+    pub(crate) crc: u32,
+    /// Frames to be forced.
+    pub(crate) batch: FrameBatch,
+    /// The checksum of the frame before the batch.
+    pub(crate) batch_prev_crc: u32,
+    pub(crate) pending: Pending,
+    /// Bytes logged since the buffer was last frozen.
+    pub(crate) logged_bytes: u64,
+    /// Why nothing can be committed any more.
+    pub(crate) log_failure: Option<Arc<str>>,
+    /// Whether the last frame is one that only says what was forced before it.
+    pub(crate) has_marker: bool,
+}
+
+impl WriterState {
+    /// Goes on at position `next`, behind a frame with checksum `crc`.
+    pub(crate) fn resume_at(next: Seq, crc: u32) -> Self {
+        Self { next_seq: next, crc, ..Self::default() }
+    }
+}
+
+impl Core {
+    /// Applies a transaction to a store that has no committer.
+    pub(super) fn apply_now(&self, mut job: Job) {
+        let mut writer = self.pipeline.writer.lock();
+        if self.is_full(&self.state.view.load()) {
+            self.sweep_memory();
+        }
+        let result = if let Some(wrong) = job.refusal() {
+            Err(wrong)
+        } else {
+            let is_bounded =
+                self.is_full(&self.state.view.load()) && !job.is_needed && !job.steps.iter().all(Step::frees);
+            self.apply(&mut writer, job.steps, &mut Vec::new(), is_bounded)
+        };
+        if result.is_err() {
+            job.sequence.iter().for_each(RowSequence::mark_broken);
+        }
+        drop(writer);
+        self.uploads.release(&job.taken_uploads);
+        job.reply_to.send(result);
+    }
+
+    /// Applies a transaction, or says why not; its frame goes into the batch. What it staged is given back unless it is
+    /// logged.
+    pub(crate) fn apply_or_refuse(&self, writer: &mut WriterState, mut job: Job) -> DecidedTransaction {
+        let refusal = job.refusal().or_else(|| self.refusal(writer));
+        let Job { steps, mut staged, taken_uploads: taken, sequence, reply_to: answer, .. } = job;
+        let result = match refusal {
+            Some(refusal) => Err(refusal),
+            None => self.apply(writer, steps, &mut staged, false),
+        };
+        if result.is_err() {
+            sequence.iter().for_each(RowSequence::mark_broken);
+        }
+        self.uploads.release(&taken);
+        if !matches!(result, Ok(Outcome::Committed(_))) {
+            self.discard(&std::mem::take(&mut staged));
+        }
+        DecidedTransaction { result, staged, sequence, reply_to: answer }
+    }
+
+    /// Why nothing can be applied now, room or not.
+    pub(crate) fn refusal(&self, writer: &WriterState) -> Option<Error> {
+        if let Some(why) = &writer.log_failure {
+            let message =
+                format!("the store takes no more changes, as its log failed: {why}; mend that and restart it");
+            return Some(Error::new(ErrorKind::Io, message));
+        }
+        if self.installer.is_disk_full() && self.is_full(&self.state.view.load()) {
+            let message = "the disk is full: changes cannot be moved to the B-tree; make room and try again";
+            return Some(Error::new(ErrorKind::Full, message));
+        }
+        if self.is_full(&self.state.view.load())
+            && let Some(why) = self.installer.failure()
+        {
+            return Some(Error::new(ErrorKind::Io, format!("changes cannot be moved to the B-tree: {why}")));
+        }
+        None
+    }
+
+    /// Whether a store in memory takes only what makes room, or is [needed](RowChanges::needed).
+    pub(crate) fn is_memory_full(&self) -> bool {
+        let is_full = || !self.is_durable() && self.is_full(&self.state.view.load());
+        is_full() && {
+            self.sweep_memory();
+            is_full()
+        }
+    }
+
+    /// Whether the buffer can take no more before something is installed.
+    pub(crate) fn is_full(&self, view: &View) -> bool {
+        if self.is_durable() {
+            view.frozen.is_some() && view.active.bytes() >= self.options.mob_bytes / 2
+        } else {
+            view.active.bytes() >= self.options.memory_bytes
+        }
+    }
+
+    /// Applies a transaction and puts its frame into the batch. One that `is_bounded` may not take more than it lets go of.
+    fn apply(
+        &self,
+        writer: &mut WriterState,
+        steps: Vec<Step>,
+        staged: &mut Vec<Extent>,
+        is_bounded: bool,
+    ) -> Result<Outcome> {
+        let (view, seq) = (self.state.view.load(), writer.next_seq);
+        let time_us = self.options.fixed_time_us.unwrap_or_else(now_us);
+        if let [Step::Rows(rows)] = &steps[..] {
+            if is_bounded && !view.active.has_room_for(rows.iter().map(|row| (&row.key, row.size()))) {
+                return Err(no_room());
+            }
+            return self.apply_rows(writer, &view, LogEntry { time_us, created: Vec::new(), steps });
+        }
+        let mut steps = steps;
+        let mut applied = self.apply_on(&view, seq, time_us, None, &steps)?;
+        if matches!(applied, ApplyOutcome::EndMoved) {
+            self.unstage(&mut steps, staged)?;
+            applied = self.apply_on(&view, seq, time_us, None, &steps)?;
+        }
+        let AppliedChanges { changes, created } = match applied {
+            ApplyOutcome::Applied(done) => done,
+            ApplyOutcome::Conflict(conflict) => return Ok(Outcome::Conflict(conflict)),
+            ApplyOutcome::EndMoved => return Err(Error::new(ErrorKind::Internal, "an append was never placed")),
+        };
+        if is_bounded && !view.active.has_room_for(changes.iter().map(|(key, row)| (key, row_size(row)))) {
+            return Err(no_room());
+        }
+        let entry = LogEntry { time_us, created, steps };
+        self.append_frame(writer, &entry)?;
+        self.insert(&view.active, seq, changes);
+        self.finish_apply(writer, &view);
+        Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
+    }
+
+    /// The same for rows, which need nothing but to be put where they belong.
+    fn apply_rows(&self, writer: &mut WriterState, view: &View, entry: LogEntry) -> Result<Outcome> {
+        self.append_frame(writer, &entry)?;
+        let seq = writer.next_seq;
+        let mut slabs = view.active.slabs.lock();
+        let changes =
+            entry.steps.into_iter().flat_map(|step| if let Step::Rows(rows) = step { rows } else { Vec::new() });
+        self.insert(&view.active, seq, changes.map(|change| change.into_row(&mut slabs)));
+        drop(slabs);
+        self.finish_apply(writer, view);
+        Ok(Outcome::Committed(Committed { version: seq, created: Vec::new() }))
+    }
+
+    /// Goes on behind a transaction that was applied.
+    fn finish_apply(&self, writer: &mut WriterState, view: &View) {
+        writer.next_seq += 1;
+        writer.has_marker = false;
+        if self.is_durable() {
+            self.maybe_freeze(writer, view);
+        }
+    }
+
+    /// Makes appends whose chunks were staged for an end that their blob no longer has bytes for the log.
+    fn unstage(&self, steps: &mut [Step], staged: &mut Vec<Extent>) -> Result<()> {
+        for step in steps {
+            let Step::Append { at, content, .. } = step else { continue };
+            let bytes = read_back(content, self.state.files())?;
+            staged.retain(|extent| !content.extents.contains(extent));
+            self.discard(&content.extents);
+            (*at, *content) = (None, StagedContent { extents: Vec::new(), bytes });
+        }
+        Ok(())
+    }
+
+    /// Applies steps on the newest state, durable or not.
+    pub(crate) fn apply_on(
+        &self,
+        view: &View,
+        seq: Seq,
+        time_us: i64,
+        given: Option<Vec<model::Oid>>,
+        steps: &[Step],
+    ) -> Result<ApplyOutcome> {
+        let mut given = Some(given);
+        let mut applied = None;
+        let read = self.state.engine.read(&mut |engine| {
+            let below = Layers {
+                changes: None,
+                active: &view.active,
+                frozen: view.frozen.as_deref(),
+                at: ReadPosition::Seq(Seq::MAX),
+                engine,
+                files: self.state.files(),
+            };
+            applied = given.take().map(|given| Applier::run(below, seq, time_us, given, steps));
+        });
+        read.map_err(|e| StoreError::from(e).0)?;
+        applied.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "the B-tree was not read")))
+    }
+
+    /// Appends an entry's frame to the batch.
+    pub(crate) fn append_frame(&self, writer: &mut WriterState, entry: &LogEntry) -> Result<()> {
+        if !self.is_durable() {
+            return Ok(());
+        }
+        if writer.batch.frames.is_empty() {
+            writer.batch_prev_crc = writer.crc;
+        }
+        let before = writer.batch.bytes.len();
+        let (seq, crc, mut forced) = (writer.next_seq, writer.crc, self.state.visible_seq());
+        if planted(Bug::ForcedTooHigh) {
+            forced = seq;
+        }
+        let write = |out: &mut Vec<u8>| entry::encode(out, entry);
+        let framed = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, write);
+        let limit = frame::MAX_PAYLOAD as u64;
+        writer.crc = framed.map_err(|len| error::too_large("a transaction's log record", len as u64, limit))?;
+        let end = writer.batch.bytes.len();
+        writer.batch.frames.push((end, seq, writer.crc));
+        writer.logged_bytes += (end - before) as u64;
+        Ok(())
+    }
+
+    /// Puts changed rows into the buffer.
+    pub(crate) fn insert(&self, active: &Mob, seq: Seq, changes: impl IntoIterator<Item = (Key, Row)>) {
+        if !self.is_durable() {
+            return self.insert_and_show(active, seq, changes);
+        }
+        active.insert_all(changes, seq, self.state.pins.horizon(&self.state.visible_seq));
+    }
+
+    /// Puts changed rows into the buffer of a store in memory, and shows them.
+    fn insert_and_show(&self, active: &Mob, seq: Seq, changes: impl IntoIterator<Item = (Key, Row)>) {
+        let mut changes = changes.into_iter();
+        let (first, second) = (changes.next(), changes.next());
+        // The quick way of a small put: nothing needs to be looked up again when it is visible.
+        if let (Some((key, row)), None) = (&first, &second) {
+            return active.insert_and_show(key.clone(), seq, row.clone(), || self.make_visible(seq));
+        }
+        let horizon = self.state.pins.horizon(&self.state.visible_seq);
+        let mut keys: SmallVec<[Key; 8]> = SmallVec::new();
+        let changes = first.into_iter().chain(second).chain(changes).inspect(|(key, _)| keys.push(key.clone()));
+        active.insert_all(changes, seq, horizon);
+        let horizon = self.make_visible(seq);
+        for key in keys {
+            active.prune_key(key, seq, horizon);
+        }
+    }
+
+    /// Lets a store in memory go of what snapshots have kept.
+    pub(crate) fn sweep_memory(&self) {
+        self.state.view.load().active.sweep(self.state.pins.horizon(&self.state.visible_seq));
+    }
+
+    /// Makes a transaction visible that needs no log; returns the horizon after that.
+    fn make_visible(&self, seq: Seq) -> Seq {
+        self.state.visible_seq.store(seq, Ordering::SeqCst);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.state.pins.horizon(&self.state.visible_seq)
+    }
+
+    /// Freezes the buffer for installing when it is half full, or the log is long.
+    fn maybe_freeze(&self, writer: &mut WriterState, view: &View) {
+        let due = view.active.bytes() >= self.options.mob_bytes / 2 || writer.logged_bytes >= self.options.log_bytes();
+        if due && view.frozen.is_none() && !view.active.is_empty() {
+            self.freeze(writer, view);
+        }
+    }
+
+    /// Hands the buffer to the installer. Nothing may be frozen already.
+    pub(crate) fn freeze(&self, writer: &mut WriterState, view: &View) {
+        assert!(view.frozen.is_none(), "one buffer is being installed at a time");
+        let frozen = Some(Arc::clone(&view.active));
+        let active = Arc::new(self.installer.take_spare_mob());
+        self.state.view.store(Arc::new(View { active, frozen }));
+        writer.logged_bytes = 0;
+        self.installer.wake();
+    }
+
+    pub(crate) fn discard(&self, extents: &[Extent]) {
+        if let Some(files) = self.state.files() {
+            files.discard(extents);
+        }
+    }
+}
+
+/// The bytes of staged content, its chunks read back from their blob file.
+fn read_back(content: &StagedContent, files: Option<&BlobFiles>) -> Result<Bytes> {
+    let Some(files) = files.filter(|_| !content.extents.is_empty()) else { return Ok(content.bytes.clone()) };
+    let mut bytes = vec![0; content.extents.len() * CHUNK];
+    for (extent, chunk) in content.extents.iter().zip(bytes.chunks_mut(CHUNK)) {
+        let read = files.read(extent, 0, chunk, 0);
+        read.map_err(|e| Error::new(ErrorKind::Io, format!("reading a staged chunk back: {e}")))?;
+    }
+    bytes.extend_from_slice(&content.bytes);
+    Ok(bytes.into())
+}

@@ -1,0 +1,108 @@
+//! Reading rows of the user of the store. A value from the B-tree is checked when it is read.
+
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use model::{Error, Result};
+
+use crate::checksum::crc32c_parts;
+use crate::error::corrupt_row;
+use crate::read::Readable;
+use crate::read::layers::{FoundRow, RowRef};
+use crate::rows::key::Key;
+use crate::rows::mob::Row;
+use crate::rows::row::{self, RowError};
+
+/// So many bytes of a key are shown in an error.
+const MAX_KEY_BYTES_SHOWN: usize = 64;
+
+/// A key to be read by people, as far as it is not too long.
+pub(crate) fn hex(key: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
+    for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
+        let _ = write!(text, "{byte:02x}");
+    }
+    if key.len() > MAX_KEY_BYTES_SHOWN {
+        text.push_str("...");
+    }
+    text
+}
+
+/// A row, of which this is the whole key, cannot be read.
+pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
+    corrupt_row(&format!("row {}", hex(key.get(1..).unwrap_or_default())), error)
+}
+
+/// The value in a row; what comes from the B-tree is checked.
+pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u8]>> {
+    match row {
+        RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Patch(_)) => Ok(None),
+        RowRef::Row(Row::Shared(value, _)) => Ok(Some(value)),
+        RowRef::Row(Row::Value(row)) => match row.split_last_chunk::<4>() {
+            Some((value, _)) => Ok(Some(value)),
+            None => Err(damaged(key, RowError::Short)),
+        },
+        RowRef::Engine(row) => match row::unseal(key, row) {
+            Ok(len) => Ok(Some(&row[..len])),
+            Err(error) => Err(damaged(key, error)),
+        },
+    }
+}
+
+/// The value in a row, checked wherever it was found.
+pub(crate) fn verify_value<'f>(key: &[u8], found: &'f FoundRow<'_>) -> std::result::Result<&'f [u8], RowError> {
+    match found {
+        FoundRow::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
+        _ => {
+            let row = found.value().ok_or(RowError::Value)?;
+            Ok(&row[..row::unseal(key, row)?])
+        }
+    }
+}
+
+pub(crate) fn row(this: &impl Readable, key: &[u8]) -> Result<Option<Bytes>> {
+    with_row_value(this, key, |row, value| match row {
+        RowRef::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
+        _ => Bytes::copy_from_slice(value),
+    })
+}
+
+/// Looks at a row where it lies, and at its value.
+pub(crate) fn with_row_value<T>(
+    this: &impl Readable,
+    key: &[u8],
+    mut look: impl FnMut(RowRef<'_>, &[u8]) -> T,
+) -> Result<Option<T>> {
+    let key = Key::row(key);
+    this.read_row(|layers| layers.with_row(&key, |row| Ok(row_value(&key, row)?.map(|value| look(row, value))))?)
+}
+
+/// Shows the rows of a range; `back`: the last first.
+pub(crate) fn rows(
+    this: &impl Readable,
+    (from, to): (&[u8], &[u8]),
+    back: bool,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Result<()> {
+    let (from, to) = (Key::row(from), Key::row(to));
+    if from >= to {
+        return Ok(());
+    }
+    this.read_state(|layers| {
+        let mut failed = None;
+        let mut show = |key: &[u8], found: &FoundRow<'_>| match row_value(key, found.row_ref()) {
+            Ok(Some(value)) => visit(&key[1..], value),
+            Ok(None) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        match back {
+            false => layers.scan(&from, &to, &mut show)?,
+            true => layers.scan_back(&from, &to, &mut show)?,
+        }
+        failed.map_or(Ok(()), Err)
+    })
+}
