@@ -5,23 +5,22 @@
 //! anew. Every chunk is checked while it is read. A chunk that several objects share goes into the archive once.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::{Kind, Oid, PageId, Result, SpaceId};
+use model::{Kind, Oid, Result, SpaceId};
 
-use crate::checksum::crc32c;
+use crate::content::chunk_set::{ChunkSet, is_chunk_position};
 use crate::error::{corrupt, corrupt_row};
+use crate::log::frame::StoreId;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers, StoredObject};
 use crate::read::rows;
-use crate::rows::key::{Key, oid_at, table};
+use crate::rows::key::{Key, oid_at, page_of, table};
+use crate::rows::mob::Seq;
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
-use crate::store::Snapshot;
 
 pub(crate) mod archive;
-pub(crate) mod chunk_set;
 pub(crate) mod item;
 pub(crate) mod restore;
 
@@ -30,7 +29,6 @@ pub(crate) mod tests;
 
 pub use archive::check_archive;
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
-use chunk_set::ChunkSet;
 use item::Item;
 
 /// What an archive holds.
@@ -72,12 +70,17 @@ impl BackupSummary {
     }
 }
 
-/// Writes an archive of what `snapshot` shows.
-pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
-    let core = snapshot.core();
+/// Writes an archive of what a snapshot of store `id` at position `version` shows.
+pub(crate) fn write(
+    snapshot: &impl Readable,
+    (store, version): (StoreId, Seq),
+    out: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<BackupSummary> {
+    let state = snapshot.state();
     let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64);
-    let header = ArchiveHeader { store: core.id, version: snapshot.version(), time_us };
-    let total_bytes = core.state.engine.size() + core.state.files().map_or(0, |files| files.size());
+    let header = ArchiveHeader { store, version, time_us };
+    let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
     snapshot.read_state(|layers| {
         let out = ArchiveWriter::begin(out, &header)?;
         let mut backup =
@@ -100,20 +103,6 @@ struct Backup<'a, 'b> {
     /// Extents whose bytes are in the archive.
     archived_chunks: ChunkSet,
     buffer: Vec<u8>,
-}
-
-/// Shows every row under a prefix until one fails.
-pub(crate) fn for_each_row(
-    layers: &Layers<'_>,
-    prefix: &Key,
-    mut show: impl FnMut(&[u8], &FoundRow<'_>) -> Result<()>,
-) -> Result<()> {
-    let mut result = Ok(());
-    layers.scan(prefix, &prefix.prefix_end(), &mut |key, found| {
-        result = show(key, found);
-        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    result
 }
 
 /// The value of a row with a checksum.
@@ -143,12 +132,12 @@ impl Backup<'_, '_> {
         self.out.write_item(&Item::Incarnation { times })?;
         let (spaces, pages) = (Key::system("space:"), Key::system("page:"));
         let damaged = || corrupt_row("a space", RowError::Value);
-        for_each_row(self.layers, &spaces, |key, found| {
+        self.layers.for_each_row(&spaces, |key, found| {
             let id = unseal_row(key, found, &|| "a space".to_owned())?.try_into().map_err(|_| damaged())?;
             let name = std::str::from_utf8(&key[spaces.len()..]).map_err(|_| damaged())?;
             self.out.write_item(&Item::Space { id: SpaceId(u16::from_be_bytes(id)), name })
         })?;
-        for_each_row(self.layers, &pages, |key, found| {
+        self.layers.for_each_row(&pages, |key, found| {
             let space = key[pages.len()..].try_into().map_err(|_| corrupt_row("a page counter", RowError::Short))?;
             let number = u64::from_be_bytes(fixed_bytes(found, "a page counter")?);
             self.out.write_item(&Item::NextPage { space: SpaceId(u16::from_be_bytes(space)), number })
@@ -158,7 +147,7 @@ impl Backup<'_, '_> {
     /// Every object with all that belongs to it.
     fn objects(&mut self) -> Result<()> {
         let layers = self.layers;
-        for_each_row(layers, &Key::table(table::OBJECT), |key, _| {
+        layers.for_each_row(&Key::table(table::OBJECT), |key, _| {
             let object = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN);
             let oid = object.ok_or_else(|| corrupt_row("the key of an object", RowError::Short))?;
             // What a scan shows may be a patch without what lies beneath: look the object up.
@@ -172,7 +161,7 @@ impl Backup<'_, '_> {
         let (kind, size, version, modified_us) = (head.kind, head.size, head.version, head.modified_us);
         self.out.write_item(&Item::Object { oid, kind, size, version, modified_us })?;
         if kind == Kind::Collection {
-            for_each_row(layers, &Key::members(oid), |key, _| {
+            layers.for_each_row(&Key::members(oid), |key, _| {
                 let member = oid_at(key, 1 + Oid::LEN);
                 let oid = member.ok_or_else(|| corrupt(oid, RowError::Short))?;
                 self.out.write_item(&Item::Member { oid })
@@ -180,7 +169,7 @@ impl Backup<'_, '_> {
         } else {
             self.content(object)?;
         }
-        for_each_row(layers, &Key::attribute(oid, b""), |key, found| {
+        layers.for_each_row(&Key::attribute(oid, b""), |key, found| {
             let name = &key[1 + Oid::LEN..];
             let what = || format!("attribute {:?} of {oid}", String::from_utf8_lossy(name));
             let value = unseal_row(key, found, &what)?;
@@ -196,7 +185,7 @@ impl Backup<'_, '_> {
             self.chunk(oid, 0, object.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
         }
         if chunks > 1 {
-            for_each_row(self.layers, &Key::chunks_of(object.head.data), |key, found| {
+            self.layers.for_each_row(&Key::chunks_of(object.head.data), |key, found| {
                 let index = key.get(9..17).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes);
                 let index = index.ok_or_else(|| corrupt(oid, RowError::Short))?;
                 if index >= chunks {
@@ -239,10 +228,10 @@ impl Backup<'_, '_> {
     fn extent(&mut self, oid: Oid, index: u64, extent: &Extent) -> Result<()> {
         let at = index * CHUNK as u64;
         let bytes = &mut self.buffer[..extent.len as usize];
-        read_extent(self.layers, extent, bytes, at).map_err(|e| e.for_object(oid))?;
+        self.layers.read_extent(extent, bytes, at).map_err(|e| e.for_object(oid))?;
         let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
         let bytes = &self.buffer[..extent.len as usize];
-        if bytes.len() < CHUNK || !chunk_set::is_chunk_position(file, offset) {
+        if bytes.len() < CHUNK || !is_chunk_position(file, offset) {
             return self.out.write_item(&Item::Bytes { index, bytes });
         }
         let fresh = self.archived_chunks.insert(file, offset);
@@ -250,7 +239,7 @@ impl Backup<'_, '_> {
     }
 
     fn names(&mut self) -> Result<()> {
-        for_each_row(self.layers, &Key::table(table::NAME), |key, found| {
+        self.layers.for_each_row(&Key::table(table::NAME), |key, found| {
             let what = || format!("name {:?}", String::from_utf8_lossy(key.get(3..).unwrap_or_default()));
             let damaged = || corrupt_row(&what(), RowError::Value);
             let oid = oid_at(unseal_row(key, found, &what)?, 0).ok_or_else(damaged)?;
@@ -262,7 +251,7 @@ impl Backup<'_, '_> {
     }
 
     fn pages(&mut self) -> Result<()> {
-        for_each_row(self.layers, &Key::table(table::PAGE), |key, found| {
+        self.layers.for_each_row(&Key::table(table::PAGE), |key, found| {
             let what = "the room of a page";
             let page = page_of(key).ok_or_else(|| corrupt_row(what, RowError::Short))?;
             let room = found.value().map_or(Err(RowError::Short), PageUsage::decode);
@@ -272,29 +261,10 @@ impl Backup<'_, '_> {
     }
 
     fn rows(&mut self) -> Result<()> {
-        for_each_row(self.layers, &Key::table(table::ROW), |key, found| {
+        self.layers.for_each_row(&Key::table(table::ROW), |key, found| {
             let value = rows::verify_value(key, found).map_err(|e| rows::damaged(key, e))?;
             self.out.write_item(&Item::Row { key: &key[1..], value })?;
             self.report_progress()
         })
     }
-}
-
-/// The page of a page's key.
-pub(crate) fn page_of(key: &[u8]) -> Option<PageId> {
-    let key: &[u8; 15] = key.try_into().ok()?;
-    let part = |from: usize, to: usize| key[from..to].iter().fold(0, |n: u64, b| n << 8 | u64::from(*b));
-    Some(PageId { space: SpaceId(part(1, 3) as u16), node: model::NodeId(part(3, 7) as u32), number: part(7, 15) })
-}
-
-/// Reads a whole extent and checks it against all its checksums.
-pub(crate) fn read_extent(
-    layers: &Layers<'_>,
-    extent: &Extent,
-    out: &mut [u8],
-    at: u64,
-) -> Result<(), crate::read::layers::FillError> {
-    let files = layers.files.ok_or(RowError::File)?;
-    files.read(extent, 0, out, at)?;
-    if crc32c(out) == extent.crc { Ok(()) } else { Err(RowError::Block(at, at + out.len() as u64).into()) }
 }

@@ -9,20 +9,22 @@
 //! Directories have mode 0700 and files 0600, whatever the umask. A directory that others can enter is refused unless
 //! [`Options::allow_loose_permissions`](crate::Options::allow_loose_permissions) is set.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use model::{Error, ErrorKind, Result};
 
-use crate::backup::restore::{self, RESTORING};
 use crate::checksum::crc32c;
+use crate::disk::{create_private_dir, private_file};
 use crate::error::{self, invalid};
 use crate::log::frame::StoreId;
 
 /// The file with format and identity.
 pub(crate) const IDENTITY_FILE: &str = "STORE";
+/// The file that says that a backup is being restored into the directory.
+pub(crate) const RESTORING: &str = "RESTORING";
 pub(crate) const LOCK_FILE: &str = "LOCK";
 pub(crate) const TREE_DIR: &str = "tree";
 /// The identity before it is complete.
@@ -105,18 +107,6 @@ pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()
          `chmod -R go-rwx {dir}`, or allow it with --allow-loose-permissions"
     );
     Err(Error::new(ErrorKind::Denied, message))
-}
-
-/// Makes a directory and its parents for their owner alone, unless they exist.
-pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// Options to open a file for reading and writing, which is for its owner alone if it is made.
-pub(crate) fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options
 }
 
 /// The number of the process that has the store in a directory open, or had it open last.
@@ -204,12 +194,18 @@ fn identity_text(id: &StoreId) -> String {
 pub(crate) fn check_no_other_contents(dir: &Path) -> Result<()> {
     match DirectoryContents::of(dir)? {
         DirectoryContents::Missing | DirectoryContents::Empty | DirectoryContents::Store => Ok(()),
-        DirectoryContents::InterruptedRestore => Err(restore::interrupted_error(dir)),
+        DirectoryContents::InterruptedRestore => Err(interrupted_error(dir)),
         DirectoryContents::Other(name) => {
             let dir = dir.display();
             Err(invalid(format!("{dir} is no store, and not empty: it has {name:?}; choose another directory")))
         }
     }
+}
+
+/// A directory in which a restore began and did not end.
+pub(crate) fn interrupted_error(dir: &Path) -> Error {
+    let dir = dir.display();
+    invalid(format!("{dir} is no store: restoring a backup into it was interrupted; remove it and restore again"))
 }
 
 fn create_identity(dir: &Path) -> Result<StoreId> {

@@ -4,13 +4,11 @@
 //! Names are relative to the store's directory. A file's bytes are durable after [`DiskFile::force`]; that it exists
 //! under its name, after [`Disk::force_names`] of its directory.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use crate::directory::{create_private_dir, private_file};
 
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
@@ -142,6 +140,18 @@ impl DiskFile for RealFile {
     fn system_file(&self) -> Option<&Arc<File>> {
         Some(&self.0)
     }
+}
+
+/// Makes a directory and its parents for their owner alone, unless they exist.
+pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Options to open a file for reading and writing, which is for its owner alone if it is made.
+pub(crate) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
 }
 
 /// Whether an error says that the device is full.

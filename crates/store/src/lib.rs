@@ -1,15 +1,28 @@
 //! The durable object store of one brick.
 //!
+//! A commit passes through these steps; readers see its changes after the fourth:
+//!
 //! ```text
-//!   Store ── stage ── apply ── log ── MOB ── B-tree          blob files: whole chunks, written once
-//!             │         │       │      │        │
-//!          limits    rows    force   reads   installs
+//!   stage ──▶ apply ──▶ log ──▶ force ──▶ show ──▶ install
+//!   limits,   rows in   frame   one for   visible  B-tree,
+//!   chunks    the MOB           a batch   position segments freed
 //! ```
 //!
-//! A transaction is checked and its large content staged (`stage`); applied under one lock to the rows that it changes
-//! (`apply`); forced with others in one write (`commit`, `log`); kept in the modified object buffer (`mob`) and
-//! moved to the B-tree in the background (`install`, `engine`). Reads look through these layers (`layers`).
-//! Opening replays what the log has beyond the B-tree (`open`).
+//! | module | contains |
+//! | --- | --- |
+//! | `commit` | the steps of a commit, in `stage`, `apply`, `writer`, `committer` and `install`; `housekeeping` after them |
+//! | `log` | segments, frames, entries, and recovery |
+//! | `rows` | keys, encodings, and the modified object buffer (MOB) with the changes that are not in the B-tree yet |
+//! | `content` | blob files with whole chunks, and uploads |
+//! | `read` | the state that readers see, and reads through its layers: MOB, then B-tree and blob files |
+//! | `engine` | the B-tree: LMDB, or in memory |
+//! | `disk`, `directory` | files, and the directory of a store |
+//! | `open` | opening: replays what the log has beyond the B-tree |
+//! | `backup`, `scrub`, `repair` | archives, checking, and mending a damaged store |
+//! | `store` | the handles |
+//! | `sim` | a store on a simulated machine |
+//!
+//! Modules depend on each other in one direction; `tests/module_order.rs` has the order.
 
 mod backup;
 mod commit;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
 
-use crate::backup::chunk_set::is_chunk_position;
 use crate::commit::Core;
 use crate::commit::apply::{Applier, ApplyOutcome};
 use crate::commit::housekeeping;
 use crate::commit::writer::WriterState;
 use crate::content::blob_file::BlobFiles;
+use crate::content::chunk_set::is_chunk_position;
 use crate::directory::{self, TREE_DIR};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::lmdb::LmdbEngine;
@@ -23,18 +23,21 @@ use crate::engine::{Engine, EngineRead};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::{self, Step};
 use crate::log::frame::StoreId;
-use crate::log::recover::{self, OnDamage};
+use crate::log::recover::{self, OnDamage, Salvaged};
 use crate::log::{Log, LogError};
 use crate::options::Options;
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::state::ReadState;
 use crate::read::view::View;
-use crate::repair;
 use crate::rows::key::{Key, extent_of, table};
-use crate::rows::mob::{Mob, Seq};
+use crate::rows::mob::{Mob, Row, Seq};
+use crate::rows::row::PageUsage;
 
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
+
+/// Page numbers that are skipped after a loss: more than the longest log can have given.
+const SKIPPED_PAGES: u64 = 1 << 24;
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
     let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);
@@ -98,7 +101,7 @@ pub(crate) fn open_on(
     let core = Core::new(options, id, state, Some(log), writer);
     core.load_freed_extents()?;
     if let Some(salvaged) = salvaged {
-        repair::resume_after_loss(&core, salvaged, last)?;
+        resume_after_loss(&core, salvaged, last)?;
     }
     initialize(&core)?;
     Ok(core)
@@ -163,6 +166,39 @@ fn initialize(core: &Core) -> Result<()> {
     // The threads do not run yet.
     core.submit_steps(steps, &Arc::default());
     core.force()
+}
+
+/// Makes a store with losses go on at position `last`, in one step of the B-tree with all that was salvaged.
+///
+/// Objects that were lost had identifiers, which someone may still hold: pages with room are closed, and page numbers
+/// skipped, so that none is given to another object.
+fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
+    let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
+    let view = core.state.view.load_full();
+    let insert = |key: Key, row: &[u8]| view.active.insert(key, last, Row::Value(Bytes::copy_from_slice(row)), last);
+    let mut closed = Vec::new();
+    core.state.read_state(|layers| {
+        closed.clear();
+        layers.for_each_row(&pages, |key, found| {
+            if let Some(Ok(room)) = found.value().map(PageUsage::decode)
+                && room.next_slot < u16::MAX
+            {
+                closed.push((Key::from(key), PageUsage { next_slot: u16::MAX, ..room }.encode().to_vec()));
+            }
+            Ok(())
+        })?;
+        layers.for_each_row(&counters, |key, found| {
+            if let Some(Ok(number)) = found.value().map(|row| row.try_into().map(u64::from_be_bytes)) {
+                closed.push((Key::from(key), number.saturating_add(SKIPPED_PAGES).to_be_bytes().to_vec()));
+            }
+            Ok(())
+        })
+    })?;
+    closed.into_iter().for_each(|(key, row)| insert(key, &row));
+    insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
+    // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
+    view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
+    core.install_all()
 }
 
 /// Applies a logged transaction again.

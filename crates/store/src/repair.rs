@@ -11,15 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
 
-use crate::backup::for_each_row;
-use crate::backup::restore::{self, RESTORING};
-use crate::commit::Core;
-use crate::commit::housekeeping;
 use crate::directory::{self, Identity};
-use crate::disk::{Disk, RealDisk};
+use crate::disk::{self, Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, IntoModelResult, StoreError};
@@ -30,17 +25,12 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::view::View;
-use crate::rows::key::{Key, table};
-use crate::rows::mob::{Mob, Row, Seq};
-use crate::rows::row::PageUsage;
+use crate::rows::mob::Mob;
 use crate::scrub::ScrubReport;
 use crate::store::Store;
 
 #[cfg(test)]
 mod tests;
-
-/// Page numbers that are skipped after a loss: more than the longest log can have given.
-const SKIPPED_PAGES: u64 = 1 << 24;
 
 /// What is damaged, what it costs, and what was done about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,8 +92,24 @@ impl fmt::Display for RepairReport {
     }
 }
 
+impl Store {
+    /// Says what keeps the store in a directory from being opened, and what it would cost to go on without it.
+    ///
+    /// With `accept_loss` it does that: it copies the damaged segments of the log aside, keeps every transaction that can
+    /// still be read without a gap, and scrubs the store. The version of the next change is then far beyond all that
+    /// were ever given. Without, nothing is changed. `progress` is told of the scrub.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] without the directory; [`ErrorKind::Unavailable`] if a server has it open;
+    /// [`ErrorKind::Corrupt`] for damage that only a backup helps against: to the B-tree, or to all that says which
+    /// store it is.
+    pub fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
+        repair(dir, accept_loss, options, progress)
+    }
+}
+
 /// Looks at the store in a directory, and repairs it if the loss is accepted.
-pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
+fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
     if !dir.is_dir() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
     }
@@ -133,43 +139,10 @@ pub(crate) fn repair(dir: &Path, accept_loss: bool, options: Options, progress: 
     Ok(report)
 }
 
-/// Makes a store with losses go on at position `last`, in one step of the B-tree with all that was salvaged.
-///
-/// Objects that were lost had identifiers, which someone may still hold: pages with room are closed, and page numbers
-/// skipped, so that none is given to another object.
-pub(crate) fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
-    let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
-    let view = core.state.view.load_full();
-    let insert = |key: Key, row: &[u8]| view.active.insert(key, last, Row::Value(Bytes::copy_from_slice(row)), last);
-    let mut closed = Vec::new();
-    core.state.read_state(|layers| {
-        closed.clear();
-        for_each_row(layers, &pages, |key, found| {
-            if let Some(Ok(room)) = found.value().map(PageUsage::decode)
-                && room.next_slot < u16::MAX
-            {
-                closed.push((Key::from(key), PageUsage { next_slot: u16::MAX, ..room }.encode().to_vec()));
-            }
-            Ok(())
-        })?;
-        for_each_row(layers, &counters, |key, found| {
-            if let Some(Ok(number)) = found.value().map(|row| row.try_into().map(u64::from_be_bytes)) {
-                closed.push((Key::from(key), number.saturating_add(SKIPPED_PAGES).to_be_bytes().to_vec()));
-            }
-            Ok(())
-        })
-    })?;
-    closed.into_iter().for_each(|(key, row)| insert(key, &row));
-    insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
-    // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
-    view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
-    core.install_all()
-}
-
 fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
     match directory::read_identity(dir)? {
         Identity::Known(id) => return Ok((id, false)),
-        Identity::Missing if dir.join(RESTORING).exists() => return Err(restore::interrupted_error(dir)),
+        Identity::Missing if dir.join(directory::RESTORING).exists() => return Err(directory::interrupted_error(dir)),
         Identity::Missing | Identity::Damaged => {}
     }
     let found = recover::store_of(disk).map_err(|e| error::io("reading the log", e))?;
@@ -228,7 +201,7 @@ fn copy_damaged_segments(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let to = dir.join(format!("log-damaged-{seconds}"));
     let copy = || -> io::Result<()> {
-        directory::create_private_dir(&to)?;
+        disk::create_private_dir(&to)?;
         for segment in segments {
             let name = Path::new(&segment).file_name().unwrap_or_default();
             fs::copy(dir.join(&segment), to.join(name))?;

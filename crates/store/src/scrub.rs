@@ -17,14 +17,13 @@ use std::ops::ControlFlow;
 use hashbrown::HashSet;
 use model::{Error, Oid, PageId, Result, SpaceId};
 
-use crate::backup::chunk_set;
+use crate::content::chunk_set;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
 use crate::rows::key::Key;
-use crate::rows::mob::Row;
+use crate::rows::mob::{Row, Seq};
 use crate::rows::row::{self, CHUNK, Extent};
-use crate::store::Snapshot;
 
 mod content;
 mod references;
@@ -95,12 +94,12 @@ impl ScrubReport {
     }
 }
 
-/// Checks everything that `snapshot` shows.
-pub(crate) fn run(snapshot: &Snapshot, progress: &dyn Progress) -> Result<ScrubReport> {
-    let core = snapshot.core();
-    let total_bytes = core.state.engine.size() + core.state.files().map_or(0, |files| files.size());
+/// Checks everything that a snapshot at position `version` shows.
+pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progress) -> Result<ScrubReport> {
+    let state = snapshot.state();
+    let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
     snapshot.read_state(|layers| {
-        let report = ScrubReport { version: snapshot.version(), ..ScrubReport::default() };
+        let report = ScrubReport { version, ..ScrubReport::default() };
         let mut scrub = Scrub {
             layers,
             progress,

@@ -24,7 +24,6 @@ use crate::read::rows;
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{self, ContentRef, Pieces, Readable};
-use crate::repair::{self, RepairReport};
 use crate::rows::row::Head;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
@@ -309,10 +308,6 @@ reads!(Store);
 reads!(Snapshot);
 
 impl Snapshot {
-    pub(crate) fn core(&self) -> &Core {
-        self.store.core()
-    }
-
     /// The position of the log that the snapshot shows.
     #[must_use]
     pub fn version(&self) -> u64 {
@@ -510,7 +505,8 @@ impl Store {
     /// [`ErrorKind::Corrupt`] naming the object whose checksum does not match; [`ErrorKind::Io`] and
     /// [`ErrorKind::Full`] from `out`; [`ErrorKind::Unavailable`] if `progress` stopped it.
     pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
-        backup::write(&self.snapshot()?, out, progress)
+        let snapshot = self.snapshot()?;
+        backup::write(&snapshot, (self.core().id, snapshot.version()), out, progress)
     }
 
     /// Makes a store of an archive, in a directory that is empty or does not exist.
@@ -537,21 +533,8 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if `progress` stopped it. Damage is no error of the scrub: it goes on.
     pub fn scrub(&self, progress: &dyn Progress) -> Result<ScrubReport> {
-        scrub::run(&self.snapshot()?, progress)
-    }
-
-    /// Says what keeps the store in a directory from being opened, and what it would cost to go on without it.
-    ///
-    /// With `accept_loss` it does that: it copies the damaged segments of the log aside, keeps every transaction that can
-    /// still be read without a gap, and scrubs the store. The version of the next change is then far beyond all that
-    /// were ever given. Without, nothing is changed. `progress` is told of the scrub.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] without the directory; [`ErrorKind::Unavailable`] if a server has it open;
-    /// [`ErrorKind::Corrupt`] for damage that only a backup helps against: to the B-tree, or to all that says which
-    /// store it is.
-    pub fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
-        repair::repair(dir, accept_loss, options, progress)
+        let snapshot = self.snapshot()?;
+        scrub::run(&snapshot, snapshot.version(), progress)
     }
 
     /// What the store can say of itself.

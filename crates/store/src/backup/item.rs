@@ -248,7 +248,7 @@ impl<'a> Items<'a> {
     fn extent(&mut self, with_bytes: bool) -> Result<Item<'a>, ItemError> {
         let (index, file, offset, crc) = (self.u64()?, self.u32()?, self.u64()?, self.u32()?);
         let bytes = if with_bytes { Some(self.take(CHUNK)?) } else { None };
-        if super::chunk_set::is_chunk_position(file, offset) {
+        if crate::content::chunk_set::is_chunk_position(file, offset) {
             Ok(Item::Extent { index, file, offset, crc, bytes })
         } else {
             Err(ItemError::Value)

@@ -16,12 +16,12 @@ use model::{Error, Kind, Oid, Result};
 
 use super::BackupSummary;
 use super::archive::{ArchiveReader, damaged};
-use super::chunk_set::ChunkSet;
 use super::item::Item;
 use crate::checksum::crc32c;
 use crate::content::blob_file;
-use crate::directory::{self, DirectoryContents};
-use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::content::chunk_set::ChunkSet;
+use crate::directory::{self, DirectoryContents, RESTORING};
+use crate::disk::{self, Disk, DiskFile, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, IntoModelResult, invalid};
@@ -33,8 +33,6 @@ use crate::read::rows::hex;
 use crate::rows::key::{DataId, Key};
 use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
 
-/// The file that says that a directory is being restored into.
-pub(crate) const RESTORING: &str = "RESTORING";
 /// Rows are written in batches of about so many bytes, or so many rows.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_ROWS: usize = 32_768;
@@ -51,13 +49,13 @@ pub(crate) fn restore(
     progress: &dyn Progress,
 ) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    directory::create_private_dir(dir).map_err(fail)?;
+    disk::create_private_dir(dir).map_err(fail)?;
     let _lock = directory::lock(dir)?;
     check_empty(dir)?;
     directory::prepare_directory(dir, options.allow_loose_permissions)?;
     let path = dir.join(RESTORING);
     let mark = || {
-        let mut mark = directory::private_file().create(true).truncate(true).open(&path)?;
+        let mut mark = disk::private_file().create(true).truncate(true).open(&path)?;
         writeln!(
             mark,
             "A backup is being restored here. This directory is no store before that has ended.\n\
@@ -100,18 +98,12 @@ fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &d
 fn check_empty(dir: &Path) -> Result<()> {
     let name = match DirectoryContents::of(dir)? {
         DirectoryContents::Missing | DirectoryContents::Empty => return Ok(()),
-        DirectoryContents::InterruptedRestore => return Err(interrupted_error(dir)),
+        DirectoryContents::InterruptedRestore => return Err(directory::interrupted_error(dir)),
         DirectoryContents::Store => directory::IDENTITY_FILE.to_owned(),
         DirectoryContents::Other(name) => name,
     };
     let dir = dir.display();
     Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")))
-}
-
-/// A directory in which a restore began and did not end.
-pub(crate) fn interrupted_error(dir: &Path) -> Error {
-    let dir = dir.display();
-    invalid(format!("{dir} is no store: restoring a backup into it was interrupted; remove it and restore again"))
 }
 
 /// Restores an archive onto any disk and engine, both empty. It is all durable when this returns.

@@ -323,7 +323,8 @@ fn a_restore_that_was_interrupted_says_so() {
     let copy = tempfile::tempdir().unwrap();
     // What a crash in the middle leaves.
     let keep = |_: Amount| {
-        std::fs::copy(dir.path().join(super::restore::RESTORING), copy.path().join(super::restore::RESTORING)).unwrap();
+        std::fs::copy(dir.path().join(crate::directory::RESTORING), copy.path().join(crate::directory::RESTORING))
+            .unwrap();
         std::fs::create_dir_all(copy.path().join("tree")).unwrap();
         ControlFlow::Continue(())
     };
@@ -333,7 +334,7 @@ fn a_restore_that_was_interrupted_says_so() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.message().contains("interrupted"), "{error}");
     }
-    assert!(!dir.path().join(super::restore::RESTORING).exists());
+    assert!(!dir.path().join(crate::directory::RESTORING).exists());
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl LmdbEngine {
     ///
     /// The caller holds the store's lock: no other process may have the directory open.
     pub(crate) fn open(dir: &Path) -> EngineResult<Self> {
-        crate::directory::create_private_dir(dir).map_err(io_error)?;
+        crate::disk::create_private_dir(dir).map_err(io_error)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_readers(MAX_READERS);
         // SAFETY: the map is a file of our own directory, which the store's lock keeps other processes from opening.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use model::{Kind, Oid, Result, Stat};
 
+use crate::checksum::crc32c;
 use crate::content::blob_file::{BlobFiles, ReadError};
 use crate::engine::EngineRead;
 use crate::error::{self, IntoModelResult, corrupt};
@@ -342,6 +343,27 @@ impl<'a> Layers<'a> {
             }
             found => extent_in(found, place.skip, object.oid),
         }
+    }
+
+    /// Reads a whole extent and checks it against all its checksums. `at` is where it begins in its object.
+    pub(crate) fn read_extent(&self, extent: &Extent, out: &mut [u8], at: u64) -> Result<(), FillError> {
+        let files = self.files.ok_or(RowError::File)?;
+        files.read(extent, 0, out, at)?;
+        if crc32c(out) == extent.crc { Ok(()) } else { Err(RowError::Block(at, at + out.len() as u64).into()) }
+    }
+
+    /// Shows every row under a prefix, in order, until `show` fails.
+    pub(crate) fn for_each_row(
+        &self,
+        prefix: &Key,
+        mut show: impl FnMut(&[u8], &FoundRow<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut result = Ok(());
+        self.scan(prefix, &prefix.prefix_end(), &mut |key, found| {
+            result = show(key, found);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result
     }
 
     /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.

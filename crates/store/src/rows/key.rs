@@ -12,7 +12,7 @@
 //!
 //! All numbers are big-endian, so keys order as their parts do.
 
-use model::{Oid, PageId, SpaceId};
+use model::{NodeId, Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
 /// Bytes of keys that fit in place: among them those of objects and chunks.
@@ -222,6 +222,13 @@ pub(crate) fn extent_of(key: &[u8]) -> Option<(u32, u64)> {
 /// The content of a chunk's or garbage row's key.
 pub(crate) fn data_of(key: &[u8]) -> Option<DataId> {
     Some(DataId(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?)))
+}
+
+/// The page of a page's key.
+pub(crate) fn page_of(key: &[u8]) -> Option<PageId> {
+    let key: &[u8; 15] = key.try_into().ok()?;
+    let part = |from: usize, to: usize| key[from..to].iter().fold(0, |n: u64, b| n << 8 | u64::from(*b));
+    Some(PageId { space: SpaceId(part(1, 3) as u16), node: NodeId(part(3, 7) as u32), number: part(7, 15) })
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use model::{Kind, Oid, Result, SpaceId};
 
 use super::{Scrub, cause};
-use crate::backup::{page_of, read_extent};
 use crate::read::layers::{FoundRow, StoredObject};
-use crate::rows::key::{self, Key, oid_at, table};
+use crate::rows::key::{self, Key, oid_at, page_of, table};
 use crate::rows::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageUsage, RowError, check_blocks};
 
 impl Scrub<'_> {
@@ -83,7 +82,7 @@ impl Scrub<'_> {
             }
             Some(Chunk::Extent(extent)) => {
                 let bytes = &mut self.buffer[..extent.len as usize];
-                read_extent(self.layers, &extent, bytes, at).map_err(|e| cause(&e.for_object(oid)))?;
+                self.layers.read_extent(&extent, bytes, at).map_err(|e| cause(&e.for_object(oid)))?;
                 bytes.len()
             }
             None => {
