@@ -26,3 +26,28 @@ model::planted_bugs! {
         ReplaySkipsFirst "recovery leaves out the first change behind the installed ones"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in blob files, uploads, backup, restore or scrub.
+    pub enum ContentBug {
+        ChunksNotForced "a commit is acknowledged before its chunks are forced"
+        BlobNameNotForced "the name of a new blob file is not forced"
+        FailedFileReused "a blob file is used after a force of it failed"
+        ChunkNotChecked "chunks of blob files are read without checking their checksums"
+        SharedChunkFreed "a chunk is freed when the first of its users is removed"
+        ChunkFreedUnderReader "a chunk is freed while a snapshot shows it"
+        SweepIgnoresBuffer "the sweep of earlier blob files frees chunks that are named only in the buffer"
+        FreedChunksForgotten "chunks that were to be freed before a restart are never freed"
+        UploadIsGarbage "the chunks of an unfinished upload are removed as garbage"
+        UploadTakesLateBytes "an upload takes bytes after a transaction has taken it"
+        FailedUploadContinues "an upload continues after a part of its bytes was lost"
+        AbortedUploadKept "the chunks of an aborted upload are kept"
+        PatchesNotBackedUp "a backup omits chunks that are changed and not installed"
+        CutArchiveRestored "an archive that ends between two parts is restored"
+        RestoredChunksNotForced "a restore ends before its chunks are forced"
+        RestoredUsersNotCounted "a restored chunk has one user, however many objects share it"
+        RestoredPagesReused "a restored store assigns its page numbers again"
+        ScrubTrustsChunks "a scrub does not read chunks of blob files"
+        ScrubTrustsUserCounts "a scrub does not compare the counts of users with the users"
+    }
+}

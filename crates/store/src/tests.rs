@@ -10,6 +10,7 @@ mod crash;
 mod faults;
 mod objects;
 mod planted;
+mod planted_content;
 mod random;
 mod reference_model;
 mod rows;

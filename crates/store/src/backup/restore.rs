@@ -28,6 +28,7 @@ use crate::error::{self, IntoModelResult, invalid};
 use crate::log::Log;
 use crate::log::frame::StoreId;
 use crate::options::Options;
+use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::read::rows::hex;
 use crate::rows::key::{DataId, Key};
@@ -131,7 +132,9 @@ pub(crate) fn restore_on(
         return Err(damaged("it does not say how often the store was opened"));
     }
     restore.write()?;
-    restore.blobs.force().map_err(blob_file_error)?;
+    if !planted(ContentBug::RestoredChunksNotForced) {
+        restore.blobs.force().map_err(blob_file_error)?;
+    }
     Log::create(Arc::clone(disk), id, options.segment_bytes, header.version + 1, 0).into_model_result()?;
     restore.put(Key::system("installed"), Bytes::copy_from_slice(&header.version.to_be_bytes()))?;
     restore.write()?;
@@ -217,6 +220,7 @@ impl<'a> Restore<'a> {
                 self.put(key, row)
             }
             Item::Page { page, usage: room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
+            Item::NextPage { .. } if planted(ContentBug::RestoredPagesReused) => Ok(()),
             Item::NextPage { space, number } => {
                 self.put(Key::next_page(*space), Bytes::copy_from_slice(&number.to_be_bytes()))
             }
@@ -338,6 +342,7 @@ impl<'a> Restore<'a> {
         };
         let known = known.map(|row| ExtentUse::decode(&row)).transpose();
         let users = known.map_err(|e| error::corrupt_row("an extent", e))?.map_or(0, |used| used.users) + 1;
+        let users = if planted(ContentBug::RestoredUsersNotCounted) { 1 } else { users };
         self.put(key, Bytes::copy_from_slice(&ExtentUse { len: extent.len, users }.encode()))
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::MutexGuard;
 
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::log::entry::{StagedContent, Step};
+use crate::plant::{ContentBug, planted};
 use crate::read::layers::{FoundRow, Layers, StoredObject};
 use crate::rows::changes::Changes;
 use crate::rows::key::{DataId, Key, oid_at};
@@ -505,6 +506,7 @@ impl<'a> Applier<'a> {
         let used = used.map_err(|e| corrupt_row("an extent", e))?.map_or(0, |used| used.users);
         match u32::try_from(i64::from(used) + by) {
             Ok(0) => self.changes.insert(key, Row::Tombstone),
+            Ok(_) if by < 0 && planted(ContentBug::SharedChunkFreed) => self.changes.insert(key, Row::Tombstone),
             Ok(users) => self.put(key, &ExtentUse { len: extent.len, users }.encode()),
             Err(_) => return Err(corrupt_row("the use of an extent", row::RowError::Value)),
         }

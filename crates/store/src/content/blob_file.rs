@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use crate::checksum::crc32c;
 use crate::disk::{Disk, DiskFile};
 use crate::error;
+use crate::plant::{ContentBug, planted};
 use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_blocks};
 
 /// The directory of the blob files.
@@ -142,7 +143,7 @@ impl BlobFiles {
                 files.push(extent.file);
             }
         }
-        if files.is_empty() {
+        if files.is_empty() || planted(ContentBug::ChunksNotForced) {
             return Ok(());
         }
         {
@@ -155,6 +156,9 @@ impl BlobFiles {
         self.force_names(&self.names_lock.lock())?;
         for number in files {
             self.file(number)?.force().inspect_err(|_| {
+                if planted(ContentBug::FailedFileReused) {
+                    return;
+                }
                 let mut growing = self.append_state.lock();
                 growing.failed.insert(number);
                 growing.current = growing.current.filter(|(current, _)| *current != number);
@@ -166,6 +170,9 @@ impl BlobFiles {
     /// Makes the names of new files durable.
     fn force_names(&self, _naming: &MutexGuard<'_, ()>) -> io::Result<()> {
         if std::mem::take(&mut self.append_state.lock().new_names) {
+            if planted(ContentBug::BlobNameNotForced) {
+                return Ok(());
+            }
             self.disk.force_names(DIR).inspect_err(|_| self.append_state.lock().new_names = true)?;
         }
         Ok(())
@@ -195,11 +202,11 @@ impl BlobFiles {
         let file = self.file(extent.file)?;
         if aligned == (from, to) {
             file.read_at(extent.offset + from as u64, out)?;
-            check_blocks(&extent.blocks, first, out, at)?;
+            verify_blocks(extent, first, out, at)?;
         } else {
             let mut blocks = vec![0; aligned.1 - aligned.0];
             file.read_at(extent.offset + aligned.0 as u64, &mut blocks)?;
-            check_blocks(&extent.blocks, first, &blocks, at)?;
+            verify_blocks(extent, first, &blocks, at)?;
             out.copy_from_slice(&blocks[from - aligned.0..to - aligned.0]);
         }
         Ok(())
@@ -233,7 +240,7 @@ impl BlobFiles {
         for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
             // One checksum of all costs less than those of its blocks, which say where the damage is.
             if crc32c(chunk) != extent.crc {
-                check_blocks(&extent.blocks, 0, chunk, at)?;
+                verify_blocks(extent, 0, chunk, at)?;
             }
         }
         Ok(())
@@ -302,6 +309,14 @@ impl BlobFiles {
         let numbers = numbers(&*self.disk).unwrap_or_default();
         numbers.into_iter().filter_map(|number| self.file(number).ok()?.len().ok()).sum()
     }
+}
+
+/// Checks the blocks of an extent from block `first` on. `at` is where the extent begins in its object.
+fn verify_blocks(extent: &Extent, first: usize, bytes: &[u8], at: u64) -> Result<(), RowError> {
+    if planted(ContentBug::ChunkNotChecked) {
+        return Ok(());
+    }
+    check_blocks(&extent.blocks, first, bytes, at)
 }
 
 /// Whether an extent lies right behind another.

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::content::blob_file::BlobFiles;
 use crate::error::too_large;
+use crate::plant::{ContentBug, planted};
 use crate::rows::key::DataId;
 use crate::rows::row::{CHUNK, Extent};
 
@@ -109,6 +110,9 @@ impl Uploads {
 
     /// Whether an unfinished upload, or a transaction that takes one, may still use this content.
     pub(crate) fn uses(&self, data: DataId) -> bool {
+        if planted(ContentBug::UploadIsGarbage) {
+            return false;
+        }
         let finishing = self.finishing.lock();
         finishing.contains(&data) || self.unfinished.lock().contains_key(&UploadId(data.0))
     }
@@ -160,7 +164,7 @@ impl Upload {
 
     /// Checks that the upload has not ended (rule 3) and may grow by `len` bytes.
     pub(crate) fn check_can_add(&self, len: usize) -> Result<()> {
-        if self.ended {
+        if self.ended && !planted(ContentBug::UploadTakesLateBytes) {
             return Err(unknown_upload(self.id()));
         }
         let size = self.size() + len as u64;
@@ -229,7 +233,7 @@ impl Upload {
     /// Ends the upload and frees the chunks that no log entry names.
     pub(crate) fn end(&mut self, files: Option<&BlobFiles>) {
         self.ended = true;
-        if let Some(files) = files {
+        if let Some(files) = files.filter(|_| !planted(ContentBug::AbortedUploadKept)) {
             files.discard(&std::mem::take(&mut self.unlogged));
             files.discard(self.first.take().as_slice());
         }

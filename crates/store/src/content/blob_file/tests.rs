@@ -3,6 +3,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use model::planted_bug::assert_noticed;
 use model::{ErrorKind, Op, Transaction};
 
 use super::DIR;
@@ -12,6 +13,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
+use crate::plant::ContentBug;
 use crate::rows::row::CHUNK;
 use crate::store::Store;
 use crate::tests::audit::{audit, check_leaks};
@@ -126,24 +128,26 @@ fn a_batch_forces_its_blob_file_once() {
     }
 }
 
-/// What the system could not write it forgets, and a later force says that all is well.
+/// The system forgets what it could not write, and reports success for a later force.
 #[test]
-fn nothing_counts_on_a_blob_file_that_could_not_be_forced() {
-    let (watched, engine, store) = CountingDisk::open();
-    let oid = blob(&store, "before");
-    let upload = store.begin_upload().unwrap();
-    store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
-    watched.failing.store(true, Ordering::Relaxed);
-    let (kind, message) = refusal(&store, [Op::Put { oid, data: pattern(2 * CHUNK, 2) }]);
-    assert_eq!(kind, ErrorKind::Io, "{message}");
-    watched.failing.store(false, Ordering::Relaxed);
-    let (kind, message) = refusal(&store, [Op::PutUpload { oid, upload }]);
-    assert_eq!(kind, ErrorKind::Io, "{message}");
-    assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), "before");
-    let after = blob(&store, pattern(2 * CHUNK, 3));
-    let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
-    assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), "before");
-    assert_eq!(world.store.read(after, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 3));
+fn a_blob_file_that_could_not_be_forced_is_not_used_again() {
+    assert_noticed(&[ContentBug::FailedFileReused], || {
+        let (watched, engine, store) = CountingDisk::open();
+        let oid = blob(&store, "before");
+        let upload = store.begin_upload().unwrap();
+        store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
+        watched.failing.store(true, Ordering::Relaxed);
+        let (kind, message) = refusal(&store, [Op::Put { oid, data: pattern(2 * CHUNK, 2) }]);
+        assert_eq!(kind, ErrorKind::Io, "{message}");
+        watched.failing.store(false, Ordering::Relaxed);
+        let (kind, message) = refusal(&store, [Op::PutUpload { oid, upload }]);
+        assert_eq!(kind, ErrorKind::Io, "{message}");
+        assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), "before");
+        let after = blob(&store, pattern(2 * CHUNK, 3));
+        let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
+        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), "before");
+        assert_eq!(world.store.read(after, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 3));
+    });
 }
 
 #[test]
