@@ -31,6 +31,7 @@ mod group_member;
 mod meta;
 mod net;
 mod oracle;
+mod peer;
 
 use client::ClientProcess;
 use clock::LocalClock;
@@ -40,6 +41,7 @@ use meta::MetaProcess;
 use net::{Datagram, LinkId, Net, Pid};
 use oracle::Oracle;
 pub use oracle::RunFailure;
+use peer::PeerProcess;
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
@@ -55,7 +57,9 @@ enum ProcessMachine {
     Brick(Box<BrickProcess>),
     GroupMember(Box<GroupMemberProcess>),
     Meta(Box<MetaProcess>),
+    /// A redirector; and a peer server of clusters whose logical nodes are served by groups, which nothing drives yet.
     CacheNode(Box<CacheNode<Pid, Object>>),
+    Peer(Box<PeerProcess>),
     Client(Box<ClientProcess>),
 }
 
@@ -361,6 +365,11 @@ impl World {
                 found.into_iter().for_each(|found| self.oracle.record_recovered(found));
                 ProcessMachine::Brick(Box::new(BrickProcess { brick, disk }))
             }
+            ProcessName::Peer(_) if !is_placed => {
+                let helpers = if topology == Topology::Site { Helpers::All } else { Helpers::None };
+                let nodes = self.serving.keys().copied();
+                ProcessMachine::Peer(Box::new(PeerProcess::new(member, nodes, helpers, shown)))
+            }
             ProcessName::Peer(_) => {
                 let helpers = if topology == Topology::Site { Helpers::All } else { Helpers::None };
                 let peer = CacheNode::peer_server(first_holder, helpers, SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES);
@@ -561,6 +570,7 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
+            Some(ProcessMachine::Peer(peer)) => peer.driver.poll(now),
             Some(ProcessMachine::Client(client)) => client.poll(now),
             None => return,
         }
@@ -574,6 +584,7 @@ impl World {
             Some(ProcessMachine::GroupMember(_)) => self.drain_group_member(pid),
             Some(ProcessMachine::Meta(_)) => self.drain_meta(pid),
             Some(ProcessMachine::CacheNode(_)) => self.drain_cache_node(pid),
+            Some(ProcessMachine::Peer(_)) => self.drain_peer(pid),
             Some(ProcessMachine::Client(_)) => self.drain_client(pid),
             None => return,
         }
@@ -583,6 +594,7 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
             Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
             Some(ProcessMachine::CacheNode(middle)) => middle.deadline(),
+            Some(ProcessMachine::Peer(peer)) => peer.driver.deadline(),
             Some(ProcessMachine::Client(client)) => client.deadline(),
             None => None,
         };

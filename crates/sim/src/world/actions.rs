@@ -133,7 +133,7 @@ impl World {
             }
             Some(ProcessMachine::Client(mut client)) => self.history.operations.extend(client.take_unfinished()),
             Some(ProcessMachine::GroupMember(host)) => process.logs = host.crash(kept),
-            Some(ProcessMachine::CacheNode(_) | ProcessMachine::Meta(_)) | None => {}
+            Some(ProcessMachine::CacheNode(_) | ProcessMachine::Peer(_) | ProcessMachine::Meta(_)) | None => {}
         }
     }
 
@@ -285,6 +285,10 @@ impl World {
                 Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_)) => {
                     let root = self.root(page.node).filter(|(at, ..)| *at == upper);
                     (root.map(|(_, brick, _)| brick.directory()), None)
+                }
+                Some(ProcessMachine::Peer(peer)) => {
+                    let tree = peer.driver.cache_node().tree(page.node);
+                    (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
                 }
                 Some(ProcessMachine::CacheNode(middle)) => {
                     let tree = middle.tree(page.node);

@@ -1,6 +1,7 @@
 //! Connections, and the processes of cache nodes.
 
 use model::{NodeId, Object};
+use node::node_placement::BrickId;
 use protocol::cache_node::Output;
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId};
@@ -41,6 +42,11 @@ impl World {
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::CacheNode(middle)) => middle.connect(node, now),
+            Some(ProcessMachine::Peer(peer)) => {
+                if let Some(node) = node {
+                    peer.driver.brick_connected(BrickId(node.0), now);
+                }
+            }
             Some(ProcessMachine::Client(client)) => client.driver.link_up(node, now),
             Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
         }
@@ -59,6 +65,9 @@ impl World {
                 let below = |holder: HolderId| members.get(&(holder.0 >> 24)) == Some(&lower);
                 middle.handle_disconnected(&lower, |_, holder| below(holder), now);
             }
+            if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine {
+                peer.handle_disconnected((lower, link), now);
+            }
             return self.drain_process(pid);
         }
         let Some(uplink) = self.processes[pid].uplinks.iter().position(|uplink| uplink.link == Some(link)) else {
@@ -69,6 +78,11 @@ impl World {
         let node = one.node;
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::CacheNode(middle)) => middle.disconnect(node, now),
+            Some(ProcessMachine::Peer(peer)) => {
+                if let Some(node) = node {
+                    peer.driver.brick_disconnected(BrickId(node.0), now);
+                }
+            }
             Some(ProcessMachine::Client(client)) => client.driver.link_down(node, now),
             Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
         }
@@ -149,6 +163,12 @@ impl World {
             (Message::Down { node, holder: session, message }, Some(ProcessMachine::CacheNode(middle))) => {
                 middle.handle_down(node, session, message, now);
             }
+            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_peer_up(((from, link), pid), (node, holder), message);
+            }
+            (Message::Down { node, holder, message }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_peer_down(pid, (node, holder), message);
+            }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_up(pid, node, holder, message)
             }
@@ -208,6 +228,12 @@ impl World {
             (Message::Answer { node, answer, locked, seen }, Some(ProcessMachine::CacheNode(middle))) => {
                 let answered = middle.handle_answer(*node, answer.clone(), locked.clone(), *seen, now);
                 self.oracle.expect_accepted(answered);
+            }
+            (Message::Answer { node, answer, locked, seen }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_peer_answer(to, (*node, *seen), answer.clone(), locked.clone());
+            }
+            (Message::Call { txn, call }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_peer_call((from, to), *txn, call.clone());
             }
             (Message::Call { txn, call }, Some(ProcessMachine::CacheNode(middle))) => {
                 match middle.handle_call(from, *txn, call.clone(), now) {

@@ -1,0 +1,153 @@
+//! A peer server: the driver that ships, between simulated connections.
+//!
+//! Logical nodes stay where they are in these clusters, and each is the only one of the brick with its number.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{NodeId, Object, SpaceId};
+use node::cluster_view::SpaceView;
+use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerDriver, PeerSettings};
+use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
+use protocol::brick::LockedObject;
+use protocol::commit::Answer;
+use protocol::gateway::Call;
+use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::redirect::Helpers;
+use protocol::tree::{Down, Up};
+use wire::cluster::Message;
+
+use super::net::{Datagram, LinkId, Pid};
+use super::{GATEWAY_LIMIT_BYTES, ProcessMachine, World};
+use crate::plan::ProcessName;
+
+/// Bits of a session's number below the number of its process.
+const SESSION_BITS: u32 = 24;
+/// Bytes of the object cache, which nothing reads here.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// A connection from below: the process, and the link.
+type Address = (Pid, LinkId);
+
+/// A peer server and the clients that are connected to it.
+pub(super) struct PeerProcess {
+    pub(super) driver: PeerDriver<Address, Object, ()>,
+    space: Arc<SpaceView>,
+    clients: BTreeMap<Address, PeerClient<Address>>,
+}
+
+impl PeerProcess {
+    pub(super) fn new(member: u64, nodes: impl Iterator<Item = NodeId>, helpers: Helpers, now: u64) -> Self {
+        let settings = PeerSettings {
+            process: member,
+            session_bits: SESSION_BITS,
+            cache_bytes: CACHE_BYTES,
+            backlog_bytes: Some(GATEWAY_LIMIT_BYTES),
+            helpers,
+        };
+        let mut map = PlacementSnapshot::default();
+        for node in nodes {
+            map.nodes.insert(node, NodePlacement { brick: BrickId(node.0), epoch: 1, moves: 0 });
+        }
+        let nodes = map.nodes.keys().copied().collect();
+        let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes });
+        let mut driver = PeerDriver::new(settings, now);
+        driver.map(Arc::new(map), now);
+        Self { driver, space, clients: BTreeMap::new() }
+    }
+
+    fn client_message(&mut self, from: Address, message: ClientMessage, now: u64) -> model::Result<()> {
+        let space = &self.space;
+        let client = self.clients.entry(from).or_insert_with(|| PeerClient::unrestricted(from, space.clone()));
+        self.driver.client_message(client, message, now)
+    }
+
+    /// A connection from below has ended.
+    pub(super) fn handle_disconnected(&mut self, address: Address, now: u64) {
+        match self.clients.remove(&address) {
+            Some(client) => self.driver.client_disconnected(&client, now),
+            None => self.driver.disconnected(&address, now),
+        }
+    }
+}
+
+impl World {
+    /// Whether a process speaks for the clients below it.
+    fn is_redirector(&self, pid: Pid) -> bool {
+        matches!(self.processes[pid].place, ProcessName::Redirector(_))
+    }
+
+    pub(super) fn handle_peer_up(
+        &mut self,
+        (from, pid): (Address, Pid),
+        (node, holder): (NodeId, HolderId),
+        message: Up<Object>,
+    ) {
+        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from.0));
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let handled = match is_redirector {
+            true => peer.driver.up(&from, (node, holder), message, now),
+            false => peer.client_message(from, ClientMessage::Up { node, holder, message }, now),
+        };
+        self.oracle.expect_accepted(handled);
+    }
+
+    pub(super) fn handle_peer_down(&mut self, pid: Pid, at: (NodeId, HolderId), message: Down<Object>) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let (node, holder) = at;
+        let handled = peer.driver.brick_message(BrickId(node.0), BrickMessage::Down { node, holder, message }, now);
+        self.oracle.expect_accepted(handled);
+    }
+
+    /// A call has come. In a cluster it comes on a connection: one of a connection that has ended is lost.
+    pub(super) fn handle_peer_call(&mut self, (from, pid): (Pid, Pid), txn: TxnId, call: Call<Object>) {
+        // A link to a peer server carries all trees.
+        let Some(link) = self.net.between(from, pid, NodeId(0)) else { return };
+        let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from));
+        let current = self.members.iter().rev().find(|(_, at)| **at == from).map(|(member, _)| *member);
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let handled = match is_redirector {
+            true => peer.driver.call(&(from, link), txn, call, now),
+            false if current != Some(txn.client.0) => return,
+            false => peer.client_message((from, link), ClientMessage::Call { txn, call }, now),
+        };
+        self.oracle.expect_accepted(handled);
+    }
+
+    pub(super) fn handle_peer_answer(
+        &mut self,
+        pid: Pid,
+        (node, seen): (NodeId, HlcTimestamp),
+        answer: Answer,
+        locked: Option<LockedObject<Object>>,
+    ) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let message = BrickMessage::Answer { node, seen, answer, locked };
+        let handled = peer.driver.brick_message(BrickId(node.0), message, now);
+        self.oracle.expect_accepted(handled);
+    }
+
+    pub(super) fn drain_peer(&mut self, pid: Pid) {
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let outputs: Vec<_> = peer.driver.outputs().collect();
+        let invariants = peer.driver.check_invariants();
+        self.oracle.expect_invariants(invariants);
+        for output in outputs {
+            match output {
+                Output::Up { node, holder, message, .. } => self.send_up(pid, node, holder, message),
+                Output::Ask { node, seen, request, .. } => self.send_ask(pid, node, request, seen),
+                Output::Down { node, holder, message, .. } => self.send_down(pid, node, holder, message),
+                Output::Reply { to, txn, reply } => {
+                    self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
+                }
+                // That is as if the call had been lost.
+                Output::Deferred { node, txn, .. } => self.turn_away(pid, txn, node),
+                Output::Disconnect((_, link)) => self.cut(link),
+                // There is no catalogue, and nothing reads the object cache.
+                Output::Status { .. } | Output::ReadEnded { .. } => {}
+            }
+        }
+    }
+}
