@@ -148,7 +148,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             _ => {}
         }
         client.check_permission(self.catalog.as_deref(), Permission::Read)?;
-        self.up(client.address(), (node, holder), message, now)
+        self.pass_up(client.address(), (node, holder), message, now)
     }
 
     /// Checks the permission for a write outside of transactions. It is taken in a stopped space, too: it may be a repeated one, and
@@ -174,7 +174,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         {
             return self.refuse_call(client, (txn, participants), &refused, now);
         }
-        self.call(client.address(), txn, call, now)
+        self.pass_call(client.address(), txn, call, now)
     }
 
     fn watch(&mut self, client: &PeerClient<A>) -> Result<()> {
@@ -190,13 +190,17 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     ///
     /// # Errors
     /// As [`CacheNode::handle_up`].
-    pub fn up(&mut self, from: &A, (node, holder): (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
+    pub fn up(&mut self, from: &A, at: (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
+        let handled = self.pass_up(from, at, message, now);
+        self.drain(now);
+        handled
+    }
+
+    fn pass_up(&mut self, from: &A, (node, holder): (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
         if matches!(message, Up::Renew { .. }) {
             self.holders.insert(holder, from.clone());
         }
-        let handled = self.node.handle_up(node, holder, message, now).map_err(invalid);
-        self.drain(now);
-        handled
+        self.node.handle_up(node, holder, message, now).map_err(invalid)
     }
 
     /// Handles a call whose sender was checked. For a redirector, which passes on the calls of the clients below it.
@@ -204,9 +208,13 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// # Errors
     /// As [`CacheNode::handle_call`].
     pub fn call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
-        let handled = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid);
+        let handled = self.pass_call(from, txn, call, now);
         self.drain(now);
-        let passed_on = handled?;
+        handled
+    }
+
+    fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
+        let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
         assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");
         Ok(())
     }
@@ -257,7 +265,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         if planted(Bug::RefusedNotResolved) {
             return Ok(());
         }
-        self.call(client.address(), txn, Call::Resolve { participants }, now)
+        self.pass_call(client.address(), txn, Call::Resolve { participants }, now)
     }
 
     /// The connection of a client has ended.
@@ -318,9 +326,10 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 self.node.handle_answer(node, answer, locked, seen, now).map_err(invalid)
             }
             BrickMessage::Deferred { node, txn, kind, why } => {
-                let client = match planted(Bug::DeferredToAnyone) {
-                    true => self.clients.values().next(),
-                    false => self.clients.get(&txn.client),
+                let client = if planted(Bug::DeferredToAnyone) {
+                    self.clients.values().next()
+                } else {
+                    self.clients.get(&txn.client)
                 };
                 if let Some((to, _)) = client {
                     self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });
@@ -380,12 +389,6 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             self.open_tree(node, now);
         }
         self.drain(now);
-    }
-
-    /// The placement map.
-    #[must_use]
-    pub fn placement(&self) -> &PlacementSnapshot {
-        &self.placement
     }
 
     /// There is a newer catalogue, by which permissions are checked from now on.
@@ -562,9 +565,10 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         if let Some((node, retry)) = self.retries.iter().find(|(_, retry)| retry.pause > MAX_RETRY_MS) {
             return Err(format!("D4: the tree of {node:?} is tried again after {} ms", retry.pause));
         }
-        match self.clients.contains_key(&ClientId(self.settings.process)) {
-            true => Err("C3: a client has the number of the peer server".to_owned()),
-            false => Ok(()),
+        if self.clients.contains_key(&ClientId(self.settings.process)) {
+            Err("C3: a client has the number of the peer server".to_owned())
+        } else {
+            Ok(())
         }
     }
 }
