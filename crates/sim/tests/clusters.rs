@@ -11,6 +11,13 @@ use sim::workload::{Choice, plan};
 /// Seeds that are run, each twice.
 const SEEDS: u64 = 300;
 
+/// A run in which clocks drift for so long that a peer server would refuse its clients, if the drift had no limit.
+#[test]
+fn clocks_that_drift_for_long_do_not_disconnect_clients() {
+    let report = run(plan(174, Choice::default()), None, false);
+    assert_eq!(report.wrong, None);
+}
+
 #[test]
 #[allow(clippy::print_stderr, reason = "how much was run is worth knowing")]
 fn nothing_is_found_wrong_and_each_seed_is_the_same_each_time() {

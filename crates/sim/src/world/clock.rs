@@ -3,7 +3,14 @@
 /// The time that clocks show when a run begins, in milliseconds, if they are right.
 const START_MS: u64 = 1_000_000;
 
+/// How far a clock may drift from the right time, in milliseconds. Two clocks are then always within half of the allowed skew, which is
+/// how far a client's clock may be ahead (L2).
+const DRIFT_LIMIT_MS: i64 = 1_200;
+
 /// A clock that is wrong and runs fast or slow, and never jumps.
+///
+/// It gains or loses time until it is [`DRIFT_LIMIT_MS`] wrong. Then it runs at the right rate, as a clock that is kept near others
+/// does. A clock that is more wrong than that at first stays as wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LocalClock {
     /// How far it is ahead at first, in milliseconds.
@@ -15,18 +22,35 @@ pub(super) struct LocalClock {
 impl LocalClock {
     /// What it shows at a time of the run.
     pub(super) fn show(self, now: u64) -> u64 {
-        let run = i128::from(now) * i128::from(1_000_000 + self.fast_ppm) / 1_000_000;
-        (i128::from(START_MS) + run + i128::from(self.ahead_ms)) as u64
+        let gained = i128::from(now) * i128::from(self.fast_ppm) / 1_000_000;
+        let limit = i128::from(self.drift_limit_ms());
+        let ahead = (i128::from(self.ahead_ms) + gained).clamp(-limit, limit);
+        (i128::from(START_MS) + i128::from(now) + ahead) as u64
     }
 
-    /// When it shows at least this.
+    /// When it shows at least this; never, for the largest number.
     pub(super) fn time_at(self, shown: u64) -> u64 {
-        let run = (i128::from(shown) - i128::from(START_MS) - i128::from(self.ahead_ms)).max(0);
-        let mut now = (run * 1_000_000 / i128::from(1_000_000 + self.fast_ppm)) as u64;
+        if shown == u64::MAX {
+            return u64::MAX;
+        }
+        let run = i128::from(shown) - i128::from(START_MS);
+        let (ahead, limit) = (i128::from(self.ahead_ms), i128::from(self.drift_limit_ms()));
+        let drifting = (run - ahead) * 1_000_000 / i128::from(1_000_000 + self.fast_ppm);
+        let at = match self.fast_ppm {
+            0 => drifting,
+            1.. => drifting.max(run - limit),
+            _ => drifting.min(run + limit),
+        };
+        // Gained time is rounded towards zero, so the quotient may be one too early or too late.
+        let mut now = u64::try_from((at - 1).max(0)).unwrap_or(u64::MAX);
         while self.show(now) < shown {
             now += 1;
         }
         now
+    }
+
+    fn drift_limit_ms(self) -> i64 {
+        DRIFT_LIMIT_MS.max(self.ahead_ms.abs())
     }
 }
 
@@ -36,11 +60,23 @@ mod tests {
 
     #[test]
     fn a_clock_shows_what_was_waited_for_when_it_says_so_and_not_before() {
-        for (ahead_ms, fast_ppm) in [(0, 0), (300, 24_000), (-300, -24_000), (7, 1)] {
+        for (ahead_ms, fast_ppm) in [(0, 0), (300, 24_000), (-300, -24_000), (7, 1), (4_000, 20), (-1_000, 24_000)] {
             let clock = LocalClock { ahead_ms, fast_ppm };
-            for shown in (clock.show(1)..clock.show(20_000)).step_by(377) {
+            for shown in (clock.show(1)..clock.show(120_000)).step_by(377) {
                 let when = clock.time_at(shown);
                 assert!(clock.show(when) >= shown && (when == 0 || clock.show(when - 1) < shown));
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_never_goes_back_and_stays_within_its_limit() {
+        for (ahead_ms, fast_ppm) in [(-300, 24_000), (300, -24_000), (300, 24_000), (-300, -24_000)] {
+            let clock = LocalClock { ahead_ms, fast_ppm };
+            for now in 0..200_000 {
+                assert!(clock.show(now) <= clock.show(now + 1));
+                let wrong = clock.show(now).abs_diff(START_MS + now);
+                assert!(wrong <= DRIFT_LIMIT_MS as u64, "{wrong} ms wrong after {now} ms");
             }
         }
     }
