@@ -258,9 +258,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             return Err(Rejected::Elsewhere(txn));
         }
         if let Some(node) = self.busy_participant(txn, &call, now) {
-            self.out.push(match planted(Bug::BusyIsRefused) {
-                true => Output::Reply(from, txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::Aborted))),
-                false => Output::Busy(from, txn, node),
+            self.out.push(if planted(Bug::BusyIsRefused) {
+                Output::Reply(from, txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::Aborted)))
+            } else {
+                Output::Busy(from, txn, node)
             });
             return Ok(());
         }

@@ -102,10 +102,10 @@ impl<A> PeerClient<A> {
         needed: Permission,
     ) -> Result<()> {
         self.check_permission(catalog, needed)?;
-        match planted(Bug::StoppedSpaceServed) {
-            true => Ok(()),
-            false => check_not_stopped(stopped, self.space.id),
+        if planted(Bug::StoppedSpaceServed) {
+            return Ok(());
         }
+        check_not_stopped(stopped, self.space.id)
     }
 
     // -------------------------------------------------------------------------------------------- places

@@ -120,9 +120,10 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
             self.bricks.insert(brick, next_reachability(before, is_responsive(brick), now));
         }
         let mut stopped = HashMap::new();
-        let everyone: Vec<A> = match planted(Bug::StatusToAll) {
-            true => self.spaces.values().flat_map(|space| space.watchers.iter().cloned()).collect(),
-            false => Vec::new(),
+        let everyone: Vec<A> = if planted(Bug::StatusToAll) {
+            self.spaces.values().flat_map(|space| space.watchers.iter().cloned()).collect()
+        } else {
+            Vec::new()
         };
         for space in catalog.spaces() {
             let watched = self.spaces.entry(space.id).or_default();

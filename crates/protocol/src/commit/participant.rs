@@ -466,15 +466,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Forgets what is old and acknowledged, and marks that are old: they are refused without (C3).
     fn remove_forgotten(&mut self) {
         let (forced, bound) = (self.forced, self.bound_appended);
-        let dropped: Vec<TxnId> = match planted(Bug::OutcomeForgotten) {
-            true => {
-                let ended = |known: &TxnState<T>| matches!(known, TxnState::Ended { .. }) && known.position() <= forced;
-                self.transactions.iter().filter(|(_, known)| ended(known)).map(|(txn, _)| *txn).collect()
-            }
-            false => {
-                let old = self.old_finished().filter(|(_, known)| known.position() <= forced && known.is_below(bound));
-                old.map(|(txn, _)| txn).collect()
-            }
+        let dropped: Vec<TxnId> = if planted(Bug::OutcomeForgotten) {
+            let ended = |known: &TxnState<T>| matches!(known, TxnState::Ended { .. }) && known.position() <= forced;
+            self.transactions.iter().filter(|(_, known)| ended(known)).map(|(txn, _)| *txn).collect()
+        } else {
+            let old = self.old_finished().filter(|(_, known)| known.position() <= forced && known.is_below(bound));
+            old.map(|(txn, _)| txn).collect()
         };
         if !dropped.is_empty() {
             for txn in &dropped {

@@ -298,9 +298,10 @@ impl Decider {
     fn change(&mut self, node: NodeId, group: Group) {
         let before = self.map.lookup(node).cloned();
         let holders = self.holders.get(&node).cloned().unwrap_or_default();
-        let holders = match planted(Bug::JoinerHoldsAtOnce) {
-            true => group.members.iter().map(|seat| seat.id).collect(),
-            false => holders.into_iter().filter(|id| group.member(*id).is_some()).collect(),
+        let holders = if planted(Bug::JoinerHoldsAtOnce) {
+            group.members.iter().map(|seat| seat.id).collect()
+        } else {
+            holders.into_iter().filter(|id| group.member(*id).is_some()).collect()
         };
         self.announce(before.as_ref().unwrap_or(&group), node, group.clone(), holders);
     }

@@ -85,9 +85,10 @@ impl World {
     ) {
         let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from.0));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let handled = match is_redirector {
-            true => peer.driver.up(&from, (node, holder), message, now),
-            false => peer.client_message(from, ClientMessage::Up { node, holder, message }, now),
+        let handled = if is_redirector {
+            peer.driver.up(&from, (node, holder), message, now)
+        } else {
+            peer.client_message(from, ClientMessage::Up { node, holder, message }, now)
         };
         self.oracle.expect_accepted(handled);
     }

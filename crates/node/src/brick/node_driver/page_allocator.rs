@@ -52,9 +52,10 @@ impl PageAllocator {
     /// # Errors
     /// [`ErrorKind::Full`] if there are not so many left; or if it cannot be read which were reserved.
     pub(super) fn reserve(&mut self, space: SpaceId, pages: u64, reader: &impl Rows) -> Result<Reservation> {
-        let first = match planted(Bug::ReservationReused) {
-            true => rows::read_number(reader, &rows::free_key(self.node, space))?,
-            false => self.next_page(space, reader)?,
+        let first = if planted(Bug::ReservationReused) {
+            rows::read_number(reader, &rows::free_key(self.node, space))?
+        } else {
+            self.next_page(space, reader)?
         };
         let next = first.saturating_add(pages);
         if next > RESERVABLE {

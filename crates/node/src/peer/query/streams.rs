@@ -239,9 +239,10 @@ impl Streams {
             reverse: index.reverse,
         });
         let all = model::Filter::And(Vec::new());
-        let epoch = match planted(Bug::QueryStaleEpoch) {
-            true => *self.first_epochs.entry(number).or_insert(place.epoch),
-            false => place.epoch,
+        let epoch = if planted(Bug::QueryStaleEpoch) {
+            *self.first_epochs.entry(number).or_insert(place.epoch)
+        } else {
+            place.epoch
         };
         let scan = Scan {
             space: self.space,
