@@ -1,4 +1,4 @@
-//! The target of backups: what restoring reads, which may come from anywhere.
+//! The fuzz target of archives, which may come from any source.
 
 use store::check_archive;
 

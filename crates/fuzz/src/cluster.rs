@@ -1,4 +1,4 @@
-//! What the processes of a cluster say to each other, and what they keep of transactions.
+//! The fuzz target of messages between the processes of a cluster, and of stored records of transactions.
 
 use bytes::Bytes;
 use model::{Error, ErrorKind};
@@ -8,7 +8,8 @@ use wire::frame::Raw;
 use wire::proto;
 use wire::proto::request::Request;
 
-/// The first two bytes say how long the message is; the raw part follows it. All of it is also taken as a record.
+/// The first two bytes are the length of the message; the raw part follows it. The whole input is also decoded as a
+/// record.
 pub(crate) fn run(input: &[u8]) {
     if let Ok((version, record)) = decode_record(input) {
         let again = decode_record(&encode_record(&record, version));
@@ -30,7 +31,7 @@ pub(crate) fn run(input: &[u8]) {
     assert_eq!(again.ok(), Some(message));
 }
 
-/// The first two bytes say how long the message is; the raw part follows it.
+/// The first two bytes are the length of the message; the raw part follows it.
 fn decode_copied_rows(input: &[u8]) -> Result<CopiedRows, Error> {
     let (message, raw) = split_message(input).unwrap_or_default();
     let message =

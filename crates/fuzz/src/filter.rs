@@ -1,4 +1,4 @@
-//! The target of filters: their encoding, and what they say of any record.
+//! The fuzz target of filters: decoding, and evaluation on any record.
 
 use model::{Filter, RecordRef};
 
@@ -11,7 +11,7 @@ pub(crate) fn run(data: &[u8]) {
     let _ = decoded.matches(&damaged);
     if let Ok(valid) = RecordRef::validate(record) {
         let answer = decoded.matches(&valid).expect("a filter has an answer for any valid record");
-        // One more level may be one too many.
+        // The negation may exceed the limit of levels.
         if let Ok(opposite) = decoded.negate().matches(&valid) {
             assert_ne!(answer, opposite, "a filter or its opposite is true");
         }

@@ -1,4 +1,4 @@
-//! The target of the log: what recovery reads from a disk that may be damaged anywhere.
+//! The fuzz target of the log, which recovery reads from a disk that may be damaged anywhere.
 
 use store::check_log_payload;
 use store::log::frame::{ALIGN, StoreId, decode, encode, frame_len, scan};
@@ -6,13 +6,13 @@ use store::log::frame::{ALIGN, StoreId, decode, encode, frame_len, scan};
 const STORE: StoreId = [7; 16];
 
 pub(crate) fn run(data: &[u8]) {
-    // As a segment: every frame found lies within it and is found again where it begins.
+    // As a segment: every frame that a scan finds lies within the segment and can be decoded at its position.
     for (at, header) in scan(data, &STORE) {
         let (again, payload) = decode(&data[at..], &STORE).expect("what a scan finds is a frame");
         assert_eq!((again, payload.len()), (header, header.len as usize));
         let _ = check_log_payload(payload);
     }
-    // As a payload: framed, it comes back, also from behind other bytes; cut or changed, it does not.
+    // As a payload: a frame with it can be decoded, also after other bytes. A truncated or changed frame cannot.
     let mut framed = vec![0xa5; ALIGN];
     let Ok(crc) = encode(&mut framed, &STORE, 3, 2, 1, |out| out.extend_from_slice(data)) else { return };
     assert_eq!(framed.len(), ALIGN + frame_len(data.len()));

@@ -1,11 +1,11 @@
-//! The target of queries: their encoding, and their text.
+//! The fuzz target of queries: their encoding and their text.
 
 use query::{Class, Query, Schema, Type};
 
 pub(crate) fn run(data: &[u8]) {
     if let Ok(decoded) = Query::decode(data) {
         assert_eq!(decoded.encode().expect("what was decoded is within the limits"), data, "a query has one encoding");
-        // An error shows the query, whatever is in it.
+        // An error message may contain any query.
         let _ = decoded.check(&schema()).map(|checked| checked.plan(&schema(), &[]).explain(&Default::default()));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };

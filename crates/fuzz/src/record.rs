@@ -1,11 +1,11 @@
-//! The target of record encoding.
+//! The fuzz target of record encoding.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use model::{FieldNumber, RecordBuilder, RecordRef, Value};
 
-/// Numbers that are looked up besides those that are there.
+/// Numbers that are looked up in addition to existing ones.
 const PROBED_NUMBERS: [u32; 6] = [0, 1, 7, 255, 65_536, u32::MAX];
 
 pub(crate) fn run(data: &[u8]) {
@@ -17,7 +17,7 @@ pub(crate) fn run(data: &[u8]) {
     }
 }
 
-/// Looks at everything in a record that may be damaged anywhere.
+/// Reads everything in a record that may be damaged anywhere.
 fn read_all(record: &RecordRef<'_>) {
     for number in PROBED_NUMBERS {
         if let Ok(Some(value)) = record.field(FieldNumber(number)) {
@@ -33,7 +33,7 @@ fn read_all(record: &RecordRef<'_>) {
     }
 }
 
-/// A valid record decodes whole, encodes to itself, and its values order as they do decoded.
+/// A valid record can be decoded and encodes to itself. Its values order as the decoded ones.
 fn check_valid(record: &RecordRef<'_>, data: &[u8]) {
     let fields = record.to_fields().expect("a valid record decodes");
     assert_eq!(encode(&fields), data, "a valid record is its own encoding");

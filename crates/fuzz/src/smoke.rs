@@ -1,4 +1,4 @@
-//! A fuzzer for where there is no libFuzzer: it changes known inputs blindly, the same way in each run.
+//! A fuzzer without libFuzzer: it mutates known inputs blindly and deterministically.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,15 +8,15 @@ use rand::{RngExt, SeedableRng};
 
 use crate::Target;
 
-/// Bytes that are often a boundary in a format.
+/// Bytes that are boundaries in many formats.
 const BOUNDARY_BYTES: [u8; 8] = [0x00, 0x01, 0x02, 0x03, 0x7f, 0x80, 0xfe, 0xff];
-/// No input grows beyond this by being changed.
+/// The length up to which mutations extend an input.
 const MAX_INPUT_BYTES: usize = 1 << 16;
 
-/// Runs the target on each of `corpus` and on `count` changed copies of them.
+/// Runs the target on each input of `corpus` and on `count` mutated copies.
 ///
 /// # Panics
-/// As the target did, after the input was printed; and if the corpus is empty.
+/// If the target panics, after the input was printed; and if the corpus is empty.
 pub fn smoke(target: Target, corpus: &[Vec<u8>], count: u32) {
     assert!(!corpus.is_empty(), "{} has no corpus", target.name);
     corpus.iter().for_each(|input| run(target, input));
@@ -44,7 +44,7 @@ fn run(target: Target, input: &[u8]) {
     }
 }
 
-/// Makes one small change.
+/// Makes one small mutation.
 fn mutate(input: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
     let at = random.random_range(0..=input.len());
     let len = random.random_range(0..=(input.len() - at).min(16));

@@ -1,4 +1,4 @@
-//! What a connection brings: frames, however they are cut, and the messages in them.
+//! The fuzz target of connections: frames, however they are divided, and the messages in them.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ use wire::proto::response::Response;
 
 const MAX_FRAME: u32 = 1 << 16;
 
-/// The first two bytes say how the rest is cut. It is taken three times: as frames, as the opening of a connection, and
-/// as a message with its raw part, since hardly any blind change survives a frame's checksum.
+/// The first two bytes are the position at which the rest is divided. The rest is decoded as frames, as the opening of
+/// a connection, and as a message with its raw part, because few blind mutations keep the checksum of a frame valid.
 pub(crate) fn run(input: &[u8]) {
     let Some(([low, high], bytes)) = input.split_first_chunk() else { return };
     let cut = usize::from(u16::from_le_bytes([*low, *high]));
@@ -29,7 +29,7 @@ pub(crate) fn run(input: &[u8]) {
     check_round_trip(message, raw);
 }
 
-/// Whole or cut, the same bytes are the same frames.
+/// Whole or divided, the same bytes are the same frames.
 fn check_frames(bytes: &[u8], cut: usize) {
     let read = |parts: &[&[u8]]| {
         let (mut inbox, mut seen) = (Inbox::new(MAX_FRAME), Vec::new());
@@ -49,7 +49,7 @@ fn check_frames(bytes: &[u8], cut: usize) {
     assert_eq!(read(&[bytes]), read(&[one, two]));
 }
 
-/// A message and its raw part, taken as either side would take them.
+/// Decodes a message and its raw part as both sides would.
 fn decode_message(message: &[u8], raw: &Raw<'_>) {
     if let Ok(proto::Request { request: Some(Request::Commit(commit)) }) = proto::Request::decode(message)
         && let Ok(transaction) = convert::transaction_from_proto(commit, raw)
@@ -71,7 +71,7 @@ fn decode_message(message: &[u8], raw: &Raw<'_>) {
     }
 }
 
-/// What is sent arrives.
+/// A sent message can be received.
 fn check_round_trip(message: &[u8], raw: &[u8]) {
     let Ok(request) = proto::Request::decode(message) else { return };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! A short run of every fuzz target on stable Rust. `MORTAR_FUZZ_INPUTS` changes how many inputs each gets.
+//! A short run of every fuzz target on stable Rust. `MORTAR_FUZZ_INPUTS` sets the number of inputs for each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn corpus(target: Target) -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
     let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("the corpus is listed").path()).collect();
-    // The same inputs in the same order on every machine.
+    // The same order of inputs on every machine.
     files.sort();
     files.iter().map(|file| fs::read(file).expect("the corpus is readable")).collect()
 }
@@ -57,7 +57,7 @@ fn cluster() {
 }
 
 #[test]
-fn archives_of_the_corpus_are_understood() {
+fn archives_of_the_corpus_are_valid() {
     let corpus = corpus(Target::ARCHIVE);
     assert!(!corpus.is_empty() && corpus.iter().all(|input| store::check_archive(input)));
     assert!(!store::check_archive(&corpus[0][..corpus[0].len() - 1]));
@@ -74,7 +74,7 @@ fn every_target_has_a_program_for_libfuzzer() {
 
 #[test]
 #[should_panic(expected = "found it")]
-fn a_target_that_fails_on_a_changed_input_is_noticed() {
+fn a_target_that_panics_on_a_mutated_input_is_reported() {
     let run = |input: &[u8]| assert!(!input.starts_with(b"go\xff"), "found it");
     smoke(Target { name: "planted", run }, &[b"good".to_vec()], INPUTS);
 }

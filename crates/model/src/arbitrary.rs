@@ -1,4 +1,4 @@
-//! Values for property tests: any, but biased towards those that are nearly equal.
+//! Values for property tests, biased towards nearly equal ones.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use proptest::prelude::*;
 
 use crate::{Comparison, Date, Decimal, FieldNumber, Filter, Oid, Operand, RecordBuilder, Timestamp, Value};
 
-/// The fields of a record, as the naive tests see them.
+/// The fields of a record for naive implementations in tests.
 pub(crate) type Fields = BTreeMap<FieldNumber, Value>;
 
 pub(crate) fn oid() -> impl Strategy<Value = Oid> {
-    // A few bits, so that parts coincide, or all.
+    // A few bits, so that parts are often equal, or all bits.
     prop_oneof![any::<u128>(), (any::<u128>(), any::<u128>(), any::<u128>()).prop_map(|(a, b, c)| a & b & c)]
         .prop_map(|bits: u128| Oid::from_bytes(bits.to_be_bytes()))
 }
@@ -68,7 +68,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Fields that are numbered densely, sparsely, or with large numbers.
+/// Fields with dense, sparse or large numbers.
 pub(crate) fn fields() -> impl Strategy<Value = Fields> {
     let number = prop_oneof![0..12u32, 0..1000u32, any::<u32>()].prop_map(FieldNumber);
     btree_map(number, value(), 0..10)

@@ -1,29 +1,29 @@
-//! CRC-32C (Castagnoli): what guards bytes from the writer's memory, over the wire and the disk, to the reader's.
+//! CRC-32C (Castagnoli): the checksum of bytes from the writer's memory over the wire and the disk to the reader.
 //!
-//! It is the one checksum of frames on the wire, of the log, the rows and the blob files; so the checksum of a block that
-//! was computed when it was written can travel with it to its reader.
+//! Frames on the wire, the log, rows and blob files all use it, so the checksum of a block that was computed when it
+//! was written can be sent to its reader.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32C's polynomial, least significant bit first.
+/// The polynomial of CRC-32C, least significant bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// One, as a polynomial in that order.
+/// The polynomial 1 in that order.
 const ONE: u32 = 1 << 31;
 
-/// The checksum of `bytes`, by the processor's own instructions where it has them.
+/// The checksum of `bytes`, computed with processor instructions where available.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     if bytes.is_empty() { 0 } else { crc_fast::crc32_iscsi(bytes) }
 }
 
-/// CRC-64/NVME, the same on every machine and in every version: where 32 bits would too often be alike by chance, as in keys
-/// that stand for longer ones, and to spread over places. It keeps no secret.
+/// CRC-64/NVME, the same on every machine and in every version. For uses in which 32 bits would collide too often:
+/// short keys for long ones, and distribution over places. It is not a cryptographic hash.
 #[must_use]
 pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
-/// The checksum of the parts, one behind the other.
+/// The checksum of the concatenated parts.
 #[must_use]
 pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {
     match parts {
@@ -37,20 +37,20 @@ pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {
     }
 }
 
-/// The checksum of parts one behind the other, from theirs.
+/// The checksum of concatenated parts, computed from their checksums.
 ///
-/// A checksum is the remainder of a polynomial; to put `n` bytes behind a part multiplies its own by x^8n. That factor
-/// is worked out once for each run of parts of one length, so a part costs one multiplication. (zlib does the same;
-/// crc-fast works the factor out by squaring matrices at each call, which took most of a server's time.)
+/// A checksum is the remainder of a polynomial. Appending a part of `n` bytes multiplies the checksum before it by
+/// x^8n. That factor is computed once for a run of parts of equal length, so a part costs one multiplication. (zlib
+/// does the same; crc-fast computes the factor by squaring matrices in each call, which is much slower.)
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChecksumCombiner {
     checksum: u32,
-    /// The length of the last part, and x to the power of eight times it.
+    /// The length `n` of the last part, and x^8n.
     factor: Option<(usize, u32)>,
 }
 
 impl ChecksumCombiner {
-    /// Puts a part of `len` bytes with this checksum behind those before it.
+    /// Appends a part of `len` bytes with this checksum.
     pub fn push(&mut self, checksum: u32, len: usize) {
         if self.checksum == 0 {
             self.checksum = checksum;
@@ -83,7 +83,7 @@ fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// x to a power, modulo CRC-32C's polynomial.
+/// A power of x, modulo CRC-32C's polynomial.
 fn power_of_x(exponent: u64) -> u32 {
     let (mut power, mut square, mut exponent) = (ONE, ONE >> 1, exponent);
     while exponent > 0 {

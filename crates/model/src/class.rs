@@ -1,7 +1,7 @@
 //! Classes of records: their fields, and how records of older versions are read.
 //!
-//! Records store field numbers and values that carry their types, so a record of any older version is read through the newest
-//! version of its class ([`Field::upgrade_value`]) without being rewritten.
+//! Records contain field numbers and typed values. So a record of any older version is read through the newest version
+//! of its class ([`Field::upgrade_value`]) without being rewritten.
 
 use std::convert::Infallible;
 
@@ -9,16 +9,16 @@ use crate::{ClassId, FieldNumber, FieldType, Value};
 
 /// A class of records in a space.
 ///
-/// `C` is how references name their class, as in [`FieldType`].
+/// `C` is the name of a class in references, as in [`FieldType`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Class<C = String> {
-    /// The class's number in the space; part of its objects' identifiers.
+    /// The number of the class in the space; part of the identifiers of its objects.
     #[cfg_attr(feature = "serde", serde(with = "json::class_id"))]
     pub id: ClassId,
     /// The class's name, which never changes: `Person`, or `com.example.Person`.
     pub name: String,
-    /// The class that it extends, which never changes.
+    /// The parent class, which never changes.
     #[cfg_attr(
         feature = "serde",
         serde(with = "json::class_id_option", default, skip_serializing_if = "Option::is_none")
@@ -28,8 +28,8 @@ pub struct Class<C = String> {
     pub version: u32,
     /// The class's own fields by ascending number, without those of its ancestors.
     pub fields: Vec<Field<C>>,
-    /// In a class without a parent: the last field number given in the tree of classes below it, 0 if that is unknown. Numbers
-    /// are never given twice, and no two classes of a tree use one number for different fields.
+    /// In a class without a parent: the last field number assigned in its tree of subclasses, 0 if unknown. Numbers are
+    /// never reused, and no two classes of a tree use one number for different fields.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_zero"))]
     pub last_number: u32,
 }
@@ -43,19 +43,19 @@ pub struct Field<C = String> {
     pub number: FieldNumber,
     /// The field's name, in programs and queries.
     pub name: String,
-    /// What it holds.
+    /// The type of its values.
     #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub field_type: FieldType<C>,
     /// Whether it can be null.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_false"))]
     pub optional: bool,
-    /// The value in new objects whose creator gives none; null if absent.
+    /// The default value for new objects; null if absent.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
     )]
     pub default: Option<Value>,
-    /// The value in records that lack the field, or in which it is null although it cannot be null any more; null if absent.
+    /// The value for records without the field, or with null in a field that is no longer nullable; null if absent.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
@@ -63,32 +63,32 @@ pub struct Field<C = String> {
     pub missing: Option<Value>,
 }
 
-/// A class as somebody wants it to be.
+/// The definition of a class that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassDefinition {
     /// The class's name.
     pub name: String,
-    /// The name of the class that it extends.
+    /// The name of the parent class.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub parent: Option<String>,
     /// The class's own fields, in any order.
     pub fields: Vec<FieldDefinition>,
 }
 
-/// A field as somebody wants it to be.
+/// The definition of a field that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FieldDefinition {
     /// The field's name.
     pub name: String,
-    /// What it holds.
+    /// The type of its values.
     #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub field_type: FieldType,
     /// Whether it can be null.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_false"))]
     pub optional: bool,
-    /// The value in new objects whose creator gives none.
+    /// The default value for new objects.
     #[cfg_attr(
         feature = "serde",
         serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
@@ -102,21 +102,21 @@ impl<C> Class<C> {
         Self { id, name: name.into(), parent: None, version: 1, fields: Vec::new(), last_number: 0 }
     }
 
-    /// The class as one that extends another.
+    /// The same class with a parent.
     #[must_use]
     pub fn extends(mut self, parent: ClassId) -> Self {
         self.parent = Some(parent);
         self
     }
 
-    /// The class in another version.
+    /// The same class in another version.
     #[must_use]
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
-    /// The class with one more field, which is null in records that lack it.
+    /// The same class with one more field, which is null in records without it.
     #[must_use]
     pub fn field(mut self, number: u32, name: impl Into<String>, field_type: FieldType<C>) -> Self {
         let (number, name) = (FieldNumber(number), name.into());
@@ -124,7 +124,7 @@ impl<C> Class<C> {
         self
     }
 
-    /// The class with one more field, which has this value in new objects and in records that lack it.
+    /// The same class with one more field, which has this value in new objects and in records without it.
     #[must_use]
     pub fn field_with_default(
         self,
@@ -141,7 +141,8 @@ impl<C> Class<C> {
         class
     }
 
-    /// The class with one more field, which cannot be null: it also has this value in records in which it is null.
+    /// The same class with one more field that is not nullable. The field has this value in records without it and in
+    /// records in which it is null.
     #[must_use]
     pub fn required(
         self,
@@ -157,7 +158,7 @@ impl<C> Class<C> {
         class
     }
 
-    /// The class with the classes of references named in another way, as [`FieldType::try_map_classes`] does it.
+    /// The class with references that name their classes in another way, as in [`FieldType::try_map_classes`].
     ///
     /// # Errors
     /// The first error of `class`.
@@ -180,7 +181,7 @@ impl<C> Class<C> {
         Ok(Class { id, name: self.name.clone(), parent, version, fields, last_number })
     }
 
-    /// As [`Class::try_map_classes`], where naming a class cannot fail.
+    /// As [`Class::try_map_classes`], for a conversion that cannot fail.
     #[must_use]
     pub fn map_classes<D>(&self, class: &impl Fn(&C) -> Option<D>) -> Class<D> {
         let Ok(mapped) = self.try_map_classes(&mut |of| Ok::<_, Infallible>(class(of)));
@@ -189,7 +190,8 @@ impl<C> Class<C> {
 }
 
 impl<C> Field<C> {
-    /// The field's value in a record that may be older than the class; `stored` is what the record has at the field's number.
+    /// The value of the field in a record that may be older than the class. `stored` is the value under the field's
+    /// number.
     #[must_use]
     pub fn upgrade_value(&self, stored: Option<Value>) -> Value {
         match stored {
@@ -201,7 +203,7 @@ impl<C> Field<C> {
 }
 
 impl Field {
-    /// The definition that describes the field.
+    /// The definition of the field.
     #[must_use]
     pub fn definition(&self) -> FieldDefinition {
         let Self { name, field_type, optional, default, .. } = self.clone();
@@ -210,13 +212,13 @@ impl Field {
 }
 
 impl FieldDefinition {
-    /// A field that cannot be null.
+    /// A field that is not nullable.
     #[must_use]
     pub fn required(name: impl Into<String>, field_type: FieldType) -> Self {
         Self { name: name.into(), field_type, optional: false, default: None }
     }
 
-    /// A field that can be null.
+    /// A nullable field.
     #[must_use]
     pub fn optional(name: impl Into<String>, field_type: FieldType) -> Self {
         Self { name: name.into(), field_type, optional: true, default: None }
@@ -250,7 +252,7 @@ mod json {
         pub(in crate::class) fn checked<E: Error>(number: u32) -> Result<ClassId, E> {
             if number > ClassId::MAX.0 {
                 let most = ClassId::MAX.0;
-                return Err(E::custom(format_args!("{number} is no number of a class: the largest is {most}")));
+                return Err(E::custom(format_args!("{number} is not a class number: the largest is {most}")));
             }
             Ok(ClassId(number))
         }

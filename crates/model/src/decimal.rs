@@ -1,9 +1,9 @@
-//! Decimal numbers: an integer of any size and the count of its digits behind the point.
+//! Decimal numbers: an integer of any size and a scale.
 //!
-//! The stored form is that of Java's `BigDecimal`: the value is `unscaled × 10^-scale`, `unscaled` is a big-endian
-//! two's complement integer in as few bytes as possible (`BigInteger.toByteArray`), and 1.0 and 1.00 are told apart.
-//! Both forms here keep those bytes, so that a record's decimal is read without a copy and handed to Java as it is;
-//! most comparisons need no more than 128-bit integers, and the rest is [`BigDecimal`]'s.
+//! The stored form is that of Java's `BigDecimal`: the value is `unscaled × 10^-scale`, and `unscaled` is a big-endian
+//! two's complement integer in the fewest bytes (`BigInteger.toByteArray`). 1.0 and 1.00 are different. Both types here
+//! keep these bytes, so a decimal in a record is read without a copy and passed to Java unchanged. Most comparisons
+//! need only 128-bit integers; others use [`BigDecimal`].
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -38,7 +38,7 @@ impl Decimal {
         Self { scale, unscaled: strip_sign_extension(&unscaled.to_be_bytes()).into() }
     }
 
-    /// The number of a big-endian two's complement integer (Java's `BigInteger.toByteArray`) and a scale.
+    /// The number with this big-endian two's complement integer (Java's `BigInteger.toByteArray`) and scale.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] without a byte, [`ErrorKind::TooLarge`] over [`limits::DECIMAL`] bytes.
@@ -53,13 +53,13 @@ impl Decimal {
         Ok(Self { scale, unscaled: unscaled.into() })
     }
 
-    /// The number as the encoded form sees it.
+    /// The number as a [`DecimalRef`].
     #[must_use]
     pub fn as_ref(&self) -> DecimalRef<'_> {
         DecimalRef { scale: self.scale, unscaled: &self.unscaled }
     }
 
-    /// The number, ready to compute with.
+    /// The number for arithmetic.
     #[must_use]
     pub fn to_big(&self) -> BigDecimal {
         self.as_ref().to_big()
@@ -67,31 +67,31 @@ impl Decimal {
 }
 
 impl<'a> DecimalRef<'a> {
-    /// The number whose encoded form this is, or `None` unless `unscaled` is minimal and within the limit.
+    /// The number with this encoded form; `None` unless `unscaled` is minimal and within the limit.
     pub(crate) fn from_encoded(unscaled: &'a [u8], scale: i32) -> Option<Self> {
         let fits = (1..=limits::DECIMAL).contains(&unscaled.len());
         (fits && strip_sign_extension(unscaled).len() == unscaled.len()).then_some(Self { scale, unscaled })
     }
 
-    /// How many digits stand behind the point; a negative scale stands for zeros before it.
+    /// The number of digits after the decimal point; a negative scale is a number of zeros before it.
     #[must_use]
     pub fn scale(self) -> i32 {
         self.scale
     }
 
-    /// The digits without the point: a big-endian two's complement integer in as few bytes as possible.
+    /// The digits without the point: a big-endian two's complement integer in the fewest bytes.
     #[must_use]
     pub fn unscaled(self) -> &'a [u8] {
         self.unscaled
     }
 
-    /// The number, ready to compute with.
+    /// The number for arithmetic.
     #[must_use]
     pub fn to_big(self) -> BigDecimal {
         BigDecimal::new(BigInt::from_signed_bytes_be(self.unscaled), i64::from(self.scale))
     }
 
-    /// The same number with its own digits.
+    /// A copy that owns its digits.
     #[must_use]
     pub fn to_decimal(self) -> Decimal {
         Decimal { scale: self.scale, unscaled: self.unscaled.into() }
@@ -107,15 +107,15 @@ impl<'a> DecimalRef<'a> {
         .unwrap_or_else(|| self.to_big().cmp(&other.to_big()))
     }
 
-    /// Orders this number and an integer.
+    /// The order of this number and an integer.
     #[must_use]
     pub fn compare_i64(self, other: i64) -> Ordering {
         self.compare(DecimalRef { scale: 0, unscaled: strip_sign_extension(&other.to_be_bytes()) })
     }
 
-    /// Orders this number and a finite floating-point number, exactly: 0.1 is less than the double nearest to it.
+    /// The exact order of this number and a finite floating-point number: 0.1 is less than the double nearest to it.
     pub(crate) fn compare_finite(self, other: f64) -> Ordering {
-        /// Doubles from here on are integers.
+        /// Doubles of this size and above are integers.
         const INTEGRAL: f64 = 9_007_199_254_740_992.0;
         if other.fract() == 0.0 && other.abs() <= INTEGRAL {
             return self.compare_i64(other as i64);
@@ -127,7 +127,7 @@ impl<'a> DecimalRef<'a> {
         }
     }
 
-    /// How many units of 10^-`scale` the number is, or `None` if that is no integer of 128 bits.
+    /// The number as a multiple of 10^-`scale`; `None` unless that is an integer of 128 bits.
     pub(crate) fn in_units(self, scale: i32) -> Option<i128> {
         let (number, by) = (self.to_i128()?, scale.checked_sub(self.scale)?);
         if number == 0 {
@@ -145,7 +145,7 @@ impl<'a> DecimalRef<'a> {
     }
 }
 
-/// Orders `a × 10^-a_scale` and `b × 10^-b_scale` if 128 bits suffice.
+/// The order of `a × 10^-a_scale` and `b × 10^-b_scale`, if 128 bits suffice.
 fn compare_small(a: i128, a_scale: i32, b: i128, b_scale: i32) -> Option<Ordering> {
     if a_scale == b_scale || a.signum() != b.signum() || a == 0 {
         return Some(a.cmp(&b));
@@ -158,7 +158,7 @@ fn compare_small(a: i128, a_scale: i32, b: i128, b_scale: i32) -> Option<Orderin
     }
 }
 
-/// `bytes` without the leading ones that only repeat the sign.
+/// `bytes` without redundant sign bytes.
 pub(crate) fn strip_sign_extension(bytes: &[u8]) -> &[u8] {
     let redundant = bytes.windows(2).take_while(|pair| matches!((pair[0], pair[1]), (0, 0..=0x7f) | (0xff, 0x80..)));
     &bytes[redundant.count()..]
@@ -166,7 +166,7 @@ pub(crate) fn strip_sign_extension(bytes: &[u8]) -> &[u8] {
 
 fn too_large(bytes: usize) -> Error {
     let limit = limits::DECIMAL;
-    Error::new(ErrorKind::TooLarge, format!("a decimal may have {limit} bytes of digits; this one has {bytes}"))
+    Error::new(ErrorKind::TooLarge, format!("a decimal has {bytes} bytes of digits; the limit is {limit}"))
 }
 
 impl Ord for DecimalRef<'_> {
@@ -226,7 +226,7 @@ impl TryFrom<&BigDecimal> for Decimal {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes: `12.50`, `-3`, `1e+100`.
+/// Parses the output of [`Display`](fmt::Display): `12.50`, `-3`, `1e+100`.
 impl FromStr for Decimal {
     type Err = Error;
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_number_or_too_long() {
+    fn other_and_too_long_texts_are_refused_as_decimals() {
         assert_eq!("12,5".parse::<Decimal>().unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!("".parse::<Decimal>().unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!("1e9999999999".parse::<Decimal>().unwrap_err().kind(), ErrorKind::TooLarge);

@@ -1,4 +1,4 @@
-//! The error that every public call of Mortar returns, on either side of the wire.
+//! The error of every public call of Mortar, on both sides of the wire.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,39 +8,39 @@ use std::fmt;
 #[repr(u8)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request is wrong in itself: mend it. Nothing was changed.
+    /// The request is invalid: correct it. Nothing was changed.
     Invalid = 1,
-    /// What the request names does not exist. Nothing was changed.
+    /// Something that the request names does not exist. Nothing was changed.
     NotFound = 2,
     /// Something is larger than a limit: split it, or stream it. Nothing was changed.
     TooLarge = 3,
-    /// The caller may not do this: log in, or ask for permission.
+    /// The caller has no permission: log in, or ask for permission.
     Denied = 4,
-    /// The store has no room, in memory or on disk: make room, then try again. Nothing was changed.
+    /// The store has no room, in memory or on disk: make room and try again. Nothing was changed.
     Full = 5,
-    /// Stored data is damaged. The message names what is lost, and what can be done.
+    /// Stored data is damaged. The message names what is lost and what can be done.
     Corrupt = 6,
-    /// The server is not there or is going away: try again. Nothing was changed.
+    /// The server is unavailable: try again. Nothing was changed.
     Unavailable = 7,
-    /// The connection broke after a commit was sent: it may or may not have happened. Read to find out.
+    /// The connection broke after a commit was sent, so its outcome is unknown: read to find out.
     Unknown = 8,
     /// The other side speaks another version, or lacks a feature: upgrade one of the two.
     Unsupported = 9,
-    /// The operating system or a device failed: see the message.
+    /// The operating system or a device failed, as the message says.
     Io = 10,
-    /// A mistake in Mortar: please report it.
+    /// A bug in Mortar: please report it.
     Internal = 11,
-    /// The transaction has met another one: begin it again. Nothing was changed.
+    /// The transaction conflicts with another one: begin it again. Nothing was changed.
     Conflict = 12,
-    /// The space is stopped, as its policy wants while a brick of it is away: wait until it goes on. Nothing was changed.
+    /// The space is stopped by its failure policy while a brick is unreachable: wait until it continues. Nothing was
+    /// changed.
     Stopped = 13,
-    /// What the request makes exists already, or values that are to be unique do: use that, or choose another name, or other
-    /// values. Nothing was changed.
+    /// An object, name or unique value exists already: use the existing one, or choose another. Nothing was changed.
     Exists = 14,
 }
 
 impl ErrorKind {
-    /// The kind with this code; an unknown code, from a newer server, is [`ErrorKind::Internal`].
+    /// The kind with this code. An unknown code, from a newer server, is [`ErrorKind::Internal`].
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code {
@@ -83,7 +83,7 @@ impl ErrorKind {
     }
 }
 
-/// What went wrong, where, and what to do about it.
+/// An error: a kind, a message that says what was wrong, where, and what to do, and perhaps a cause.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -95,12 +95,12 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; `message` says what was wrong, where, and what to do.
+    /// An error. `message` says what was wrong, where, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The same error with the one that caused it.
+    /// The same error with its cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -113,7 +113,7 @@ impl Error {
         self.kind
     }
 
-    /// What went wrong, without its causes.
+    /// The message without the causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

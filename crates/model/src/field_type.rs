@@ -1,4 +1,4 @@
-//! The types of fields, and which types can become which others while old records stay as they are.
+//! The types of fields, and the changes of types that keep old records readable.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,17 +7,18 @@ use bigdecimal::{BigDecimal, ToPrimitive};
 
 use crate::{Decimal, Error, ErrorKind, Result, Value, limits};
 
-/// What a field holds. Whether a field can be null is a property of the field; values in lists, sets and maps always can.
+/// The type of a field. Whether a field is nullable is a property of the field; elements of lists, sets and maps are
+/// always nullable.
 ///
-/// `C` is how references name their class: by name in the catalogue, on the wire and in programs, by
+/// `C` is the name of a class in references: a text in the catalogue, on the wire and in programs, a
 /// [`ClassId`](crate::ClassId) in queries. [`FieldType::try_map_classes`] converts between them.
 ///
-/// In JSON (feature `serde`): `"int64"`, `{"ref":"Person"}` (`{"ref":null}` for objects of any class), `{"list":"string"}`,
-/// `{"map":["string","int64"]}`.
+/// In JSON (feature `serde`): `"int64"`, `{"ref":"Person"}` (`{"ref":null}` for objects of any class),
+/// `{"list":"string"}`, `{"map":["string","int64"]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum FieldType<C = String> {
-    /// A truth value.
+    /// A Boolean value.
     Bool,
     /// An integer of 64 bits.
     Int64,
@@ -31,16 +32,16 @@ pub enum FieldType<C = String> {
     Bytes,
     /// A day.
     Date,
-    /// A moment, to the nanosecond.
+    /// A point in time with nanosecond precision.
     Timestamp,
-    /// An object of a class of the same space or of a class that extends it; with `None` any object.
+    /// A reference to an object of this class or of a subclass, in the same space; any object for `None`.
     #[cfg_attr(feature = "serde", serde(rename = "ref"))]
     Reference(Option<C>),
-    /// Values in the writer's order.
+    /// An ordered list.
     List(Box<Self>),
-    /// Different values.
+    /// A set.
     Set(Box<Self>),
-    /// Values by different keys.
+    /// A map.
     Map(Box<Self>, Box<Self>),
 }
 
@@ -63,8 +64,8 @@ impl<C> FieldType<C> {
         Self::Map(Box::new(key), Box::new(value))
     }
 
-    /// The type with its classes named in another way. A reference to a class for which `class` gives `None` becomes a
-    /// reference to any object.
+    /// The type with classes named in another way. If `class` returns `None` for a class, references to it become
+    /// references to any object.
     ///
     /// # Errors
     /// The first error of `class`.
@@ -88,7 +89,7 @@ impl<C> FieldType<C> {
         })
     }
 
-    /// As [`FieldType::try_map_classes`], where naming a class cannot fail.
+    /// As [`FieldType::try_map_classes`], for a conversion that cannot fail.
     #[must_use]
     pub fn map_classes<D>(&self, class: &impl Fn(&C) -> Option<D>) -> FieldType<D> {
         let Ok(mapped) = self.try_map_classes(&mut |of| Ok::<_, Infallible>(class(of)));
@@ -106,7 +107,7 @@ impl<C> FieldType<C> {
         }
     }
 
-    /// How many levels of lists, sets and maps there are.
+    /// The number of nested levels of lists, sets and maps.
     #[must_use]
     pub fn depth(&self) -> usize {
         match self {
@@ -116,19 +117,19 @@ impl<C> FieldType<C> {
         }
     }
 
-    /// Whether it has at most as many levels as values can have ([`limits::NESTING`]).
+    /// Whether the type is nested at most as deep as values can be ([`limits::NESTING`]).
     #[must_use]
     pub fn is_within_nesting_limit(&self) -> bool {
         self.depth() <= limits::NESTING
     }
 
-    /// Whether it is a type of numbers.
+    /// Whether the type is numeric.
     #[must_use]
     pub fn is_number(&self) -> bool {
         matches!(self, Self::Int64 | Self::Float64 | Self::Decimal)
     }
 
-    /// Whether values of the type have an order that an index can use.
+    /// Whether values of the type are ordered, so that an index can contain them.
     #[must_use]
     pub const fn is_scalar(&self) -> bool {
         !matches!(self, Self::List(_) | Self::Set(_) | Self::Map(..))
@@ -143,7 +144,7 @@ impl<C> FieldType<C> {
         }
     }
 
-    /// Whether queries can compare values of the two types: equal types, numbers of any type, references to any classes.
+    /// Whether queries can compare values of the two types: equal types, numeric types, or references.
     #[must_use]
     pub fn compares_with(&self, other: &Self) -> bool
     where
@@ -156,7 +157,7 @@ impl<C> FieldType<C> {
         }
     }
 
-    /// The type in a word, without the classes of references and the elements of collections.
+    /// The name of the type without the classes of references and the elements of collections.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -179,7 +180,7 @@ impl<C> FieldType<C> {
 // ---------------------------------------------------------------------------------------------- values
 
 impl<C> FieldType<C> {
-    /// Whether a value is of the type. Null is of no type; the class of a referenced object is not checked.
+    /// Whether a value is of the type. Null is of no type. The class of a referenced object is not checked.
     #[must_use]
     pub fn accepts(&self, value: &Value) -> bool {
         match (self, value) {
@@ -207,10 +208,10 @@ impl<C> FieldType<C> {
         matches!(value, Value::Null) || self.accepts(value)
     }
 
-    /// Converts a value that was stored when the field had another type: numbers of another type become numbers of this one,
-    /// also within lists, sets and maps, and sets become lists.
+    /// Converts a value that was stored when the field had another type. Numbers of another type become numbers of this
+    /// type, also within lists, sets and maps; sets become lists.
     ///
-    /// An integer or a decimal becomes the nearest floating-point number. Any other value that has no equal in this type
+    /// An integer or a decimal becomes the nearest floating-point number. Any other value without an equal in this type
     /// is returned unchanged.
     #[must_use]
     pub fn convert(&self, value: Value) -> Value {
@@ -238,11 +239,11 @@ impl<C> FieldType<C> {
         }
     }
 
-    /// Checks that fields of this type can get another type while old records stay as they are. `is_below` says whether the
-    /// first class is the second one or extends it.
+    /// Checks that the type of a field can change to `to` while old records stay as they are. `is_below` returns
+    /// whether the first class is the second one or a subclass of it.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// The reason why it cannot.
     pub fn check_widening(&self, to: &Self, is_below: &dyn Fn(&C, &C) -> bool) -> std::result::Result<(), &'static str>
     where
         C: PartialEq,
@@ -263,22 +264,22 @@ impl<C> FieldType<C> {
                 Err("different members of a set, or keys of a map, could become equal")
             }
             (Self::List(_), Self::Set(_)) => Err("a list may hold a value twice and has an order; a set does not"),
-            (Self::Float64, Self::Decimal) => Err("infinities and NaN are no decimal numbers"),
+            (Self::Float64, Self::Decimal) => Err("infinities and NaN are not decimal numbers"),
             (Self::Decimal, Self::Float64) => Err("digits of decimal numbers would be lost"),
             (Self::Float64 | Self::Decimal, Self::Int64) => Err("fractions would be lost"),
             (Self::Bytes, Self::String) => Err("bytes need not be text"),
-            // Queries compare old records as they are, which holds for numbers only.
+            // Queries compare stored values without conversion, which is correct for numbers only.
             (Self::String, Self::Bytes) => Err("text and bytes do not compare with each other in queries"),
             (Self::Date, Self::Timestamp) => Err("days and moments do not compare with each other in queries"),
             (Self::Timestamp, Self::Date) => Err("the time of day would be lost"),
-            _ => Err("values of the one are not values of the other: add a field, copy the values, remove the old one"),
+            _ => Err("their values cannot be converted: add a field, copy the values, and remove the old field"),
         }
     }
 }
 
 // ---------------------------------------------------------------------------------------------- text
 
-/// As in listings and error messages: `int64`, `ref<Person>`, `ref`, `list<string>`, `map<string, int64>`.
+/// The form in listings and error messages: `int64`, `ref<Person>`, `ref`, `list<string>`, `map<string, int64>`.
 impl<C: fmt::Display> fmt::Display for FieldType<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -292,7 +293,7 @@ impl<C: fmt::Display> fmt::Display for FieldType<C> {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes.
+/// Parses the output of [`Display`](fmt::Display).
 impl std::str::FromStr for FieldType {
     type Err = Error;
 
@@ -301,7 +302,7 @@ impl std::str::FromStr for FieldType {
             let shown: String = text.chars().take(100).collect();
             let known = "bool, int64, float64, decimal, string, bytes, date, timestamp, ref, ref<CLASS>, list<TYPE>, set<TYPE> \
                          and map<TYPE, TYPE>";
-            Error::new(ErrorKind::Invalid, format!("{shown:?} is no type of a field; the types are {known}"))
+            Error::new(ErrorKind::Invalid, format!("{shown:?} is not a field type; the types are {known}"))
         })
     }
 }
@@ -338,7 +339,7 @@ fn parse(text: &str, depth: usize) -> Option<FieldType> {
     })
 }
 
-/// Splits a text at its first comma that is not within `<` and `>`.
+/// Splits a text at its first comma outside of `<` and `>`.
 fn split_at_comma(text: &str) -> Option<(&str, &str)> {
     let mut open = 0_u32;
     for (at, c) in text.char_indices() {
@@ -352,14 +353,14 @@ fn split_at_comma(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Whether a text can be the name of a class: up to 255 bytes of identifiers with dots between them, such as
+/// Whether a text is a valid class name: up to 255 bytes of identifiers separated by dots, such as
 /// `com.example.Point$Inner`.
 #[must_use]
 pub fn is_class_name(text: &str) -> bool {
     text.len() <= limits::CLASS_NAME && text.split('.').all(is_identifier)
 }
 
-/// Whether a text is an identifier as Java has it: a letter, `_` or `$`, then also digits.
+/// Whether a text is an identifier as in Java: a letter, `_` or `$`, followed by these and digits.
 #[must_use]
 pub fn is_identifier(text: &str) -> bool {
     let mut chars = text.chars();
@@ -367,10 +368,10 @@ pub fn is_identifier(text: &str) -> bool {
     chars.next().is_some_and(begins) && chars.all(|c| begins(c) || c.is_alphanumeric())
 }
 
-/// The floating-point number nearest to a decimal; infinite if the decimal is larger than all of them.
+/// The floating-point number nearest to a decimal; infinite if the decimal is out of range.
 #[must_use]
 pub fn nearest_double(number: &Decimal) -> f64 {
-    // Through text, which rounds once, and correctly.
+    // Parsing the text rounds once and correctly.
     let number = number.to_big();
     let (digits, scale) = number.as_bigint_and_exponent();
     format!("{digits}e{}", -scale).parse().unwrap_or_else(|_| number.to_f64().unwrap_or(f64::NAN))

@@ -1,17 +1,18 @@
-//! Filters: questions about a record that a brick answers by field number, without class metadata.
+//! Filters: conditions on a record that a brick evaluates by field number, without class metadata.
 //!
-//! A [`Filter`] is a typed tree that the client builds; no text is parsed on the way. [`Filter::matches`] reads only the
-//! fields that it names, in place. It travels in a compact encoding of its own ([`Filter::encode`], docs/format.md).
+//! A [`Filter`] is a typed tree that the client builds; no text is parsed on the way. [`Filter::matches`] reads only
+//! the fields that it names, in place. On the wire a filter has a compact encoding ([`Filter::encode`],
+//! docs/format.md).
 //!
-//! 1. **Two values.** A filter is true or false of a record, never unknown. A test of a field is false when the field is
-//!    absent, null, or of another family than the operand; so `a != 3` says that there is an `a` and that it is not 3.
-//!    Only [`Filter::IsNull`] is true of an absent or null field. `not` turns true into false and false into true, so
-//!    `not (a = 3)` is true without an `a`. Both query languages compile to this exactly, and docs/decisions/filter-nulls.md
-//!    says how.
-//! 2. **Numbers compare by value,** exactly, whatever their types, as a field's type may have been widened since the
-//!    record was written. Null compares with nothing; NaN equals itself and is above all other numbers; -0.0 = 0.0.
-//! 3. A filter has at most [`limits::FILTER`] bytes and [`limits::FILTER_NESTING`] levels. One that comes from a peer is
-//!    checked when it is decoded; evaluating it never panics, whatever the record's bytes.
+//! 1. **Two values.** A filter is true or false of a record, never unknown. A test of a field is false if the field is
+//!    absent, null, or of another family than the operand. So `a != 3` means that `a` exists and is not 3. Only
+//!    [`Filter::IsNull`] is true of an absent or null field. `not` negates the result, so `not (a = 3)` is true without
+//!    an `a`. docs/decisions/filter-nulls.md describes how both query languages compile to this.
+//! 2. **Numbers compare by value,** exactly, whatever their types, because the type of a field may have been widened
+//!    since the record was written. Null compares with nothing; NaN equals itself and is above all other numbers; -0.0
+//!    = 0.0.
+//! 3. A filter has at most [`limits::FILTER`] bytes and [`limits::FILTER_NESTING`] levels. A filter from a peer is
+//!    checked when it is decoded. Evaluation never panics, whatever the bytes of the record.
 
 mod encoding;
 
@@ -23,30 +24,30 @@ use thiserror::Error as ThisError;
 use crate::record::EncodingError;
 use crate::{Error, ErrorKind, FieldNumber, RecordRef, Result, Value, ValueRef, limits, order};
 
-/// A question about a record.
+/// A condition on a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// All of them are true; true if there are none.
+    /// True if all are true, or if there are none.
     And(Vec<Filter>),
-    /// One of them is true; false if there are none.
+    /// True if at least one is true.
     Or(Vec<Filter>),
-    /// It is false.
+    /// True if the filter is false.
     Not(Box<Filter>),
-    /// The field is absent or null.
+    /// True if the field is absent or null.
     IsNull(FieldNumber),
-    /// The field compares so with the operand.
+    /// True if the comparison of the field with the operand holds.
     Compare(FieldNumber, Comparison, Operand),
-    /// The field is a text that begins so.
+    /// True if the field is a text that begins with this.
     StartsWith(FieldNumber, String),
-    /// The field is a text that has this somewhere.
+    /// True if the field is a text that contains this.
     ContainsText(FieldNumber, String),
-    /// The field equals one of the operands.
+    /// True if the field equals one of the operands.
     OneOf(FieldNumber, Operands),
-    /// The field is a list or set with an element that equals the operand, or a map with such a key.
+    /// True if the field is a list or set that contains the operand, or a map with this key.
     Contains(FieldNumber, Operand),
 }
 
-/// How a field compares with an operand.
+/// A comparison of a field with an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Comparison {
@@ -64,11 +65,11 @@ pub enum Comparison {
     GreaterOrEqual = 5,
 }
 
-/// What a field is compared with: a value that is neither null nor a list, set or map.
+/// An operand of a comparison: a value other than null, a list, a set or a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operand(Value);
 
-/// Different operands, in order.
+/// Distinct operands, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operands(Vec<Operand>);
 
@@ -77,7 +78,7 @@ impl Comparison {
     pub const ALL: [Self; 6] =
         [Self::Equal, Self::NotEqual, Self::Less, Self::LessOrEqual, Self::Greater, Self::GreaterOrEqual];
 
-    /// Whether the comparison holds between a field and an operand that order so.
+    /// Whether the comparison holds for this order of field and operand.
     #[must_use]
     pub const fn holds(self, order: Ordering) -> bool {
         match self {
@@ -95,11 +96,11 @@ impl Operand {
     /// The value as an operand.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for null, which nothing compares with (ask [`Filter::IsNull`]), and for lists, sets, maps.
+    /// [`ErrorKind::Invalid`] for null (use [`Filter::IsNull`]), lists, sets and maps.
     pub fn new(value: Value) -> Result<Self> {
         match value {
             Value::Null => {
-                Err(Error::new(ErrorKind::Invalid, "nothing compares with null: ask whether the field is null"))
+                Err(Error::new(ErrorKind::Invalid, "a field cannot be compared with null: test whether it is null"))
             }
             Value::List(_) | Value::Set(_) | Value::Map(_) => {
                 Err(Error::new(ErrorKind::Invalid, "a field cannot be compared with a whole list, set or map"))
@@ -114,13 +115,13 @@ impl Operand {
         &self.0
     }
 
-    /// Orders a field and the operand; `None` if they do not compare.
+    /// The order of a field and the operand; `None` if they are not comparable.
     #[inline]
     fn order(&self, field: ValueRef<'_>) -> Option<Ordering> {
         order::compare(field, self.0.as_scalar()?)
     }
 
-    /// Where a value stands among values in total order: before those that equal the operand, among, or behind them.
+    /// The position of a value in total order: below the values that equal the operand, equal, or above them.
     fn compare_for_search(&self, value: ValueRef<'_>) -> Ordering {
         self.0.as_scalar().map_or(Ordering::Less, |operand| order::compare_for_search(value, operand))
     }
@@ -150,7 +151,7 @@ impl FromIterator<Operand> for Operands {
 }
 
 impl Filter {
-    /// The field compares so with the operand: `Filter::compare(FieldNumber(1), Comparison::Less, 1960)`.
+    /// A comparison, such as `Filter::compare(FieldNumber(1), Comparison::Less, 1960)`.
     pub fn compare(field: FieldNumber, comparison: Comparison, operand: impl Into<Operand>) -> Self {
         Self::Compare(field, comparison, operand.into())
     }
@@ -160,22 +161,22 @@ impl Filter {
         Self::OneOf(field, operands.into_iter().map(Into::into).collect())
     }
 
-    /// The field is a list, set or map that has the operand as an element or key.
+    /// The field is a list, set or map that contains the operand as an element or key.
     pub fn contains(field: FieldNumber, operand: impl Into<Operand>) -> Self {
         Self::Contains(field, operand.into())
     }
 
-    /// The opposite.
+    /// The negation.
     #[must_use]
     pub fn negate(self) -> Self {
         Self::Not(Box::new(self))
     }
 
-    /// Whether the record is one that the filter asks for.
+    /// Whether the filter is true of a record.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if a field that is looked at is damaged, [`ErrorKind::TooLarge`] if the filter is nested
-    /// deeper than [`limits::FILTER_NESTING`].
+    /// [`ErrorKind::Corrupt`] if a field that the filter reads is damaged, [`ErrorKind::TooLarge`] if the filter is
+    /// nested deeper than [`limits::FILTER_NESTING`].
     pub fn matches(&self, record: &RecordRef<'_>) -> Result<bool> {
         Ok(self.evaluate(record, limits::FILTER_NESTING)?)
     }
@@ -236,17 +237,17 @@ impl Filter {
     }
 }
 
-/// How many levels there may be below one that may have `levels`.
+/// The number of levels allowed below a node that may have `levels`.
 fn levels_below(levels: usize) -> Result<usize, FilterError> {
     levels.checked_sub(1).ok_or(FilterError::Nesting)
 }
 
-/// What keeps a filter from being read, written or answered.
+/// Why a filter cannot be decoded, encoded or evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 enum FilterError {
-    #[error("it is cut off")]
+    #[error("it is incomplete")]
     CutOff,
-    #[error("bytes are left over behind it")]
+    #[error("bytes follow after its end")]
     LeftOver,
     #[error("its version {0} is not known here; this program reads version {VERSION}", VERSION = encoding::VERSION)]
     Version(u8),
@@ -258,17 +259,17 @@ enum FilterError {
     Nodes,
     #[error("it has a node of the unknown kind {0:#04x}")]
     Code(u8),
-    #[error("a number is over 32 bits or longer than it needs to be")]
+    #[error("a number is over 32 bits or not minimally encoded")]
     Number,
     #[error("a text is not UTF-8")]
     Utf8,
     #[error("an operand is null, a list, a set or a map")]
     Operand,
-    #[error("an operand is not well formed: {0}")]
+    #[error("an operand is malformed: {0}")]
     Value(EncodingError),
     #[error("the operands of a choice are out of order")]
     Order,
-    /// Nothing is wrong with the filter.
+    /// The filter is valid.
     #[error(transparent)]
     Record(EncodingError),
 }
@@ -282,7 +283,7 @@ impl From<FilterError> for Error {
             FilterError::Size(_) | FilterError::Nesting | FilterError::Nodes => ErrorKind::TooLarge,
             _ => ErrorKind::Invalid,
         };
-        Self::new(kind, format!("a filter is not well formed: {flaw}"))
+        Self::new(kind, format!("a filter is malformed: {flaw}"))
     }
 }
 

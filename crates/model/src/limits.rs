@@ -1,6 +1,6 @@
-//! How large things may be. Checked before anything is allocated or logged.
+//! Limits of sizes and counts. They are checked before anything is allocated or logged.
 
-/// Bytes in a name's path. With its table and space it must fit an LMDB key.
+/// Bytes in the path of a name. With its table and space it must fit an LMDB key.
 pub const NAME: usize = 1024;
 /// Bytes in an attribute's key.
 pub const ATTRIBUTE_KEY: usize = 255;
@@ -10,7 +10,7 @@ pub const ATTRIBUTE_VALUE: usize = 1 << 20;
 pub const RECORD: usize = 16 << 20;
 /// Bytes in an object of a page.
 pub const OBJECT: usize = 4 << 20;
-/// Bytes of content and attributes in one transaction. Larger content comes as uploads.
+/// Bytes of content and attributes in one transaction. Larger content is uploaded first.
 pub const TRANSACTION: usize = 32 << 20;
 /// Bytes of objects that one transaction of a cluster may write.
 pub const CLUSTER_TRANSACTION: usize = 24 << 20;
@@ -24,27 +24,27 @@ pub const ROW_KEY: usize = 400;
 pub const ROW_VALUE: usize = 5 << 20;
 /// Bytes in a blob: 2^50, one pebibyte.
 pub const BLOB: u64 = 1 << 50;
-/// Entries in one answer of a listing.
+/// Entries in one reply of a listing.
 pub const LISTING: usize = 10_000;
 /// Bytes in the name of a space.
 pub const SPACE_NAME: usize = 64;
 /// Bytes of the name of a class.
 pub const CLASS_NAME: usize = 255;
-/// Levels of lists, sets and maps within each other.
+/// Nested levels of lists, sets and maps.
 pub const NESTING: usize = 32;
 /// Bytes of a decimal's digits: 9864 digits.
 pub const DECIMAL: usize = 4096;
 /// Bytes of an encoded filter.
 pub const FILTER: usize = 1 << 20;
-/// Tests, `and`s, `or`s and `not`s in a filter.
+/// Nodes of a filter: tests, `and`, `or` and `not`.
 pub const FILTER_NODES: usize = 16_384;
-/// Levels of `and`, `or` and `not` within each other.
+/// Nested levels of `and`, `or` and `not`.
 pub const FILTER_NESTING: usize = 64;
 
-/// Whether one transaction of a cluster may write so many objects with so many bytes.
+/// Checks the number and size of the objects that one transaction of a cluster writes.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with what it may.
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limits.
 pub fn check_writes(objects: usize, bytes: usize) -> crate::Result<()> {
     if objects <= CLUSTER_OBJECTS && bytes <= CLUSTER_TRANSACTION {
         return Ok(());

@@ -1,19 +1,19 @@
-//! An object, as transactions, caches and pages know it.
+//! Objects of a cluster.
 
 use bytes::Bytes;
 
 use crate::{ClassId, Error, ErrorKind, Kind, RecordRef, Result, limits};
 
-/// An object of a cluster: what stands in a slot of a page.
+/// An object of a cluster: the content of a slot of a page.
 ///
-/// Cheap to clone: clones share the data.
+/// Cloning is cheap: clones share the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// Its class, which is also that of its identifier.
+    /// Its class, which its identifier contains, too.
     pub class: ClassId,
     /// [`Kind::Record`] or [`Kind::Blob`].
     pub kind: Kind,
-    /// The record, or the bytes.
+    /// The encoded record, or the bytes of the blob.
     pub data: Bytes,
 }
 
@@ -30,24 +30,27 @@ impl Object {
         Self { class: ClassId::NONE, kind: Kind::Blob, data }
     }
 
-    /// Checks what comes from outside.
+    /// Validates an object from outside.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for more than [`limits::OBJECT`] bytes; [`ErrorKind::Invalid`] for a record that is none, a
-    /// blob with a class, and a collection, which is no object of a page.
+    /// [`ErrorKind::TooLarge`] for more than [`limits::OBJECT`] bytes; [`ErrorKind::Invalid`] for an invalid record, a
+    /// blob with a class, and a collection, which cannot be in a page.
     pub fn check(&self) -> Result<()> {
         if self.data.len() > limits::OBJECT {
             let (len, most) = (self.data.len(), limits::OBJECT);
-            let what = format!("an object has {len} bytes, and may have {most}: part it into several");
+            let what = format!("an object has {len} bytes; the limit is {most}: divide it into several objects");
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         match self.kind {
             Kind::Record => RecordRef::validate(&self.data).map(drop),
-            Kind::Blob if self.class != ClassId::NONE => {
-                Err(Error::new(ErrorKind::Invalid, format!("a blob belongs to no class, this one to {}", self.class.0)))
-            }
+            Kind::Blob if self.class != ClassId::NONE => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("a blob has no class, but this one has class {}", self.class.0),
+            )),
             Kind::Blob => Ok(()),
-            Kind::Collection => Err(Error::new(ErrorKind::Invalid, "a page has records and blobs, no collections")),
+            Kind::Collection => {
+                Err(Error::new(ErrorKind::Invalid, "a page can contain records and blobs, but not collections"))
+            }
         }
     }
 }

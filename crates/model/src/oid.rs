@@ -1,7 +1,7 @@
 //! Object identifiers.
 //!
-//! An [`Oid`] is physical: it says where its object lives, so that no look-up stands between a reference and its
-//! object. The 128 bits, from the most significant down (DESIGN: Data; TODS, section 3.1):
+//! An [`Oid`] is physical: it contains the location of its object, so following a reference needs no look-up. The 128
+//! bits, from the most significant down (DESIGN: Data; TODS, section 3.1):
 //!
 //! ```text
 //!  127        126..112   111..88    87..64     63..16     15..0
@@ -11,7 +11,7 @@
 //! +-----------+----------+----------+----------+----------+---------+
 //! ```
 //!
-//! Identifiers order as these bits do: by space, then class, node, page and slot, every temporary one last.
+//! Identifiers order as these bits: by space, class, node, page and slot, with all temporary ones last.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ pub struct PageId {
 }
 
 impl PageId {
-    /// A number that orders as the parts do, one after the other: compared as one, where trees of pages are walked through.
+    /// A number with the same order as the parts, for fast comparison in trees of pages.
     const fn sort_key(self) -> u128 {
         (self.space.0 as u128) << 96 | (self.node.0 as u128) << 64 | self.number as u128
     }
@@ -76,7 +76,7 @@ impl ClassId {
     pub const MAX: Self = Self((1 << 24) - 1);
 }
 
-/// In hexadecimal digits, as in identifiers: everywhere that people and programs read it.
+/// The hexadecimal form, as in identifiers.
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)
@@ -98,7 +98,7 @@ impl Oid {
     pub const MIN: Self = Self(0);
     /// The largest identifier; no object has it.
     pub const MAX: Self = Self(u128::MAX);
-    /// How many bytes an identifier takes.
+    /// Bytes of an identifier.
     pub const LEN: usize = 16;
 
     const TEMPORARY: u128 = 1 << 127;
@@ -106,7 +106,7 @@ impl Oid {
     /// The identifier of the object at `slot` of `page`.
     ///
     /// # Panics
-    /// If a part does not fit its bits; the parts of identifiers from outside come through [`Oid::from_bytes`].
+    /// If a part does not fit its bits. Identifiers from outside are decoded with [`Oid::from_bytes`].
     #[must_use]
     pub fn new(class: ClassId, page: PageId, slot: u16) -> Self {
         assert!(page.space <= SpaceId::MAX, "space {} is over 15 bits", page.space.0);
@@ -122,7 +122,7 @@ impl Oid {
         )
     }
 
-    /// The `index`-th temporary identifier of a transaction that creates an object of `class` in `space`.
+    /// The `index`-th temporary identifier of a transaction for an object of `class` in `space`.
     ///
     /// # Panics
     /// If `space` or `class` does not fit its bits.
@@ -133,7 +133,7 @@ impl Oid {
         Self(Self::TEMPORARY | u128::from(space.0) << 112 | u128::from(class.0) << 88 | u128::from(index))
     }
 
-    /// Whether the identifier stands for an object that is not committed yet.
+    /// Whether the identifier is temporary: its object is not committed yet.
     #[must_use]
     pub const fn is_temporary(self) -> bool {
         self.0 & Self::TEMPORARY != 0
@@ -161,19 +161,19 @@ impl Oid {
         }
     }
 
-    /// The object's place within its page.
+    /// The object's slot in its page.
     #[must_use]
     pub const fn slot(self) -> u16 {
         self.0 as u16
     }
 
-    /// The first identifier that could belong to `space`.
+    /// The lowest identifier in `space`.
     #[must_use]
     pub const fn first_of(space: SpaceId) -> Self {
         Self((space.0 as u128) << 112)
     }
 
-    /// The next identifier in order, or `None` after the last.
+    /// The next identifier; `None` after the last.
     #[must_use]
     pub const fn successor(self) -> Option<Self> {
         match self.0.checked_add(1) {
@@ -182,26 +182,26 @@ impl Oid {
         }
     }
 
-    /// The identifier as 16 bytes that order as it does (big-endian).
+    /// The identifier as 16 big-endian bytes, which have the same order.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The identifier of 16 bytes made by [`Oid::to_bytes`]; every value is an identifier.
+    /// The identifier in 16 bytes of [`Oid::to_bytes`]. Every value is valid.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// The identifier as a number that orders as it does.
+    /// The identifier as a number with the same order.
     #[must_use]
     pub const fn to_u128(self) -> u128 {
         self.0
     }
 }
 
-/// `space.class.node.page.slot` in hexadecimal, a temporary identifier with `~` in front: `1.0.0.2a.3`.
+/// The form `space.class.node.page.slot` in hexadecimal, with `~` before temporary identifiers: `1.0.0.2a.3`.
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.page();
@@ -219,12 +219,12 @@ impl fmt::Debug for Oid {
 /// Why a text is not an object identifier.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseOidError {
-    /// The text has not five parts.
+    /// The text does not have five parts.
     #[error("an object identifier has five parts, space.class.node.page.slot; this text has {found}: {text:?}")]
     Parts {
-        /// How many parts the text has.
+        /// The number of parts.
         found: usize,
-        /// The text, cut if it is long.
+        /// The text, shortened if it is long.
         text: String,
     },
     /// A part is not a hexadecimal number.
@@ -232,7 +232,7 @@ pub enum ParseOidError {
     Digits {
         /// The part's name.
         part: &'static str,
-        /// The part, cut if it is long.
+        /// The part, shortened if it is long.
         text: String,
     },
     /// A part is too large.
@@ -240,9 +240,9 @@ pub enum ParseOidError {
     Range {
         /// The part's name.
         part: &'static str,
-        /// How many bits it may have.
+        /// The maximum number of bits.
         bits: u32,
-        /// The part, cut if it is long.
+        /// The part, shortened if it is long.
         text: String,
     },
 }
@@ -279,9 +279,9 @@ fn parse_part(part: &'static str, bits: u32, text: &str) -> Result<u64, ParseOid
     }
 }
 
-/// What an error quotes of a text that may be of any length.
+/// A text from outside, shortened for an error message.
 fn shorten(text: &str) -> String {
-    /// More characters than any identifier has.
+    /// Longer than any identifier.
     const QUOTED: usize = 64;
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 
 use crate::{DecimalRef, ValueRef};
 
-/// Values that compare with each other.
+/// A family: values that are comparable with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     Null,
@@ -32,7 +32,7 @@ pub(crate) enum Family {
     Map,
 }
 
-/// Orders two scalars of one family; `None` if they are of two, or are no scalars.
+/// The order of two scalars of one family; `None` for other values.
 pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     use ValueRef as V;
     Some(match (a, b) {
@@ -56,7 +56,7 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     })
 }
 
-/// Orders two values of which at least one is a scalar.
+/// The order of two values of which at least one is a scalar.
 pub(crate) fn total_cmp(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match compare(a, b) {
         Some(order) => order.then_with(|| break_tie(a, b)),
@@ -64,14 +64,14 @@ pub(crate) fn total_cmp(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     }
 }
 
-/// Where a value stands among values in total order: before those that equal the scalar, among, or behind them.
+/// The position of a value in total order: below the values that equal the scalar, equal, or above them.
 pub(crate) fn compare_for_search(value: ValueRef<'_>, scalar: ValueRef<'_>) -> Ordering {
     compare(value, scalar).unwrap_or_else(|| total_cmp(value, scalar))
 }
 
 fn break_tie(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match (a, b) {
-        // The sign of a NaN means nothing.
+        // The sign of a NaN has no meaning.
         (ValueRef::Float64(a), ValueRef::Float64(b)) if a == b => b.is_sign_negative().cmp(&a.is_sign_negative()),
         (ValueRef::Decimal(a), ValueRef::Decimal(b)) => a.scale().cmp(&b.scale()),
         _ => number_type(a).cmp(&number_type(b)),
@@ -90,9 +90,9 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Exact where `int as f64` is not.
+/// The exact order, also where `int as f64` rounds.
 fn compare_int_float(int: i64, float: f64) -> Ordering {
-    /// The first integer above all of `i64`; a double, as is its negation, the smallest `i64`.
+    /// The first integer above `i64::MAX`. It is a double, and so is its negation, `i64::MIN`.
     const END: f64 = 9_223_372_036_854_775_808.0;
     if float.is_nan() || float >= END {
         Ordering::Less

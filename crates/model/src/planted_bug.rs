@@ -1,8 +1,9 @@
-//! Bugs that tests plant: each switch breaks one rule in one plausible way, so that a test can show that it is noticed.
+//! Bugs that tests plant. Each switch breaks one rule in a plausible way, so that a test can show that it notices the
+//! bug.
 //!
-//! A crate lists its bugs with [`planted_bugs!`](crate::planted_bugs) and asks [`planted`] where it keeps the rule. Only with
-//! the feature `planted-bugs`, which tests and the simulator enable, can [`plant`] make that true. Without it the compiler
-//! removes all code of the bugs.
+//! A crate lists its bugs with [`planted_bugs!`](crate::planted_bugs) and calls [`planted`] where it implements the
+//! rule. `plant` makes that call return true; it exists only with the feature `planted-bugs`, which tests and the
+//! simulator enable. Without the feature the compiler removes all code of the bugs.
 
 #[cfg(feature = "planted-bugs")]
 use std::any::TypeId;
@@ -14,17 +15,18 @@ pub trait PlantedBug: Copy + std::fmt::Debug + PartialEq + 'static {
     /// All bugs of the list.
     const ALL: &'static [Self];
 
-    /// The place in [`ALL`](Self::ALL).
+    /// The index in [`ALL`](Self::ALL).
     fn index(self) -> usize;
 
     /// The rule that the bug breaks, as the design numbers it. Empty if the list names no rules.
     fn rule(self) -> &'static str;
 
-    /// What goes wrong: a clause, without a full stop.
+    /// What goes wrong: a clause without a full stop.
     fn what(self) -> &'static str;
 }
 
-/// Defines an enum of bugs and implements [`PlantedBug`] for it. Each bug has an optional rule, a name and what goes wrong.
+/// Defines an enum of bugs and implements [`PlantedBug`] for it. Each bug has an optional rule, a name and a
+/// description.
 ///
 /// ```
 /// model::planted_bugs! {
@@ -67,7 +69,7 @@ thread_local! {
     static PLANTED: Cell<Option<(TypeId, usize)>> = const { Cell::new(None) };
 }
 
-/// A bug that is planted until this is dropped.
+/// A guard that keeps a bug planted until it is dropped.
 #[cfg(feature = "planted-bugs")]
 #[derive(Debug)]
 #[must_use = "the bug is removed when this is dropped"]
@@ -80,7 +82,7 @@ impl Drop for Planted {
     }
 }
 
-/// Plants a bug in what this thread does, in place of the one that was planted before.
+/// Plants a bug in this thread, replacing an earlier one.
 #[cfg(feature = "planted-bugs")]
 pub fn plant<B: PlantedBug>(bug: B) -> Planted {
     PLANTED.set(Some((TypeId::of::<B>(), bug.index())));
@@ -94,7 +96,7 @@ pub fn planted<B: PlantedBug>(bug: B) -> bool {
     PLANTED.get().is_some_and(|(list, index)| index == bug.index() && list == TypeId::of::<B>())
 }
 
-/// Whether this bug is planted: never.
+/// Whether this bug is planted: always false.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 #[must_use]
@@ -102,7 +104,7 @@ pub const fn planted<B: PlantedBug>(_: B) -> bool {
     false
 }
 
-/// Whether a test fails with this bug planted, as it should.
+/// Whether a test fails with this bug planted.
 #[cfg(feature = "planted-bugs")]
 #[must_use]
 pub fn is_noticed<B: PlantedBug>(bug: B, test: impl Fn()) -> bool {
@@ -110,11 +112,11 @@ pub fn is_noticed<B: PlantedBug>(bug: B, test: impl Fn()) -> bool {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).is_err()
 }
 
-/// Asserts that a test passes, and fails with each of these bugs.
+/// Asserts that a test passes without a bug and fails with each of these bugs.
 ///
 /// # Panics
 ///
-/// If the test fails without a bug, or does not notice one.
+/// If the test fails without a bug, or passes with one.
 #[cfg(feature = "planted-bugs")]
 pub fn assert_noticed<B: PlantedBug>(bugs: &[B], test: impl Fn()) {
     test();

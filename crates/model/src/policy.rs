@@ -1,19 +1,19 @@
-//! What happens to a space while a part of it is away.
+//! The failure policy of a space.
 
 use std::fmt;
 
-/// What happens to a space while a brick that serves some of it cannot be reached (TODS, section 4.9).
+/// What happens to a space while a brick that serves a part of it is unreachable (TODS, section 4.9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
-    /// Everything in the space is refused until the brick is back: nobody works with half of it.
+    /// All requests to the space are refused until the brick is back, so that no client works with a part of the data.
     FailStop,
-    /// What is on other bricks goes on; only what needs the brick fails.
+    /// Requests to other bricks succeed; only requests that need the unreachable brick fail.
     #[default]
     Continue,
 }
 
 impl FailurePolicy {
-    /// Its name, as in commands, files and `--json` output.
+    /// The name of the policy in commands, files and `--json` output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,14 +1,14 @@
 //! Records: a header that indexes fields by number, then the fields.
 //!
-//! A brick reads, filters and indexes records of classes that it has never seen: [`RecordRef::field`] finds one
-//! field by its number and reads it in place, without class metadata and without looking at the other fields. The
-//! bytes are described in docs/format.md; docs/decisions/record-encoding.md says why they are Mortar's own.
+//! A brick reads, filters and indexes records without class metadata: [`RecordRef::field`] finds a field by its number
+//! and reads it in place, without reading other fields. docs/format.md describes the bytes;
+//! docs/decisions/record-encoding.md gives the reasons for this encoding.
 //!
-//! 1. A record has one encoding: equal fields are equal bytes. [`RecordRef::validate`] accepts no other.
-//! 2. Whatever the bytes, nothing here panics, reads past them, recurses past [`limits::NESTING`] or allocates by a
-//!    length that they claim. Looking at a record allocates nothing; decoding it makes one [`Value`] per value that is
-//!    there.
-//! 3. The first byte is the version. Later versions keep reading the earlier ones.
+//! 1. A record has one encoding: equal fields have equal bytes. [`RecordRef::validate`] accepts no other.
+//! 2. Whatever the bytes, no function here panics, reads past them, recurses deeper than [`limits::NESTING`], or
+//!    allocates memory by a length that the bytes claim. Reading a record in place allocates nothing; decoding it
+//!    creates one [`Value`] for each value.
+//! 3. The first byte is the version. Later versions can read earlier ones.
 
 mod builder;
 mod layout;
@@ -38,25 +38,25 @@ impl fmt::Display for FieldNumber {
     }
 }
 
-/// An encoded record, looked at in place.
+/// An encoded record, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'a> {
     table: Table<'a>,
 }
 
 impl<'a> RecordRef<'a> {
-    /// Looks at a record from storage. The cost does not grow with the record: only its frame is checked here, each
-    /// field when it is read.
+    /// Reads a record from storage. Only its frame is checked here, at a cost that does not depend on its size; each
+    /// field is checked when it is read.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the frame is damaged,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the record was written by a newer Mortar.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the record was written by a newer version.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
         Self::parse(bytes).map_err(EncodingError::into_corrupt)
     }
 
-    /// Checks a record from a writer, whole: that it is well formed and that this is its only encoding.
+    /// Validates a whole record from a writer: it is well-formed, and this is its only encoding.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is not,
@@ -74,7 +74,7 @@ impl<'a> RecordRef<'a> {
         check().map_err(EncodingError::into_invalid)
     }
 
-    /// How many fields the record has.
+    /// The number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
@@ -86,7 +86,7 @@ impl<'a> RecordRef<'a> {
         self.len() == 0
     }
 
-    /// The field of this number, or `None` if the record has none: the class did not have the field yet.
+    /// The field with this number; `None` if the record was written before the class had the field.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the field is damaged.
@@ -95,7 +95,7 @@ impl<'a> RecordRef<'a> {
         self.look_up(field).map_err(EncodingError::into_corrupt)
     }
 
-    /// [`field`](Self::field) for callers in a loop: this error is one byte or so.
+    /// As [`field`](Self::field), with a small error type for loops.
     #[inline]
     pub(crate) fn look_up(&self, field: FieldNumber) -> Result<Option<ValueRef<'a>>, EncodingError> {
         self.table.find(field.0).map(|index| self.table.value(index)).transpose()
@@ -107,7 +107,7 @@ impl<'a> RecordRef<'a> {
         (0..record.len()).map(move |index| record.entry(index).map_err(EncodingError::into_corrupt))
     }
 
-    /// All fields with all that belongs to them.
+    /// All fields, decoded.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if any part of the record is damaged.

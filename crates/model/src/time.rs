@@ -1,4 +1,4 @@
-//! Dates and time stamps: counts from 1970, as wide as those of `java.time`.
+//! Dates and time stamps: counts from 1970 with the range of those in `java.time`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ pub struct Date {
     pub days: i64,
 }
 
-/// A moment in UTC, to the nanosecond.
+/// A point in time in UTC with nanosecond precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
-    // In this order, so that the derived order is that of time.
+    // The derived order depends on the order of these fields.
     seconds: i64,
     nanos: u32,
 }
@@ -25,33 +25,36 @@ pub struct Timestamp {
 const NANOS_PER_SEC: i128 = 1_000_000_000;
 
 impl Timestamp {
-    /// The moment `nanos` nanoseconds after `seconds` seconds since 1970-01-01T00:00Z.
+    /// The time `nanos` nanoseconds after `seconds` seconds since 1970-01-01T00:00Z.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if `nanos` is a second or more.
     pub fn new(seconds: i64, nanos: u32) -> Result<Self> {
         if i128::from(nanos) >= NANOS_PER_SEC {
-            return Err(Error::new(ErrorKind::Invalid, format!("{nanos} nanoseconds are more than a second")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{nanos} nanoseconds are a second or more: carry them into the seconds"),
+            ));
         }
         Ok(Self { seconds, nanos })
     }
 
-    /// The moment so many milliseconds after 1970-01-01T00:00Z.
+    /// The time this many milliseconds after 1970-01-01T00:00Z.
     #[must_use]
     pub fn from_millis(millis: i64) -> Self {
         Self { seconds: millis.div_euclid(1000), nanos: millis.rem_euclid(1000) as u32 * 1_000_000 }
     }
 
-    /// The moment so many microseconds after 1970-01-01T00:00Z.
+    /// The time this many microseconds after 1970-01-01T00:00Z.
     #[must_use]
     pub fn from_micros(micros: i64) -> Self {
         Self { seconds: micros.div_euclid(1_000_000), nanos: micros.rem_euclid(1_000_000) as u32 * 1000 }
     }
 
-    /// The moment so many nanoseconds after 1970-01-01T00:00Z, or `None` if its seconds do not fit 64 bits.
+    /// The time this many nanoseconds after 1970-01-01T00:00Z; `None` if its seconds do not fit 64 bits.
     #[must_use]
     pub fn from_nanos(nanos: i128) -> Option<Self> {
-        // Division of 128 bits is slow, and the years 1678 to 2262 need but 64.
+        // Division of 128 bits is slow, and 64 bits suffice for the years 1678 to 2262.
         if let Ok(nanos) = i64::try_from(nanos) {
             const NANOS_PER_SEC: i64 = 1_000_000_000;
             return Some(Self {
@@ -97,7 +100,7 @@ impl fmt::Display for Date {
 /// `2026-07-01T12:30:00.5Z`; outside the years -9999 to 9999 the count of seconds, `@1000000000000.5s`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // jiff wants both parts of one sign.
+        // jiff requires equal signs of seconds and nanoseconds.
         match jiff::Timestamp::from_nanosecond(self.as_nanos()) {
             Ok(moment) => moment.fmt(f),
             Err(_) => write!(f, "@{}s", crate::Decimal::new(self.as_nanos(), 9).to_big().normalized()),
@@ -105,12 +108,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes.
+/// Parses the output of [`Display`](fmt::Display).
 impl FromStr for Date {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is no date, such as 2026-07-01"));
+        let wrong = || Error::new(ErrorKind::Invalid, format!("{text:?} is not a date, such as 2026-07-01"));
         if let Some(days) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('d')) {
             return Ok(Self { days: days.parse().map_err(|cause| wrong().caused_by(cause))? });
         }
@@ -121,13 +124,13 @@ impl FromStr for Date {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes, and any other offset from UTC: `2026-07-01T14:30:00.5+02:00`.
+/// Parses the output of [`Display`](fmt::Display) and other offsets from UTC: `2026-07-01T14:30:00.5+02:00`.
 impl FromStr for Timestamp {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong =
-            || Error::new(ErrorKind::Invalid, format!("{text:?} is no time stamp, such as 2026-07-01T12:30:00Z"));
+            || Error::new(ErrorKind::Invalid, format!("{text:?} is not a time stamp, such as 2026-07-01T12:30:00Z"));
         if let Some(seconds) = text.strip_prefix('@').and_then(|rest| rest.strip_suffix('s')) {
             let number: crate::Decimal = seconds.parse().map_err(|cause: Error| wrong().caused_by(cause))?;
             return number.as_ref().in_units(9).and_then(Self::from_nanos).ok_or_else(wrong);
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_or_time_stamp_is_refused() {
+    fn other_texts_are_refused_as_dates_and_time_stamps() {
         for text in ["", "2026-02-30", "yesterday", "@12", "@d", "@1.5d"] {
             assert_eq!(text.parse::<Date>().unwrap_err().kind(), ErrorKind::Invalid, "{text}");
         }

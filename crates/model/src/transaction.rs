@@ -1,18 +1,18 @@
-//! What a transaction asks of a store: a list of operations that happen together or not at all.
+//! Transactions of a store: lists of operations that are applied together or not at all.
 //!
-//! The same vocabulary is spoken by the client library, on the wire and inside the store.
+//! The client library, the wire and the store use the same types.
 
 use bytes::Bytes;
 
 use crate::{Oid, SpaceId};
 
-/// What kind of thing an identifier names.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Bytes: ranged read and write, append, truncate.
     Blob = 1,
-    /// A header that indexes fields, then the fields; read and replaced whole.
+    /// A header that indexes fields, then the fields; read and replaced as a whole.
     Record = 2,
     /// A set of members, ordered by identifier.
     Collection = 3,
@@ -46,31 +46,32 @@ impl Kind {
 pub struct Name {
     /// The space.
     pub space: SpaceId,
-    /// The path: 1 to [`limits::NAME`] bytes of UTF-8 without NUL. `/` parts it for listings; nothing else is special.
+    /// The path: 1 to [`limits::NAME`] bytes of UTF-8 without NUL. `/` separates components in listings; no other
+    /// character is special.
     ///
     /// [`limits::NAME`]: crate::limits::NAME
     pub path: String,
 }
 
-/// The content of an object that was staged in the store before the transaction, in pieces, and is not visible yet.
+/// Content that is staged in the store before the transaction that makes it visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId(pub u64);
 
-/// One step of a [`Transaction`].
+/// One operation of a [`Transaction`].
 ///
-/// An operation on an object may name one that an earlier operation of the same transaction creates, by its temporary
-/// identifier. "Object" includes collections unless the text says otherwise.
+/// It may refer to an object that an earlier operation of the same transaction creates, by its temporary identifier.
+/// "Object" includes collections unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Creates an object. `oid` is temporary and chosen by the writer; the commit answers with the real one.
+    /// Creates an object. The writer chooses the temporary `oid`; the commit returns the real one.
     Create {
-        /// The temporary identifier: its space and class stay, the rest is replaced.
+        /// The temporary identifier. Its space and class are kept; the other parts are replaced.
         oid: Oid,
-        /// What to create.
+        /// The kind of object.
         kind: Kind,
         /// The first content; empty for a collection.
         data: Bytes,
-        /// An object (real, or created earlier in the transaction) beside which this one should live.
+        /// An object (real, or created earlier in the transaction) near which this one should be placed.
         near: Option<Oid>,
     },
     /// Replaces the content of a blob or record.
@@ -87,20 +88,20 @@ pub enum Op {
         /// The upload; it ends with the transaction.
         upload: UploadId,
     },
-    /// Writes `data` at `offset` of a blob; a gap behind its end reads as zeros.
+    /// Writes `data` at `offset` of a blob. A gap after its old end reads as zeros.
     Write {
         /// The blob.
         oid: Oid,
-        /// Bytes from its beginning.
+        /// Offset in bytes.
         offset: u64,
-        /// What to write.
+        /// The bytes.
         data: Bytes,
     },
     /// Writes `data` at the end of a blob.
     Append {
         /// The blob.
         oid: Oid,
-        /// What to write.
+        /// The bytes.
         data: Bytes,
     },
     /// Cuts a blob, or extends it with zeros.
@@ -110,23 +111,23 @@ pub enum Op {
         /// Its new size in bytes.
         size: u64,
     },
-    /// Makes a range of a blob zeros, and its storage free; never changes its size.
+    /// Sets a range of a blob to zeros and frees its storage. The size does not change.
     Zero {
         /// The blob.
         oid: Oid,
-        /// Bytes from its beginning.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// Replaces the content of the blob or record `to` by that of `from`, without copying large content.
     Clone {
-        /// Where the content comes from.
+        /// The source.
         from: Oid,
-        /// Where it goes; of the same kind.
+        /// The target, of the same kind.
         to: Oid,
     },
-    /// Removes an object with all that belongs to it: content, attributes, members, names, its place in collections.
+    /// Removes an object with its content, attributes, members, names and memberships.
     Delete {
         /// The object.
         oid: Oid,
@@ -140,115 +141,115 @@ pub enum Op {
         /// At most [`limits::ATTRIBUTE_VALUE`](crate::limits::ATTRIBUTE_VALUE) bytes.
         value: Bytes,
     },
-    /// Removes an attribute of an object; it need not be there.
+    /// Removes an attribute of an object, if it exists.
     RemoveAttribute {
         /// The object.
         oid: Oid,
         /// The attribute's key.
         key: Bytes,
     },
-    /// Adds a member to a collection; it may be there already.
+    /// Adds a member to a collection, unless it is one already.
     Add {
         /// The collection.
         collection: Oid,
         /// Any object.
         member: Oid,
     },
-    /// Removes a member from a collection; it need not be there.
+    /// Removes a member from a collection, if it is one.
     Remove {
         /// The collection.
         collection: Oid,
         /// The member.
         member: Oid,
     },
-    /// Binds a name to an object, in place of what it was bound to.
+    /// Binds a name to an object, replacing an earlier binding.
     Bind {
         /// The name.
         name: Name,
         /// The object.
         oid: Oid,
     },
-    /// Unbinds a name; it need not be bound.
+    /// Unbinds a name, if it is bound.
     Unbind {
         /// The name.
         name: Name,
     },
-    /// Lets the transaction go on only if the object is as expected; else it ends in a conflict.
+    /// Makes the transaction a conflict unless the object has this version.
     Expect {
         /// The object.
         oid: Oid,
-        /// The version last read, or `None` if there must be no such object.
+        /// The version that was read; `None` if the object must not exist.
         version: Option<u64>,
     },
-    /// Lets the transaction go on only if the name is bound as expected; else it ends in a conflict.
+    /// Makes the transaction a conflict unless the name is bound to this object.
     ExpectName {
         /// The name.
         name: Name,
-        /// What it must be bound to, or `None` if it must not be bound.
+        /// The expected object; `None` if the name must not be bound.
         oid: Option<Oid>,
     },
 }
 
-/// Operations that happen together or not at all, in this order.
+/// Operations that are applied together or not at all, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// The operations.
     pub ops: Vec<Op>,
 }
 
-/// How a transaction that was decided ended.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that met a conflict has changed nothing"]
 pub enum Outcome {
     /// All of it is durable.
     Committed(Committed),
-    /// None of it happened: something is not as the transaction expected.
+    /// Nothing was changed, because an expectation did not hold.
     Conflict(Conflict),
 }
 
-/// What a committed transaction learns.
+/// The result of a committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The log position of the transaction: the version of every object it changed.
+    /// The log position of the transaction: the version of every object that it changed.
     pub version: u64,
     /// The real identifier of each created object, in the order of the `Create` operations.
     pub created: Vec<Oid>,
 }
 
-/// What stood in a transaction's way.
+/// Why a transaction was not committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// An object has another version than was read.
+    /// An object has another version than expected.
     Object {
         /// The object.
         oid: Oid,
-        /// The version the transaction had read.
+        /// The expected version.
         read: Option<u64>,
-        /// The version it has; `None` if there is no such object.
+        /// The current version; `None` if the object does not exist.
         current: Option<u64>,
     },
-    /// A name is bound to something else.
+    /// A name is bound to another object.
     Name {
         /// The name.
         name: Name,
-        /// What the transaction expected.
+        /// The expected object.
         read: Option<Oid>,
-        /// What it is bound to.
+        /// The object to which it is bound.
         current: Option<Oid>,
     },
 }
 
-/// What is known of an object without its content.
+/// The properties of an object without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The object.
     pub oid: Oid,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes of content, or members of a collection.
     pub size: u64,
-    /// The log position of its last change: content, attributes or members.
+    /// The log position of the last change of content, attributes or members.
     pub version: u64,
-    /// When that was: microseconds since 1970-01-01T00:00Z, by the store's clock.
+    /// The time of the last change: microseconds since 1970-01-01T00:00Z by the store's clock.
     pub modified_us: i64,
 }

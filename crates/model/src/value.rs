@@ -1,4 +1,4 @@
-//! What a field of a record holds.
+//! Values of fields.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,18 +10,18 @@ use crate::order::{self, Family};
 use crate::record::encode_value;
 use crate::{Date, Decimal, Oid, Result, Timestamp, ValueRef};
 
-/// A value with all that belongs to it; [`ValueRef`] is the same within an encoded record.
+/// A value that owns its data; [`ValueRef`] is a value in an encoded record.
 ///
-/// `==`, `<` and the order of sets and map keys are one total order. It goes by family (null, bool, numbers, string,
-/// bytes, date, time stamp, reference, list, set, map), and within numbers by their exact value whatever
-/// their types; numbers of one value order as int64 < float64 < decimal, -0.0 < 0.0, and 1.0 < 1.00. NaN is one value,
-/// equal to itself and above all other numbers. Lists, sets and maps order by their first difference. So two values are
-/// equal only if they are encoded alike. Filters use a coarser relation, in which 1 = 1.00.
+/// `==`, `<` and the order of sets and map keys are one total order. Values order by family (null, bool, numbers,
+/// string, bytes, date, time stamp, reference, list, set, map). Numbers order by their exact value whatever their
+/// types; equal numbers order as int64 < float64 < decimal, -0.0 < 0.0, and 1.0 < 1.00. NaN is one value, equal to
+/// itself and above all other numbers. Lists, sets and maps order by their first difference. So two values are equal
+/// only if their encodings are equal. Filters use a coarser relation, in which 1 = 1.00.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// No value.
     Null,
-    /// A truth value.
+    /// A Boolean value.
     Bool(bool),
     /// An integer.
     Int64(i64),
@@ -31,24 +31,24 @@ pub enum Value {
     Decimal(Decimal),
     /// Text.
     String(String),
-    /// Bytes that mean nothing to Mortar.
+    /// Bytes without a meaning to Mortar.
     Bytes(Bytes),
     /// A day.
     Date(Date),
-    /// A moment.
+    /// A point in time.
     Timestamp(Timestamp),
-    /// Another object.
+    /// A reference to an object.
     Reference(Oid),
-    /// Values in an order of the writer's.
+    /// An ordered list.
     List(Vec<Value>),
-    /// Different values.
+    /// A set.
     Set(BTreeSet<Value>),
-    /// Values by different keys.
+    /// A map.
     Map(BTreeMap<Value, Value>),
 }
 
 impl Value {
-    /// The value as the encoded form sees it, unless it is a list, set or map.
+    /// The value as a [`ValueRef`], unless it is a list, set or map.
     #[must_use]
     pub fn as_scalar(&self) -> Option<ValueRef<'_>> {
         Some(match self {
@@ -66,7 +66,7 @@ impl Value {
         })
     }
 
-    /// The value's encoding, as it stands in records.
+    /// The encoding of the value, as in records.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::RECORD`](crate::limits::RECORD) or
@@ -75,10 +75,10 @@ impl Value {
         encode_value(self)
     }
 
-    /// The value of an encoding from anywhere, checked whole.
+    /// Decodes and validates a value from any source.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) if it is not what [`to_bytes`](Self::to_bytes) writes.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if [`to_bytes`](Self::to_bytes) does not write these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         ValueRef::from_bytes(bytes)?.to_value()
     }
@@ -121,15 +121,15 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// For people: `null`, `true`, `42`, `1.5`, `12.50`, `"text"`, `x'0aff'`, `2026-07-01`, `@1.0.0.2a.3` for a reference,
-/// `[1, 2]`, `{1, 2}`, `{"a": 1}`. Long bytes are cut.
+/// The form for people: `null`, `true`, `42`, `1.5`, `12.50`, `"text"`, `x'0aff'`, `2026-07-01`, `@1.0.0.2a.3` for a
+/// reference, `[1, 2]`, `{1, 2}`, `{"a": 1}`. Long bytes are shortened.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
             Self::Bool(value) => value.fmt(f),
             Self::Int64(value) => value.fmt(f),
-            // Unlike Display it writes 1.0, and 1e300 instead of three hundred zeros.
+            // Debug writes 1.0, and 1e300 instead of three hundred zeros.
             Self::Float64(value) => fmt::Debug::fmt(value, f),
             Self::Decimal(value) => value.fmt(f),
             Self::String(value) => fmt::Debug::fmt(value, f),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Date, Decimal, ParseOidError, Timestamp, Value};
 
-/// A value that is written as such JSON.
+/// A value in this JSON form.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueAsJson<'a>(pub &'a Value);
 
@@ -19,8 +19,8 @@ impl Serialize for ValueAsJson<'_> {
     }
 }
 
-/// Values that may be absent: `#[serde(with = "model::value_json::option", default, skip_serializing_if = "Option::is_none")]`.
-/// Null in JSON is an absent value.
+/// Optional values: `#[serde(with = "model::value_json::option", default, skip_serializing_if = "Option::is_none")]`.
+/// JSON null is an absent value.
 pub mod option {
     use super::{Deserialize, Deserializer, Error, Serialize, Serializer, TypedValue, Value, ValueAsJson};
 
@@ -35,20 +35,20 @@ pub mod option {
     /// Reads a value.
     ///
     /// # Errors
-    /// Those of the deserializer, also if what it reads is not a value.
+    /// Those of the deserializer, and for JSON that is not a value.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
         let typed = Option::<TypedValue>::deserialize(deserializer)?;
         typed.map(TypedValue::into_value).transpose().map_err(D::Error::custom)
     }
 }
 
-/// The structure of the JSON; `None` is null.
+/// The JSON structure; `None` is null.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TypedValue {
     Bool(bool),
     Int64(i64),
-    /// As a string, which can be infinite and keeps every digit.
+    /// A string, which can express infinity and every digit.
     Float64(String),
     /// The unscaled bytes in base64, and the scale.
     Decimal(String, i32),
@@ -86,7 +86,7 @@ impl TypedValue {
         })
     }
 
-    /// The value; the error says what is wrong.
+    /// The value, or a description of the error.
     fn into_value(self) -> Result<Value, String> {
         let nullable = |typed: Option<Self>| typed.map_or(Ok(Value::Null), Self::into_value);
         let bytes = |text: &str| STANDARD.decode(text).map_err(|_| format!("{text:.100?} is not base64"));

@@ -1,8 +1,9 @@
-//! Hot backup: one archive of everything that a snapshot shows, written while the store serves.
+//! Hot backup: one archive of everything in a snapshot, written while the store serves.
 //!
-//! The archive says what the store holds, object by object in the order of their identifiers, and then the rows; and nothing
-//! of how the store keeps it: back references, use counts, unfinished uploads and garbage are left out, and restoring makes them
-//! anew. Every chunk is checked while it is read. A chunk that several objects share goes into the archive once.
+//! The archive contains the objects in the order of their identifiers, then names, pages and rows. It contains nothing
+//! of the internal representation: back references, user counts, unfinished uploads and garbage are omitted, and
+//! restoring creates them again. Every chunk is verified while it is read. A chunk that several objects share is
+//! archived once.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,16 +33,16 @@ pub use archive::check_archive;
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
 use item::Item;
 
-/// What an archive holds.
+/// The contents of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// The log position that it shows: the version of the newest change in it, or a later one.
+    /// The log position of the archive: the version of the newest change in it, or a later one.
     pub version: u64,
-    /// When the backup began: microseconds since 1970-01-01T00:00Z.
+    /// When the backup began, in microseconds since 1970-01-01T00:00Z.
     pub time_us: i64,
-    /// Objects, collections among them.
+    /// Objects, including collections.
     pub objects: u64,
-    /// Bytes of their content together; what objects share counts for each.
+    /// Bytes of content. Shared content counts for each object.
     pub content_bytes: u64,
     /// Attributes.
     pub attributes: u64,
@@ -106,7 +107,7 @@ struct Backup<'a, 'b> {
     buffer: Vec<u8>,
 }
 
-/// The value of a row with a checksum.
+/// The value of a row with a checksum, verified.
 fn unseal_row<'f>(key: &[u8], found: &'f FoundRow<'_>, what: &dyn Fn() -> String) -> Result<&'f [u8]> {
     let damaged = |e| corrupt_row(&what(), e);
     let row = found.value().ok_or_else(|| damaged(RowError::Value))?;
@@ -145,13 +146,13 @@ impl Backup<'_, '_> {
         })
     }
 
-    /// Every object with all that belongs to it.
+    /// Every object with its content, attributes and members.
     fn objects(&mut self) -> Result<()> {
         let layers = self.layers;
         layers.for_each_row(&Key::table(table::OBJECT), |key, _| {
             let object = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN);
             let oid = object.ok_or_else(|| corrupt_row("the key of an object", RowError::Short))?;
-            // What a scan shows may be a patch without what lies beneath: look the object up.
+            // A scan may show a patch without its base: look the object up.
             let Some(object) = layers.object(oid)? else { return Ok(()) };
             self.object(&object)
         })
@@ -199,7 +200,7 @@ impl Backup<'_, '_> {
         Ok(())
     }
 
-    /// One chunk, from its row unless that is a patch.
+    /// One chunk, from its row unless the row is a patch.
     fn chunk(&mut self, oid: Oid, index: u64, row: Option<&[u8]>) -> Result<()> {
         let at = index * CHUNK as u64;
         let damaged = |e| corrupt(oid, e);
@@ -214,7 +215,7 @@ impl Backup<'_, '_> {
         }
     }
 
-    /// A chunk of which only changes are at hand, with what they were made on.
+    /// A chunk whose row is a patch, merged with its base.
     fn write_patched_chunk(&mut self, oid: Oid, index: u64) -> Result<()> {
         let Some(object) = self.layers.object(oid)? else { return Ok(()) };
         if planted(ContentBug::PatchesNotBackedUp) {
@@ -228,7 +229,7 @@ impl Backup<'_, '_> {
         self.out.write_item(&Item::Bytes { index, bytes: &self.buffer[..len] })
     }
 
-    /// A chunk in a blob file; its bytes are checked even if they are in the archive already.
+    /// A chunk in a blob file. Its bytes are verified even if they are in the archive already.
     fn extent(&mut self, oid: Oid, index: u64, extent: &Extent) -> Result<()> {
         let at = index * CHUNK as u64;
         let bytes = &mut self.buffer[..extent.len as usize];

@@ -1,15 +1,15 @@
-//! Committing: transactions are taken in from all threads, applied one after the other by one, and forced many at a time.
+//! Committing: any thread submits transactions; one thread applies them in order and forces many at a time.
 //!
 //! ```text
-//!   submit ── stage chunks ── intake ──┐                                          (any thread)
-//!   committer: take the intake ── apply ── frame ── one write, one force ── show ── answer
+//!   submit ── stage chunks ── queue ───┐                                          (any thread)
+//!   committer: drain the queue ── apply ── frame ── one write, one force ── show ── reply
 //! ```
 //!
-//! So nobody waits for a lock while others apply, and what gathers while one batch is forced is the next; threads that come
-//! meanwhile apply it instead of the committer. A transaction sees those before it although they are not durable yet;
-//! readers do not. Conflicts and errors, too, are told only when the state they speak of is durable. Without a log (the
-//! store in memory) there is no committer: each thread applies its own transaction under the lock of the writer. The
-//! committer's life is in `committer.rs`.
+//! Transactions that arrive while one batch is forced form the next batch. Threads that submit during a force apply the
+//! queued transactions themselves, so the committer finds them applied. A transaction sees the changes of earlier
+//! transactions that are not durable yet; readers do not. Conflicts and errors are reported only when the state on
+//! which they depend is durable. A store in memory has no log and no committer: each thread applies its own transaction
+//! under the writer's lock. `committer` has the committer's loop.
 
 pub(crate) mod apply;
 mod committer;
@@ -75,8 +75,8 @@ pub(crate) struct Pipeline {
     pub(crate) queue: CommitQueue,
     /// Locked while transactions are applied.
     pub(crate) writer: Mutex<WriterState>,
-    /// Locked while a batch is forced, so that batches follow each other in the log. Has the buffers of an earlier batch
-    /// for reuse.
+    /// Locked while a batch is forced, so that batches follow each other in the log. Contains the buffers of an earlier
+    /// batch for reuse.
     pub(crate) force_lock: Mutex<FrameBatch>,
 }
 
@@ -87,33 +87,33 @@ pub(crate) struct DurableFiles<'a> {
     pub(crate) files: &'a BlobFiles,
 }
 
-/// What is called with a transaction's outcome.
+/// Called with the outcome of a transaction.
 pub(crate) type OutcomeCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
 
-/// A transaction on its way to be applied.
+/// A transaction that is not applied yet.
 pub(crate) struct Job {
     pub(crate) steps: Vec<Step>,
-    /// Chunks that are given back unless the transaction is logged.
+    /// Chunks that are freed unless the transaction is logged.
     pub(crate) staged: Vec<Extent>,
-    /// Uploads that are not garbage until the transaction is applied.
+    /// Uploads whose content is not garbage until the transaction is applied.
     pub(crate) taken_uploads: Vec<DataId>,
-    /// Why it is refused, if that is known already.
+    /// The reason for a refusal that is known already.
     pub(crate) rejection: Option<Box<Error>>,
-    /// What it is behind in, if it must not be made without those before.
+    /// The sequence of the changes, if they may not be applied after an earlier change of it has failed.
     pub(crate) sequence: Option<RowSequence>,
-    /// Whether a store in memory takes it though it is full.
+    /// Whether a full store in memory accepts it.
     pub(crate) is_needed: bool,
     pub(crate) reply_to: ReplyTo,
 }
 
 impl Job {
-    /// Why it is refused, whatever the store could do.
+    /// The reason to refuse the transaction whatever the state of the store.
     fn refusal(&mut self) -> Option<Error> {
         let is_behind = !planted(Bug::SequenceIgnored) && self.sequence.as_ref().is_some_and(RowSequence::is_broken);
         self.rejection.take().map(|wrong| *wrong).or_else(|| is_behind.then(RowSequence::broken_error))
     }
 
-    /// One that does nothing.
+    /// A transaction without steps.
     pub(crate) fn new(answer: ReplyTo) -> Self {
         let (steps, staged, taken) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -128,11 +128,11 @@ impl Job {
     }
 }
 
-/// How a transaction's outcome gets to who asked for it.
+/// How the outcome of a transaction reaches its submitter.
 pub(crate) enum ReplyTo {
-    /// This is called.
+    /// Call this.
     Callback(OutcomeCallback),
-    /// It is laid here, for who waits until the round has ended.
+    /// Store it here for a thread that waits until the round has ended.
     Slot(Arc<Mutex<Option<Result<Outcome>>>>),
 }
 
@@ -171,7 +171,7 @@ impl Core {
         Some(DurableFiles { log, files })
     }
 
-    /// Commits a transaction; `tell` learns the outcome once it is durable.
+    /// Commits a transaction; `tell` is called with the outcome once it is durable.
     pub(crate) fn submit(&self, transaction: Transaction, tell: OutcomeCallback) {
         match self.prepare_job(transaction, ReplyTo::Callback(tell)) {
             Ok(job) => self.submit_job(job),
@@ -188,20 +188,20 @@ impl Core {
         }
     }
 
-    /// Commits steps of the store's own and waits.
+    /// Commits steps of the store itself and waits.
     pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
         let place = Arc::default();
         let job = Job { steps, staged, ..Job::new(ReplyTo::Slot(Arc::clone(&place))) };
         self.submit_job_and_wait(job, &place).map(drop)
     }
 
-    /// Commits steps of the store's own, whenever there is room; `busy` is set until they are through.
+    /// Commits steps of the store itself when there is room. `busy` is set until they are applied.
     pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
         busy.store(true, Ordering::Release);
         let busy = Arc::clone(busy);
         let tell = Box::new(move |result: Result<Outcome>| {
             if let Err(error) = result {
-                tracing::warn!(%error, "a background change was not made; it will be tried again");
+                tracing::warn!(%error, "a background change failed and will be retried");
             }
             busy.store(false, Ordering::Release);
         });
@@ -222,18 +222,18 @@ impl Core {
         }
     }
 
-    /// Looks at the objects that a transaction will replace, so that what must come from memory or disk is at hand when
-    /// the writers' lock is held.
+    /// Reads the objects that a transaction will replace, so that their rows are in memory when the writer's lock is
+    /// held.
     fn prefetch_rows(&self, steps: &[Step]) {
         for step in steps {
             if let Some(oid) = step.existing_object().filter(|oid| !oid.is_temporary()) {
-                // Only the look matters; what is wrong is found under the lock.
+                // The result does not matter: errors are found again under the lock.
                 let _ = self.state.read_row(|layers| layers.head_and_extent(oid).map(drop));
             }
         }
     }
 
-    /// Hands a transaction to the committer; where there is none, applies it.
+    /// Queues a transaction for the committer. A store without a committer applies it.
     pub(crate) fn submit_job(&self, job: Job) {
         if !self.is_durable() {
             return self.apply_now(job);
@@ -244,7 +244,7 @@ impl Core {
         }
     }
 
-    /// Wakes the committer. While it is busy with the disk, this thread applies what was taken in for the next batch.
+    /// Wakes the committer. While the committer forces a batch, this thread applies what is queued for the next one.
     fn wake_committer(&self) {
         if self.pipeline.force_lock.is_locked()
             && let Some(mut writer) = self.pipeline.writer.try_lock()
@@ -254,7 +254,7 @@ impl Core {
         self.pipeline.queue.wake();
     }
 
-    /// Hands a transaction over and waits for its outcome, which is laid at `place`.
+    /// Submits a transaction and waits for its outcome, which is stored at `place`.
     pub(crate) fn submit_job_and_wait(&self, job: Job, place: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
         if !self.is_durable() {
             self.apply_now(job);

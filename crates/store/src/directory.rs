@@ -1,13 +1,13 @@
-//! The directory of a store: who may enter it, which process has it open, and which store it is.
+//! The directory of a store: permissions, the lock against other processes, and the identity.
 //!
 //! ```text
 //! STORE      format and identity        tree/     the B-tree (LMDB)
-//! LOCK       held while it is open      log/      segments
+//! LOCK       locked while it is open    log/      segments
 //!                                       blobs/    blob files
 //! ```
 //!
-//! Directories have mode 0700 and files 0600, whatever the umask. A directory that others can enter is refused unless
-//! [`Options::allow_loose_permissions`](crate::Options::allow_loose_permissions) is set.
+//! Directories have mode 0700 and files 0600, independent of the umask. A directory that other users can enter is
+//! refused unless [`Options::allow_loose_permissions`](crate::Options::allow_loose_permissions) is set.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -33,26 +33,26 @@ const NEW_IDENTITY_FILE: &str = "STORE.new";
 const LOST_AND_FOUND: &str = "lost+found";
 const PRODUCT: &str = "mortar store ";
 const FORMAT: &str = "mortar store 1";
-/// Permissions of anyone but the owner.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// What a directory holds.
+/// The contents of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectoryContents {
-    /// There is no such directory.
+    /// The directory does not exist.
     Missing,
-    /// Nothing, or nothing but the remains of a creation that was interrupted before the store had an identity.
+    /// Nothing, or only the remains of a creation that was interrupted before the store had an identity.
     Empty,
-    /// A store; it may be damaged.
+    /// A store, possibly damaged.
     Store,
-    /// A restore that was interrupted.
+    /// An interrupted restore.
     InterruptedRestore,
-    /// Something else; the name of one entry.
+    /// Other contents: the name of one entry.
     Other(String),
 }
 
 impl DirectoryContents {
-    /// Looks into a directory. Changes nothing and needs no lock.
+    /// Determines the contents of a directory. Changes nothing and needs no lock.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the directory cannot be read.
@@ -84,12 +84,12 @@ impl DirectoryContents {
     }
 }
 
-/// Makes a directory for data, with its parents, unless it exists. Checks that only its owner can enter it; an empty
-/// directory is given that mode.
+/// Creates a directory for data with its parents, unless it exists. Checks that only its owner can enter it; an empty
+/// directory gets that mode.
 ///
 /// # Errors
-/// [`ErrorKind::Denied`] if group or others have any permission, unless `allow_loose_permissions`; [`ErrorKind::Io`] if
-/// the directory cannot be made or read.
+/// [`ErrorKind::Denied`] if group or others have any permission, unless `allow_loose_permissions` is set;
+/// [`ErrorKind::Io`] if the directory cannot be created or read.
 pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()> {
     create_private_dir(dir).map_err(|e| error::io(&format!("creating {}", dir.display()), e))?;
     let fail = |e: io::Error| error::io(&format!("reading the permissions of {}", dir.display()), e);
@@ -109,13 +109,13 @@ pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()
     Err(Error::new(ErrorKind::Denied, message))
 }
 
-/// The number of the process that has the store in a directory open, or had it open last.
+/// The ID of the process that has the store open, or had it open last.
 #[must_use]
 pub fn lock_owner(dir: &Path) -> Option<u32> {
     fs::read_to_string(dir.join(LOCK_FILE)).ok()?.trim().parse().ok()
 }
 
-/// Takes the directory's lock for as long as the file is open.
+/// Locks the directory until the file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK_FILE);
     let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
@@ -123,7 +123,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            // Who holds it only helps the message.
+            // The process ID is only for the message.
             let who = lock_owner(dir).map(|process| format!(", process {process}")).unwrap_or_default();
             let message =
                 format!("{} is open in another server{who}; stop that one, or use another directory", dir.display());
@@ -136,7 +136,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What the file with the store's identity says.
+/// The identity file.
 pub(crate) enum Identity {
     Known(StoreId),
     Missing,
@@ -160,7 +160,7 @@ pub(crate) fn read_identity(dir: &Path) -> Result<Identity> {
     Ok(parse_identity(&text).map_or(Identity::Damaged, Identity::Known))
 }
 
-/// The store's identity; a new one for an empty directory.
+/// The identity of the store; creates one in an empty directory.
 pub(crate) fn load_or_create_identity(dir: &Path) -> Result<StoreId> {
     let lost = |how: &str| {
         let dir = dir.display();
@@ -171,13 +171,13 @@ pub(crate) fn load_or_create_identity(dir: &Path) -> Result<StoreId> {
     match read_identity(dir)? {
         Identity::Known(id) => Ok(id),
         Identity::Damaged => Err(lost("damaged")),
-        // It is the last thing that a restore writes, and the first that creating a store does.
+        // A restore writes the identity last, and the creation of a store writes it first.
         Identity::Missing if DirectoryContents::of(dir)? == DirectoryContents::Store => Err(lost("missing")),
         Identity::Missing => create_identity(dir),
     }
 }
 
-/// The identity in the text of the file: all of it must be as it was written.
+/// Parses the identity file, which must be exactly as it was written.
 fn parse_identity(text: &str) -> Option<StoreId> {
     let id = text.lines().nth(1)?.strip_prefix("id ")?;
     let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
@@ -190,22 +190,22 @@ fn identity_text(id: &StoreId) -> String {
     format!("{text}check {check:08x}\n")
 }
 
-/// Refuses a directory that holds something other than a store.
+/// Refuses a directory with contents other than a store.
 pub(crate) fn check_no_other_contents(dir: &Path) -> Result<()> {
     match DirectoryContents::of(dir)? {
         DirectoryContents::Missing | DirectoryContents::Empty | DirectoryContents::Store => Ok(()),
         DirectoryContents::InterruptedRestore => Err(interrupted_error(dir)),
         DirectoryContents::Other(name) => {
             let dir = dir.display();
-            Err(invalid(format!("{dir} is no store, and not empty: it has {name:?}; choose another directory")))
+            Err(invalid(format!("{dir} is not a store and not empty: it contains {name:?}; choose another directory")))
         }
     }
 }
 
-/// A directory in which a restore began and did not end.
+/// The error for a directory with an interrupted restore.
 pub(crate) fn interrupted_error(dir: &Path) -> Error {
     let dir = dir.display();
-    invalid(format!("{dir} is no store: restoring a backup into it was interrupted; remove it and restore again"))
+    invalid(format!("{dir} is not a store: restoring a backup into it was interrupted; remove it and restore again"))
 }
 
 fn create_identity(dir: &Path) -> Result<StoreId> {
@@ -216,14 +216,14 @@ fn create_identity(dir: &Path) -> Result<StoreId> {
     Ok(id)
 }
 
-/// An identity that no other store has.
+/// A new random identity.
 pub(crate) fn new_identity() -> io::Result<StoreId> {
     let mut id = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut id)?;
     Ok(id)
 }
 
-/// Makes a directory a store.
+/// Writes the identity, which turns a directory into a store.
 pub(crate) fn write_identity(dir: &Path, id: &StoreId) -> io::Result<()> {
     let new = dir.join(NEW_IDENTITY_FILE);
     let mut file = private_file().create(true).truncate(true).open(&new)?;

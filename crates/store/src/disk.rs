@@ -1,8 +1,8 @@
-//! What the log and the blob files need of a file system: a small trait, the real one, and a simulated one that loses
-//! and tears whatever was not forced.
+//! The file system interface of the log and the blob files: a trait, the real file system, and a simulated one that
+//! loses and tears unforced data.
 //!
-//! Names are relative to the store's directory. A file's bytes are durable after [`DiskFile::force`]; that it exists
-//! under its name, after [`Disk::force_names`] of its directory.
+//! Names are relative to the store's directory. The bytes of a file are durable after [`DiskFile::force`]. Its name is
+//! durable after [`Disk::force_names`] of its directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
 
-/// A directory tree of the store.
+/// The directory of a store.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes a directory, durably, if it is not there.
+    /// Creates a directory durably, unless it exists.
     fn make_dir(&self, name: &str) -> io::Result<()>;
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Creates an empty file.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Gives a file another name in the same directory, in place of what had it.
+    /// Renames a file within its directory, replacing an existing file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -33,15 +33,15 @@ pub(crate) trait Disk: Send + Sync {
 
 /// An open file of the store.
 pub(crate) trait DiskFile: Send + Sync {
-    /// Fills `out` from `offset`; an error if the file ends before.
+    /// Reads from `offset` on into `out`; an error if the file ends before.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     /// Writes at `offset`, growing the file.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes what was written durable.
     fn force(&self) -> io::Result<()>;
-    /// Begins to write back a range, without waiting: a hint.
+    /// Starts writing a range to disk without waiting. A hint.
     fn begin_write_back(&self, offset: u64, len: u64);
-    /// Gives the storage of a range back; it reads as zeros then.
+    /// Frees the storage of a range, which then reads as zeros.
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Bytes in the file.
     fn len(&self) -> io::Result<u64>;
@@ -49,7 +49,7 @@ pub(crate) trait DiskFile: Send + Sync {
     fn system_file(&self) -> Option<&Arc<File>>;
 }
 
-/// The file system of the operating system.
+/// The real file system.
 pub(crate) struct RealDisk {
     root: PathBuf,
 }
@@ -65,7 +65,7 @@ impl RealDisk {
 impl Disk for RealDisk {
     fn make_dir(&self, name: &str) -> io::Result<()> {
         create_private_dir(&self.root.join(name))?;
-        // The directory's own name must last, or all that is forced in it is lost with it.
+        // The name of the directory must be durable, or everything forced in it is lost with it.
         File::open(&self.root)?.sync_all()
     }
 
@@ -90,7 +90,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.root.join(dir))? {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 is not of this store.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -120,8 +120,8 @@ impl DiskFile for RealFile {
     #[allow(unsafe_code)]
     fn begin_write_back(&self, offset: u64, len: u64) {
         use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open; the call only asks the kernel to start writing. It is a hint, so its result
-        // does not matter: what was not written is written by `force`, which does report.
+        // SAFETY: the descriptor is open, and the call only asks the kernel to start writing. Its result does not
+        // matter, because `force` writes the rest and reports errors.
         unsafe {
             libc::sync_file_range(self.0.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE);
         }
@@ -142,19 +142,19 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Makes a directory and its parents for their owner alone, unless they exist.
+/// Creates a directory and its parents, accessible by the owner only, unless they exist.
 pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// Options to open a file for reading and writing, which is for its owner alone if it is made.
+/// Options to open a file for reading and writing. A new file is accessible by the owner only.
 pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     options
 }
 
-/// Whether an error says that the device is full.
+/// Whether an error means that the device is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }

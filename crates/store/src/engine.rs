@@ -1,7 +1,7 @@
-//! The B-tree beneath the log: a small trait with one implementation on LMDB and one in memory.
+//! The B-tree below the log: a trait with implementations on LMDB and in memory.
 //!
-//! The store writes to it only in large, sorted, atomic batches, from one thread; it reads from many threads at once,
-//! each read seeing the state between two batches. One conformance suite runs on every implementation.
+//! The store writes to it in large, sorted, atomic batches from one thread, and reads from many threads. Each read sees
+//! the state between two batches. One conformance suite runs on every implementation.
 
 use std::ops::ControlFlow;
 
@@ -20,10 +20,10 @@ pub(crate) enum EngineError {
     /// The device or the map has no room; nothing of the batch was written.
     #[error("no room left in the B-tree")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The rows of the batch could not all be made; nothing of it was written.
-    #[error("the batch was given up")]
+    /// The source of the batch failed; nothing of it was written.
+    #[error("the batch was aborted")]
     Aborted,
-    /// What is stored cannot be understood.
+    /// The stored data is invalid.
     #[error("the B-tree is damaged")]
     Damaged(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Anything else.
@@ -33,7 +33,7 @@ pub(crate) enum EngineError {
 
 pub(crate) type EngineResult<T> = Result<T, EngineError>;
 
-/// Is shown a key and its value; breaks to see no more.
+/// Called with a key and its value; breaks to end the scan.
 pub(crate) type RowVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// One state of the B-tree.
@@ -41,37 +41,37 @@ pub(crate) trait EngineRead {
     /// The value of `key`.
     fn get<'a>(&'a self, key: &[u8]) -> EngineResult<Option<&'a [u8]>>;
 
-    /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
+    /// Calls `show` with the rows `from <= key < to`, in order, until it breaks.
     fn range(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 
-    /// Shows the same rows, the last first.
+    /// As [`EngineRead::range`], in reverse order.
     fn range_back(&self, from: &[u8], to: &[u8], show: &mut RowVisitor<'_>) -> EngineResult<()>;
 }
 
 /// A row to write: a value, or `None` to remove the key.
 pub(crate) type EngineRow = (Key, Option<bytes::Bytes>);
 
-/// The source of a batch could not make a row.
+/// The source of a batch could not produce a row.
 #[derive(Debug)]
 pub(crate) struct BatchAborted;
 
-/// A state of the B-tree that stays readable, from any thread, whatever is written meanwhile.
+/// A state of the B-tree that stays readable from any thread during later writes.
 pub(crate) trait EnginePin: Send + Sync {
-    /// Shows `read` that state.
+    /// Calls `read` with that state.
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead));
 }
 
 /// An embedded, ordered key-value store.
 pub(crate) trait Engine: Send + Sync {
-    /// Shows `read` the newest state. Cheap: the hot path of every small read.
+    /// Calls `read` with the newest state. This must be cheap: every small read uses it.
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()>;
 
-    /// The newest state, pinned until dropped.
+    /// The newest state, pinned until it is dropped.
     fn pin(&self) -> EngineResult<Box<dyn EnginePin>>;
 
-    /// Writes rows, best in order of their keys, all or none; durable when it returns.
+    /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 
-    /// Bytes that the engine takes on disk, or in memory if it has no disk.
+    /// Bytes on disk, or in memory for an engine without a disk.
     fn size(&self) -> u64;
 }

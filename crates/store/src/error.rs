@@ -1,4 +1,4 @@
-//! How the store's inner failures become the one public [`Error`].
+//! Conversion of the store's internal errors to the public [`Error`].
 
 use std::io;
 
@@ -21,20 +21,20 @@ pub(crate) fn no_object(oid: Oid) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no object {oid}"))
 }
 
-/// A stored row of `oid` cannot be read.
+/// The error for a stored row of `oid` that cannot be read.
 pub(crate) fn corrupt(oid: Oid, row: RowError) -> Error {
     let message = format!("object {oid} is damaged: {row}; restore it from a backup, or remove it");
     Error::new(ErrorKind::Corrupt, message).caused_by(row)
 }
 
-/// Some other stored row cannot be read.
+/// The error for another stored row that cannot be read.
 pub(crate) fn corrupt_row(what: &str, row: RowError) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what} is damaged: {row}; run `mortar scrub`")).caused_by(row)
 }
 
 pub(crate) fn io(what: &str, error: io::Error) -> Error {
     if disk::is_full(&error) {
-        let message = format!("{what}: the disk is full; nothing was changed; make room and try again");
+        let message = format!("{what}: the disk is full; nothing was changed; free disk space and try again");
         return Error::new(ErrorKind::Full, message).caused_by(error);
     }
     Error::new(ErrorKind::Io, format!("{what}: {error}")).caused_by(error)
@@ -47,8 +47,10 @@ pub(crate) fn closed() -> Error {
 impl From<EngineError> for StoreError {
     fn from(error: EngineError) -> Self {
         let message = match &error {
-            EngineError::Full(_) => "the B-tree has no room: the disk is full; make room and try again".to_owned(),
-            EngineError::Aborted => "a batch for the B-tree could not be made".to_owned(),
+            EngineError::Full(_) => {
+                "the B-tree has no room: the disk is full; free disk space and try again".to_owned()
+            }
+            EngineError::Aborted => "a batch for the B-tree was aborted".to_owned(),
             EngineError::Damaged(source) => format!("the B-tree is damaged: {source}; restore from a backup"),
             EngineError::Failed(source) => format!("the B-tree failed: {source}"),
         };
@@ -74,14 +76,14 @@ impl From<LogError> for StoreError {
                 Error::new(ErrorKind::Corrupt, message).caused_by(error)
             }
             LogError::Replay { .. } => {
-                Error::new(ErrorKind::Corrupt, format!("{error}; restore from a backup, or report a bug"))
+                Error::new(ErrorKind::Corrupt, format!("{error}; restore from a backup, and report a bug"))
                     .caused_by(error)
             }
         })
     }
 }
 
-/// Lets inner errors become [`Error`], which is another crate's, with `?`.
+/// A wrapper through which internal errors become [`Error`], a type of another crate.
 pub(crate) struct StoreError(pub(crate) Error);
 
 impl From<StoreError> for Error {
@@ -90,7 +92,7 @@ impl From<StoreError> for Error {
     }
 }
 
-/// The same for a result.
+/// Converts a result with an internal error.
 pub(crate) trait IntoModelResult<T> {
     fn into_model_result(self) -> model::Result<T>;
 }

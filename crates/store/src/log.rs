@@ -1,11 +1,11 @@
 //! The log: every committed transaction, in order, in preallocated and recycled segments.
 //!
-//! One thread appends; each batch is one sequential write and one force, however many transactions it holds. A segment
-//! is free once everything in it is in the B-tree. What recovery does with bad frames is told in `recover`.
+//! One thread appends. Each batch is one sequential write and one force, however many transactions it contains. A
+//! segment is free once everything in it is in the B-tree. `recover` defines how bad frames are handled.
 //!
 //! ```text
 //! log/0000000000000007.seg   in use: header, frames
-//! log/spare-3                zeroed or recycled, waiting
+//! log/spare-3                zeroed or recycled, for later use
 //! ```
 
 use std::collections::VecDeque;
@@ -28,11 +28,11 @@ mod tests;
 
 use frame::StoreId;
 
-/// The log's directory.
+/// The directory of the log.
 pub(crate) const DIR: &str = "log";
 /// Bytes before the first frame of a segment.
 pub(crate) const SEGMENT_HEADER: u64 = 64;
-/// Segments kept for the next use beyond those in use.
+/// Maximum number of spare segments.
 const SPARES: usize = 2;
 
 const MAGIC: &[u8; 8] = b"mortlog1";
@@ -49,46 +49,46 @@ pub(crate) enum LogError {
     /// The device failed.
     #[error("the log device failed")]
     Io(#[from] io::Error),
-    /// Acknowledged transactions cannot be read back.
+    /// Acknowledged transactions cannot be read.
     #[error("{0}")]
     Damaged(recover::LogDamage),
-    /// A logged transaction cannot be understood or applied.
+    /// A logged transaction cannot be decoded or applied.
     #[error("log frame {seq} cannot be replayed: {reason}")]
     Replay {
-        /// The frame.
+        /// The position of the frame.
         seq: Seq,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl LogError {
-    /// An error from before the first byte of a batch was written.
+    /// An error before the first byte of a batch was written.
     fn before_write(error: io::Error) -> Self {
         if disk::is_full(&error) { Self::Full(error) } else { Self::Io(error) }
     }
 }
 
-/// Frames to append: of transactions in order.
+/// Frames to append, in order.
 #[derive(Default)]
 pub(crate) struct FrameBatch {
     pub(crate) bytes: Vec<u8>,
-    /// For each frame: where it ends in `bytes`, its position and its checksum.
+    /// For each frame: its end in `bytes`, its position and its checksum.
     pub(crate) frames: Vec<(usize, Seq, u32)>,
 }
 
 impl FrameBatch {
-    /// A batch's buffers are kept for another one unless they have become larger than this.
+    /// Larger buffers are not kept for the next batch.
     const MAX_KEPT_BYTES: usize = 1 << 20;
 
-    /// Puts the frames of `next` behind these, and leaves it empty.
+    /// Moves the frames of `next` after these.
     pub(crate) fn append(&mut self, next: &mut Self) {
         let before = self.bytes.len();
         self.bytes.append(&mut next.bytes);
         self.frames.extend(next.frames.drain(..).map(|(end, seq, crc)| (before + end, seq, crc)));
     }
 
-    /// An empty batch with the buffers of this one; what one large transaction took is given back.
+    /// An empty batch with the buffers of this one, unless they are very large.
     pub(crate) fn into_empty(mut self) -> Self {
         self.frames.clear();
         self.bytes.clear();
@@ -97,13 +97,13 @@ impl FrameBatch {
     }
 }
 
-/// What a segment's first bytes say.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) index: u64,
     /// The position of its first frame.
     pub(crate) first: Seq,
-    /// The checksum of the frame before that.
+    /// The checksum of the frame before it.
     pub(crate) prev: u32,
 }
 
@@ -136,7 +136,7 @@ fn segment_name(index: u64) -> String {
     format!("{DIR}/{index:016x}.seg")
 }
 
-/// The segment that is being filled.
+/// The segment to which frames are appended.
 struct Tail {
     file: Arc<dyn DiskFile>,
     index: u64,
@@ -161,7 +161,7 @@ struct SegmentPool {
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     store: StoreId,
-    /// Bytes in a segment, unless one frame needs more.
+    /// Bytes in a segment, unless a single frame needs more.
     segment_len: u64,
     pool: Mutex<SegmentPool>,
 }
@@ -173,7 +173,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Starts a log of which the first frame will be `first`, behind one with checksum `prev`.
+    /// Creates a log whose first frame is `first`, after a frame with checksum `prev`.
     pub(crate) fn create(
         disk: Arc<dyn Disk>,
         store: StoreId,
@@ -190,8 +190,8 @@ impl Log {
     /// Appends a batch and makes it durable.
     ///
     /// # Errors
-    /// After [`LogError::Full`] nothing of the batch is in the log and it may be tried again. After any other error the
-    /// log must not be appended to again.
+    /// After [`LogError::Full`] nothing of the batch is in the log, and the append may be repeated. After any other
+    /// error the log must not be appended to again.
     pub(crate) fn append(&self, batch: &FrameBatch, prev: u32) -> Result<(), LogError> {
         let mut tail = self.tail.lock();
         let parts = self.split(&tail, batch, prev);
@@ -216,7 +216,7 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts a batch into what still fits the tail and what goes into further segments.
+    /// Splits a batch into the part that fits the tail and parts for further segments.
     fn split(&self, tail: &Tail, batch: &FrameBatch, prev: u32) -> Vec<SegmentPart> {
         let header = SegmentHeader { index: tail.index, first: 0, prev: 0 };
         let mut parts = vec![SegmentPart { header, from: 0, to: 0, last: tail.last }];
@@ -239,13 +239,13 @@ impl Log {
         parts
     }
 
-    /// Gives back the segments of which everything is in the B-tree: all up to `installed`.
+    /// Frees the segments whose frames are all installed, up to position `installed`.
     pub(crate) fn free(&self, installed: Seq) -> io::Result<()> {
         self.segments.free(installed)
     }
 
-    /// Whether a spare should be made now: the segment in use is half full, and there is none. Making one takes the disk's
-    /// time, and a store that is hardly written to needs none.
+    /// Whether a spare segment is needed: the current segment is half full and there is no spare. A store that is
+    /// rarely written to needs none.
     pub(crate) fn needs_spare(&self) -> bool {
         let half_full = {
             let tail = self.tail.lock();
@@ -254,12 +254,12 @@ impl Log {
         half_full && self.segments.pool.lock().spares.is_empty()
     }
 
-    /// Makes a spare if one is needed, so that the committer need not wait for it.
+    /// Creates a spare if one is needed, so that the committer does not wait for it.
     pub(crate) fn ensure_spare(&self) -> Result<(), LogError> {
         if self.needs_spare() { self.segments.keep_spare() } else { Ok(()) }
     }
 
-    /// Bytes of the segments in use and waiting.
+    /// Bytes of all segments, including spares.
     pub(crate) fn size(&self) -> u64 {
         let tail = self.tail.lock().capacity;
         let pool = self.segments.pool.lock();
@@ -273,8 +273,9 @@ impl Segments {
         Self { disk, store, segment_len, pool: Mutex::new(pool) }
     }
 
-    /// Gets every segment that a batch needs before its first byte is written, so that a full disk leaves nothing behind:
-    /// a segment that is left would be taken for the end of the log, although the log goes on in the one before.
+    /// Creates every segment that a batch needs before its first byte is written, so that a full disk leaves no segment
+    /// behind. A segment that is left would be taken for the end of the log, although the log continues in the one
+    /// before.
     fn prepare(&self, parts: &[SegmentPart]) -> Result<VecDeque<Tail>, LogError> {
         let made = parts.iter().map(|part| self.next_segment(part.header, part.len() as u64)).collect();
         let Err(error) = made else { return made };
@@ -288,7 +289,7 @@ impl Segments {
         Err(error)
     }
 
-    /// Takes a spare, or makes a segment, of at least `len` bytes of frames; durable under its name.
+    /// Takes a spare or creates a segment with room for at least `len` bytes of frames. Its name is durable.
     fn next_segment(&self, header: SegmentHeader, len: u64) -> Result<Tail, LogError> {
         let capacity = self.segment_len.max(SEGMENT_HEADER + len);
         let name = segment_name(header.index);
@@ -308,7 +309,7 @@ impl Segments {
         Ok(Tail { file, index: header.index, position: SEGMENT_HEADER, capacity, last: header.first - 1 })
     }
 
-    /// A file of zeros: written, not just allocated, so that later forces write no metadata.
+    /// Creates a file of zeros. They are written, not only allocated, so that later forces write no metadata.
     fn create_zeroed(&self, name: &str, len: u64) -> Result<Arc<dyn DiskFile>, LogError> {
         let fill = || {
             let file = self.disk.create(name)?;
@@ -318,7 +319,7 @@ impl Segments {
         };
         fill().map_err(|error: io::Error| {
             if disk::is_full(&error) {
-                // What was allocated so far must go: others need the room.
+                // Frees the space that was allocated so far.
                 let _ = self.disk.remove(name);
             }
             LogError::before_write(error)

@@ -1,4 +1,4 @@
-//! Opening a store: from its directory, B-tree and log to a [`Core`] with the newest durable state.
+//! Opening a store: builds a [`Core`] with the newest durable state from the directory, the B-tree and the log.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ use crate::rows::row::PageUsage;
 /// The space that every store has.
 pub(crate) const MAIN_SPACE: &str = "main";
 
-/// Page numbers that are skipped after a loss: more than the longest log can have given.
+/// Page numbers skipped after a loss: more than the longest log can have assigned.
 const SKIPPED_PAGES: u64 = 1 << 24;
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
@@ -47,14 +47,14 @@ pub(crate) fn in_memory(options: Options) -> Result<Core> {
 }
 
 pub(crate) fn open(dir: &Path, options: Options) -> Result<Core> {
-    // First: the permissions of a directory with something else are not ours to judge.
+    // First, because the permissions of a directory with other contents do not matter.
     directory::check_no_other_contents(dir)?;
     directory::prepare_directory(dir, options.allow_loose_permissions)?;
     let lock = directory::lock(dir)?;
     open_locked(dir, lock, options, OnDamage::Refuse)
 }
 
-/// Opens the store in a directory of which the caller has the lock.
+/// Opens the store in a directory that the caller has locked.
 pub(crate) fn open_locked(dir: &Path, lock: File, options: Options, on_damage: OnDamage) -> Result<Core> {
     let id = directory::load_or_create_identity(dir)?;
     let engine = LmdbEngine::open(&dir.join(TREE_DIR)).into_model_result()?;
@@ -94,7 +94,7 @@ pub(crate) fn open_on(
         }
     };
     if let Err(error) = files.prepare() {
-        tracing::warn!(%error, "cannot make a blob file; the first large content will try again");
+        tracing::warn!(%error, "cannot create a blob file; the first large content will retry");
     }
     let writer = WriterState::resume_at(last + 1, crc);
     let state = ReadState::new(engine, Some(files), view, last);
@@ -112,9 +112,9 @@ pub(crate) fn blob_files(disk: &Arc<dyn Disk>, engine: &dyn Engine) -> Result<Bl
     BlobFiles::open(Arc::clone(disk), used).map_err(|e| error::io("opening the blob files", e))
 }
 
-/// The highest number of a blob file in the B-tree.
+/// The highest number of a blob file that the B-tree mentions.
 fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
-    // All numbers up to this one were given, whether their files are still there or not.
+    // All numbers up to this one were assigned, even if their files are gone.
     let swept = housekeeping::swept_up_to(engine)?;
     let mut last = swept;
     for (behind, end) in [
@@ -122,7 +122,7 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
         (|file| Key::freed(file, 0), Key::table(table::FREED).prefix_end()),
     ] {
         let mut file = Some(swept);
-        // One look for each file, not one for each chunk.
+        // One look-up for each file instead of one for each chunk.
         while let Some(next) = file.and_then(|file: u32| file.checked_add(1)) {
             let (from, mut result) = (behind(next), Ok(()));
             file = None;
@@ -138,11 +138,11 @@ fn last_blob_file(engine: &dyn Engine) -> Result<u32> {
     Ok(last)
 }
 
-/// Without a position in the B-tree, the store was never finished being created: then nothing was ever committed.
+/// Checks that a store whose B-tree has no position was never completely created, so that nothing was committed.
 pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     if recover::is_used(disk, id).into_model_result()? {
         let message = format!(
-            "the B-tree is missing or empty ({TREE_DIR}/), and the log has transactions: put the directory back, or restore \
+            "the B-tree is missing or empty ({TREE_DIR}/), but the log has transactions: put the directory back, or restore \
              from a backup"
         );
         return Err(Error::new(ErrorKind::Corrupt, message));
@@ -150,7 +150,7 @@ pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     Ok(())
 }
 
-/// Counts the opening, and makes the first space in a new store.
+/// Counts the opening, and creates the first space of a new store.
 fn initialize(core: &Core) -> Result<()> {
     let before = core.state.read_state(|layers| {
         let found = layers.find(&Key::system("incarnation"))?;
@@ -168,10 +168,11 @@ fn initialize(core: &Core) -> Result<()> {
     core.force()
 }
 
-/// Makes a store with losses go on at position `last`, in one step of the B-tree with all that was salvaged.
+/// Lets a store with losses continue at position `last`. Installs this in one batch together with everything that was
+/// salvaged.
 ///
-/// Objects that were lost had identifiers, which someone may still hold: pages with room are closed, and page numbers
-/// skipped, so that none is given to another object.
+/// A client may still hold identifiers of lost objects. Pages with room are closed and page numbers skipped, so that no
+/// identifier is assigned again.
 fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
     let view = core.state.view.load_full();
@@ -196,12 +197,12 @@ fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
     })?;
     closed.into_iter().for_each(|(key, row)| insert(key, &row));
     insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
-    // Chunks that only lost transactions named are in files that may have been swept when they were not lost yet.
+    // Swept files may contain chunks that only lost transactions named, so they are swept again.
     view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
     core.install_all()
 }
 
-/// Applies a logged transaction again.
+/// Replays a logged transaction.
 pub(crate) fn replay(
     view: &View,
     engine: &dyn Engine,
@@ -221,27 +222,29 @@ pub(crate) fn replay(
     read.map_err(|e| failed(e.to_string()))?;
     match applied {
         Some(Ok(ApplyOutcome::Applied(done))) => {
-            // No reader is older than the newest version.
+            // No reader needs an older version during recovery.
             view.active.insert_all(done.changes, seq, seq);
             Ok(())
         }
         Some(Err(error)) => Err(failed(error.to_string())),
-        _ => Err(failed("it was committed, and now meets a conflict".to_owned())),
+        _ => Err(failed("it was committed, but its replay meets a conflict".to_owned())),
     }
 }
 
-/// Up to which position the B-tree has everything; `None` if the store was never finished being created.
+/// The position up to which everything is in the B-tree; `None` if the creation of the store did not complete.
 pub(crate) fn installed_seq(engine: &dyn Engine) -> Result<Option<Seq>> {
     let mut row = None;
     let key = Key::system("installed");
     let mut read = |engine: &dyn EngineRead| row = Some(engine.get(&key).map(|row| row.map(<[u8]>::to_vec)));
     engine.read(&mut read).into_model_result()?;
     let Some(row) = row.transpose().into_model_result()?.flatten() else { return Ok(None) };
-    let row = row.try_into().map_err(|_| Error::new(ErrorKind::Corrupt, "the B-tree's position is damaged"))?;
+    let row = row.try_into().map_err(|_| {
+        Error::new(ErrorKind::Corrupt, "the installed position in the B-tree is damaged; restore from a backup")
+    })?;
     Ok(Some(Seq::from_be_bytes(row)))
 }
 
-/// Removes what an interrupted creation left: nothing was ever acknowledged.
+/// Removes the log of an interrupted creation. Nothing in it was acknowledged.
 fn clear_log(disk: &dyn Disk) -> io::Result<()> {
     disk.make_dir(crate::log::DIR)?;
     for name in disk.list(crate::log::DIR)? {
@@ -250,10 +253,10 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a frame's payload is an entry: for fuzzing what recovery reads. Applies it to an empty store, too.
+/// Whether the payload of a frame is a valid entry; applies the entry to an empty store. For fuzzing.
 ///
 /// # Panics
-/// If an entry is not what its encoding says.
+/// If an entry differs from what its encoding decodes to.
 #[must_use]
 pub fn check_log_payload(payload: &[u8]) -> bool {
     let Ok(entry) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
@@ -261,7 +264,7 @@ pub fn check_log_payload(payload: &[u8]) -> bool {
     entry::encode(&mut again, &entry);
     assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry is what its encoding says");
     let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
-    // That the engine in memory can be read, and what comes of the steps, does not matter here.
+    // The results of the read and of the steps do not matter here.
     let _ = engine.read(&mut |engine| {
         let (active, at) = (&*view.active, ReadPosition::Seq(Seq::MAX));
         let below = Layers { changes: None, active, frozen: None, at, engine, files: None };

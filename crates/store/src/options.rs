@@ -1,27 +1,27 @@
-//! How a store behaves; the defaults suit a server.
+//! The options of a store. The defaults suit a server.
 
-/// How a [`Store`](crate::Store) behaves.
+/// The options of a [`Store`](crate::Store).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes that logged changes may take in memory before they are in the B-tree. Writers wait when it is full.
+    /// Maximum bytes of logged changes in memory that are not in the B-tree yet. Writers wait when it is reached.
     ///
-    /// The process takes about two and a half times as much: half of it is a batch for the B-tree at a time, whose
-    /// pages are in memory until they are written.
+    /// The process uses about 2.5 times as much: half of the changes are installed at a time, and the pages of such a
+    /// batch are in memory until they are written.
     pub mob_bytes: usize,
     /// Bytes in a log segment.
     pub segment_bytes: u64,
-    /// Bytes that a store in memory may hold; a transaction that needs more is refused.
+    /// Maximum bytes in a store in memory. A transaction that needs more is refused.
     pub memory_bytes: usize,
-    /// Unfinished uploads at one time.
+    /// Maximum number of unfinished uploads.
     pub uploads: usize,
-    /// Whether the store runs its own threads for forcing and installing. Without them nothing becomes durable until
+    /// Whether the store has its own threads for forcing and installing. Without them nothing becomes durable until
     /// [`Store::force`](crate::Store::force) is called: for simulations.
     pub threads: bool,
-    /// The time, in microseconds since 1970, that changes are recorded with; `None` for the system's clock. For
-    /// simulations, which must not depend on a clock.
+    /// The time of changes in microseconds since 1970-01-01T00:00Z; `None` for the system's clock. For simulations,
+    /// which must not depend on a clock.
     pub fixed_time_us: Option<i64>,
-    /// Whether a directory that group or others can enter is opened. What the store itself makes is for its owner alone
-    /// in any case.
+    /// Whether a directory that group or others can enter may be opened. New files and directories of the store are
+    /// accessible by the owner only in any case.
     pub allow_loose_permissions: bool,
 }
 
@@ -40,8 +40,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of log after which the buffer is installed although it is not full: overwriting the same rows fills the
-    /// log and not the buffer.
+    /// Bytes of log after which a buffer is installed even if it is not full: overwriting the same rows fills the log
+    /// but not the buffer.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.segment_bytes * 4
     }

@@ -1,30 +1,30 @@
-//! How long jobs (backup, restore, scrub) tell how far they are, and how they are stopped.
+//! Progress of long jobs (backup, restore, scrub), and how to stop them.
 
 use std::ops::ControlFlow;
 
 use model::{Error, ErrorKind, Result};
 
-/// How far a job has come.
+/// The progress of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Objects done.
+    /// Objects processed.
     pub objects: u64,
-    /// Bytes done, as the job counts them.
+    /// Bytes processed; what counts depends on the job.
     pub bytes: u64,
-    /// About how many bytes there are in all; 0 if that is not known. The end may come before or behind it.
+    /// Estimated bytes in all, 0 if unknown. The job may end below or above it.
     pub total_bytes: u64,
 }
 
-/// Is told how far a job has come, and may end it.
+/// Receives the progress of a job and may stop it.
 ///
-/// The thread that does the job calls it after every object and every chunk, so it should be quick: keep the numbers and
-/// show them elsewhere, or look at the clock before doing more.
+/// The job's thread calls it after every object and every chunk, so it should be quick: store the numbers and show them
+/// elsewhere, or check the clock before doing more.
 pub trait Progress {
-    /// The job has come so far; [`ControlFlow::Break`] ends it with an error.
+    /// Receives the progress. [`ControlFlow::Break`] stops the job with an error.
     fn report(&self, amount: Amount) -> ControlFlow<()>;
 }
 
-/// Nobody looks, and the job goes on to its end.
+/// Ignores the progress and never stops the job.
 impl Progress for () {
     fn report(&self, _: Amount) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -37,12 +37,10 @@ impl<F: Fn(Amount) -> ControlFlow<()>> Progress for F {
     }
 }
 
-/// Tells how far `job` has come; an error if it is to end.
+/// Reports the progress of `job`; an error if it is stopped.
 pub(crate) fn report(progress: &dyn Progress, job: &str, amount: Amount) -> Result<()> {
     match progress.report(amount) {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => {
-            Err(Error::new(ErrorKind::Unavailable, format!("the {job} was stopped before its end")))
-        }
+        ControlFlow::Break(()) => Err(Error::new(ErrorKind::Unavailable, format!("the {job} was stopped"))),
     }
 }

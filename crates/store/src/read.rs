@@ -24,20 +24,20 @@ use crate::rows::key::{Key, oid_at, table};
 use crate::rows::mob::Row;
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
 
-/// Something that can be read: it chooses the layers and the position.
+/// A readable state: provides the layers and the position.
 pub(crate) trait Readable {
     fn state(&self) -> &ReadState;
-    /// Reads single rows, not several against each other.
+    /// Reads single rows. Several rows may be of different states.
     fn read_row<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
-    /// Reads one state.
+    /// Reads several rows of one state.
     fn read_state<T>(&self, read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T>;
-    /// What an object's row says of it.
+    /// The head of an object.
     fn head(&self, oid: Oid) -> Result<Option<Head>> {
         self.read_state(|layers| Ok(layers.object(oid)?.map(|object| object.head)))
     }
 }
 
-/// What an object's newest durable row says of it: one look in each layer, and nothing copied.
+/// The head of an object in the newest durable state, decoded in place.
 pub(crate) fn newest_head(state: &ReadState, oid: Oid) -> Result<Option<Head>> {
     let key = Key::object(oid);
     let decode = |row: &[u8]| Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e));
@@ -55,7 +55,7 @@ pub(crate) fn newest_head(state: &ReadState, oid: Oid) -> Result<Option<Head>> {
     state.read_engine(|engine| engine.get(&key).into_model_result()?.map_or(Ok(None), decode))
 }
 
-/// A part of an object's content, where it lies.
+/// A part of an object's content, without a copy.
 #[derive(Clone, Debug)]
 pub enum Piece {
     /// Bytes in memory.
@@ -68,17 +68,17 @@ pub enum Piece {
         offset: u64,
         /// Bytes in the chunk.
         len: u64,
-        /// The CRC-32C of those bytes when they were written: whoever reads them must check it.
+        /// The CRC-32C of these bytes when they were written. The reader must verify it.
         crc32c: u32,
     },
 }
 
-/// The content of a small object, where it lies.
+/// The content of a small object in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRef<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Their CRC-32C when they were written, if it was kept for just these bytes: whoever reads them must check it.
+    /// The CRC-32C when they were written, if it is stored for exactly these bytes. The reader must verify it.
     pub crc32c: Option<u32>,
 }
 
@@ -86,20 +86,20 @@ pub struct ContentRef<'a> {
 pub struct Pieces {
     /// The pieces, in order.
     pub pieces: Vec<Piece>,
-    /// Keeps the files' ranges from being given back.
+    /// Keeps the ranges of the files from being freed.
     _pin: Pin<Arc<PinTable>>,
 }
 
-/// An object that was small enough to be read in one look-up.
+/// The result of reading an object with one look-up.
 pub(crate) enum SmallRead {
     Missing,
     Stat(Stat),
     Whole(Stat, Bytes),
-    /// It must be put together.
+    /// Several rows must be read.
     Parts,
 }
 
-/// The content of an object's row, if all of it is there.
+/// The content in an object's row, if it is complete.
 pub(crate) fn read_small(object: &StoredObject<'_>, max: usize) -> SmallRead {
     let size = object.head.size;
     if size > max as u64 || !has_content(object.head.kind) {
@@ -114,9 +114,9 @@ pub(crate) fn read_small(object: &StoredObject<'_>, max: usize) -> SmallRead {
     }
 }
 
-/// Shows a small object in place: in the buffer, or in the B-tree's map.
+/// Calls `show` with a small object in place: in the buffer, or in the B-tree's memory map.
 ///
-/// Says whether it was shown, or `None` if the object must be put together from several rows.
+/// Returns whether the object exists, or `None` if several rows must be read.
 pub(crate) fn visit_small(
     state: &ReadState,
     oid: Oid,
@@ -143,7 +143,7 @@ pub(crate) fn visit_small(
     })
 }
 
-/// Shows the object of a row, if all that was asked for is in it. Rows from the B-tree are checked.
+/// Calls `show` with the object of a row, if the row has all that was asked for. Rows from the B-tree are verified.
 fn visit_object_row(
     oid: Oid,
     row: &[u8],
@@ -165,7 +165,7 @@ fn visit_object_row(
             if check {
                 check_range(blocks, bytes, 0, size, 0).map_err(|e| corrupt(oid, e))?;
             }
-            // The checksum of a lone block is that of the whole.
+            // With a single block, its checksum is that of the whole.
             let lone = blocks.as_array().filter(|_| size == bytes.len());
             show(&stat, Some(ContentRef { bytes: &bytes[..size], crc32c: lone.copied().map(u32::from_le_bytes) }));
         }
@@ -222,7 +222,7 @@ pub(crate) fn read(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> Res
     })
 }
 
-/// As [`read`], into the caller's memory; how many bytes there were.
+/// As [`read`], into the caller's memory; returns the number of bytes.
 pub(crate) fn read_into(this: &impl Readable, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
     this.read_state(|layers| {
         let object = object_with_content(layers, oid)?;
@@ -232,7 +232,7 @@ pub(crate) fn read_into(this: &impl Readable, oid: Oid, offset: u64, out: &mut [
     })
 }
 
-/// Fills `out` with an object's bytes from `offset` on; whole chunks of files are collected and read together.
+/// Reads the bytes of an object from `offset` on into `out`. Whole chunks in files are read together.
 fn fill(layers: &Layers<'_>, object: &StoredObject<'_>, offset: u64, out: &mut [u8]) -> Result<()> {
     let (mut at, mut rest) = (offset, out);
     while !rest.is_empty() {
@@ -250,7 +250,7 @@ fn fill(layers: &Layers<'_>, object: &StoredObject<'_>, offset: u64, out: &mut [
             at += chunks.len() as u64;
             rest = behind;
         }
-        // What the run ended at is no whole chunk of a file.
+        // The chunk that ended the run is not a whole chunk in a file.
         let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
         let (piece, behind) = rest.split_at_mut((CHUNK - from).min(rest.len()));
         if !piece.is_empty() {
@@ -278,7 +278,7 @@ pub(crate) fn pieces(this: &impl Readable, oid: Oid, offset: u64, len: u64) -> R
             });
             at += len;
         }
-        // The position that was read, not the newest: what the pieces need may be gone by then.
+        // Pins the position that was read: at the newest one, chunks of these pieces may be freed already.
         let pin = PinTable::pin_again(Arc::clone(&this.state().pins), layers.at.seq());
         Ok(Pieces { pieces, _pin: pin })
     })
@@ -311,7 +311,7 @@ pub(crate) fn attribute(this: &impl Readable, oid: Oid, key: &[u8]) -> Result<Op
     })
 }
 
-/// The rows of a table under a prefix: what `entry` makes of them, `limit` at most, behind `after`.
+/// Up to `limit` rows under a prefix after `after`, converted by `entry`.
 fn list<T>(
     this: &impl Readable,
     prefix: &Key,
@@ -335,7 +335,7 @@ fn list<T>(
             let go_on = failed.is_none() && entries.len() < limit;
             if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        // What has an entry exists; so only where there is none need one look.
+        // An object with an entry exists. Without entries, its existence is checked.
         if let (Some(oid), true) = (owner, entries.is_empty()) {
             layers.head_and_extent(oid)?.ok_or_else(|| no_object(oid))?;
         }

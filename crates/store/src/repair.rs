@@ -1,8 +1,8 @@
-//! Repair: what to do when a store refuses to open because acknowledged transactions cannot be read back.
+//! Repair of a store that refuses to open because acknowledged transactions cannot be read.
 //!
-//! Nothing is repaired without being asked for: first it only says what is damaged and what would be lost. Told to
-//! accept that, it sets the damaged segments aside, keeps every transaction that can still be read without a gap, and
-//! scrubs the store. What was lost had versions and identifiers that someone may remember: none of them is given again.
+//! Repair first reports what is damaged and what would be lost, and changes nothing. If the operator accepts the loss,
+//! it copies the damaged segments aside, keeps every transaction that can be read without a gap, and scrubs the store.
+//! Versions and identifiers of lost changes are never assigned again, because clients may hold them.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -32,35 +32,35 @@ use crate::store::Store;
 #[cfg(test)]
 mod tests;
 
-/// What is damaged, what it costs, and what was done about it.
+/// What is damaged, what would be lost, and what was repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Whether the file that identifies the store was missing or damaged. Its content stands in the log too.
+    /// Whether the identity file was missing or damaged. The log contains the identity, too.
     pub identity_lost: bool,
-    /// What is damaged in the log, naming frame, file and offset; `None` if it can be read to its end.
+    /// The damage of the log, naming frame, file and offset; `None` if it can be read to its end.
     pub damage: Option<String>,
-    /// Transactions up to this position are in the B-tree: damage to their frames costs nothing.
+    /// Transactions up to this position are in the B-tree; damage to their frames loses nothing.
     pub installed: u64,
-    /// Transactions up to this position can be kept: they are in the B-tree, or their frames can still be read.
+    /// Transactions up to this position can be kept: they are in the B-tree or readable in the log.
     pub kept: u64,
-    /// The last position that anything readable in the log speaks of. Of a missing segment nothing is known.
+    /// The last position that a readable part of the log mentions. A missing segment is not counted.
     pub seen: u64,
-    /// Whether the damage was repaired; otherwise nothing was changed.
+    /// Whether the damage was repaired. Otherwise nothing was changed.
     pub repaired: bool,
-    /// Where the damaged segments were copied to.
+    /// Where the damaged segments were copied.
     pub set_aside: Option<PathBuf>,
-    /// What the scrub behind the repair found.
+    /// The result of the scrub after the repair.
     pub scrub: Option<ScrubReport>,
 }
 
 impl RepairReport {
-    /// Whether the store can be opened as it is.
+    /// Whether the store can be opened without a repair.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damage.is_none() && !self.identity_lost
     }
 
-    /// The first and last transaction that is lost, as far as is known; `None` if everything known can be kept.
+    /// The first and last lost transaction, as far as is known; `None` if everything known can be kept.
     #[must_use]
     pub fn lost(&self) -> Option<(u64, u64)> {
         (self.damage.is_some() && self.kept < self.seen).then_some((self.kept + 1, self.seen))
@@ -73,7 +73,9 @@ impl fmt::Display for RepairReport {
             let what = if self.repaired { "was written again" } else { "is lost, and can be written again" };
             writeln!(f, "the file {} {what}", directory::IDENTITY_FILE)?;
         }
-        let Some(damage) = &self.damage else { return write!(f, "the log is sound up to transaction {}", self.kept) };
+        let Some(damage) = &self.damage else {
+            return write!(f, "the log is undamaged up to transaction {}", self.kept);
+        };
         writeln!(f, "{damage}")?;
         writeln!(f, "transactions up to {} are in the B-tree and safe", self.installed)?;
         if self.kept > self.installed {
@@ -83,7 +85,7 @@ impl fmt::Display for RepairReport {
         let verb = if self.repaired { "are" } else { "would be" };
         match self.lost() {
             Some((from, to)) => write!(f, "transactions {from} to {to} {verb} lost")?,
-            None => write!(f, "no transaction behind {} {verb} known to be lost", self.kept)?,
+            None => write!(f, "no transaction after {} {verb} known to be lost", self.kept)?,
         }
         match &self.set_aside {
             Some(dir) => write!(f, "\nthe damaged segments are in {}", dir.display()),
@@ -93,22 +95,22 @@ impl fmt::Display for RepairReport {
 }
 
 impl Store {
-    /// Says what keeps the store in a directory from being opened, and what it would cost to go on without it.
+    /// Reports what prevents the store in a directory from being opened, and what a repair would lose.
     ///
-    /// With `accept_loss` it does that: it copies the damaged segments of the log aside, keeps every transaction that can
-    /// still be read without a gap, and scrubs the store. The version of the next change is then far beyond all that
-    /// were ever given. Without, nothing is changed. `progress` is told of the scrub.
+    /// With `accept_loss` it repairs the store: it copies the damaged segments of the log aside, keeps every
+    /// transaction that can be read without a gap, and scrubs the store. The version of the next change is far above
+    /// all that were assigned. Without `accept_loss` nothing is changed. `progress` receives the progress of the scrub.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] without the directory; [`ErrorKind::Unavailable`] if a server has it open;
-    /// [`ErrorKind::Corrupt`] for damage that only a backup helps against: to the B-tree, or to all that says which
-    /// store it is.
+    /// [`ErrorKind::Corrupt`] for damage that requires a backup: to the B-tree, or to every copy of the store's
+    /// identity.
     pub fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
         repair(dir, accept_loss, options, progress)
     }
 }
 
-/// Looks at the store in a directory, and repairs it if the loss is accepted.
+/// Inspects the store in a directory, and repairs it if the loss is accepted.
 fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
     if !dir.is_dir() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
@@ -148,8 +150,8 @@ fn identify(dir: &Path, disk: &dyn Disk) -> Result<(StoreId, bool)> {
     let found = recover::store_of(disk).map_err(|e| error::io("reading the log", e))?;
     let unknown = || {
         let (dir, file) = (dir.display(), directory::IDENTITY_FILE);
-        let message = format!("{dir} has no readable file {file}, and no log that says which store it is");
-        Error::new(ErrorKind::Corrupt, format!("{message}: it is no store, or one to be restored from a backup"))
+        let message = format!("{dir} has no readable file {file}, and no log that contains the store's identity");
+        Error::new(ErrorKind::Corrupt, format!("{message}: choose the directory of a store, or restore from a backup"))
     };
     found.map(|id| (id, true)).ok_or_else(unknown)
 }
@@ -164,10 +166,10 @@ fn check_tree(dir: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
-/// Says what is damaged and what can be kept.
+/// Reports what is damaged and what can be kept.
 fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<RepairReport> {
     let Some(installed) = open::installed_seq(engine)? else {
-        // Creating it was interrupted; the next opening begins again.
+        // Its creation was interrupted; the next opening creates it again.
         return open::check_new(&**disk, &id).map(|()| RepairReport::default());
     };
     let files = open::blob_files(disk, engine)?;
@@ -187,7 +189,7 @@ fn inspect(disk: &Arc<dyn Disk>, engine: &dyn Engine, id: StoreId) -> Result<Rep
     Ok(RepairReport { damage: Some(describe(damage)), installed, kept, seen, ..RepairReport::default() })
 }
 
-/// The damage without the advice that opening gives.
+/// The damage without the advice in the error of opening.
 fn describe(damage: LogError) -> String {
     match damage {
         LogError::Damaged(damage) => damage.to_string(),
@@ -195,7 +197,7 @@ fn describe(damage: LogError) -> String {
     }
 }
 
-/// Copies the segments that may be damaged; returns where to.
+/// Copies the segments that may be damaged; returns the new directory.
 fn copy_damaged_segments(dir: &Path, disk: &dyn Disk, id: &StoreId, installed: u64) -> Result<PathBuf> {
     let segments = recover::segments_from(disk, id, installed + 1).into_model_result()?;
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());

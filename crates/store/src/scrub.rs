@@ -1,14 +1,14 @@
-//! Scrubbing: everything in a snapshot is read and checked, and all damage is listed.
+//! Scrubbing: reads and verifies everything in a snapshot, and lists all damage.
 //!
-//! 1. Every row with a checksum matches it, and every chunk its checksums, in the B-tree and in the blob files.
-//! 2. Every row belongs to something: attributes, members, names and chunks to objects, objects to spaces.
-//! 3. References agree both ways: names and memberships with back references, collections with their sizes.
-//! 4. Counts are right: the users of extents, the slots of pages, the page numbers of spaces.
+//! 1. Every row with a checksum matches it, and every chunk matches its checksums, in the B-tree and in the blob files.
+//! 2. Every row has an owner: attributes, members, names and chunks belong to objects, objects to spaces.
+//! 3. References agree in both directions: names and memberships with back references, collections with their sizes.
+//! 4. Counts are correct: the users of extents, the slots of pages, the page numbers of spaces.
 //!
-//! Rows of who uses the store belong to nothing; they are checked by 1.
+//! Rows of the store's user have no owner; rule 1 covers them.
 //!
-//! Damage does not end it. Memory is bounded: what is not listed is counted, and uses of extents take one byte for each
-//! 64 KiB of content.
+//! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, and user counts take
+//! one byte for each 64 KiB of content.
 
 use std::error::Error as _;
 use std::fmt;
@@ -34,15 +34,15 @@ mod tests;
 
 use user_counts::UserCounts;
 
-/// So many damages are listed; further ones are counted.
+/// Maximum number of listed damages; further ones are counted.
 const MAX_LISTED: usize = 1000;
-/// So many names are told of a damaged object.
+/// Maximum number of names listed for a damaged object.
 const MAX_NAMES: usize = 3;
 
-/// Something that is damaged.
+/// One damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The object concerned, if it is known.
+    /// The damaged object, if it is known.
     pub oid: Option<Oid>,
     /// Some of its names.
     pub names: Vec<String>,
@@ -63,12 +63,12 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
     /// The log position that was checked.
     pub version: u64,
-    /// Objects, collections among them.
+    /// Objects, including collections.
     pub objects: u64,
     /// Attributes.
     pub attributes: u64,
@@ -78,11 +78,11 @@ pub struct ScrubReport {
     pub names: u64,
     /// Rows.
     pub rows: u64,
-    /// Bytes of content that were read and checked.
+    /// Bytes of content that were verified.
     pub bytes: u64,
-    /// What is damaged: the first thousand of it.
+    /// The first thousand damages.
     pub damage: Vec<Damage>,
-    /// How much is damaged, listed or not.
+    /// The number of damages, listed or not.
     pub damaged: u64,
 }
 
@@ -94,7 +94,7 @@ impl ScrubReport {
     }
 }
 
-/// Checks everything that a snapshot at position `version` shows.
+/// Verifies everything in a snapshot at position `version`.
 pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progress) -> Result<ScrubReport> {
     let state = snapshot.state();
     let total_bytes = state.engine.size() + state.files().map_or(0, |files| files.size());
@@ -128,25 +128,25 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
     })
 }
 
-/// A scrub under way.
+/// A scrub in progress.
 struct Scrub<'a> {
     layers: &'a Layers<'a>,
     progress: &'a dyn Progress,
     total_bytes: u64,
     report: ScrubReport,
-    /// How many chunks use each extent.
+    /// The number of chunks that use each extent.
     uses: UserCounts,
     spaces: HashSet<SpaceId>,
-    /// Rows of chunks that belong to an object, or to content that is to be removed.
+    /// Rows of chunks that belong to an object or to unused content.
     chunks: u64,
-    /// Objects of which not even the size is known.
+    /// Objects whose size is unknown because their head is damaged.
     unreadable_heads: u64,
-    /// The page of the last object, and the highest slot in it so far.
+    /// The page of the last object, and its highest slot so far.
     page: Option<(PageId, u16)>,
     buffer: Vec<u8>,
 }
 
-/// What lies behind an error that names its object: the caller names it too.
+/// The cause of an error whose message names its object, which the caller names, too.
 fn cause(error: &Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -157,7 +157,8 @@ impl Scrub<'_> {
         progress::report(self.progress, "scrub", Amount { objects, bytes, total_bytes: self.total_bytes })
     }
 
-    /// Shows every row under a prefix. A part of the B-tree that cannot be read is damage; the others are still read.
+    /// Calls `show` with every row under a prefix. A part of the B-tree that cannot be read is damage; other parts are
+    /// still read.
     fn scan_table(
         &mut self,
         prefix: &Key,
@@ -193,7 +194,7 @@ impl Scrub<'_> {
     fn some_names(&self, oid: Oid) -> Vec<String> {
         let prefix = Key::back_names(oid);
         let mut names = Vec::new();
-        // If even that cannot be read, the identifier must do.
+        // If the names cannot be read either, the identifier is enough.
         let _ = self.layers.scan(&prefix, &prefix.prefix_end(), &mut |key, _| {
             names.push(String::from_utf8_lossy(&key[prefix.len()..]).into_owned());
             if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -201,7 +202,7 @@ impl Scrub<'_> {
         names
     }
 
-    /// Whether there is a row; one that cannot be read is damage and taken to be there.
+    /// Whether a row exists. A row that cannot be read is damage and counts as existing.
     fn exists(&mut self, key: &Key) -> bool {
         match self.layers.find(key) {
             Ok(found) => !matches!(found, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _)),
@@ -225,7 +226,7 @@ impl Scrub<'_> {
         any
     }
 
-    /// The value of a row with a checksum, if that matches.
+    /// The value of a row with a valid checksum.
     fn unseal_row<'f>(
         &mut self,
         oid: Option<Oid>,
@@ -243,7 +244,7 @@ impl Scrub<'_> {
         }
     }
 
-    /// Counts one more user of an extent.
+    /// Adds a user of an extent.
     fn count_use(&mut self, extent: &Extent) {
         if chunk_set::is_chunk_position(extent.file, extent.offset) {
             self.uses.add(extent.file, extent.offset);

@@ -1,9 +1,9 @@
-//! A store on a simulated machine, for simulations and tests of what is built on a [`Store`].
+//! A store on a simulated machine, for simulations and tests of users of a [`Store`].
 //!
-//! A [`SimStore`] is the same code as a store in a directory: log, recovery, buffer and installation. Only the file
-//! system and the B-tree are in memory, and there are no threads: nothing becomes durable, and nothing is installed,
-//! until the caller says so. After a crash, a [`DiskImage`] has every forced byte, the B-tree, and a random part of what
-//! was not forced; a store is opened from it again.
+//! A [`SimStore`] runs the same code as a store in a directory: log, recovery, buffer and installation. Only the file
+//! system and the B-tree are in memory, and there are no threads: nothing becomes durable and nothing is installed
+//! until the caller requests it. After a crash, a [`DiskImage`] contains every forced byte, the B-tree, and a random
+//! part of the unforced data. A store can be opened from it.
 //!
 //! 1. Equal calls in equal order give equal results and equal bytes. No clock is read, except for the durations in
 //!    [`Status`](crate::Status).
@@ -38,7 +38,7 @@ pub struct DiskImage {
 }
 
 impl Clone for DiskImage {
-    /// A copy that shares nothing that can change.
+    /// A copy that shares no mutable state.
     fn clone(&self) -> Self {
         Self { files: self.files.image(), tree: self.tree.image() }
     }
@@ -51,7 +51,7 @@ impl fmt::Debug for DiskImage {
 }
 
 impl DiskImage {
-    /// A checksum of all files and all rows of the B-tree: equal for images that are equal.
+    /// A checksum of all files and all rows of the B-tree. Equal images have equal checksums.
     #[must_use]
     pub fn digest(&self) -> u32 {
         self.tree.digest(self.files.digest())
@@ -67,10 +67,10 @@ pub struct SimStore {
 }
 
 impl SimStore {
-    /// Opens the store on a disk, or creates it on an empty one; recovers what the log has. This changes the disk, and
-    /// forces the record of the opening.
+    /// Opens the store on a disk, or creates it on an empty one, and recovers the log. Changes the disk and forces the
+    /// record of the opening.
     ///
-    /// `options.threads` does not matter. Changes have the time `options.fixed_time_us`, or 0.
+    /// `options.threads` is ignored. The time of changes is `options.fixed_time_us`, or 0.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -90,9 +90,9 @@ impl SimStore {
         self.store.clone()
     }
 
-    /// Whether [`SimStore::force`] has something to do: to apply what was submitted, to write records, or to reply.
+    /// Whether [`SimStore::force`] has work: transactions to apply, records to write, or replies to send.
     ///
-    /// False for changes that only wait for room in the buffer; then [`SimStore::is_install_wanted`] is true.
+    /// False if changes only wait for room in the buffer; then [`SimStore::is_install_wanted`] is true.
     #[must_use]
     pub fn is_force_wanted(&self) -> bool {
         self.store.core().is_force_wanted()
@@ -101,15 +101,15 @@ impl SimStore {
     /// Applies what was submitted, writes it to the log, forces the log, makes it visible, and runs the callbacks.
     ///
     /// # Errors
-    /// What the callbacks got, too: of all that was not durable, nothing is there. After an error other than
-    /// [`model::ErrorKind::Full`] the store takes no more changes until it is opened again.
+    /// The error of the callbacks: nothing of what was not durable is stored. After an error other than
+    /// [`model::ErrorKind::Full`] the store accepts no changes until it is opened again.
     pub fn force(&self) -> Result<()> {
         self.store.force()
     }
 
-    /// Logs the record that a store writes when no change comes for a while. It says that all before it were forced, so
-    /// recovery can tell a torn tail from damage. It takes a position of the log. Does nothing if it is there already or
-    /// if something waits to be forced.
+    /// Logs the marker that a store writes when it is idle. The marker says that everything before it was forced, so
+    /// recovery can distinguish a torn tail from damage. It takes a position of the log. Does nothing if the last
+    /// record is a marker or if [`SimStore::force`] has work.
     ///
     /// # Errors
     /// As [`SimStore::force`].
@@ -128,14 +128,14 @@ impl SimStore {
         self.store.core().state.view.load().frozen.is_some()
     }
 
-    /// Moves logged changes to the B-tree and does what follows: frees log segments, removes unused content.
+    /// Moves logged changes to the B-tree, frees log segments, and removes unused content.
     ///
-    /// Installs one buffer: the one that is waiting, or else the current one. Does nothing while the buffer has changes
-    /// that are not forced. Never forces the log and never runs a callback.
+    /// Installs one buffer: the frozen one, or else the active one. Does nothing while the buffer has unforced changes.
+    /// Never forces the log and never runs a callback.
     ///
     /// # Errors
-    /// [`model::ErrorKind::Full`] without room, [`model::ErrorKind::Io`] after [`SimStore::stop_after`]. Nothing is lost;
-    /// it can be tried again.
+    /// [`model::ErrorKind::Full`] without room, [`model::ErrorKind::Io`] after [`SimStore::stop_after`]. Nothing is
+    /// lost, and the call may be repeated.
     pub fn install(&self) -> Result<()> {
         let core = self.store.core();
         core.freeze_if_idle();
@@ -143,28 +143,28 @@ impl SimStore {
         core.do_housekeeping()
     }
 
-    /// How many changes of the disk were made: writes, forces, changes of names, and batches of the B-tree.
+    /// The number of changes of the disk so far: writes, forces, changes of names, and batches of the B-tree.
     #[must_use]
     pub fn steps(&self) -> usize {
         self.files.steps()
     }
 
-    /// Lets `steps` more changes of the disk happen and every later one fail: the machine stops in the middle of what it
-    /// does. What the store replies from then on is of no interest; [`SimStore::crash`] gives the disk.
+    /// Lets `steps` more changes of the disk succeed and every later one fail, so the machine stops in the middle of an
+    /// operation. Later replies of the store do not matter; [`SimStore::crash`] returns the disk.
     pub fn stop_after(&self, steps: usize) {
         self.files.stop_after(steps);
     }
 
-    /// Lets the files and the B-tree each grow by at most `bytes`; `None` removes the limit.
+    /// Limits the growth of the files and of the B-tree to `bytes` each; `None` removes the limit.
     pub fn set_room(&self, bytes: Option<u64>) {
         self.files.set_free_bytes(bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)));
         self.faults.lock().room = bytes.map(|bytes| self.tree.size().saturating_add(bytes));
     }
 
-    /// Stops the machine and returns what is found on its disk after a power failure at this moment.
+    /// Stops the machine and returns a possible state of its disk after a power failure at this moment.
     ///
-    /// It has everything that was forced. Of the rest it has all, nothing, or a random part: single sectors of writes,
-    /// and the first few changes of each directory. `seed` decides; another seed gives another possible disk.
+    /// The image has everything that was forced. Of the rest it has all, nothing, or a random part: single sectors of
+    /// writes, and a prefix of the changes of each directory. `seed` determines the part.
     #[must_use]
     pub fn crash(&self, seed: u64) -> DiskImage {
         let image = DiskImage { files: self.files.crash(seed), tree: self.tree.image() };

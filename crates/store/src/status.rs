@@ -1,11 +1,11 @@
-//! What a store can say of itself.
+//! The status of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::commit::Core;
 use crate::log::Log;
 
-/// The state of a store and what it did since it was opened.
+/// The state of a store, and counters since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The newest durable position of the log.
@@ -16,33 +16,33 @@ pub struct Status {
     pub forces: u64,
     /// Bytes written to the log.
     pub logged_bytes: u64,
-    /// Microseconds spent in writing and forcing the log.
+    /// Microseconds spent writing and forcing the log.
     pub force_us: u64,
-    /// Transactions that had to wait for room in the buffer.
+    /// Transactions that waited for room in the buffer.
     pub waits: u64,
     /// Batches installed in the B-tree.
     pub installs: u64,
     /// Rows installed in the B-tree.
     pub installed_rows: u64,
-    /// Microseconds spent in installing.
+    /// Microseconds spent installing.
     pub install_us: u64,
     /// Bytes of logged changes in memory.
     pub mob_bytes: u64,
-    /// Bytes of changes that may be in memory.
+    /// Maximum bytes of changes in memory.
     pub mob_limit: u64,
     /// Bytes of log segments.
     pub log_bytes: u64,
     /// Bytes of the B-tree.
     pub tree_bytes: u64,
-    /// Bytes of blob files, holes included.
+    /// Bytes of blob files, including holes.
     pub blob_bytes: u64,
-    /// Snapshots and reads under way.
+    /// Pinned positions: snapshots and active reads.
     pub snapshots: u64,
     /// Unfinished uploads.
     pub uploads: u64,
     /// How often the store was opened.
     pub incarnation: u64,
-    /// Whether the disk was found full.
+    /// Whether the last installation found the disk full.
     pub disk_full: bool,
     /// Whether the store is in memory only.
     pub in_memory: bool,

@@ -1,4 +1,4 @@
-//! The store: handles, snapshots and their calls.
+//! The handles of a store: [`Store`] and [`Snapshot`].
 
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -28,10 +28,10 @@ use crate::rows::row::Head;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 
-/// A durable, transactional store of objects, collections, attributes and names.
+/// A durable, transactional store of objects, collections, attributes, names and rows.
 ///
-/// Handles are cheap to clone and may be used from any thread. The store is closed when the last one is dropped, or by
-/// [`Store::close`], which also says how it went.
+/// Handles are cheap to clone and may be used from any thread. The store is closed when the last handle is dropped, or
+/// by [`Store::close`], which returns errors.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<OpenStore>,
@@ -43,7 +43,7 @@ struct OpenStore {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// One state of a store, readable as long as it is kept.
+/// One state of a store. It stays readable while the snapshot exists.
 pub struct Snapshot {
     store: Store,
     view: Arc<View>,
@@ -54,7 +54,7 @@ pub struct Snapshot {
 impl Drop for OpenStore {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            tracing::error!(%error, "the store was not closed cleanly; it will recover when it is opened");
+            tracing::error!(%error, "the store was not closed cleanly; the next opening recovers it");
         }
     }
 }
@@ -121,19 +121,19 @@ impl Readable for Snapshot {
     }
 }
 
-/// The calls that read, for the newest state and for a snapshot.
+/// Defines the reading calls for the newest state and for a snapshot.
 macro_rules! reads {
     ($type:ty) => {
         impl $type {
-            /// What is known of an object without its content; `None` if there is none.
+            /// The kind, size, version and modification time of an object; `None` if it does not exist.
             ///
             /// # Errors
-            /// [`ErrorKind::Corrupt`] if its row is damaged, as for every read.
+            /// [`ErrorKind::Corrupt`] if the row is damaged, as for every read.
             pub fn stat(&self, oid: Oid) -> Result<Option<Stat>> {
                 read::stat(self, oid)
             }
 
-            /// An object, with its content if that has at most `max` bytes: the quick way to a small object.
+            /// An object, and its content if that has at most `max` bytes. This is the fastest read of a small object.
             ///
             /// # Errors
             /// As [`Self::stat`].
@@ -141,7 +141,7 @@ macro_rules! reads {
                 read::get(self, oid, max)
             }
 
-            /// The bytes `offset..offset + len` of a blob or record, fewer where it ends before.
+            /// The bytes `offset..offset + len` of a blob or record, fewer at its end.
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the object; [`ErrorKind::Invalid`] for a collection;
@@ -150,9 +150,9 @@ macro_rules! reads {
                 read::read(self, oid, offset, len)
             }
 
-            /// The bytes of a blob or record from `offset` on into the caller's memory; how many there were.
+            /// Reads the bytes of a blob or record from `offset` on into `out`; returns the number of bytes read.
             ///
-            /// After an error, what is in `out` means nothing.
+            /// After an error, the content of `out` is undefined.
             ///
             /// # Errors
             /// As [`Self::read`], without its limit.
@@ -160,7 +160,7 @@ macro_rules! reads {
                 read::read_into(self, oid, offset, out)
             }
 
-            /// The same range as pieces that can be sent without copying.
+            /// The bytes `offset..offset + len` as pieces that can be sent without copying.
             ///
             /// # Errors
             /// As [`Self::read`], without its limit.
@@ -176,7 +176,7 @@ macro_rules! reads {
                 read::attribute(self, oid, key)
             }
 
-            /// Attributes in the order of their keys, behind `after`, at most `limit` or [`limits::LISTING`].
+            /// Attributes after `after`, in key order, at most `limit` or [`limits::LISTING`].
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the object.
@@ -184,7 +184,7 @@ macro_rules! reads {
                 read::attributes(self, oid, after, limit)
             }
 
-            /// Members of a collection in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            /// Members of a collection after `after`, in order, at most `limit` or [`limits::LISTING`].
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the collection.
@@ -192,7 +192,7 @@ macro_rules! reads {
                 read::members(self, collection, after, limit)
             }
 
-            /// Whether a collection has a member.
+            /// Whether a collection contains a member.
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the collection.
@@ -200,7 +200,7 @@ macro_rules! reads {
                 read::contains(self, collection, member)
             }
 
-            /// What a name is bound to.
+            /// The object to which a name is bound.
             ///
             /// # Errors
             /// As [`Self::stat`].
@@ -208,7 +208,7 @@ macro_rules! reads {
                 read::resolve(self, name)
             }
 
-            /// Names of a space that begin with `prefix`, in order, behind `after`, at most `limit` or
+            /// Names of a space that begin with `prefix`, after `after`, in order, at most `limit` or
             /// [`limits::LISTING`].
             ///
             /// # Errors
@@ -223,7 +223,7 @@ macro_rules! reads {
                 read::names(self, space, prefix, after, limit)
             }
 
-            /// The names that are bound to an object, at most [`limits::LISTING`].
+            /// The names of an object, at most [`limits::LISTING`].
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the object.
@@ -231,7 +231,7 @@ macro_rules! reads {
                 read::names_of(self, oid)
             }
 
-            /// The collections that have an object, in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            /// The collections that contain an object, after `after`, in order, at most `limit` or [`limits::LISTING`].
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the object.
@@ -239,7 +239,7 @@ macro_rules! reads {
                 read::collections_of(self, oid, after, limit)
             }
 
-            /// The objects of a space in order, behind `after`, at most `limit` or [`limits::LISTING`].
+            /// The objects of a space after `after`, in order, at most `limit` or [`limits::LISTING`].
             ///
             /// # Errors
             /// As [`Self::stat`].
@@ -247,7 +247,7 @@ macro_rules! reads {
                 read::objects(self, space, after, limit)
             }
 
-            /// The value of a row; `None` if there is no such row.
+            /// The value of a row; `None` if it does not exist.
             ///
             /// # Errors
             /// [`ErrorKind::Corrupt`] naming the key if the row is damaged.
@@ -255,9 +255,10 @@ macro_rules! reads {
                 rows::row(self, key)
             }
 
-            /// Shows `show` the value of a row without copying it: the quickest way to one. `None` if there is no such row.
+            /// Calls `show` with the value of a row without copying it, which is the fastest read. `None` if the row
+            /// does not exist.
             ///
-            /// `show` runs while a part of the store is locked: it should only copy what it needs.
+            /// A part of the store is locked while `show` runs, so it should only copy what it needs.
             ///
             /// # Errors
             /// As [`Self::row`].
@@ -265,12 +266,12 @@ macro_rules! reads {
                 rows::with_row_value(self, key, |_, value| show(value))
             }
 
-            /// Shows the rows with `from <= key < to` in order, of one state, until `visit` breaks: their keys and values.
+            /// Calls `visit` with the rows `from <= key < to` of one state, in order, until it breaks.
             ///
-            /// `visit` should be quick, as a state is kept from being cleared away meanwhile. It may use the store.
+            /// `visit` may use the store. It should be quick, because the state stays pinned meanwhile.
             ///
             /// # Errors
-            /// [`ErrorKind::Corrupt`] naming the key of a row that is damaged; those before it were shown.
+            /// [`ErrorKind::Corrupt`] naming the key of a damaged row, after the rows before it.
             pub fn rows(
                 &self,
                 from: &[u8],
@@ -280,7 +281,7 @@ macro_rules! reads {
                 rows::rows(self, (from, to), false, visit)
             }
 
-            /// Shows the same rows, the last first.
+            /// As [`Self::rows`], in reverse order.
             ///
             /// # Errors
             /// As [`Self::rows`].
@@ -308,7 +309,7 @@ reads!(Store);
 reads!(Snapshot);
 
 impl Snapshot {
-    /// The position of the log that the snapshot shows.
+    /// The log position of the snapshot.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.pin.seq
@@ -320,17 +321,17 @@ impl Store {
         &self.inner.core
     }
 
-    /// Opens the store in a directory, or creates it where there is nothing yet.
+    /// Opens the store in a directory, or creates one in an empty or missing directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if another process has it open; [`ErrorKind::Invalid`] if the directory holds something
-    /// else; [`ErrorKind::Corrupt`] if acknowledged transactions cannot be read back: then nothing was changed, and the
-    /// error names the frame.
+    /// [`ErrorKind::Unavailable`] if another process has it open; [`ErrorKind::Invalid`] if the directory has other
+    /// contents; [`ErrorKind::Denied`] if other users can enter the directory; [`ErrorKind::Corrupt`] if acknowledged
+    /// transactions cannot be read: then nothing was changed, and the error names the frame.
     pub fn open(dir: &Path, options: Options) -> Result<Self> {
         Self::start(open::open(dir, options)?)
     }
 
-    /// A store that keeps everything in memory, for as long as it is open.
+    /// Creates a store in memory, which exists while it is open.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if its thread cannot be started.
@@ -355,10 +356,10 @@ impl Store {
         Ok(Self { inner: Arc::new(OpenStore { core, threads: Mutex::new(threads) }) })
     }
 
-    /// Commits a transaction; `done` learns the outcome once it is durable, on the thread that forces the log, so it
-    /// should be quick. In memory, and for requests that are wrong in themselves, it is called before this returns.
+    /// Commits a transaction; `done` is called with the outcome once it is durable. It runs on the thread that forces
+    /// the log, so it should be quick. In memory, and for invalid requests, it is called before this returns.
     ///
-    /// Chunks of 64 KiB and more are handed to the system before this returns, and forced with the log.
+    /// Chunks of 64 KiB and more are written before this returns, and forced with the log.
     pub fn submit(&self, transaction: Transaction, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
         self.core().submit(transaction, Box::new(done));
     }
@@ -366,31 +367,32 @@ impl Store {
     /// Commits a transaction and waits until it is durable.
     ///
     /// # Errors
-    /// Every kind but [`ErrorKind::Unknown`] means that nothing was changed.
+    /// Every kind except [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn commit(&self, transaction: Transaction) -> Result<Outcome> {
         self.core().commit(transaction)
     }
 
-    /// Changes rows, all together; `done` learns the position in the log once they are durable.
+    /// Changes rows together; `done` is called with the log position once the changes are durable.
     ///
-    /// It is called on the thread that forces the log, so it should be quick. The calls come in the order of the log, and
-    /// the log has what one thread submits in that order: so it also learns of it in that order, of what is refused too.
-    /// In memory, `done` is called before this returns. Only who is refused because the store is closed may learn that
-    /// earlier; and [`Store::force`], which a store with threads needs not, mixes the calls if it is used beside them.
+    /// `done` runs on the thread that forces the log, so it should be quick. The calls come in the order of the log,
+    /// and the log has the changes of one thread in the order of their submission. So a thread gets its replies in that
+    /// order, including refusals. In memory, `done` is called before this returns. There are two exceptions to the
+    /// order: refusals because the store is closed may come earlier, and calls of [`Store::force`] on a store with
+    /// threads of its own mix the replies.
     ///
-    /// Changes of nothing get a position of their own; all that was submitted before is durable with it.
+    /// An empty change gets a position of its own; everything submitted before it is durable with it.
     ///
-    /// That some changes fail does not keep those behind them from being made, unless they are of one
-    /// [`RowSequence`](crate::RowSequence).
+    /// A failed change does not prevent later ones, unless they are in one [`RowSequence`](crate::RowSequence).
     ///
     /// # Errors
-    /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] for a key, a value, or changes
-    /// together ([`limits::TRANSACTION`], [`limits::OPERATIONS`]) that are; else what [`Store::commit`] tells.
+    /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] if a key, a value or the changes
+    /// together ([`limits::TRANSACTION`], [`limits::OPERATIONS`]) are too large; otherwise the errors of
+    /// [`Store::commit`].
     pub fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
         self.core().submit_rows(changes, done);
     }
 
-    /// Changes rows, all together, and waits until that is durable; returns the position in the log.
+    /// Changes rows together and waits until the changes are durable; returns the log position.
     ///
     /// # Errors
     /// As [`Store::submit_rows`].
@@ -398,10 +400,10 @@ impl Store {
         self.core().commit_rows(changes)
     }
 
-    /// Shows `show` an object, and its content if that has at most `max` bytes, without copying it: the quickest way to
-    /// a small object. False if there is none.
+    /// Calls `show` with an object, and with its content if that has at most `max` bytes, without copying it. This is
+    /// the fastest read of a small object. Returns whether the object exists.
     ///
-    /// `show` runs while a part of the store is locked: it should only copy what it needs.
+    /// A part of the store is locked while `show` runs, so it should only copy what it needs.
     ///
     /// # Errors
     /// As [`Store::stat`].
@@ -416,9 +418,9 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// The newest durable state, pinned: readable whatever is committed meanwhile.
+    /// The newest durable state, pinned.
     ///
-    /// A snapshot that is kept long keeps memory and disk from being used again.
+    /// A snapshot that exists for long prevents memory and disk space from being reused.
     ///
     /// # Errors
     /// As [`Store::stat`].
@@ -434,7 +436,7 @@ impl Store {
         }
     }
 
-    /// Begins to stage content of any size for [`model::Op::PutUpload`].
+    /// Begins an upload: content of any size for [`model::Op::PutUpload`].
     ///
     /// # Errors
     /// [`ErrorKind::Full`] if too many uploads are unfinished.
@@ -451,7 +453,7 @@ impl Store {
         self.core().upload(id, data)
     }
 
-    /// Ends an upload without using it; nothing happens if it has ended.
+    /// Ends an upload without using it. Does nothing if it has ended.
     pub fn abort_upload(&self, id: UploadId) {
         self.core().abort_upload(id);
     }
@@ -459,12 +461,15 @@ impl Store {
     /// Creates a space.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if one has the name, [`ErrorKind::Invalid`] for a name that is empty or has other characters than letters, digits, `-`, `_` and `.`.
+    /// [`ErrorKind::Exists`] if a space has the name; [`ErrorKind::Invalid`] if the name is empty, too long, or has
+    /// characters other than letters, digits, `-`, `_` and `.`; [`ErrorKind::Full`] if there are no space numbers left.
     pub fn create_space(&self, name: &str) -> Result<SpaceId> {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > limits::SPACE_NAME || !name.chars().all(valid) {
             let limit = limits::SPACE_NAME;
-            return Err(invalid(format!("space name {name:?}: 1 to {limit} letters, digits, '-', '_' and '.' please")));
+            return Err(invalid(format!(
+                "{name:?} is not a valid space name: use 1 to {limit} letters, digits, '-', '_' and '.'"
+            )));
         }
         let core = self.core();
         let _one_at_a_time = core.create_space_lock.lock();
@@ -481,7 +486,7 @@ impl Store {
         Ok(SpaceId(id))
     }
 
-    /// Makes everything durable that was submitted. Only needed without threads of the store's own.
+    /// Makes everything durable that was submitted. Only a store without threads needs this.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -489,7 +494,7 @@ impl Store {
         self.core().force()
     }
 
-    /// Moves all changes to the B-tree, so that the next opening has nothing to replay.
+    /// Moves all changes to the B-tree, so that the next opening replays nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Full`] if the disk is full.
@@ -497,28 +502,28 @@ impl Store {
         self.core().install_all()
     }
 
-    /// Writes everything that the store holds now to `out` as one archive, while the store serves.
+    /// Writes the current state of the store to `out` as one archive, while the store serves.
     ///
-    /// Memory stays bounded. What is being uploaded is left out. An archive that was not written to its end is of no use.
+    /// Memory use is bounded. Unfinished uploads are omitted. An incomplete archive cannot be restored.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] naming the object whose checksum does not match; [`ErrorKind::Io`] and
-    /// [`ErrorKind::Full`] from `out`; [`ErrorKind::Unavailable`] if `progress` stopped it.
+    /// [`ErrorKind::Corrupt`] naming an object whose checksum does not match; [`ErrorKind::Io`] and [`ErrorKind::Full`]
+    /// from `out`; [`ErrorKind::Unavailable`] if `progress` stopped the backup.
     pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
         let snapshot = self.snapshot()?;
         backup::write(&snapshot, (self.core().id, snapshot.version()), out, progress)
     }
 
-    /// Makes a store of an archive, in a directory that is empty or does not exist.
+    /// Restores an archive into a directory that is empty or does not exist.
     ///
-    /// It has the same objects, identifiers, versions, attributes, names and spaces as the one backed up, and an
-    /// identity of its own. The directory can be opened only when all of the archive was read, checked and made durable;
-    /// after an error it is empty again, and after a crash it says that restoring was interrupted.
+    /// The new store has the same objects, identifiers, versions, attributes, names, rows and spaces, and a new
+    /// identity. The directory can be opened only after the whole archive was read, verified and made durable. After an
+    /// error the directory is empty again; after a crash it says that a restore was interrupted.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for an archive that is damaged or cut; [`ErrorKind::Unsupported`] for one of a newer
-    /// version; [`ErrorKind::Invalid`] if the directory has something in it, or the bytes are no archive;
-    /// [`ErrorKind::Full`] without room; [`ErrorKind::Unavailable`] if `progress` stopped it.
+    /// [`ErrorKind::Corrupt`] for a damaged or incomplete archive; [`ErrorKind::Unsupported`] for an archive of a newer
+    /// version; [`ErrorKind::Invalid`] if the directory is not empty, or if the bytes are not an archive;
+    /// [`ErrorKind::Full`] without room; [`ErrorKind::Unavailable`] if `progress` stopped the restore.
     pub fn restore(
         dir: &Path,
         from: &mut dyn Read,
@@ -528,32 +533,33 @@ impl Store {
         backup::restore::restore(dir, from, &options, progress)
     }
 
-    /// Reads and checks everything that the store holds now, while it serves, and lists what is damaged.
+    /// Reads and verifies the current state of the store while it serves, and lists all damage.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if `progress` stopped it. Damage is no error of the scrub: it goes on.
+    /// [`ErrorKind::Unavailable`] if `progress` stopped the scrub. Damage is not an error: the scrub continues.
     pub fn scrub(&self, progress: &dyn Progress) -> Result<ScrubReport> {
         let snapshot = self.snapshot()?;
         scrub::run(&snapshot, snapshot.version(), progress)
     }
 
-    /// What the store can say of itself.
+    /// The state of the store and its counters.
     #[must_use]
     pub fn status(&self) -> Status {
         self.core().status()
     }
 
-    /// Whether this is a store in memory that is full: it takes only what makes room, and [what is needed](RowChanges::needed).
+    /// Whether this is a full store in memory, which accepts only changes that free memory or are
+    /// [needed](RowChanges::needed).
     #[must_use]
     pub fn is_memory_full(&self) -> bool {
         self.core().is_memory_full()
     }
 
-    /// Closes the store: installs what is in memory, ends its threads and unlocks the directory. Other handles and
-    /// snapshots can still read, and can commit nothing.
+    /// Closes the store: installs all changes, ends its threads and unlocks the directory. Other handles and snapshots
+    /// can still read, but not commit.
     ///
     /// # Errors
-    /// If not everything could be installed; nothing acknowledged is lost then either.
+    /// If not everything could be installed. No acknowledged change is lost in that case.
     pub fn close(self) -> Result<()> {
         self.inner.stop()
     }

@@ -1,4 +1,4 @@
-//! The conformance suite: the same behaviour from every kind of store, after every kind of restart.
+//! The conformance suite: the same behavior on every kind of store, and after every kind of restart.
 
 use bytes::Bytes;
 use model::{ClassId, Committed, Conflict, ErrorKind, Kind, Name, Oid, Op, Outcome, SpaceId, Transaction};
@@ -55,7 +55,7 @@ pub(crate) fn conflict(store: &Store, ops: impl Into<Vec<Op>>) -> Conflict {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position and the seed.
 pub(crate) fn pattern(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect::<Vec<_>>().into()
 }

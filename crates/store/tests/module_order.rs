@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules, each before those that use it. Those of one line do not use each other.
+/// The modules; each may use those of earlier lines.
 const ORDER: [&[&str]; 12] = [
     &["checksum", "options", "plant", "progress"],
     &["disk", "rows"],
@@ -37,7 +37,7 @@ fn level(module: &str) -> Option<usize> {
     ORDER.iter().position(|modules| modules.contains(&module))
 }
 
-/// The modules of this crate that a file names, without its tests and comments.
+/// The modules of this crate that a file names, except in tests and comments.
 fn used_modules(text: &str) -> BTreeSet<&str> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));

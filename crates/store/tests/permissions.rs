@@ -1,4 +1,5 @@
-//! Modes of what a store writes, with a umask of 0. The umask is of the whole process, so this is the only test in it.
+//! The modes of everything that a store writes, with a umask of 0. The umask belongs to the process, so this is the
+//! only test in this file.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -30,7 +31,7 @@ fn all_paths(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A store whose log was damaged and which was repaired, so there is a copy of the damaged segments.
+/// A store that was damaged and repaired, so that there is a copy of the damaged segments.
 fn damage_and_repair(dir: &Path) {
     let store = Store::open(dir, options()).unwrap();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! The encoding of filters: a version byte, then the tree in prefix order. Described in docs/format.md.
+//! The encoding of filters: a version byte, then the tree in prefix order. docs/format.md describes it.
 
 use super::{Comparison, Filter, FilterError, Operand, Operands, levels_below};
 use crate::record::encode_ref;
@@ -6,12 +6,12 @@ use crate::{FieldNumber, Result, ValueRef, limits};
 
 pub(super) const VERSION: u8 = 1;
 
-/// The first byte of each node. Codes are for ever; a new kind of node takes a new one.
+/// The first byte of each node. Codes never change; a new kind of node gets a new one.
 mod code {
     pub(super) const AND: u8 = 0x01;
     pub(super) const OR: u8 = 0x02;
     pub(super) const NOT: u8 = 0x03;
-    /// Plus the comparison's own code.
+    /// Plus the code of the comparison.
     pub(super) const COMPARE: u8 = 0x10;
     pub(super) const COMPARE_LAST: u8 = 0x15;
     pub(super) const IS_NULL: u8 = 0x20;
@@ -22,7 +22,7 @@ mod code {
 }
 
 impl Filter {
-    /// The filter's encoding; equal filters have equal ones.
+    /// The encoding of the filter. Equal filters have equal encodings.
     ///
     /// # Errors
     /// [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::FILTER`], [`limits::FILTER_NODES`] or
@@ -36,14 +36,14 @@ impl Filter {
         }
     }
 
-    /// The filter of an encoding from anywhere.
+    /// Decodes and validates a filter from any source.
     ///
     /// # Errors
-    /// - [`Invalid`](crate::ErrorKind::Invalid) if it is not what [`Filter::encode`] writes,
+    /// - [`Invalid`](crate::ErrorKind::Invalid) if [`Filter::encode`] does not write these bytes,
     /// - [`TooLarge`](crate::ErrorKind::TooLarge) past [`limits::FILTER`], [`limits::FILTER_NODES`] or
     ///   [`limits::FILTER_NESTING`],
-    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if it is of a newer version or asks what this program cannot
-    ///   answer.
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported) if the filter is of a newer version or has a kind of node that
+    ///   this program does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader { rest: bytes, nodes: limits::FILTER_NODES };
         if bytes.len() > limits::FILTER {
@@ -60,7 +60,7 @@ impl Filter {
 
 struct Writer {
     out: Vec<u8>,
-    /// How many more nodes there may be.
+    /// The number of nodes that may still be written.
     nodes: usize,
 }
 
@@ -131,7 +131,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Seven bits a byte, the least significant first; all but the last byte have the top bit set.
+    /// LEB128: seven bits a byte, least significant first; the top bit is set in all but the last byte.
     fn number(&mut self, mut number: u32) {
         while number >= 0x80 {
             self.out.push(number as u8 | 0x80);
@@ -143,7 +143,7 @@ impl Writer {
 
 struct Reader<'a> {
     rest: &'a [u8],
-    /// How many more nodes there may be.
+    /// The number of nodes that may still be read.
     nodes: usize,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
 
     fn parts(&mut self, levels: usize) -> Result<Vec<Filter>, FilterError> {
         let below = levels_below(levels)?;
-        // The count is only claimed: room is made as the parts turn out to be there.
+        // The count is not trusted: memory is allocated as the parts are read.
         (0..self.number()?).map(|_| self.filter(below)).collect()
     }
 

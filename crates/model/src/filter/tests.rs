@@ -17,7 +17,7 @@ fn matches(filter: &Filter, fields: &Fields) -> bool {
     filter.matches(&RecordRef::new(&record(fields)).unwrap()).unwrap()
 }
 
-/// How two values compare, worked out as slowly and differently as possible.
+/// The order of two values, computed slowly and independently.
 fn naive_order(a: &Value, b: &Value) -> Option<Ordering> {
     fn number(value: &Value) -> Option<(i8, BigDecimal)> {
         Some(match value {
@@ -36,7 +36,7 @@ fn naive_order(a: &Value, b: &Value) -> Option<Ordering> {
     }
 }
 
-/// What a filter should say, of decoded fields.
+/// The expected result of a filter on decoded fields.
 fn naive_matches(filter: &Filter, fields: &Fields) -> bool {
     let equal = |value: &Value, operand: &Operand| naive_order(value, operand.value()) == Some(Ordering::Equal);
     match filter {
@@ -121,7 +121,7 @@ fn fields_that_decide_nothing_are_not_read() {
 }
 
 #[test]
-fn null_and_collections_are_no_operands() {
+fn null_and_collections_are_refused_as_operands() {
     for value in [Value::Null, Value::List(vec![]), Value::Set(BTreeSet::new()), Value::Map([].into())] {
         assert_eq!(Operand::new(value).unwrap_err().kind(), ErrorKind::Invalid);
     }
@@ -149,7 +149,7 @@ fn nesting_nodes_and_size_are_bounded() {
     assert_eq!(Filter::decode(&vec![1; limits::FILTER + 1]).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
-/// Encodings that were written once are read for ever: these may be added to, never changed.
+/// Encodings stay readable forever: add to this list, never change it.
 #[test]
 fn version_1_encodings_stay() {
     let fixtures: [(Filter, &[u8]); 8] = [
@@ -171,18 +171,18 @@ fn version_1_encodings_stay() {
 #[test]
 fn what_encode_does_not_write_is_refused() {
     let cases: [(&[u8], ErrorKind, &str); 13] = [
-        (&[], ErrorKind::Invalid, "cut off"),
-        (&[1], ErrorKind::Invalid, "cut off"),
+        (&[], ErrorKind::Invalid, "incomplete"),
+        (&[1], ErrorKind::Invalid, "incomplete"),
         (&[2, 1, 0], ErrorKind::Unsupported, "version 2"),
-        (&[1, 1, 0, 0], ErrorKind::Invalid, "left over"),
+        (&[1, 1, 0, 0], ErrorKind::Invalid, "bytes follow"),
         (&[1, 0x30, 0], ErrorKind::Unsupported, "unknown kind 0x30"),
-        (&[1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f], ErrorKind::Invalid, "cut off"),
+        (&[1, 1, 0xff, 0xff, 0xff, 0xff, 0x0f], ErrorKind::Invalid, "incomplete"),
         (&[1, 0x20, 0xff, 0xff, 0xff, 0xff, 0x1f], ErrorKind::Invalid, "over 32 bits"),
-        (&[1, 0x20, 0x80, 0x00], ErrorKind::Invalid, "longer than it needs"),
-        (&[1, 0x21, 0, 9, b'a'], ErrorKind::Invalid, "cut off"),
+        (&[1, 0x20, 0x80, 0x00], ErrorKind::Invalid, "not minimally encoded"),
+        (&[1, 0x21, 0, 9, b'a'], ErrorKind::Invalid, "incomplete"),
         (&[1, 0x21, 0, 1, 0xff], ErrorKind::Invalid, "UTF-8"),
         (&[1, 0x10, 0, 1, 0], ErrorKind::Invalid, "is null"),
-        (&[1, 0x10, 0, 2, 3, 0], ErrorKind::Invalid, "operand is not well formed"),
+        (&[1, 0x10, 0, 2, 3, 0], ErrorKind::Invalid, "operand is malformed"),
         (&[1, 0x23, 0, 2, 2, 3, 2, 2, 3, 1], ErrorKind::Invalid, "out of order"),
     ];
     for (bytes, kind, why) in cases {
@@ -204,7 +204,7 @@ proptest! {
         others in proptest::collection::vec(arbitrary::scalar(), 0..6),
         pick: prop::sample::Index,
     ) {
-        // Operands from the value itself, so that equality is common.
+        // Operands from the value itself make equality common.
         let mut operands: Vec<Value> = match &value {
             Value::List(values) => values.clone(),
             Value::Set(values) => values.iter().cloned().collect(),

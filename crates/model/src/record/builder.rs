@@ -33,7 +33,7 @@ impl RecordBuilder {
         Self::default()
     }
 
-    /// Sets a field to a scalar, or to a value of another record, in place of what it was set to.
+    /// Sets a field to a scalar or to a value of another record, replacing an earlier value.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the value is of another record and damaged, [`ErrorKind::TooLarge`] past
@@ -45,7 +45,7 @@ impl RecordBuilder {
         self.end_field(field, start)
     }
 
-    /// Sets a field to any value, in place of what it was set to.
+    /// Sets a field to any value, replacing an earlier value.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] past [`limits::RECORD`] or [`limits::NESTING`].
@@ -58,12 +58,12 @@ impl RecordBuilder {
         self.end_field(field, start)
     }
 
-    /// The record.
+    /// The encoded record.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] past [`limits::RECORD`].
     pub fn build(mut self) -> Result<Bytes> {
-        // Stable, so the last of the values of one field comes last, and stays.
+        // The sort is stable, so the last value of a field comes last and is kept.
         self.fields.sort_by_key(|(field, _)| *field);
         let fields: Vec<_> = self.fields.chunk_by(|a, b| a.0 == b.0).filter_map(|same| same.last()).collect();
         let numbers: Vec<u32> = fields.iter().map(|(field, _)| field.0).collect();
@@ -110,7 +110,7 @@ pub(crate) fn encode_value(value: &Value) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Appends a value; `levels` of lists, sets and maps may be within each other.
+/// Appends a value with at most `levels` nested lists, sets and maps.
 fn encode(value: &Value, out: &mut Vec<u8>, levels: usize) -> Result<()> {
     match value {
         Value::List(values) => encode_table(tag::LIST, values.iter(), out, levels),
@@ -128,7 +128,10 @@ fn encode(value: &Value, out: &mut Vec<u8>, levels: usize) -> Result<()> {
 fn encode_table<'v>(tag: u8, values: impl Iterator<Item = &'v Value>, out: &mut Vec<u8>, levels: usize) -> Result<()> {
     let below = levels.checked_sub(1).ok_or_else(|| {
         let limit = limits::NESTING;
-        Error::new(ErrorKind::TooLarge, format!("lists, sets and maps may be nested {limit} deep; these are deeper"))
+        Error::new(
+            ErrorKind::TooLarge,
+            format!("lists, sets and maps are nested deeper than the limit of {limit} levels"),
+        )
     })?;
     out.push(tag);
     let start = out.len();
@@ -141,14 +144,14 @@ fn encode_table<'v>(tag: u8, values: impl Iterator<Item = &'v Value>, out: &mut 
         }
         ends.push(end as u32);
     }
-    // The header's size is known only now; the values move up once a level.
+    // The size of the header is known only now, so the values are moved once for each level.
     let mut header = Vec::new();
     write_header(&[], &ends, &mut header);
     out.splice(start..start, header);
     Ok(())
 }
 
-/// Appends a scalar, or a list, set or map as it stands in another record.
+/// Appends a scalar, or a list, set or map in its encoded form.
 pub(crate) fn encode_ref(value: ValueRef<'_>, out: &mut Vec<u8>) {
     match value {
         ValueRef::Null => out.push(tag::NULL),
@@ -182,7 +185,7 @@ fn put(tag: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(body);
 }
 
-/// A two's complement integer in as few bytes as possible, none for 0.
+/// A two's complement integer in the fewest bytes, none for 0.
 fn integer(bytes: &[u8]) -> &[u8] {
     match crate::decimal::strip_sign_extension(bytes) {
         [0] => &[],

@@ -1,13 +1,13 @@
-//! The table of contents that records, lists, sets and maps share, and the flaws it can have.
+//! The table of contents of records, lists, sets and maps, and its possible flaws.
 //!
-//! A table is looked at in place: [`Table::parse`] checks its frame, which costs the same for any number of entries;
-//! each access checks the offsets that it uses. So bytes of any origin are safe to look at, and a look costs little.
+//! A table is read in place. [`Table::parse`] checks its frame, at a cost that does not depend on the number of
+//! entries. Each access checks the offsets that it uses. So bytes of any origin can be read safely.
 
 use thiserror::Error;
 
 use crate::{Error, ErrorKind, ValueRef};
 
-/// What is wrong with an encoding.
+/// A flaw of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum EncodingError {
     #[error("it is empty")]
@@ -16,11 +16,11 @@ pub(crate) enum EncodingError {
     Version(u8),
     #[error("it has {bytes} bytes; {limit} are allowed", limit = crate::limits::RECORD)]
     Size { bytes: usize },
-    #[error("a table's header is cut off or has unknown bits")]
+    #[error("the header of a table is incomplete or has unknown bits")]
     Header,
-    #[error("a table's offsets do not match its bytes")]
+    #[error("the offsets of a table do not match its bytes")]
     Offsets,
-    #[error("a table's header is wider than it needs to be")]
+    #[error("the header of a table is wider than necessary")]
     Width,
     #[error("field numbers, the members of a set or the keys of a map are out of order")]
     Order,
@@ -28,7 +28,7 @@ pub(crate) enum EncodingError {
     OddMap,
     #[error("a value has the unknown tag {0:#04x}")]
     Tag(u8),
-    #[error("a value of tag {0:#04x} is not encoded as it should be")]
+    #[error("a value of tag {0:#04x} is not correctly encoded")]
     Value(u8),
     #[error("a text is not UTF-8")]
     Utf8,
@@ -37,13 +37,13 @@ pub(crate) enum EncodingError {
 }
 
 impl EncodingError {
-    /// The error for bytes that come from storage.
+    /// The error for bytes from storage.
     #[cold]
     pub(crate) fn into_corrupt(self) -> Error {
         self.with_kind(ErrorKind::Corrupt)
     }
 
-    /// The error for bytes that come from a writer.
+    /// The error for bytes from a writer.
     #[cold]
     pub(crate) fn into_invalid(self) -> Error {
         self.with_kind(ErrorKind::Invalid)
@@ -55,11 +55,11 @@ impl EncodingError {
             Self::Size { .. } if kind == ErrorKind::Invalid => ErrorKind::TooLarge,
             _ => kind,
         };
-        Error::new(kind, format!("a record is not well formed: {self}"))
+        Error::new(kind, format!("a record is malformed: {self}"))
     }
 }
 
-/// How many bytes each number of a header takes.
+/// The width of the numbers in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     One = 1,
@@ -68,7 +68,7 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    /// The least width that holds `largest`.
+    /// The smallest width for `largest`.
     pub(crate) const fn of(largest: u32) -> Self {
         match largest {
             0..=0xff => Self::One,
@@ -114,7 +114,7 @@ impl Width {
     }
 }
 
-/// Entries in one run of bytes, with a header that says where each ends; those of a record are numbered.
+/// Contiguous entries and a header with their ends; the entries of a record are numbered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table<'a> {
     bytes: &'a [u8],
@@ -130,7 +130,7 @@ const ENDS_MASK: u8 = 0b11;
 const NUMBERS_SHIFT: u8 = 2;
 
 impl<'a> Table<'a> {
-    /// Looks at a table: its header must be there, and its last entry must end where the bytes do.
+    /// Parses a table: checks that its header is complete and that its last entry ends at the end of the bytes.
     #[inline]
     pub(crate) fn parse(bytes: &'a [u8], numbered: bool) -> Result<Self, EncodingError> {
         let Some(&shape) = bytes.first() else {
@@ -150,17 +150,17 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// The table as it is stored.
+    /// The encoded table.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The bytes of an entry: at least one.
+    /// The bytes of an entry, at least one.
     #[inline]
     fn entry(&self, index: usize) -> Result<&'a [u8], EncodingError> {
         let start = match index.checked_sub(1) {
@@ -175,7 +175,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The value that an entry is.
+    /// The value of an entry.
     #[inline]
     pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, EncodingError> {
         ValueRef::parse(self.entry(index)?)
@@ -187,10 +187,10 @@ impl<'a> Table<'a> {
         self.numbers?.read(self.bytes, self.numbers_at(), index)
     }
 
-    /// Where the entry of this number is.
+    /// The position of the entry with this number.
     #[inline]
     pub(crate) fn find(&self, number: u32) -> Option<usize> {
-        // Most classes number their fields from 0 and most records hold all of them.
+        // Most classes number their fields from 0, and most records have all of them.
         let guess = number as usize;
         if guess < self.len() && self.number(guess)? == number {
             return Some(guess);
@@ -210,7 +210,7 @@ impl<'a> Table<'a> {
         None
     }
 
-    /// Whether the header is the only one that these entries may have.
+    /// Whether the header is the only valid one for these entries.
     pub(crate) fn check(&self) -> Result<(), EncodingError> {
         if self.count == 0 {
             return Ok(());
@@ -228,7 +228,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Where an entry ends, from the first entry's start.
+    /// The end of an entry, relative to the start of the first.
     #[inline]
     fn end(&self, index: usize) -> Option<usize> {
         if index >= self.len() {
@@ -259,7 +259,7 @@ pub(crate) fn write_header(numbers: &[u32], ends: &[u32], out: &mut Vec<u8>) {
     let ends_width = Width::of(last);
     let numbers_width = numbers.last().copied().map(Width::of);
     out.push(ends_width.code() | numbers_width.map_or(0, Width::code) << NUMBERS_SHIFT);
-    // Every entry takes at least a byte, so the count fits where the last end fits.
+    // Every entry has at least one byte, so the count fits if the last end fits.
     ends_width.write(ends.len() as u32, out);
     for &number in numbers {
         numbers_width.unwrap_or(Width::Four).write(number, out);

@@ -1,4 +1,4 @@
-//! Values within an encoded record, looked at in place.
+//! Values in an encoded record, read in place.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use super::layout::{EncodingError, Table};
 use crate::order::{self, Family};
 use crate::{Date, Decimal, DecimalRef, Oid, Result, Timestamp, Value, limits};
 
-/// The first byte of an encoded value. Codes are for ever; a new kind of value takes a new one.
+/// The first byte of an encoded value. Codes never change; a new kind of value gets a new one.
 pub(super) mod tag {
     pub(in crate::record) const NULL: u8 = 0x00;
     pub(in crate::record) const FALSE: u8 = 0x01;
@@ -30,12 +30,12 @@ pub(super) mod tag {
 /// The only encoded NaN: that of Java's `Double.doubleToLongBits`.
 pub(super) const NAN: u64 = 0x7ff8_0000_0000_0000;
 
-/// A value that borrows from the record it is part of. Scalars are read already; the rest is read when asked for.
+/// A value that borrows from its record. Scalars are decoded; lists, sets and maps are decoded on access.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
     /// No value.
     Null,
-    /// A truth value.
+    /// A Boolean value.
     Bool(bool),
     /// An integer.
     Int64(i64),
@@ -45,19 +45,19 @@ pub enum ValueRef<'a> {
     Decimal(DecimalRef<'a>),
     /// Text.
     String(&'a str),
-    /// Bytes that mean nothing to Mortar.
+    /// Bytes without a meaning to Mortar.
     Bytes(&'a [u8]),
     /// A day.
     Date(Date),
-    /// A moment.
+    /// A point in time.
     Timestamp(Timestamp),
-    /// Another object.
+    /// A reference to an object.
     Reference(Oid),
-    /// Values in an order of the writer's.
+    /// An ordered list.
     List(Elements<'a>),
-    /// Different values, in order.
+    /// A set, in order.
     Set(Elements<'a>),
-    /// Values by different keys, in the order of the keys.
+    /// A map, in key order.
     Map(Entries<'a>),
 }
 
@@ -74,7 +74,7 @@ impl<'a> Elements<'a> {
         self.0.bytes()
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -86,7 +86,7 @@ impl<'a> Elements<'a> {
         self.len() == 0
     }
 
-    /// The element at `index`, or `None` behind the last.
+    /// The element at `index`; `None` after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the element is damaged.
@@ -106,7 +106,7 @@ impl<'a> Entries<'a> {
         self.0.bytes()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len() / 2
@@ -118,7 +118,7 @@ impl<'a> Entries<'a> {
         self.len() == 0
     }
 
-    /// The entry at `index` in the order of the keys, or `None` behind the last.
+    /// The entry at `index` in key order; `None` after the last.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the entry is damaged.
@@ -126,7 +126,7 @@ impl<'a> Entries<'a> {
         (index < self.len()).then(|| entry(&self.0, index)).transpose().map_err(EncodingError::into_corrupt)
     }
 
-    /// The entries, in the order of the keys.
+    /// The entries, in key order.
     pub fn iter(&self) -> impl Iterator<Item = Result<(ValueRef<'a>, ValueRef<'a>)>> + use<'a> {
         let table = self.0;
         (0..table.len() / 2).map(move |index| entry(&table, index).map_err(EncodingError::into_corrupt))
@@ -138,7 +138,7 @@ fn entry<'a>(table: &Table<'a>, index: usize) -> Result<(ValueRef<'a>, ValueRef<
 }
 
 impl<'a> ValueRef<'a> {
-    /// Reads a value from exactly its bytes.
+    /// Reads a value that takes exactly these bytes.
     #[inline]
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, EncodingError> {
         let (&tag, body) = bytes.split_first().ok_or(EncodingError::Offsets)?;
@@ -163,7 +163,7 @@ impl<'a> ValueRef<'a> {
         })
     }
 
-    /// The value, with all that belongs to it.
+    /// The decoded value.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part of it is damaged.
@@ -171,31 +171,32 @@ impl<'a> ValueRef<'a> {
         self.decode(limits::NESTING).map_err(EncodingError::into_corrupt)
     }
 
-    /// Orders two values as [`Value`] does, without decoding what is not needed.
+    /// The order of two values as [`Value`]s; decodes only what is needed.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is read is damaged.
     pub fn compare(self, other: ValueRef<'_>) -> Result<Ordering> {
         self.order(other, limits::NESTING).map_err(EncodingError::into_corrupt)
     }
 
-    /// Orders two values as filters compare them: `None` if they are of different families, or lists, sets or maps.
+    /// The order of two values as in filters; `None` if they are of different families, or lists, sets or maps.
     ///
-    /// Numbers order by their exact value whatever their types: 1 = 1.0 = 1.00. NaN equals itself and is above them all.
+    /// Numbers order by their exact value whatever their types: 1 = 1.0 = 1.00. NaN equals itself and is above all
+    /// others.
     #[must_use]
     pub fn compare_as_filters(self, other: ValueRef<'_>) -> Option<Ordering> {
         order::compare(self, other)
     }
 
-    /// Whether this list or set has an element that equals the scalar as filters compare, or this map such a key.
+    /// Whether this list or set contains an element, or this map a key, that equals the scalar as in filters.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is looked at is damaged.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a part that is read is damaged.
     pub fn contains(self, scalar: ValueRef<'_>) -> Result<bool> {
         self.has(scalar).map_err(EncodingError::into_corrupt)
     }
 
-    /// [`contains`](Self::contains) for callers in a loop.
+    /// As [`contains`](Self::contains), with a small error type for loops.
     pub(crate) fn has(self, scalar: ValueRef<'_>) -> Result<bool, EncodingError> {
         let Some(table) = self.table() else { return Ok(false) };
         match self {
@@ -212,7 +213,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The value's encoding, as it stands in records.
+    /// The encoding of the value, as in records.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -220,10 +221,10 @@ impl<'a> ValueRef<'a> {
         out
     }
 
-    /// The value of an encoding from anywhere, checked whole.
+    /// Decodes and validates a value from any source.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is not what [`to_bytes`](Self::to_bytes) writes.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if [`to_bytes`](Self::to_bytes) does not write these bytes.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self> {
         let value = Self::parse(bytes).and_then(|value| value.check(limits::NESTING).map(|()| value));
         value.map_err(EncodingError::into_invalid)
@@ -253,7 +254,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether this is the only encoding of the value, at every level; `levels` more may be below.
+    /// Whether this is the only encoding of the value at every level, with at most `levels` levels below.
     pub(super) fn check(self, levels: usize) -> Result<(), EncodingError> {
         let Some(table) = self.table() else { return Ok(()) };
         let below = levels.checked_sub(1).ok_or(EncodingError::Nesting)?;
@@ -341,7 +342,7 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// Searches values that are in total order for one that equals the scalar as filters compare.
+/// Searches values in total order for one that equals the scalar as in filters.
 fn search<'a>(
     len: usize,
     scalar: ValueRef<'_>,
@@ -359,7 +360,7 @@ fn search<'a>(
     Ok(false)
 }
 
-/// A two's complement integer in as few bytes as possible, none for 0.
+/// A two's complement integer in the fewest bytes, none for 0.
 #[inline]
 fn read_i64(body: &[u8]) -> Option<i64> {
     if body.len() > 8 || !is_minimal(body) {
@@ -389,7 +390,7 @@ fn read_f64(body: &[u8]) -> Option<f64> {
     (!number.is_nan() || bits == NAN).then_some(number)
 }
 
-/// One byte that says how many bytes the scale takes, the scale, the unscaled number.
+/// The length of the scale in one byte, the scale, the unscaled number.
 fn read_decimal(body: &[u8]) -> Option<DecimalRef<'_>> {
     let (&len, rest) = body.split_first()?;
     let (scale, unscaled) = rest.split_at_checked(usize::from(len))?;

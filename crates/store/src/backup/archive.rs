@@ -1,8 +1,8 @@
-//! The frame of an archive: header, parts, trailer. See `docs/format.md` for the byte boxes.
+//! The framing of an archive: header, parts, trailer. `docs/format.md` has the byte layout.
 //!
-//! Each part has a number and a checksum that also covers the archive's header, so a part that is damaged, missing, out
-//! of place or from another archive is noticed where it stands. The trailer counts what was written and has a digest over
-//! every byte before it: an archive without a good trailer is not whole.
+//! Each part has a number, and a checksum that includes the archive's header, so a part that is damaged, missing,
+//! misplaced or from another archive is detected. The trailer has counts and a digest of every byte before it. An
+//! archive without a valid trailer is incomplete.
 
 use std::io::{self, Read, Write};
 
@@ -17,21 +17,21 @@ use crate::plant::{ContentBug, planted};
 use crate::rows::mob::Seq;
 
 const MAGIC: &[u8; 8] = b"mortarbk";
-/// What is written; 1, which has no rows, is read too.
+/// The format that is written. Format 1, which has no rows, is read too.
 const FORMAT: u32 = 2;
 /// Bytes of the header.
 const HEADER: usize = 48;
-/// Bytes before a part's items.
+/// Bytes of a part before its items.
 const PART_HEADER: usize = 20;
 /// A part is written when it has at least this many bytes.
 const PART: usize = 256 << 10;
-/// The most that a part can have: one item more, the longest of which is a row.
+/// Maximum number of bytes of a part: one more item than `PART`, of which a row is the longest.
 const PART_MAX: usize = 6 << 20;
 /// Kinds of parts.
 const ITEMS: u32 = 1;
 const END: u32 = 2;
 
-/// What an archive's header says.
+/// The header of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArchiveHeader {
     /// The store that was backed up.
@@ -42,7 +42,7 @@ pub(crate) struct ArchiveHeader {
     pub(crate) time_us: i64,
 }
 
-/// How much an archive holds.
+/// The counts in the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArchiveCounts {
     pub(crate) objects: u64,
@@ -90,10 +90,10 @@ impl ArchiveHeader {
         out
     }
 
-    /// The header, and the archive's format.
+    /// The header and the format of the archive.
     fn decode(bytes: &[u8; HEADER]) -> Result<(Self, u32)> {
         if bytes[..8] != *MAGIC {
-            return Err(Error::new(ErrorKind::Invalid, "this is no archive of Mortar"));
+            return Err(Error::new(ErrorKind::Invalid, "this is not an archive of Mortar"));
         }
         let format = le32(bytes, 8);
         if !(1..=FORMAT).contains(&format) {
@@ -118,15 +118,15 @@ fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from(le32(bytes, at)) | u64::from(le32(bytes, at + 4)) << 32
 }
 
-/// An archive cannot be used.
+/// The error for an archive that cannot be used.
 pub(crate) fn damaged(why: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {why}; use another one"))
+    Error::new(ErrorKind::Corrupt, format!("the archive is damaged: {why}; use another archive"))
 }
 
 /// Writes an archive, part by part.
 pub(crate) struct ArchiveWriter<'a> {
     out: &'a mut dyn Write,
-    /// The checksum of the header, which those of the parts include.
+    /// The checksum of the header, which the checksums of the parts include.
     salt: u32,
     number: u64,
     part: Vec<u8>,
@@ -166,7 +166,7 @@ impl<'a> ArchiveWriter<'a> {
         self.counts.objects
     }
 
-    /// Writes the trailer; returns what the archive holds.
+    /// Writes the trailer; returns the counts and the bytes of the archive.
     pub(crate) fn end(mut self) -> Result<(ArchiveCounts, u64)> {
         if self.part.len() > PART_HEADER {
             self.write_part(ITEMS)?;
@@ -182,7 +182,7 @@ impl<'a> ArchiveWriter<'a> {
 
     fn write_part(&mut self, kind: u32) -> Result<()> {
         let mut part = std::mem::take(&mut self.part);
-        assert!(part.len() <= PART_MAX, "a part is longer than its readers allow");
+        assert!(part.len() <= PART_MAX, "a part has at most PART_MAX bytes");
         let len = (part.len() - PART_HEADER) as u32;
         part[8..16].copy_from_slice(&self.number.to_le_bytes());
         part[16..20].copy_from_slice(&kind.to_le_bytes());
@@ -207,7 +207,7 @@ fn write_error(error: io::Error) -> Error {
     error::io("writing the archive", error)
 }
 
-/// Reads an archive, part by part, each checked before it is shown.
+/// Reads an archive part by part. Each part is verified before its items are passed on.
 pub(crate) struct ArchiveReader<'a> {
     from: &'a mut dyn Read,
     pub(crate) header: ArchiveHeader,
@@ -240,7 +240,7 @@ impl<'a> ArchiveReader<'a> {
         self.counts
     }
 
-    /// Shows the items of the next part; `false` behind the trailer, which was good then.
+    /// Calls `show` with the items of the next part. Returns `false` after a valid trailer.
     pub(crate) fn read_part(&mut self, show: &mut dyn FnMut(Item<'_>) -> Result<()>) -> Result<bool> {
         let (number, at) = (self.number, self.bytes_read);
         let place = || format!("part {number}, at byte {at}");
@@ -260,7 +260,7 @@ impl<'a> ArchiveReader<'a> {
             return Err(damaged(format!("the checksum of {} does not match", place())));
         }
         if le64(&header, 8) != number {
-            return Err(damaged(format!("{} says that it is part {}", place(), le64(&header, 8))));
+            return Err(damaged(format!("{} has the number {}", place(), le64(&header, 8))));
         }
         self.number += 1;
         self.bytes_read += (PART_HEADER + len) as u64;
@@ -289,7 +289,7 @@ impl<'a> ArchiveReader<'a> {
     fn check_nothing_follows(&mut self) -> Result<()> {
         let mut next = [0];
         match self.from.read_exact(&mut next) {
-            Ok(()) => Err(damaged(format!("more follows behind its end, at byte {}", self.bytes_read))),
+            Ok(()) => Err(damaged(format!("more bytes follow after its end at byte {}", self.bytes_read))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error::io("reading the archive", error)),
         }
@@ -299,22 +299,22 @@ impl<'a> ArchiveReader<'a> {
         let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| le64(bytes, 0)).collect();
         let mut numbers = self.counts.to_array().to_vec();
         if self.format == 1 {
-            // It knows of no rows.
+            // Format 1 has no count of rows.
             numbers.truncate(6);
         }
         let found: Vec<u64> = numbers.into_iter().chain([self.digest.finalize()]).collect();
         if said == found && (self.format > 1 || self.counts.rows == 0) {
             Ok(())
         } else {
-            Err(damaged("its trailer does not fit what is before it"))
+            Err(damaged("its trailer does not match its parts"))
         }
     }
 }
 
-/// Whether bytes are an archive, or the items of a part: for fuzzing what restoring reads.
+/// Whether the bytes are a valid archive, or the items of a part. For fuzzing.
 ///
 /// # Panics
-/// If an item is not what its encoding says.
+/// If an item differs from what its encoding decodes to.
 #[must_use]
 pub fn check_archive(bytes: &[u8]) -> bool {
     let mut from = bytes;

@@ -1,4 +1,4 @@
-//! What an archive says, item by item, and how each is encoded. All numbers are little-endian.
+//! The items of an archive and their encoding. All numbers are little-endian.
 
 use model::{Kind, Oid, PageId, SpaceId, limits};
 
@@ -9,11 +9,11 @@ use crate::rows::row::{CHUNK, PageUsage};
 pub(crate) enum Item<'a> {
     /// A space.
     Space { id: SpaceId, name: &'a str },
-    /// An object, before everything that belongs to it.
+    /// An object; its chunks, attributes and members follow.
     Object { oid: Oid, kind: Kind, size: u64, version: u64, modified_us: i64 },
-    /// A chunk that is a row of its own; bytes behind its end are zeros.
+    /// A chunk with its bytes. Bytes after its end are zeros.
     Bytes { index: u64, bytes: &'a [u8] },
-    /// A whole chunk that lies in a blob file. The bytes come with its first user; later ones only name it.
+    /// A whole chunk in a blob file. The first user has the bytes; later users only name the position.
     Extent { index: u64, file: u32, offset: u64, crc: u32, bytes: Option<&'a [u8]> },
     /// An attribute.
     Attribute { key: &'a [u8], value: &'a [u8] },
@@ -21,17 +21,17 @@ pub(crate) enum Item<'a> {
     Member { oid: Oid },
     /// A name.
     Name { space: SpaceId, path: &'a str, oid: Oid },
-    /// The room in a page.
+    /// The usage of a page.
     Page { page: PageId, usage: PageUsage },
-    /// The first page number of a space that was never used.
+    /// The lowest page number of a space that was never used.
     NextPage { space: SpaceId, number: u64 },
     /// How often the store was opened.
     Incarnation { times: u32 },
-    /// A row of who uses the store.
+    /// A row of the store's user.
     Row { key: &'a [u8], value: &'a [u8] },
 }
 
-/// The codes of the items; they stay for ever.
+/// The codes of the items. They never change.
 mod code {
     pub(super) const SPACE: u8 = 1;
     pub(super) const OBJECT: u8 = 2;
@@ -47,7 +47,7 @@ mod code {
     pub(super) const ROW: u8 = 12;
 }
 
-/// Why bytes are no item.
+/// Why bytes are not a valid item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ItemError {
     #[error("an item in it ends too early")]
@@ -133,7 +133,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, item: &Item<'_>) {
     }
 }
 
-/// Takes items off the front of bytes.
+/// Decodes items from the front of bytes.
 pub(crate) struct Items<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Items<'a> {
@@ -173,7 +173,7 @@ impl<'a> Items<'a> {
         if space > SpaceId::MAX { Err(ItemError::Value) } else { Ok(space) }
     }
 
-    /// An identifier of a stored object, so none that is temporary.
+    /// The identifier of a stored object, which is not temporary.
     fn oid(&mut self) -> Result<Oid, ItemError> {
         let oid = Oid::from_bytes(self.array()?);
         if oid.is_temporary() { Err(ItemError::Value) } else { Ok(oid) }
@@ -185,7 +185,7 @@ impl<'a> Items<'a> {
         if fits { Ok(page) } else { Err(ItemError::Value) }
     }
 
-    /// The next item; `None` if there are no bytes left.
+    /// The next item; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Item<'a>>, ItemError> {
         if self.0.is_empty() {
             return Ok(None);

@@ -1,8 +1,8 @@
-//! Restoring: a new store from an archive.
+//! Restoring: creates a store from an archive.
 //!
-//! The rows, back references and use counts are made anew from what the archive says; chunks keep their places in blob
-//! files. The directory becomes a store with the very last step, when the trailer was good and everything is durable:
-//! until then it holds the file `RESTORING`, which says what it is, and no `STORE`.
+//! Rows, back references and user counts are created from the items; chunks keep their positions in blob files. The
+//! last step turns the directory into a store, after the trailer was verified and everything is durable. Until then the
+//! directory contains the file `RESTORING`, which describes its state, and no `STORE`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -34,12 +34,12 @@ use crate::read::rows::hex;
 use crate::rows::key::{DataId, Key};
 use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
 
-/// Rows are written in batches of about so many bytes, or so many rows.
+/// Rows are written in batches of about this many bytes or rows.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_ROWS: usize = 32_768;
-/// Blob files kept open.
+/// Maximum number of open blob files.
 const OPEN_FILES: usize = 64;
-/// No store comes to this position; a larger one in an archive would leave no numbers for new contents.
+/// No store reaches this position. A larger one in an archive would leave no numbers for new contents.
 const LAST_VERSION: u64 = 1 << 46;
 
 /// Restores an archive into a directory.
@@ -68,7 +68,7 @@ pub(crate) fn restore(
     mark().map_err(fail)?;
     let restored = restore_into(dir, from, options, progress);
     if restored.is_err() {
-        // The directory was empty before: what is there now is ours.
+        // The directory was empty before the restore.
         for part in [directory::TREE_DIR, blob_file::DIR, crate::log::DIR] {
             let _ = fs::remove_dir_all(dir.join(part));
         }
@@ -85,7 +85,7 @@ pub(crate) fn restore(
 
 fn restore_into(dir: &Path, from: &mut dyn Read, options: &Options, progress: &dyn Progress) -> Result<BackupSummary> {
     let fail = |e: io::Error| error::io(&format!("restoring to {}", dir.display()), e);
-    // A store of its own: from here on its history is another than that of the store backed up.
+    // A new identity: the history of this store differs from that of the archived one from here on.
     let id = directory::new_identity().map_err(fail)?;
     let summary = {
         let engine = LmdbEngine::open(&dir.join(directory::TREE_DIR)).into_model_result()?;
@@ -104,10 +104,10 @@ fn check_empty(dir: &Path) -> Result<()> {
         DirectoryContents::Other(name) => name,
     };
     let dir = dir.display();
-    Err(invalid(format!("{dir} is not empty: it has {name:?}; restore into a new directory")))
+    Err(invalid(format!("{dir} is not empty: it contains {name:?}; restore into a new directory")))
 }
 
-/// Restores an archive onto any disk and engine, both empty. It is all durable when this returns.
+/// Restores an archive onto an empty disk and engine. Everything is durable when this returns.
 pub(crate) fn restore_on(
     disk: &Arc<dyn Disk>,
     engine: &dyn Engine,
@@ -119,7 +119,7 @@ pub(crate) fn restore_on(
     let mut reader = ArchiveReader::begin(from)?;
     let header = reader.header;
     if header.version >= LAST_VERSION {
-        return Err(damaged(format!("it says that it shows position {}", header.version)));
+        return Err(damaged(format!("its header has the impossible position {}", header.version)));
     }
     let blobs = RestoredBlobFiles::new(Arc::clone(disk)).map_err(blob_file_error)?;
     let mut restore = Restore::new(engine, blobs, header.version);
@@ -129,7 +129,7 @@ pub(crate) fn restore_on(
     }
     restore.end_object()?;
     if !restore.has_incarnation {
-        return Err(damaged("it does not say how often the store was opened"));
+        return Err(damaged("it does not contain the count of openings"));
     }
     restore.write()?;
     if !planted(ContentBug::RestoredChunksNotForced) {
@@ -145,11 +145,11 @@ fn blob_file_error(error: io::Error) -> Error {
     error::io("a blob file", error)
 }
 
-/// The object whose parts are coming.
+/// The object whose items follow.
 struct ObjectInProgress {
     oid: Oid,
     head: Head,
-    /// Its row: the head, then the first chunk.
+    /// The row of the object: the head, then the first chunk.
     row: BytesMut,
     next_chunk: u64,
     attribute: Bytes,
@@ -165,7 +165,7 @@ struct Restore<'a> {
     object: Option<ObjectInProgress>,
     last_oid: Option<Oid>,
     last_name: Option<Key>,
-    /// The last row of who uses the store.
+    /// The last row of the store's user.
     last_row: Option<Key>,
     content_count: u64,
     has_incarnation: bool,
@@ -261,10 +261,10 @@ impl<'a> Restore<'a> {
         if version > self.version || (kind != Kind::Collection && size > model::limits::BLOB) {
             return Err(damaged(format!("object {oid} has version {version} and {size} bytes")));
         }
-        // A store has begun fewer contents than this before the next position, so no later one gets the same number.
+        // A store has started fewer contents than this before the next position, so later contents get other numbers.
         self.content_count += 1;
         if self.content_count > self.version << 16 {
-            return Err(damaged(format!("it has more objects than a store has at position {}", self.version)));
+            return Err(damaged(format!("it has more objects than are possible at position {}", self.version)));
         }
         self.last_oid = Some(oid);
         let head = Head { kind, size, version, modified_us, data: DataId(self.content_count) };
@@ -274,7 +274,7 @@ impl<'a> Restore<'a> {
     }
 
     fn current_object(&mut self) -> Result<&mut ObjectInProgress> {
-        self.object.as_mut().ok_or_else(|| damaged("parts of an object come before it"))
+        self.object.as_mut().ok_or_else(|| damaged("items of an object come before the object"))
     }
 
     pub(crate) fn end_object(&mut self) -> Result<()> {
@@ -327,7 +327,7 @@ impl<'a> Restore<'a> {
         self.put(Key::back_member(member, collection), Bytes::new())
     }
 
-    /// Counts one more user of an extent.
+    /// Adds a user of an extent.
     fn add_extent_user(&mut self, extent: &Extent) -> Result<()> {
         let key = Key::extent(extent.file, extent.offset);
         let known = match self.rows.get(&key) {
@@ -360,11 +360,11 @@ impl RestoredBlobFiles {
         Ok(Self { disk, open_files: HashMap::new(), written_chunks: ChunkSet::default() })
     }
 
-    /// Writes a chunk at its place; or, without bytes, finds the one that is there.
+    /// Writes a chunk at its position; without bytes, looks up the chunk that was written there.
     fn place_chunk(&mut self, file: u32, offset: u64, crc: u32, bytes: Option<&[u8]>) -> Result<Extent> {
         let fresh = !self.written_chunks.contains(file, offset);
         if fresh != bytes.is_some() {
-            return Err(damaged("a chunk comes twice, or is used before it comes"));
+            return Err(damaged("a chunk occurs twice, or is used before it occurs"));
         }
         let found;
         let bytes = match bytes {

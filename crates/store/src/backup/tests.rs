@@ -12,7 +12,7 @@ use crate::{Amount, Options, RowChanges, Store};
 
 const CHUNK: usize = 64 << 10;
 
-/// Everything that can be asked of a store, as text.
+/// The whole contents of a store as text.
 pub(crate) fn contents(store: &Store) -> Vec<String> {
     let snapshot = store.snapshot().unwrap();
     let mut all = Vec::new();
@@ -41,13 +41,13 @@ pub(crate) fn contents(store: &Store) -> Vec<String> {
     all
 }
 
-/// Fills a store with something of everything; `settle` moves changes to the B-tree.
+/// Fills a store with every kind of data; `settle` moves changes to the B-tree.
 pub(crate) fn populate(store: &Store, settle: &dyn Fn()) -> Vec<Oid> {
     let other = store.create_space("other-one").unwrap();
     let sizes = [0, 1, 5000, CHUNK - 1, CHUNK, 3 * CHUNK, 5 * CHUNK + 77];
     let mut oids: Vec<Oid> = sizes.iter().map(|len| blob(store, pattern(*len, 1))).collect();
     settle();
-    // Whole chunks that are shared, and some that have been written over.
+    // Shared whole chunks, some of them overwritten.
     for from in oids.clone() {
         let to = blob(store, "to be replaced");
         commit(store, [Op::Clone { from, to }]);
@@ -71,7 +71,7 @@ pub(crate) fn populate(store: &Store, settle: &dyn Fn()) -> Vec<Oid> {
     let create = Op::Create { oid: there, kind: Kind::Blob, data: pattern(CHUNK * 2, 8), near: None };
     let named = Op::Bind { name: Name { space: other, path: "same name".into() }, oid: there };
     oids.extend(commit(store, [create, named]).created);
-    // What has been deleted, and what is not committed, is in no backup.
+    // Deleted and uncommitted content is not in a backup.
     let deleted = blob(store, pattern(4 * CHUNK, 5));
     commit(store, [Op::Delete { oid: deleted }]);
     let upload = store.begin_upload().unwrap();
@@ -120,12 +120,12 @@ fn a_restored_store_is_the_one_that_was_backed_up() {
         populate(store, settle);
         let before = contents(store);
         let mut archive = Vec::new();
-        // The store itself may go on meanwhile, as it removes what was deleted.
+        // The store may continue meanwhile, because it removes deleted content.
         let last = store.backup(&mut archive, &()).unwrap().version;
         let dir = tempfile::tempdir().unwrap();
         let restored = restore(dir.path(), &archive).unwrap();
         assert_eq!(contents(&restored), before);
-        // It goes on as the other would have: the same pages and slots, and no version twice.
+        // Both continue alike: with the same pages and slots, and no version twice.
         let (a, b) = (commit(store, [create(0, Kind::Blob, "x")]), commit(&restored, [create(0, Kind::Blob, "x")]));
         assert_eq!(a.created, b.created);
         assert!(b.version > last);
@@ -168,7 +168,7 @@ fn shared_chunks_go_into_the_archive_once_and_stay_shared() {
     let dir = dir.path().join("second");
     let restored = restore(&dir, &bytes).unwrap();
     assert_eq!(restored.status().blob_bytes, 8 * CHUNK as u64);
-    // One of them can go without the others losing anything.
+    // Deleting one of them does not affect the others.
     commit(&restored, [Op::Delete { oid: from }]);
     restored.install().unwrap();
     drop(restored);
@@ -184,7 +184,7 @@ fn writers_go_on_while_a_backup_shows_one_state() {
     let store = real_store(&dir.path().join("first"));
     let oids: Vec<Oid> = (0..5).map(|_| blob(&store, pattern(2 * CHUNK, 0))).collect();
     let round = Cell::new(0);
-    // After each chunk that was copied, every object is changed.
+    // Every object is changed after each chunk that was copied.
     let busy = |_: Amount| {
         round.set(round.get() + 1);
         for oid in &oids {
@@ -220,12 +220,12 @@ fn an_archive_that_was_cut_anywhere_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn what_follows_an_archive_is_noticed() {
+fn bytes_after_an_archive_are_refused() {
     let archive = archive(&memory_store());
     let dir = tempfile::tempdir().unwrap();
     for more in [&archive[..], b"\n"] {
         let error = restore(dir.path(), &[&archive, more].concat()).err().unwrap();
-        assert!(error.message().contains("more follows behind its end"), "{error}");
+        assert!(error.message().contains("more bytes follow after its end"), "{error}");
     }
 }
 
@@ -315,13 +315,13 @@ fn only_an_empty_directory_is_restored_into() {
 }
 
 #[test]
-fn a_restore_that_was_interrupted_says_so() {
+fn an_interrupted_restore_is_recognized() {
     let store = memory_store();
     blob(&store, pattern(3 * CHUNK, 1));
     let archive = archive(&store);
     let dir = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
-    // What a crash in the middle leaves.
+    // The remains of a crash during a restore.
     let keep = |_: Amount| {
         std::fs::copy(dir.path().join(crate::directory::RESTORING), copy.path().join(crate::directory::RESTORING))
             .unwrap();
@@ -351,7 +351,7 @@ fn a_stopped_job_leaves_nothing_behind() {
 }
 
 #[test]
-fn bytes_that_are_no_archive_or_a_newer_one_are_told_apart() {
+fn other_bytes_and_newer_archives_are_refused_with_different_errors() {
     let dir = tempfile::tempdir().unwrap();
     let error = restore(dir.path(), &[b'x'; 100]).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -374,10 +374,10 @@ fn a_writer_that_fails_ends_the_backup() {
     assert_eq!(memory_store().backup(&mut Full, &()).unwrap_err().kind(), ErrorKind::Full);
 }
 
-/// An archive that version 0.1.0 wrote, and what is in it.
+/// An archive written by version 0.1.0, and its contents.
 const FORMAT_1: &[u8] = include_bytes!("fixtures/format-1.archive");
 const FORMAT_1_CONTENTS: &str = include_str!("fixtures/format-1.contents");
-/// The same with rows.
+/// An archive with rows.
 const FORMAT_2: &[u8] = include_bytes!("fixtures/format-2.archive");
 const FORMAT_2_CONTENTS: &str = include_str!("fixtures/format-2.contents");
 

@@ -1,7 +1,7 @@
-//! Applying a transaction: from its steps and the state before it to the rows that it changes.
+//! Applying a transaction: computes the rows that its steps change in a given state.
 //!
-//! The same code serves a new transaction and the replay of a logged one, so what recovery builds is what was
-//! acknowledged. Nothing here touches the state: the changes are handed over only if every step succeeded.
+//! The same code applies new transactions and replays logged ones, so recovery restores what was acknowledged. It does
+//! not change the state: it returns the changes only if every step succeeds.
 
 use std::ops::ControlFlow;
 
@@ -22,14 +22,14 @@ use crate::rows::slab::Slabs;
 
 mod content;
 
-/// Bytes that the objects of a page should have together.
+/// The target size of all objects of a page together.
 const PAGE_BYTES: u32 = 8 << 10;
 
-/// How a transaction went.
+/// The result of applying a transaction.
 pub(crate) enum ApplyOutcome {
     Applied(AppliedChanges),
     Conflict(Conflict),
-    /// Chunks were staged for an append at another end than the blob has now.
+    /// Chunks were staged for an append, and the end of its blob has moved since.
     EndMoved,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct AppliedChanges {
     pub(crate) created: Vec<Oid>,
 }
 
-/// Why a step did not succeed.
+/// Why a step failed.
 enum StepError {
     Conflict(Conflict),
     EndMoved,
@@ -56,19 +56,19 @@ type StepResult<T = ()> = std::result::Result<T, StepError>;
 
 /// A transaction that is being applied.
 pub(crate) struct Applier<'a> {
-    /// The state before it; `changes` is filled in for each look-up.
+    /// The state before the transaction; `changes` is filled in for each look-up.
     below: Layers<'a>,
     changes: Changes,
     seq: Seq,
     time_us: i64,
-    /// The identifiers that a logged transaction was given.
+    /// The identifiers of created objects, if a logged transaction is replayed.
     assigned_oids: Option<std::vec::IntoIter<Oid>>,
     created: Vec<Oid>,
-    /// Temporary identifiers and what they stand for.
+    /// Temporary identifiers and the identifiers that were assigned to them.
     real_oids: HashMap<Oid, Oid>,
-    /// Contents that were started.
+    /// Contents that the transaction has started.
     content_count: u16,
-    /// The page that new objects go to, and the number of the next one.
+    /// The page for new objects, and the number of the next page.
     open_page: Option<OpenPage>,
     /// Memory for the rows.
     slabs: MutexGuard<'a, Slabs>,
@@ -85,7 +85,7 @@ struct OpenPage {
 }
 
 impl<'a> Applier<'a> {
-    /// Applies `steps` at `seq` on the state of `below`. `given` are the identifiers of a logged transaction.
+    /// Applies `steps` at position `seq` to the state `below`. `given` has the identifiers of a logged transaction.
     pub(crate) fn run(
         below: Layers<'a>,
         seq: Seq,
@@ -233,7 +233,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// A number for new content that no content of this store ever had.
+    /// A number for new content, never used before in this store.
     fn next_content(&mut self) -> Result<DataId> {
         self.content_count =
             self.content_count.checked_add(1).ok_or_else(|| invalid("too many contents in one transaction"))?;
@@ -242,14 +242,14 @@ impl<'a> Applier<'a> {
 
     fn create(&mut self, temporary: Oid, kind: Kind, near: Option<Oid>, content: &StagedContent) -> Result<()> {
         if !temporary.is_temporary() {
-            return Err(invalid(format!("{temporary} is no temporary identifier; the commit assigns the real one")));
+            return Err(invalid(format!("{temporary} is not a temporary identifier; the commit assigns the real one")));
         }
         if self.real_oids.contains_key(&temporary) {
             return Err(invalid(format!("{temporary} is created twice in one transaction")));
         }
         let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
         if kind == Kind::Collection && size > 0 {
-            return Err(invalid(format!("{temporary} is a collection; it can have no content")));
+            return Err(invalid(format!("{temporary} is a collection, which cannot have content")));
         }
         let oid = self.allocate_oid(temporary, near, size.min(u64::from(PAGE_BYTES)) as u32)?;
         self.real_oids.insert(temporary, oid);
@@ -259,7 +259,7 @@ impl<'a> Applier<'a> {
         self.put_content(oid, head, content)
     }
 
-    /// Chooses the page and slot of a new object: beside `near` if there is room, else in the page being filled.
+    /// Chooses the page and slot of a new object: next to `near` if there is room, otherwise in the open page.
     fn allocate_oid(&mut self, temporary: Oid, near: Option<Oid>, size: u32) -> Result<Oid> {
         let (space, class) = (temporary.space(), temporary.class());
         if let Some(given) = &mut self.assigned_oids {
@@ -303,7 +303,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// A slot of the page being filled, if that has room.
+    /// A slot of the open page, if it has room.
     fn take_slot(&mut self, size: u32) -> Option<u16> {
         let room = self.open_page?.usage;
         let fits = room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE_BYTES);
@@ -313,7 +313,7 @@ impl<'a> Applier<'a> {
         })
     }
 
-    /// Makes `page` the one that is being filled.
+    /// Makes `page` the open page.
     fn switch_page(&mut self, page: PageId) -> Result<()> {
         if self.open_page.is_none_or(|filling| filling.page != page) {
             self.write_open_page();
@@ -324,7 +324,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Counts a slot of the page being filled as used.
+    /// Records a slot of the open page as used.
     fn occupy(&mut self, slot: u16, size: u32) {
         if let Some(OpenPage { page, usage: room, next_page: next, .. }) = &mut self.open_page {
             room.next_slot = room.next_slot.max(slot.saturating_add(1));
@@ -333,7 +333,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Writes what the page being filled has room for.
+    /// Writes the row of the open page.
     fn write_open_page(&mut self) {
         let Some(OpenPage { page, usage: room, next_page: next, next_page_before: was }) = self.open_page.take() else {
             return;
@@ -346,21 +346,21 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Changes a row to these bytes.
+    /// Sets a row.
     fn put(&mut self, key: Key, bytes: &[u8]) {
         let mut row = self.slabs.row(bytes.len());
         row.extend_from_slice(bytes);
         self.changes.insert(key, Row::Value(row.freeze()));
     }
 
-    /// Changes a row to these bytes with their checksum.
+    /// Sets a row with a checksum.
     fn put_sealed(&mut self, key: Key, bytes: &[u8]) {
         let mut row = self.slabs.row(row::sealed_len(bytes.len()));
         row::put_sealed(&mut row, &key, bytes);
         self.changes.insert(key, Row::Value(row.freeze()));
     }
 
-    /// Changes an object's row to its head and the encoded first chunk, which takes `len` bytes.
+    /// Sets the row of an object: its head and the encoded first chunk, which takes `len` bytes.
     fn put_object(&mut self, oid: Oid, head: &Head, len: usize, chunk: impl FnOnce(&mut BytesMut)) {
         let mut row = self.slabs.row(row::HEAD + len);
         row.extend_from_slice(&head.encode(oid));
@@ -453,7 +453,7 @@ impl<'a> Applier<'a> {
         self.change_member_count(collection, if present { 1 } else { -1 })
     }
 
-    /// What a name is bound to.
+    /// The object to which a name is bound.
     fn lookup_name(&self, name: &Name) -> Result<Option<Oid>> {
         let key = Key::name(name.space, &name.path);
         let value = self.layers().get_sealed(&key, &|| format!("name {:?}", name.path))?;
@@ -498,7 +498,7 @@ impl<'a> Applier<'a> {
         Err(StepError::Conflict(Conflict::Name { name: name.clone(), read, current }))
     }
 
-    /// Counts one more user of an extent, or the first.
+    /// Adds `by` to the number of users of an extent.
     fn adjust_extent_users(&mut self, extent: &Extent, by: i64) -> Result<()> {
         let key = Key::extent(extent.file, extent.offset);
         let found = self.layers().find(&key)?;
@@ -514,7 +514,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// Checks a size that a blob would get.
+/// Checks the new size of a blob.
 fn check_blob_size(oid: Oid, size: u64) -> Result<()> {
     if size > limits::BLOB {
         return Err(too_large(&format!("blob {oid}"), size, limits::BLOB));

@@ -1,8 +1,8 @@
-//! The committer: one thread that takes transactions in, applies them, and writes and forces their frames together.
+//! The committer: one thread that drains the queue, applies transactions, and writes and forces their frames together.
 //!
-//! What comes while it forces is the next batch, so concurrency costs no extra forces. If a force fails, all that were
-//! in the batch fail with it, and their changes are taken back. Transactions for which the buffer has no room stay in
-//! the backlog until the installer has made some.
+//! Transactions that arrive during a force form the next batch, so concurrency costs no extra forces. If a force fails,
+//! all transactions of the batch fail and their changes are rolled back. Transactions for which the buffer has no room
+//! wait in the backlog until the installer has made room.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -21,23 +21,23 @@ use crate::log::entry::LogEntry;
 use crate::log::{FrameBatch, LogError};
 use crate::plant::{Bug, planted};
 
-/// How long the log rests before a mark says that its last frames were forced.
+/// How long the log is idle before a marker records that its last frames were forced.
 const MARKER_DELAY: Duration = Duration::from_millis(20);
-/// How long the committer waits for room before it looks itself.
+/// How often the committer checks for room while transactions wait.
 const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What was taken in and not answered yet.
+/// Transactions that were drained from the queue and have no reply yet.
 #[derive(Default)]
 pub(crate) struct Pending {
     /// Transactions that wait for room.
     pub(crate) backlog: VecDeque<Job>,
     /// Transactions that wait for the batch to be forced.
     decided: Vec<DecidedTransaction>,
-    /// Rounds, each with how many transactions must be settled before it ends.
+    /// Rounds, each with the number of decided transactions after which it ends.
     rounds: VecDeque<(u64, Round)>,
-    /// How many were ever decided.
+    /// Transactions decided since the store was opened.
     decided_count: u64,
-    /// How many of all were looked at for room.
+    /// Transactions that were counted as waiting or passed since the store was opened.
     counted_for_room: u64,
 }
 
@@ -51,14 +51,14 @@ impl Pending {
         self.decided.push(decided);
     }
 
-    /// How many of the backlog wait for room that did not before.
+    /// How many transactions of the backlog wait for room and were not counted before.
     fn count_newly_waiting(&mut self) -> u64 {
         let before = self.counted_for_room.max(self.decided_count);
         self.counted_for_room = self.accepted_count();
         self.counted_for_room - before
     }
 
-    /// What is answered when all that is decided holds.
+    /// The decided transactions, and the rounds that end with them.
     fn take_decided(&mut self) -> (Vec<DecidedTransaction>, Vec<Round>) {
         let rounds = self.rounds.iter().take_while(|(until, _)| *until <= self.decided_count).count();
         let rounds = self.rounds.drain(..rounds).map(|(_, round)| round).collect();
@@ -67,19 +67,19 @@ impl Pending {
 }
 
 impl Core {
-    /// Applies what was taken in, as far as there is room; its frames go into the batch.
+    /// Drains the queue and applies transactions as far as there is room.
     pub(crate) fn apply_queued(&self, writer: &mut WriterState) {
         self.pipeline.queue.drain(&mut writer.pending.backlog);
         self.apply_backlog(writer);
     }
 
-    /// The same for a force that follows.
+    /// As [`Core::apply_queued`], for a force that follows.
     fn apply_queued_for_force(&self, writer: &mut WriterState) {
         self.end_round(writer);
         self.apply_backlog(writer);
     }
 
-    /// Takes in what there is, with those who wait for it.
+    /// Drains the queue together with the threads that wait for its transactions.
     fn end_round(&self, writer: &mut WriterState) {
         let pending = &mut writer.pending;
         let round = self.pipeline.queue.take_round(&mut pending.backlog);
@@ -117,7 +117,7 @@ impl Core {
             || (!writer.pending.backlog.is_empty() && can_apply())
     }
 
-    /// Applies what was taken in, forces what is in the batch, shows it and gives the answers.
+    /// Applies what is queued, forces the batch, makes it visible and sends the replies.
     pub(crate) fn force(&self) -> Result<()> {
         let Some(durable) = self.durable() else { return Ok(()) };
         let mut spare = self.pipeline.force_lock.lock();
@@ -142,8 +142,8 @@ impl Core {
         result
     }
 
-    /// Forces the chunks that a batch names: they must be durable before the log names them. What has come meanwhile goes
-    /// into the same batch, so that a row of transactions with chunks does not force the log for each.
+    /// Forces the chunks that a batch names, which must be durable before the log names them. Transactions that arrive
+    /// meanwhile join the batch, so a series of transactions with chunks does not need a force of the log for each.
     fn force_chunks(
         &self,
         durable: DurableFiles<'_>,
@@ -167,7 +167,7 @@ impl Core {
         forced.map_err(LogError::Chunks)
     }
 
-    /// Writes and forces a batch, and shows it.
+    /// Writes and forces a batch and makes it visible.
     fn write_batch(
         &self,
         durable: DurableFiles<'_>,
@@ -190,7 +190,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes back everything that is not durable: the batch behind checksum `prev`, and what was applied since.
+    /// Rolls back everything that is not durable: the batch after the frame with checksum `prev`, and what was applied
+    /// since.
     fn roll_back(
         &self,
         error: &LogError,
@@ -217,7 +218,7 @@ impl Core {
         self.end_round(&mut writer);
         let (later, later_rounds) = writer.pending.take_decided();
         decided.extend(later);
-        // Before the next are applied.
+        // Under the writer's lock: before further changes of these sequences are applied.
         if !planted(Bug::SequenceUnbroken) {
             decided.iter().filter_map(|one| one.sequence.as_ref()).for_each(RowSequence::mark_broken);
         }
@@ -233,7 +234,7 @@ impl Core {
         force_error(error)
     }
 
-    /// The committer's life.
+    /// The loop of the committer's thread.
     pub(crate) fn run_committer(&self) {
         loop {
             let (marked, waiting) = {
@@ -245,7 +246,7 @@ impl Core {
             if rested == WaitOutcome::Idle && !waiting {
                 self.write_marker(&mut self.pipeline.writer.lock());
             }
-            // What failed was told to those who waited for it.
+            // The callers of the failed transactions have the error.
             let _ = self.force();
             if rested == WaitOutcome::Closing {
                 self.write_marker(&mut self.pipeline.writer.lock());
@@ -255,7 +256,8 @@ impl Core {
         }
     }
 
-    /// Logs a frame that only says what was forced before it, so that damage to the last ones would be noticed.
+    /// Logs a marker: an empty frame that records what was forced before it, so that damage to the last frames is
+    /// noticed.
     pub(crate) fn write_marker(&self, writer: &mut WriterState) {
         if !writer.has_marker && writer.log_failure.is_none() && self.state.visible_seq() + 1 == writer.next_seq {
             let entry = LogEntry::default();
@@ -266,14 +268,14 @@ impl Core {
         writer.has_marker = true;
     }
 
-    /// Tells those who were not answered that they will not be.
+    /// Refuses transactions without a reply because the store is closed.
     pub(crate) fn refuse_pending(&self) {
         let mut pending = std::mem::take(&mut self.pipeline.writer.lock().pending);
         let round = self.pipeline.queue.take_round(&mut pending.backlog);
         for job in pending.backlog {
             self.refuse(job, error::closed());
         }
-        // Applied after the last force; nothing of it was written.
+        // These were applied after the last force; nothing of them was written.
         for DecidedTransaction { staged, reply_to: answer, .. } in pending.decided {
             self.discard(&staged);
             answer.send(Err(error::closed()));
@@ -282,22 +284,25 @@ impl Core {
     }
 }
 
-/// What those learn whose frames could not be forced.
+/// The error for transactions whose frames could not be forced.
 fn force_error(error: &LogError) -> Error {
     match error {
         LogError::Full(_) => {
-            let message = "the disk is full: the log cannot grow; nothing was changed; make room and try again";
+            let message = "the disk is full: the log cannot grow; nothing was changed; free disk space and try again";
             Error::new(ErrorKind::Full, message)
         }
         LogError::Chunks(cause) if disk::is_full(cause) => {
-            let message = "the disk is full: a blob file cannot grow; nothing was changed; make room and try again";
+            let message =
+                "the disk is full: a blob file cannot grow; nothing was changed; free disk space and try again";
             Error::new(ErrorKind::Full, message)
         }
         LogError::Chunks(cause) => {
             Error::new(ErrorKind::Io, format!("a blob file could not be forced: {cause}; nothing was changed"))
         }
         other => {
-            let message = format!("the log failed while the transaction was forced: {other}; restart to find out");
+            let message = format!(
+                "the log failed while the transaction was forced: {other}; restart the server to learn whether it was committed"
+            );
             Error::new(ErrorKind::Unknown, message)
         }
     }

@@ -1,9 +1,9 @@
-//! What a store counts while it runs.
+//! Counters of a running store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is counted while the store runs.
+/// Totals since the store was opened.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,

@@ -1,4 +1,4 @@
-//! Housekeeping beside installing: removes content that no object uses, returns its storage, and sweeps the blob files of
+//! Housekeeping after installing: removes content that no object uses, frees its storage, and sweeps the blob files of
 //! earlier openings.
 
 use std::collections::BTreeSet;
@@ -21,23 +21,24 @@ use crate::rows::row::CHUNK;
 
 /// Chunks that one background transaction removes.
 const RECLAIM_CHUNKS: u64 = 2048;
-/// Extents freed in one go.
+/// Extents whose storage is freed in one step.
 const PUNCH_EXTENTS: usize = 4096;
 
-/// What the installer still has to do.
+/// Pending work of the installer.
 #[derive(Default)]
 pub(crate) struct Housekeeping {
     pub(super) closing: bool,
-    /// Extents that were freed, each with the newest position at which a reader may still look at it.
+    /// Freed extents, each with the newest position at which a reader may still read it: position, file, offset,
+    /// length.
     pub(super) freed: Vec<(Seq, u32, u64, u32)>,
-    /// Rows of extents whose storage was given back; they go with the next batch.
+    /// Rows of extents whose storage was freed; the next batch for the B-tree removes them.
     pub(super) punched: Vec<Key>,
     /// Whether the blob files of earlier openings have been swept.
     swept: bool,
 }
 
 impl Core {
-    /// What can be done beside installing.
+    /// One step of all housekeeping.
     pub(crate) fn do_housekeeping(&self) -> Result<()> {
         let Some(durable) = self.durable() else {
             self.sweep_memory();
@@ -55,7 +56,7 @@ impl Core {
         Ok(())
     }
 
-    /// Removes a part of the content that no object has any more.
+    /// Removes a part of the content that no object uses.
     pub(crate) fn reclaim(&self) -> Result<()> {
         if self.installer.reclaiming.load(Ordering::Acquire) {
             return Ok(());
@@ -82,7 +83,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives back the storage of freed extents that no reader looks at any more.
+    /// Frees the storage of extents that no reader can read any more.
     fn punch_freed(&self, durable: DurableFiles<'_>) -> Result<()> {
         let pinned = self.state.pins.oldest().filter(|_| !planted(ContentBug::ChunkFreedUnderReader));
         let oldest = pinned.unwrap_or(Seq::MAX);
@@ -101,7 +102,7 @@ impl Core {
         let mut extents: Vec<_> =
             ready.iter().map(|(_, file, from, len)| (*file, *from, from + u64::from(*len))).collect();
         extents.sort_unstable();
-        // A large object's chunks lie side by side: one call gives back a whole run of them.
+        // The chunks of a large object are adjacent: one call frees a whole run.
         let runs = extents.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
         let punch = || {
             for run in runs {
@@ -110,14 +111,14 @@ impl Core {
                 durable.files.punch_hole(file, from, to - from).map_err(|e| error::io("freeing chunks", e))?;
             }
             let files: BTreeSet<u32> = extents.iter().map(|(file, ..)| *file).collect();
-            // Those of this opening may still grow, and the next opening looks at all of them.
+            // Files of this opening may still grow, and the next opening sweeps all of them.
             files
                 .into_iter()
                 .filter(|file| *file < durable.files.first())
                 .try_for_each(|file| self.sync_punched_file(durable, file))
         };
         if let Err(error) = punch() {
-            // Giving back twice does no harm.
+            // Freeing a range twice is harmless.
             self.installer.housekeeping.lock().freed.extend(ready);
             return Err(error);
         }
@@ -126,8 +127,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes durable that something of a blob file was given back, and removes it if nothing of it is needed. No later
-    /// opening looks at it again.
+    /// Forces a blob file after a part of it was freed, and removes the file if no extent of it is needed. No later
+    /// opening sweeps this file again.
     fn sync_punched_file(&self, durable: DurableFiles<'_>, file: u32) -> Result<()> {
         let installing = self.installer.install_lock.lock();
         if self.needed_offsets(&installing, file)?.is_empty() {
@@ -136,11 +137,11 @@ impl Core {
         durable.files.force_file(file).map_err(|e| error::io("freeing chunks", e))
     }
 
-    /// Where in a blob file of an earlier opening something is that anybody may still read.
+    /// The offsets in a blob file of an earlier opening that a reader may still read.
     ///
-    /// Those are extents with a row in the B-tree; those with any row in the buffer, as one that is gone there is still
-    /// in the B-tree or beneath a patch, and may be in a snapshot; and those that wait to be given back. Nothing is
-    /// installed meanwhile, so none is missed on its way from one to the next.
+    /// These are extents with a row in the B-tree; extents with any row in the buffer, even a removal, because the
+    /// extent may still be in the B-tree, beneath a patch or in a snapshot; and extents that wait to be freed. Nothing
+    /// is installed meanwhile, so none is missed while it moves from one place to another.
     fn needed_offsets(&self, _installing: &MutexGuard<'_, ()>, file: u32) -> Result<BTreeSet<u64>> {
         let prefix = Key::extents_of(file);
         let (from, to) = (&prefix[..], &prefix.prefix_end()[..]);
@@ -164,8 +165,7 @@ impl Core {
         Ok(needed)
     }
 
-    /// Gives back what earlier openings of the store left in blob files and no extent names, and notes that they were
-    /// looked at.
+    /// Frees what earlier openings left in blob files and no extent names, and records that these files were swept.
     fn sweep_blob_files(&self, durable: DurableFiles<'_>) -> Result<()> {
         let swept = swept_up_to(&*self.state.engine)?;
         let earlier = durable.files.earlier_files(swept).map_err(|e| error::io("listing the blob files", e))?;
@@ -193,7 +193,7 @@ impl Core {
         self.state.engine.write(&mut [Ok(row)].into_iter()).into_model_result()
     }
 
-    /// Takes up the extents whose storage an earlier opening did not come to give back.
+    /// Loads the extents whose storage earlier openings did not free.
     pub(crate) fn load_freed_extents(&self) -> Result<()> {
         let (from, to) = (Key::table(table::FREED), Key::table(table::FREED).prefix_end());
         let mut freed = Vec::new();
@@ -211,7 +211,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether there is nothing to remove or give back, and whether something given back is not noted yet.
+    /// Whether there is nothing to remove or free, and whether freed extents still have rows.
     #[cfg(test)]
     pub(crate) fn housekeeping_state(&self) -> (bool, bool) {
         let prefix = Key::table(table::GARBAGE);
@@ -228,10 +228,10 @@ impl Core {
     }
 }
 
-/// The row with the number up to which all blob files were swept.
+/// The key of the row with the number of the last swept blob file.
 pub(crate) const SWEPT_KEY: &str = "swept";
 
-/// Up to which number all blob files were swept: what they have is named, and they do not grow.
+/// The number of the last swept blob file. Files up to it contain only named extents and do not grow.
 pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
     let (mut row, key) = (None, Key::system(SWEPT_KEY));
     let mut read =
@@ -240,7 +240,7 @@ pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
     Ok(row.transpose().into_model_result()?.flatten().map_or(0, u32::from_be_bytes))
 }
 
-/// The step that removes the next chunks of garbage content, if any may be removed in this round.
+/// The step that removes the next chunks of unused content, within the limit of this round.
 fn reclaim_step(layers: &Layers<'_>, data: DataId, left: &mut u64) -> Result<Option<Step>> {
     if *left == 0 {
         return Ok(None);

@@ -1,5 +1,4 @@
-//! Installing: moving the frozen buffer into the B-tree in one sorted, durable batch, and what follows from it: freeing
-//! log segments, removing content that nobody has any more, and giving its storage back.
+//! Installing: moves the frozen buffer into the B-tree in one sorted, durable batch, then frees log segments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +20,14 @@ use crate::rows::mob::{Mob, Row, Seq};
 use crate::rows::patch::Patch;
 use crate::rows::row::{self, BLOCK, CHUNK, RowError};
 
-/// How long changes stay in the buffer although it is not full.
+/// How long changes stay in a buffer that is not full.
 const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
-/// The installer's priority, as of `nice`.
+/// The `nice` value of the installer's thread.
 const NICE: i32 = 10;
-/// How soon a failed installation is tried again.
+/// The delay before a failed installation is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The installer: what it shares with the threads that commit.
+/// What the installer shares with the threads that commit.
 ///
 /// 1. One frozen buffer is installed at a time, under `install_lock`.
 /// 2. While `install_lock` is held, no row moves from the buffer to the B-tree.
@@ -37,7 +36,7 @@ pub(crate) struct Installer {
     pub(super) install_lock: Mutex<()>,
     pub(super) housekeeping: Mutex<Housekeeping>,
     wakeup: Condvar,
-    /// A buffer that was installed and emptied, for the next freeze.
+    /// An installed and emptied buffer for the next freeze.
     spare_mob: Mutex<Option<Mob>>,
     disk_full: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -79,7 +78,7 @@ impl Installer {
         self.wakeup.notify_one();
     }
 
-    /// Wakes the installer if it waits already. Otherwise it continues after its interval.
+    /// Wakes the installer if it already waits; otherwise the installer continues after its interval.
     pub(crate) fn try_wake(&self) {
         self.wakeup.notify_one();
     }
@@ -114,7 +113,7 @@ impl Core {
             let active = Arc::clone(&self.state.view.load().active);
             self.state.view.store(Arc::new(View { active, frozen: None }));
         }
-        // Readers that began before this line may still look at what was freed.
+        // Readers that began before this line may still read freed extents.
         let last = self.state.visible_seq();
         self.installer
             .housekeeping
@@ -123,7 +122,7 @@ impl Core {
             .extend(freed.into_iter().map(|(file, offset, len)| (last, file, offset, len)));
         durable.log.free(frozen.last()).map_err(|e| error::io("freeing a log segment", e))?;
         self.counters.record_install(rows, began.elapsed());
-        // If somebody still reads from it, its memory goes with the last one who does.
+        // A buffer that a reader still holds is freed with that reader.
         if let Ok(mut frozen) = Arc::try_unwrap(frozen) {
             frozen.clear();
             *self.installer.spare_mob.lock() = Some(frozen);
@@ -159,7 +158,7 @@ impl Core {
         }
     }
 
-    /// Installs the frozen buffer and remembers how it went, which decides whether changes are refused.
+    /// Installs the frozen buffer and records the result, which determines whether changes are refused.
     pub(crate) fn install_and_record(&self) -> Result<bool> {
         let installed = self.install();
         let full = matches!(&installed, Err(error) if error.kind() == ErrorKind::Full);
@@ -170,10 +169,10 @@ impl Core {
         installed
     }
 
-    /// The installer's life.
+    /// The loop of the installer's thread.
     pub(crate) fn run_installer(&self) {
-        // Installing can wait, transactions cannot; where it waits too long, they wait for room. Without the permission
-        // it goes on as everybody else.
+        // Installing has lower priority than transactions, which wait for room if it falls behind. Without permission
+        // to change its priority, the thread keeps the default one.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
         let mut next_rest = Instant::now() + INSTALL_INTERVAL;
         loop {
@@ -201,20 +200,20 @@ impl Core {
                 }
             }
             if let Err(error) = self.install_and_record() {
-                tracing::error!(%error, "cannot install changes; trying again");
+                tracing::error!(%error, "cannot install changes; retrying");
                 self.pipeline.queue.wake();
                 std::thread::sleep(RETRY_DELAY);
                 continue;
             }
             self.pipeline.queue.wake();
             if let Err(error) = self.do_housekeeping() {
-                tracing::warn!(%error, "housekeeping failed; trying again");
+                tracing::warn!(%error, "housekeeping failed; retrying");
             }
         }
     }
 }
 
-/// The rows of a frozen buffer on their way into the B-tree.
+/// The rows of a frozen buffer during an installation.
 struct InstallBatch<'a> {
     core: &'a Core,
     frozen: &'a Mob,
@@ -255,12 +254,12 @@ impl InstallBatch<'_> {
     }
 }
 
-/// Goes through the buffer in the order of the keys; the rows of freed extents are added where they arise.
+/// Iterates over the buffer in key order; rows for freed extents are inserted where they arise.
 struct InstallRows<'a, 'b> {
     batch: &'a mut InstallBatch<'b>,
     layers: Layers<'a>,
     rows: std::vec::IntoIter<(Key, Row)>,
-    /// Rows that remember freed extents.
+    /// Rows that record freed extents.
     freed: Vec<EngineRow>,
 }
 
@@ -287,7 +286,7 @@ impl Iterator for InstallRows<'_, '_> {
 }
 
 impl InstallRows<'_, '_> {
-    /// What the B-tree gets for a row: `None` to remove it.
+    /// The row for the B-tree; `None` removes it.
     fn row(&mut self, key: &Key, row: Row) -> Result<Option<Bytes>> {
         Ok(match row {
             Row::Value(value) => Some(value),
@@ -300,7 +299,7 @@ impl InstallRows<'_, '_> {
         })
     }
 
-    /// An extent that lost its last user is remembered until its storage is given back.
+    /// Records an extent without users until its storage is freed.
     fn free_extent(&mut self, key: &Key) {
         if let (table::EXTENT, Some((file, offset))) = (Key::table_of(key), key::extent_of(key)) {
             let len = CHUNK as u32;
@@ -309,13 +308,13 @@ impl InstallRows<'_, '_> {
         }
     }
 
-    /// The row of a patched chunk together with what lies beneath it.
+    /// A patched chunk merged with its base.
     fn merge(&self, key: &Key, patch: &Patch) -> Result<Bytes> {
         let mut chunk = vec![0; CHUNK];
         let mut damaged = Vec::new();
         match self.layers.fill_patched(key, patch, 0, &mut chunk) {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                tracing::error!(%error, "installing what is left of a damaged chunk");
+                tracing::error!(%error, "installing the undamaged blocks of a chunk");
                 for (i, block) in chunk.chunks_mut(BLOCK).enumerate() {
                     match self.layers.fill_patched(key, patch, i * BLOCK, block) {
                         Err(error) if error.kind() == ErrorKind::Corrupt => damaged.push(i),

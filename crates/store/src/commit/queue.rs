@@ -1,7 +1,7 @@
-//! Where the transactions of all threads gather for the committer.
+//! The queue of transactions from all threads to the committer.
 //!
-//! The lock here is one that nobody is handed while he sleeps: on a busy machine, whoever got it so would keep all others
-//! waiting until he runs.
+//! Its lock is never handed directly to a sleeping thread (`std::sync::Mutex`, not `parking_lot`): on a busy machine
+//! all other threads would wait until that thread runs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +11,21 @@ use std::time::Duration;
 use super::Job;
 use super::round::{Round, RoundEnd};
 
-/// Transactions on their way to be applied, and the committer, who waits for them.
+/// Transactions that are not applied yet, and the committer's wait for them.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     state: Mutex<QueueState>,
     work: Condvar,
-    /// Whether the committer waits for work.
+    /// Whether the committer waits for transactions.
     is_waiting: AtomicBool,
 }
 
 #[derive(Default)]
 struct QueueState {
     jobs: Vec<Job>,
-    /// Those who wait for some of them in their own threads.
+    /// The threads that wait for some of the jobs.
     round: Round,
-    /// Whether some were taken out and applied that no force has taken up yet.
+    /// Whether jobs were drained and applied that no force has included.
     unforced: bool,
     closing: bool,
 }
@@ -37,14 +37,14 @@ impl QueueState {
     }
 }
 
-/// What the committer finds when it has rested.
+/// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitOutcome {
     /// There may be something to do.
     Woken,
-    /// Nothing came for so long.
+    /// Nothing was queued before the time limit.
     Idle,
-    /// Nothing more will come.
+    /// No further transaction will be queued.
     Closing,
 }
 
@@ -53,7 +53,7 @@ impl CommitQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a transaction in, or gives it back if the store closes.
+    /// Queues a transaction, or returns it if the store is closing.
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
         let mut waiting = self.lock();
         if waiting.closing {
@@ -63,7 +63,7 @@ impl CommitQueue {
         Ok(())
     }
 
-    /// The same for who waits until it is answered.
+    /// As [`CommitQueue::push`], for a thread that waits for the reply.
     pub(crate) fn push_and_join(&self, job: Job) -> Result<Arc<RoundEnd>, Job> {
         let mut waiting = self.lock();
         if waiting.closing {
@@ -73,22 +73,22 @@ impl CommitQueue {
         Ok(waiting.round.join())
     }
 
-    /// Wakes the committer if it rests.
+    /// Wakes the committer if it waits.
     pub(crate) fn wake(&self) {
         if self.is_waiting.load(Ordering::Relaxed) && self.is_waiting.swap(false, Ordering::Relaxed) {
             self.work.notify_one();
         }
     }
 
-    /// Moves what was taken in to `jobs`, to be applied; somebody has to force it later.
+    /// Moves the queued transactions to `jobs` for applying. A later force must include them.
     pub(crate) fn drain(&self, jobs: &mut VecDeque<Job>) {
         let mut waiting = self.lock();
         waiting.unforced |= !waiting.jobs.is_empty();
         jobs.extend(waiting.jobs.drain(..));
     }
 
-    /// The same for who forces it now. With the round of all that was taken in since the last one: they are woken
-    /// together, however many times transactions were taken meanwhile.
+    /// As [`CommitQueue::drain`], for a force that follows. Also returns the round of all threads that joined since the
+    /// last force: they are woken together, however many drains there were.
     pub(crate) fn take_round(&self, jobs: &mut VecDeque<Job>) -> Option<Round> {
         let mut waiting = self.lock();
         waiting.unforced = false;
@@ -96,17 +96,17 @@ impl CommitQueue {
         waiting.round.take()
     }
 
-    /// Whether there is something to apply, or something applied that no force has taken up.
+    /// Whether a transaction is queued, or applied and not included in a force.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn has_work(&self) -> bool {
         !self.lock().is_idle()
     }
 
-    /// Waits, at most for so long, unless there is something to do.
+    /// Waits for work, at most for `at_most`.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> WaitOutcome {
         let mut waiting = self.lock();
         if waiting.is_idle() && !waiting.closing {
-            // Set with the lock held: whoever adds something later sees it.
+            // Set under the lock, so a thread that queues something later sees it.
             self.is_waiting.store(true, Ordering::Relaxed);
             waiting = match at_most {
                 Some(limit) => self.work.wait_timeout(waiting, limit).unwrap_or_else(PoisonError::into_inner).0,
@@ -121,7 +121,7 @@ impl CommitQueue {
         }
     }
 
-    /// Takes nothing in from now on, and tells the committer.
+    /// Refuses transactions from now on and wakes the committer.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.is_waiting.store(false, Ordering::Relaxed);

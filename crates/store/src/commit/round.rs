@@ -1,7 +1,7 @@
-//! How threads wait together for the end of the round that their transactions are in.
+//! Rounds: threads wait together until the batch with their transactions is forced.
 //!
-//! Who ends a round wakes one of them, and that one wakes the others: so the committer, who has more urgent things to do
-//! than to wake sixty threads, spends on a round what it spends on one of them.
+//! The committer wakes one thread of a round, and that thread wakes the others. So ending a round costs the committer
+//! one wake-up, even if sixty threads wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +14,11 @@ const ONE_WOKEN: u32 = 1;
 /// It has woken the others.
 const OTHERS_WOKEN: u32 = 2;
 
-/// Threads that wait for the same end, which comes when this is dropped: so it comes in any case.
+/// Threads that wait for the same end. The round ends when this is dropped, also on errors.
 #[derive(Default)]
 pub(crate) struct Round(Option<Arc<RoundEnd>>);
 
-/// The end of a round, to wait for. No lock: threads that are woken together would queue for it.
+/// The end of a round. It has no lock, for which threads that are woken together would queue.
 #[derive(Default)]
 pub(crate) struct RoundEnd(AtomicU32);
 
@@ -27,7 +27,7 @@ impl Round {
         Arc::clone(self.0.get_or_insert_default())
     }
 
-    /// The round, if anybody has joined it; the next one begins.
+    /// The round, if a thread has joined it. The next round begins.
     pub(crate) fn take(&mut self) -> Option<Self> {
         self.0.take().map(|end| Self(Some(end)))
     }
@@ -45,7 +45,7 @@ impl Drop for Round {
 impl RoundEnd {
     pub(crate) fn wait(&self) {
         while self.0.load(Ordering::Acquire) == WAITING {
-            // It comes back early, too, and looks again.
+            // A spurious wake-up is possible; the loop checks again.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WAITING, None);
         }
         if self.0.compare_exchange(ONE_WOKEN, OTHERS_WOKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -54,9 +54,9 @@ impl RoundEnd {
     }
 }
 
-/// Wakes at most so many.
+/// Wakes at most `most` threads.
 fn wake(state: &AtomicU32, most: u32) {
-    // Fails for an address that is none, which a reference never is.
+    // Fails only for an invalid address, and a reference is valid.
     let _ = futex::wake(state, futex::Flags::PRIVATE, most);
 }
 

@@ -1,10 +1,10 @@
-//! Rows: an ordered map from keys to values that belongs to who uses the store.
+//! Rows: an ordered map from keys to values for the user of the store.
 //!
-//! They stand beside objects, collections and names in the same log, buffer and B-tree: changes that are handed over
-//! together are durable and seen together. A brick keeps here whatever it must find again (`docs/decisions/rows.md`).
+//! Rows are in the same log, buffer and B-tree as objects, collections and names. Changes that are submitted together
+//! become durable and visible together. A brick stores its state here (`docs/decisions/rows.md`).
 //!
-//! 1. No row is shown before it is durable; of changes that are made together all are shown or none.
-//! 2. A value has the checksum of its key and its bytes from when it is handed over on; it is checked when the row is
+//! 1. No row is visible before it is durable. Of changes that are submitted together, all are visible or none.
+//! 2. A value has a checksum over its key and bytes from its submission on. The checksum is verified when the row is
 //!    read from the B-tree.
 
 use std::sync::Arc;
@@ -20,52 +20,55 @@ use crate::plant::{Bug, planted};
 use crate::read::rows::hex;
 use crate::rows::row_change::RowChange;
 
-/// Changes of rows that build on each other: when some fail, none behind them are made any more.
+/// Changes of rows that depend on each other: after one fails, no later one is applied.
 ///
-/// A store may refuse some changes, as there is no room, and take the next, as there is room again. Who submits changes
-/// without waiting for those before lets all be of one sequence: then, whatever fails, what is made is a beginning of what
-/// was submitted, and when the first failure is told, that is durable and nothing of the sequence is under way any more. It
-/// stays broken; who has found out what is there goes on with another.
+/// A store may refuse some changes for lack of room and accept later ones when there is room again. A caller that
+/// submits changes without waiting for earlier replies puts them into one sequence. Then the applied changes are always
+/// a prefix of the submitted ones. When the first failure is reported, that prefix is durable and no change of the
+/// sequence is pending. A broken sequence stays broken: the caller reads what was stored and continues with a new
+/// sequence.
 #[derive(Clone, Debug, Default)]
 pub struct RowSequence {
     broken: Arc<AtomicBool>,
 }
 
 impl RowSequence {
-    /// A sequence without changes yet.
+    /// A sequence without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next changes of the sequence, none yet; their place is where they are submitted.
+    /// The next changes of the sequence, initially empty. Their order is the order of submission.
     #[must_use]
     pub fn changes(&self) -> RowChanges {
         RowChanges { sequence: Some(self.clone()), ..RowChanges::default() }
     }
 
-    /// Whether some of its changes have failed.
+    /// Whether a change of the sequence has failed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// None behind are made. Called with the writer's lock held, or for what never came to it.
+    /// Marks the sequence as broken. Called with the writer's lock held, or for changes that were never queued.
     pub(crate) fn mark_broken(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// What those behind a failure are told.
+    /// The error for changes after a failed one.
     pub(crate) fn broken_error() -> Error {
-        let message = "earlier changes of the sequence have failed; find out what is there, and begin another";
+        let message =
+            "an earlier change of the sequence has failed: read what is stored, and continue with a new sequence";
         Error::new(ErrorKind::Unavailable, message)
     }
 }
 
-/// Changes of rows that happen together.
+/// Changes of rows that are applied together.
 ///
-/// Of several changes of one row the last one counts. Keys have 1 to [`limits::ROW_KEY`] bytes (those of up to 23 are
-/// the quickest), values up to [`limits::ROW_VALUE`]; [`Store::submit_rows`](crate::Store::submit_rows) checks that.
+/// Of several changes of one row the last one counts. Keys have 1 to [`limits::ROW_KEY`] bytes (keys of up to 23 bytes
+/// are fastest), values up to [`limits::ROW_VALUE`]. [`Store::submit_rows`](crate::Store::submit_rows) checks these
+/// limits.
 #[derive(Clone, Debug, Default)]
 pub struct RowChanges {
     changes: Vec<RowChange>,
@@ -74,7 +77,7 @@ pub struct RowChanges {
 }
 
 impl RowChanges {
-    /// No changes yet, and of no sequence.
+    /// No changes, outside of any sequence.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -87,15 +90,15 @@ impl RowChanges {
         self
     }
 
-    /// The same changes, which a store in memory takes though it is full: they follow from what it has taken, or let go of something.
-    /// Whoever gives them sees to it that what makes them necessary is not taken in without end.
+    /// The same changes, which a full store in memory still accepts: they follow from changes that it has accepted, or
+    /// they free memory. The caller bounds how many such changes can arise.
     #[must_use]
     pub fn needed(mut self) -> Self {
         self.is_needed = true;
         self
     }
 
-    /// Gives a row a value, whether it exists or not.
+    /// Sets the value of a row, whether it exists or not.
     pub fn put(&mut self, key: &[u8], value: Bytes) {
         self.changes.push(RowChange::new(key, Some(value)));
     }
@@ -117,17 +120,17 @@ impl RowChanges {
         self.changes.len()
     }
 
-    /// The keys of the rows, in the order in which they were given.
+    /// The keys of the rows, in the order of the calls.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.changes.iter().map(RowChange::key)
     }
 
-    /// The step that makes the changes: in order, each row once.
+    /// The step that makes the changes: sorted by key, each row once.
     fn step(mut changes: Vec<RowChange>) -> Result<Step> {
         check(&changes)?;
         if !changes.is_sorted_by(|a, b| a.key < b.key) {
             changes.sort_by(|a, b| a.key.cmp(&b.key));
-            // The first of a run is the one that stays.
+            // `dedup_by` keeps the first of equal keys, and the last change counts.
             changes.dedup_by(|later, kept| {
                 let same = later.key == kept.key;
                 if same && !planted(Bug::FirstChangeCounts) {
@@ -180,7 +183,7 @@ impl Core {
     }
 }
 
-/// What is handed to the writer. What is wrong in itself is, too: its answer must not overtake those before it.
+/// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
 fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: ReplyTo) -> Job {
     let (steps, wrong) = match RowChanges::step(changes) {
         Ok(step) => (vec![step], None),
@@ -192,7 +195,7 @@ fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: 
 fn committed_position(outcome: Outcome) -> Result<u64> {
     match outcome {
         Outcome::Committed(committed) => Ok(committed.version),
-        // Rows expect nothing.
+        // A change of rows has no expectations.
         Outcome::Conflict(_) => Err(Error::new(ErrorKind::Internal, "a change of rows met a conflict")),
     }
 }

@@ -1,5 +1,5 @@
-//! From what a transaction asks to the steps that are logged: checks every limit, and writes whole chunks to a blob file
-//! so that their bytes need not pass through the log.
+//! Staging: turns the operations of a transaction into steps for the log. Checks every limit and writes whole chunks to
+//! a blob file, so that their bytes do not go through the log.
 
 use bytes::Bytes;
 use model::{Kind, Name, Op, Result, Transaction, limits};
@@ -11,18 +11,18 @@ use crate::log::entry::{StagedContent, Step};
 use crate::rows::key::DataId;
 use crate::rows::row::{CHUNK, Extent};
 
-/// Steps with the chunks that were staged for them. Unless the transaction is logged, the chunks are given back.
+/// Steps and the chunks that were staged for them. The chunks are freed unless the transaction is logged.
 pub(crate) struct StagedTransaction<'a> {
     pub(crate) steps: Vec<Step>,
     pub(crate) extents: Vec<Extent>,
     files: Option<&'a BlobFiles>,
-    /// Uploads that are not garbage until this is dropped.
+    /// Uploads whose content is not garbage until this is dropped.
     taken_uploads: Vec<DataId>,
     core: &'a Core,
 }
 
 impl StagedTransaction<'_> {
-    /// The steps, the chunks and the uploads, which are the caller's from now on.
+    /// The steps, chunks and uploads. The caller becomes responsible for them.
     pub(crate) fn take_parts(&mut self) -> (Vec<Step>, Vec<Extent>, Vec<DataId>) {
         let uploads = std::mem::take(&mut self.taken_uploads);
         (std::mem::take(&mut self.steps), std::mem::take(&mut self.extents), uploads)
@@ -38,8 +38,8 @@ impl Drop for StagedTransaction<'_> {
     }
 }
 
-/// Checks a transaction and stages its whole chunks; the committer forces them before the transaction is logged.
-/// Appends are staged by where their blob ends now.
+/// Checks a transaction and stages its whole chunks. The committer forces them before the transaction is logged. Chunks
+/// of an append are staged for the current end of the blob.
 pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<StagedTransaction<'a>> {
     check(&transaction)?;
     let mut staged = StagedTransaction {
@@ -107,7 +107,7 @@ impl StagedTransaction<'_> {
         Ok(StagedContent { extents, bytes: data })
     }
 
-    /// A write becomes what lies before its first whole chunk, the whole chunks, and what lies behind.
+    /// Splits a write into the bytes before its first whole chunk, the whole chunks, and the bytes after them.
     fn stage_write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
         let before = (offset.next_multiple_of(CHUNK as u64) - offset) as usize;
         if self.files.is_none() || data.len() < before + CHUNK {
@@ -129,7 +129,7 @@ impl StagedTransaction<'_> {
     }
 }
 
-/// Where a blob ends, if that is where a chunk begins and `len` more bytes have a whole one.
+/// The end of a blob, if it is the beginning of a chunk and `len` more bytes contain a whole chunk.
 fn aligned_end(core: &Core, oid: model::Oid, len: usize) -> Result<Option<u64>> {
     if len < CHUNK || oid.is_temporary() || !core.is_durable() {
         return Ok(None);
@@ -138,7 +138,7 @@ fn aligned_end(core: &Core, oid: model::Oid, len: usize) -> Result<Option<u64>> 
     Ok(size.filter(|size| size.is_multiple_of(CHUNK as u64)))
 }
 
-/// Checks what can be checked without looking at any object.
+/// Checks limits that do not depend on stored objects.
 fn check(transaction: &Transaction) -> Result<()> {
     if transaction.ops.len() > limits::OPERATIONS {
         let (found, limit) = (transaction.ops.len(), limits::OPERATIONS);
@@ -155,7 +155,7 @@ fn check(transaction: &Transaction) -> Result<()> {
     Ok(())
 }
 
-/// Checks one operation; returns how many bytes it carries.
+/// Checks one operation; returns the number of bytes that it contains.
 fn check_op(op: &Op) -> Result<usize> {
     match op {
         Op::Create { kind: Kind::Record, data, .. } if data.len() > limits::RECORD => {

@@ -43,7 +43,10 @@ impl Core {
         let Some(files) = self.state.files() else {
             let used = self.state.view.load().active.bytes() + upload.bytes_in_memory();
             if used + data.len() > self.options.memory_bytes {
-                return Err(Error::new(ErrorKind::Full, "the store in memory has no room for this upload"));
+                return Err(Error::new(
+                    ErrorKind::Full,
+                    "the store in memory has no room for this upload: delete objects, or restart it with a higher limit",
+                ));
             }
             upload.add_in_memory(&data);
             return Ok(());

@@ -23,12 +23,12 @@ use crate::rows::key::Key;
 use crate::rows::mob::{Mob, Row, Seq};
 use crate::rows::row::{CHUNK, Extent};
 
-/// What a store in memory says when it is full.
+/// The error of a store in memory that is full.
 fn no_room() -> Error {
-    Error::new(ErrorKind::Full, "the store in memory has no room; delete something, or start it with more")
+    Error::new(ErrorKind::Full, "the store in memory is full: delete objects, or restart it with a higher limit")
 }
 
-/// The bytes that a row takes; `None` if it takes one away.
+/// The bytes that a row takes; `None` for a removal.
 fn row_size(row: &Row) -> Option<usize> {
     (!matches!(row, Row::Tombstone)).then(|| row.size())
 }
@@ -38,7 +38,7 @@ fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64)
 }
 
-/// A transaction that is decided and waits for its position to become durable.
+/// A transaction with an outcome that is not durable yet.
 pub(crate) struct DecidedTransaction {
     pub(crate) result: Result<Outcome>,
     pub(crate) staged: Vec<Extent>,
@@ -46,7 +46,7 @@ pub(crate) struct DecidedTransaction {
     pub(crate) reply_to: ReplyTo,
 }
 
-/// The state of who applies transactions.
+/// What the writer's lock guards.
 #[derive(Default)]
 pub(crate) struct WriterState {
     /// The position of the next transaction.
@@ -60,14 +60,14 @@ pub(crate) struct WriterState {
     pub(crate) pending: Pending,
     /// Bytes logged since the buffer was last frozen.
     pub(crate) logged_bytes: u64,
-    /// Why nothing can be committed any more.
+    /// Why no further commit is possible.
     pub(crate) log_failure: Option<Arc<str>>,
-    /// Whether the last frame is one that only says what was forced before it.
+    /// Whether the last frame is a marker: it only records what was forced before it.
     pub(crate) has_marker: bool,
 }
 
 impl WriterState {
-    /// Goes on at position `next`, behind a frame with checksum `crc`.
+    /// Continues at position `next`, after a frame with checksum `crc`.
     pub(crate) fn resume_at(next: Seq, crc: u32) -> Self {
         Self { next_seq: next, crc, ..Self::default() }
     }
@@ -95,8 +95,8 @@ impl Core {
         job.reply_to.send(result);
     }
 
-    /// Applies a transaction, or says why not; its frame goes into the batch. What it staged is given back unless it is
-    /// logged.
+    /// Applies a transaction or determines why it is refused. Its frame goes into the batch. The staged chunks are
+    /// freed unless the transaction is logged.
     pub(crate) fn apply_or_refuse(&self, writer: &mut WriterState, mut job: Job) -> DecidedTransaction {
         let refusal = job.refusal().or_else(|| self.refusal(writer));
         let Job { steps, mut staged, taken_uploads: taken, sequence, reply_to: answer, .. } = job;
@@ -114,15 +114,16 @@ impl Core {
         DecidedTransaction { result, staged, sequence, reply_to: answer }
     }
 
-    /// Why nothing can be applied now, room or not.
+    /// The reason to refuse all transactions now, even if the buffer had room.
     pub(crate) fn refusal(&self, writer: &WriterState) -> Option<Error> {
         if let Some(why) = &writer.log_failure {
-            let message =
-                format!("the store takes no more changes, as its log failed: {why}; mend that and restart it");
+            let message = format!(
+                "the store accepts no changes because its log failed: {why}; repair the cause and restart the server"
+            );
             return Some(Error::new(ErrorKind::Io, message));
         }
         if self.installer.is_disk_full() && self.is_full(&self.state.view.load()) {
-            let message = "the disk is full: changes cannot be moved to the B-tree; make room and try again";
+            let message = "the disk is full: changes cannot be moved to the B-tree; free disk space and try again";
             return Some(Error::new(ErrorKind::Full, message));
         }
         if self.is_full(&self.state.view.load())
@@ -133,7 +134,7 @@ impl Core {
         None
     }
 
-    /// Whether a store in memory takes only what makes room, or is [needed](RowChanges::needed).
+    /// Whether a store in memory accepts only changes that free memory or are [needed](RowChanges::needed).
     pub(crate) fn is_memory_full(&self) -> bool {
         let is_full = || !self.is_durable() && self.is_full(&self.state.view.load());
         is_full() && {
@@ -142,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Whether the buffer can take no more before something is installed.
+    /// Whether the buffer is full until the installer has made room.
     pub(crate) fn is_full(&self, view: &View) -> bool {
         if self.is_durable() {
             view.frozen.is_some() && view.active.bytes() >= self.options.mob_bytes / 2
@@ -151,7 +152,8 @@ impl Core {
         }
     }
 
-    /// Applies a transaction and puts its frame into the batch. One that `is_bounded` may not take more than it lets go of.
+    /// Applies a transaction and puts its frame into the batch. If `is_bounded`, it may not take more memory than it
+    /// frees.
     fn apply(
         &self,
         writer: &mut WriterState,
@@ -188,7 +190,7 @@ impl Core {
         Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
     }
 
-    /// The same for rows, which need nothing but to be put where they belong.
+    /// Applies a change of rows only, which needs no look-ups.
     fn apply_rows(&self, writer: &mut WriterState, view: &View, entry: LogEntry) -> Result<Outcome> {
         self.append_frame(writer, &entry)?;
         let seq = writer.next_seq;
@@ -201,7 +203,7 @@ impl Core {
         Ok(Outcome::Committed(Committed { version: seq, created: Vec::new() }))
     }
 
-    /// Goes on behind a transaction that was applied.
+    /// Advances the writer after a transaction was applied.
     fn finish_apply(&self, writer: &mut WriterState, view: &View) {
         writer.next_seq += 1;
         writer.has_marker = false;
@@ -210,7 +212,8 @@ impl Core {
         }
     }
 
-    /// Makes appends whose chunks were staged for an end that their blob no longer has bytes for the log.
+    /// Replaces staged chunks of an append by bytes in the log, if the end of its blob has moved since they were
+    /// staged.
     fn unstage(&self, steps: &mut [Step], staged: &mut Vec<Extent>) -> Result<()> {
         for step in steps {
             let Step::Append { at, content, .. } = step else { continue };
@@ -279,11 +282,11 @@ impl Core {
         active.insert_all(changes, seq, self.state.pins.horizon(&self.state.visible_seq));
     }
 
-    /// Puts changed rows into the buffer of a store in memory, and shows them.
+    /// Puts changed rows into the buffer of a store in memory and makes them visible.
     fn insert_and_show(&self, active: &Mob, seq: Seq, changes: impl IntoIterator<Item = (Key, Row)>) {
         let mut changes = changes.into_iter();
         let (first, second) = (changes.next(), changes.next());
-        // The quick way of a small put: nothing needs to be looked up again when it is visible.
+        // Fast path for a single row: no second look-up is needed to prune it.
         if let (Some((key, row)), None) = (&first, &second) {
             return active.insert_and_show(key.clone(), seq, row.clone(), || self.make_visible(seq));
         }
@@ -297,19 +300,19 @@ impl Core {
         }
     }
 
-    /// Lets a store in memory go of what snapshots have kept.
+    /// Frees versions in memory that snapshots had kept.
     pub(crate) fn sweep_memory(&self) {
         self.state.view.load().active.sweep(self.state.pins.horizon(&self.state.visible_seq));
     }
 
-    /// Makes a transaction visible that needs no log; returns the horizon after that.
+    /// Makes a transaction visible without a log; returns the new horizon.
     fn make_visible(&self, seq: Seq) -> Seq {
         self.state.visible_seq.store(seq, Ordering::SeqCst);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.state.pins.horizon(&self.state.visible_seq)
     }
 
-    /// Freezes the buffer for installing when it is half full, or the log is long.
+    /// Freezes the buffer for installing if it is half full or the log is long.
     fn maybe_freeze(&self, writer: &mut WriterState, view: &View) {
         let due = view.active.bytes() >= self.options.mob_bytes / 2 || writer.logged_bytes >= self.options.log_bytes();
         if due && view.frozen.is_none() && !view.active.is_empty() {
@@ -317,9 +320,9 @@ impl Core {
         }
     }
 
-    /// Hands the buffer to the installer. Nothing may be frozen already.
+    /// Freezes the buffer and wakes the installer. No buffer may be frozen already.
     pub(crate) fn freeze(&self, writer: &mut WriterState, view: &View) {
-        assert!(view.frozen.is_none(), "one buffer is being installed at a time");
+        assert!(view.frozen.is_none(), "one buffer is frozen at a time");
         let frozen = Some(Arc::clone(&view.active));
         let active = Arc::new(self.installer.take_spare_mob());
         self.state.view.store(Arc::new(View { active, frozen }));
@@ -334,7 +337,7 @@ impl Core {
     }
 }
 
-/// The bytes of staged content, its chunks read back from their blob file.
+/// Staged content as bytes: its chunks are read back from their blob file.
 fn read_back(content: &StagedContent, files: Option<&BlobFiles>) -> Result<Bytes> {
     let Some(files) = files.filter(|_| !content.extents.is_empty()) else { return Ok(content.bytes.clone()) };
     let mut bytes = vec![0; content.extents.len() * CHUNK];

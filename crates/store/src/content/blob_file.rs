@@ -1,10 +1,9 @@
-//! Blob files: where whole chunks are written, once.
+//! Blob files: append-only files of whole chunks.
 //!
-//! A blob file only grows. Chunks are written by the thread that brings them and forced by the committer, for a whole
-//! batch of transactions at once and before the log gets the records that name them. A chunk that nobody names any more
-//! is punched out, and a file without chunks is removed, except the newest. Each opening of the store starts a new file,
-//! so that what an earlier one left unnamed can be told apart and swept; it is made while opening, so that no
-//! transaction waits for its name to be forced.
+//! The thread that submits a chunk writes it. The committer forces the files once for a whole batch, before the log
+//! contains a record that names the chunks. Chunks that no record names any more are punched out, and files without
+//! chunks are removed, except the newest. Each opening of the store starts a new file, so that a sweep can find unnamed
+//! chunks of earlier openings. The file is created during opening, so no transaction waits until its name is durable.
 
 use std::io;
 use std::sync::Arc;
@@ -23,32 +22,31 @@ use crate::rows::row::{BLOCK, CHUNK, Extent, RowError, block_checksums, check_bl
 
 /// The directory of the blob files.
 pub(crate) const DIR: &str = "blobs";
-/// A file that has grown to this many bytes is followed by another.
+/// The length at which a file is followed by the next.
 const FILE_LEN: u64 = 1 << 30;
 
 pub(crate) struct BlobFiles {
     disk: Arc<dyn Disk>,
     append_state: Mutex<AppendState>,
-    /// Held while names are being forced: nobody may rely on them before.
+    /// Held while names are forced: no chunk of a new file is durable before.
     names_lock: Mutex<()>,
     open: RwLock<HashMap<u32, Arc<dyn DiskFile>>>,
-    /// The first file of this opening of the store.
+    /// The first file of this opening.
     first: u32,
 }
 
 struct AppendState {
     current: Option<(u32, u64)>,
     next: u32,
-    /// Files that were written to since the store was opened.
+    /// Files written to since the store was opened.
     written: HashSet<u32>,
-    /// Files of which a force failed: the system forgets what it could not write and says so only once, so nothing that
-    /// was written to them and not forced before can be told to be durable any more.
+    /// Files of which a force failed. The operating system discards data that it could not write and reports that once,
+    /// so unforced data in these files can never be reported as durable.
     failed: HashSet<u32>,
     new_names: bool,
 }
 
-/// Chunks that are read in one go at most: so many that they stay in the processor's cache until their checksums are
-/// taken.
+/// Maximum number of chunks in one read, so that they stay in the processor's cache until their checksums are verified.
 const MAX_RUN_CHUNKS: usize = 8;
 /// Files kept open for reading.
 const OPEN_FILES: usize = 256;
@@ -58,12 +56,12 @@ pub(crate) fn file_name(file: u32) -> String {
 }
 
 impl BlobFiles {
-    /// Opens the blob files. The numbers up to `used` stand in the B-tree: no new file gets one of them, although the
-    /// file may be gone.
+    /// Opens the blob files. The B-tree contains file numbers up to `used`: a new file gets a higher number, even if
+    /// those files are gone.
     pub(crate) fn open(disk: Arc<dyn Disk>, used: u32) -> io::Result<Self> {
         disk.make_dir(DIR)?;
         let last = numbers(&*disk)?.last().copied().unwrap_or(0);
-        // One that nothing was written to serves again: it is what an opening without large content left.
+        // An empty file, left by an opening without large content, is used again.
         let unused = last > used && disk.open(&file_name(last))?.len()? == 0;
         let first = if unused { last } else { last.max(used) + 1 };
         let growing = AppendState {
@@ -77,13 +75,13 @@ impl BlobFiles {
         Ok(Self { disk, append_state: growing, names_lock: naming, open, first })
     }
 
-    /// Makes the file that the first chunks of this opening go to, durable under its name.
+    /// Creates the file for the first chunks of this opening, and makes its name durable.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         self.current_or_new_file(&mut self.append_state.lock(), 0)?;
         self.force_names(&self.names_lock.lock())
     }
 
-    /// Writes whole chunks, one behind the other, and lets the disk begin. They are durable after [`BlobFiles::force`].
+    /// Appends whole chunks and starts writing them to disk. They are durable after [`BlobFiles::force`].
     pub(crate) fn append(&self, chunks: &[u8]) -> Result<Vec<Extent>> {
         debug_assert!(chunks.len().is_multiple_of(CHUNK));
         let (number, offset) = self.reserve(chunks.len() as u64).map_err(|e| error::io("a blob file", e))?;
@@ -92,7 +90,7 @@ impl BlobFiles {
             let mut blocks = BytesMut::with_capacity(CHUNK / BLOCK * 4);
             block_checksums(chunk).for_each(|crc| blocks.put_u32_le(crc));
             let offset = offset + (i * CHUNK) as u64;
-            // A second pass over bytes that are at hand costs less than combining the checksums of the blocks.
+            // A second pass over cached bytes is faster than combining the checksums of the blocks.
             let whole = crc32c(chunk);
             extents.push(Extent { file: number, offset, len: CHUNK as u32, crc: whole, blocks: blocks.freeze() });
         }
@@ -117,7 +115,7 @@ impl BlobFiles {
         Ok((number, offset))
     }
 
-    /// The file that is written to, and where it ends; a new one if there is none, or that is longer than `limit`.
+    /// The current file and its length; a new file if there is none or if it is longer than `limit`.
     fn current_or_new_file(&self, growing: &mut AppendState, limit: u64) -> io::Result<(u32, u64)> {
         match growing.current {
             Some(current) if current.1 <= limit => Ok(current),
@@ -133,9 +131,9 @@ impl BlobFiles {
         }
     }
 
-    /// Makes everything durable that was written so far and the extents need: one force of each file that they are in.
+    /// Makes the extents durable: one force for each file that contains some of them.
     ///
-    /// One thread at a time may do so. After an error, what was written to the file since its last force is lost.
+    /// Only one thread at a time may call this. After an error, data written to the file since its last force is lost.
     pub(crate) fn force<'a>(&self, extents: impl Iterator<Item = &'a Extent>) -> io::Result<()> {
         let mut files: SmallVec<[u32; 4]> = SmallVec::new();
         for extent in extents {
@@ -149,7 +147,10 @@ impl BlobFiles {
         {
             let growing = self.append_state.lock();
             if let Some(file) = files.iter().find(|file| growing.failed.contains(*file)) {
-                return Err(io::Error::other(format!("{} could not be forced before", file_name(*file))));
+                return Err(io::Error::other(format!(
+                    "{} could not be forced earlier; restart the server",
+                    file_name(*file)
+                )));
             }
             files.retain(|file| growing.written.contains(file));
         }
@@ -191,7 +192,8 @@ impl BlobFiles {
         Ok(file)
     }
 
-    /// Fills `out` with the extent's bytes from `from` on, checked. `at` is where the extent begins in its object.
+    /// Reads the extent's bytes from `from` on into `out` and verifies them. `at` is the offset of the extent in its
+    /// object.
     pub(crate) fn read(&self, extent: &Extent, from: usize, out: &mut [u8], at: u64) -> Result<(), ReadError> {
         let to = from + out.len();
         if to > extent.len as usize {
@@ -212,9 +214,9 @@ impl BlobFiles {
         Ok(())
     }
 
-    /// Fills `out` with whole chunks, checked. `at` is where the first begins in its object.
+    /// Reads whole chunks into `out` and verifies them. `at` is the offset of the first in its object.
     ///
-    /// Those that lie side by side are read in one go.
+    /// Adjacent chunks are read with one call.
     pub(crate) fn read_runs(&self, extents: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {
         if out.len() != extents.len() * CHUNK || extents.iter().any(|extent| extent.len as usize != CHUNK) {
             return Err(RowError::File.into());
@@ -238,7 +240,7 @@ impl BlobFiles {
         let Some(first) = run.first() else { return Ok(()) };
         self.file(first.file)?.read_at(first.offset, out)?;
         for ((extent, chunk), at) in run.iter().zip(out.chunks_exact(CHUNK)).zip((at..).step_by(CHUNK)) {
-            // One checksum of all costs less than those of its blocks, which say where the damage is.
+            // One checksum of the chunk is faster than those of its blocks, which locate the damage.
             if crc32c(chunk) != extent.crc {
                 verify_blocks(extent, 0, chunk, at)?;
             }
@@ -246,12 +248,12 @@ impl BlobFiles {
         Ok(())
     }
 
-    /// The operating system's file with an extent, for sending it without copying.
+    /// The operating system's file of an extent, for sending it without copying.
     pub(crate) fn system_file(&self, extent: &Extent) -> io::Result<Option<Arc<std::fs::File>>> {
         Ok(self.file(extent.file)?.system_file().cloned())
     }
 
-    /// Gives the storage of extents back that nobody names.
+    /// Frees the storage of extents that no record names.
     pub(crate) fn discard(&self, extents: &[Extent]) {
         for extent in extents {
             if let Err(error) = self.punch_hole(extent.file, extent.offset, u64::from(extent.len)) {
@@ -262,16 +264,16 @@ impl BlobFiles {
 
     pub(crate) fn punch_hole(&self, file: u32, offset: u64, len: u64) -> io::Result<()> {
         match self.file(file).and_then(|file| file.punch_hole(offset, len)) {
-            // Some file systems have no holes; the space comes back with the file.
+            // Some file systems do not support holes; the storage is freed with the file.
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
     }
 
-    /// Removes a file that has no extents any more, durably, unless it may still grow.
+    /// Removes a file without extents durably, unless it may still grow.
     ///
-    /// The newest file stays in any case: the number of the next one follows from it, and must be new.
+    /// The newest file is kept: its number determines the next one, which must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
         let naming = self.names_lock.lock();
         if number + 1 >= self.append_state.lock().next {
@@ -285,7 +287,7 @@ impl BlobFiles {
         }
     }
 
-    /// Makes durable what was given back of a file.
+    /// Makes the freeing of parts of a file durable.
     pub(crate) fn force_file(&self, number: u32) -> io::Result<()> {
         match self.file(number).and_then(|file| file.force()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -293,18 +295,18 @@ impl BlobFiles {
         }
     }
 
-    /// The files of earlier openings behind number `swept`, with their lengths.
+    /// The files of earlier openings with numbers above `swept`, and their lengths.
     pub(crate) fn earlier_files(&self, swept: u32) -> io::Result<Vec<(u32, u64)>> {
         let files = numbers(&*self.disk)?.into_iter().filter(|number| *number < self.first && *number > swept);
         files.map(|number| Ok((number, self.file(number)?.len()?))).collect()
     }
 
-    /// The first file of this opening: this one and later ones may still grow.
+    /// The first file of this opening: this file and later ones may still grow.
     pub(crate) fn first(&self) -> u32 {
         self.first
     }
 
-    /// Bytes of all blob files, holes included.
+    /// Bytes of all blob files, including holes.
     pub(crate) fn size(&self) -> u64 {
         let numbers = numbers(&*self.disk).unwrap_or_default();
         numbers.into_iter().filter_map(|number| self.file(number).ok()?.len().ok()).sum()
@@ -319,7 +321,7 @@ fn verify_blocks(extent: &Extent, first: usize, bytes: &[u8], at: u64) -> Result
     check_blocks(&extent.blocks, first, bytes, at)
 }
 
-/// Whether an extent lies right behind another.
+/// Whether an extent directly follows another.
 fn is_adjacent(before: &Extent, extent: &Extent) -> bool {
     before.file == extent.file && before.offset + u64::from(before.len) == extent.offset
 }

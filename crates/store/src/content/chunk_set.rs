@@ -1,21 +1,21 @@
-//! A set of extents: one bit for each place of a blob file where a chunk can be, 2 MiB for each TiB of content.
+//! A set of chunks in blob files: one bit for each possible position, 2 MiB for each TiB of content.
 
 use std::collections::BTreeMap;
 
 use crate::rows::row::CHUNK;
 
-/// The highest number of a blob file in an archive, and the end of what one may hold: far beyond what is ever written,
-/// so that a damaged row or a strange archive cannot ask for much memory or disk.
+/// The limits of file numbers and offsets in an archive. They are far above those of real stores and prevent that a
+/// damaged row or archive requests much memory or disk space.
 const FILES: u32 = 1 << 31;
 const FILE_END: u64 = 1 << 32;
 
-/// A set of places in blob files.
+/// A set of positions in blob files.
 #[derive(Default)]
 pub(crate) struct ChunkSet {
     files: BTreeMap<u32, Vec<u64>>,
 }
 
-/// Whether a whole chunk can be there.
+/// Whether a whole chunk can be at this position.
 pub(crate) fn is_chunk_position(file: u32, offset: u64) -> bool {
     (1..FILES).contains(&file) && offset < FILE_END && offset.is_multiple_of(CHUNK as u64)
 }
@@ -26,7 +26,7 @@ impl ChunkSet {
         ((slot / 64) as usize, 1 << (slot % 64))
     }
 
-    /// Adds a place; whether it was not there yet.
+    /// Adds a position; returns whether it is new.
     pub(crate) fn insert(&mut self, file: u32, offset: u64) -> bool {
         debug_assert!(is_chunk_position(file, offset));
         let (word, bit) = Self::bit(offset);
@@ -44,7 +44,7 @@ impl ChunkSet {
         self.files.get(&file).and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether a place of the file is in the set.
+    /// Whether the set contains a position in the file.
     pub(crate) fn has_file(&self, file: u32) -> bool {
         self.files.contains_key(&file)
     }

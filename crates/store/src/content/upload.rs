@@ -202,7 +202,7 @@ impl Upload {
         self.unlogged.extend(extents);
     }
 
-    /// Whether so many chunks are not logged that they should be.
+    /// Whether enough chunks are unlogged that they should be logged.
     pub(crate) fn is_logging_due(&self) -> bool {
         self.unlogged.len() >= MAX_UNLOGGED
     }

@@ -1,4 +1,4 @@
-//! Which directories are refused, and what directories are taken for.
+//! Recognition of directories, and refusals.
 
 use super::*;
 use crate::tests::world::small_options;
@@ -32,7 +32,7 @@ fn a_directory_that_others_can_enter_is_refused_unless_allowed() {
     set_mode(other.path(), 0o755);
     fs::write(other.path().join("photo"), "").unwrap();
     let error = Store::open(other.path(), small_options()).err().unwrap();
-    assert!(error.message().contains("is no store"), "no advice to change the mode of what is no store: {error}");
+    assert!(error.message().contains("is not a store"), "no advice to change the mode of other directories: {error}");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn an_empty_directory_becomes_its_owners_alone() {
 }
 
 #[test]
-fn a_directory_is_taken_for_what_it_holds() {
+fn the_contents_of_a_directory_are_recognized() {
     let dir = tempfile::tempdir().unwrap();
     let of = |name: &str| DirectoryContents::of(&dir.path().join(name)).unwrap();
     assert_eq!(of("none"), DirectoryContents::Missing);

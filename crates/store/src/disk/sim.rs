@@ -1,8 +1,8 @@
-//! A disk in memory that forgets and tears what was not forced.
+//! A disk in memory that loses and tears unforced data.
 //!
-//! A crash keeps of every file the forced bytes and, sector by sector, either the forced or the newest bytes; of every
-//! directory the forced names and the first few changes since. So each crash point of a run can be tried with many
-//! outcomes, in microseconds: files share their pages, so an image of the whole disk costs little.
+//! A crash keeps the forced bytes of every file and, sector by sector, either the forced or the newest bytes. Of every
+//! directory it keeps the forced names and a prefix of the later changes. Files share their pages, so an image of the
+//! whole disk is cheap, and each crash point of a run can be tried with many outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -63,7 +63,7 @@ impl FileBytes {
         true
     }
 
-    /// Takes one sector over from a newer state of the same file.
+    /// Copies one sector from a newer state of the same file.
     fn take_sector(&mut self, newer: &Self, sector: usize) {
         let from = sector * SECTOR;
         let to = (from + SECTOR).min(newer.len);
@@ -81,7 +81,7 @@ impl FileBytes {
     }
 }
 
-/// One file: what is durable and what the operating system shows.
+/// One file: its durable bytes, and its bytes as the operating system shows them.
 #[derive(Clone, Default)]
 struct FileState {
     durable: FileBytes,
@@ -127,18 +127,18 @@ struct DiskState {
     files: Vec<FileState>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Changes of names that were not forced, in order.
+    /// Unforced changes of names, in order.
     unforced_names: Vec<NameChange>,
-    /// Bytes that may be written before the device is full.
+    /// Bytes that may be written until the device is full.
     free_bytes: Option<usize>,
-    /// Operations that may change the disk before all of them fail, as after a crash.
+    /// Changes of the disk until all further ones fail, as after a crash.
     steps_until_failure: Option<usize>,
     steps: usize,
     /// A planted bug: forcing does nothing.
     ignores_force: bool,
 }
 
-/// What is called with an image of the disk after every change.
+/// Called with an image of the disk after every change.
 type ImageCallback = Box<dyn FnMut(SimDisk) + Send>;
 
 /// The simulated disk; clones share it.
@@ -159,43 +159,43 @@ impl SimDisk {
         Self::default()
     }
 
-    /// How many operations have changed the disk.
+    /// The number of changes of the disk so far.
     pub(crate) fn steps(&self) -> usize {
         self.state.lock().steps
     }
 
-    /// Lets the next `steps` changes happen and every later one fail: the machine stops there.
+    /// Lets the next `steps` changes succeed and every later one fail.
     pub(crate) fn stop_after(&self, steps: usize) {
         self.state.lock().steps_until_failure = Some(steps);
     }
 
-    /// Lets only `bytes` more be written.
+    /// Limits further writes to `bytes`.
     pub(crate) fn set_free_bytes(&self, bytes: Option<usize>) {
         self.state.lock().free_bytes = bytes;
     }
 
-    /// Plants a bug: from now on forcing does nothing and says that it did.
+    /// Plants a bug: from now on forces succeed without effect.
     #[cfg(test)]
     pub(crate) fn ignore_forces(&self) {
         self.state.lock().ignores_force = true;
     }
 
-    /// Shows `watch` an image of the disk after every change from now on.
+    /// Calls `watch` with an image of the disk after every change from now on.
     #[cfg(test)]
     pub(crate) fn watch(&self, watch: impl FnMut(Self) + Send + 'static) {
         *self.watch.lock() = Some(Box::new(watch));
     }
 
-    /// The disk as it is, unforced bytes included, and apart from this one.
+    /// A copy of the disk as it is, including unforced bytes.
     pub(crate) fn image(&self) -> Self {
         Self { state: Arc::new(Mutex::new(self.state.lock().clone())), watch: Arc::default() }
     }
 
-    /// The disk as it could be found after a power failure now.
+    /// A possible state of the disk after a power failure at this moment.
     pub(crate) fn crash(&self, seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let mut state = self.state.lock().clone();
-        // How much of the unforced reaches the disk differs from crash to crash: all, nothing, or a random part.
+        // The part of the unforced data that reaches the disk: all, nothing, or a random part.
         let kept: f64 = match random.random_range(0..4) {
             0 => 0.0,
             1 => 1.0,
@@ -228,7 +228,7 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)), watch: Arc::default() }
     }
 
-    /// Changes bytes of a file as a failing device would.
+    /// Changes bytes of a file, as a failing device would.
     #[cfg(test)]
     pub(crate) fn damage(&self, name: &str, offset: usize, change: impl FnOnce(&mut [u8])) {
         let mut state = self.state.lock();
@@ -258,7 +258,7 @@ impl SimDisk {
         state.files[state.names[name]].current.to_vec()
     }
 
-    /// Counts as a change, and fails once the machine has stopped: for what stands beside the disk.
+    /// Counts a change and fails once the machine has stopped: for components outside of the disk.
     pub(crate) fn count_change(&self) -> io::Result<()> {
         self.change(|_| Ok(()))
     }

@@ -1,4 +1,4 @@
-//! What every engine must do. Each test runs on all of them.
+//! The conformance suite. Each test runs on every engine.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -14,7 +14,7 @@ use super::memory::MemoryEngine;
 use super::{BatchAborted, Engine, EngineError, EngineRead, EngineRow};
 use crate::rows::key::Key;
 
-/// Runs a test on each engine; the second argument opens the engine anew after it was dropped.
+/// Runs a test on each engine. The second argument opens the engine again after it was dropped.
 fn on_each_engine(test: impl Fn(Box<dyn Engine>, &dyn Fn() -> Box<dyn Engine>)) {
     let memory = MemoryEngine::default();
     test(Box::new(memory.clone()), &|| Box::new(memory.clone()));
@@ -98,7 +98,7 @@ fn a_batch_sets_and_removes_and_its_last_word_on_a_key_counts() {
 }
 
 #[test]
-fn a_batch_that_is_given_up_leaves_nothing() {
+fn an_aborted_batch_leaves_nothing() {
     on_each_engine(|engine, reopen| {
         write(&*engine, &[("a", Some("1")), ("b", Some("2"))]);
         let row = |name: &str, value| Ok((key(name), value));

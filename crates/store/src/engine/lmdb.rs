@@ -1,12 +1,12 @@
-//! The engine on LMDB: one B-tree in one file, read straight from its memory map.
+//! The engine on LMDB: one B-tree in one file, read from its memory map.
 //!
-//! LMDB never overwrites a page that a reader may see, so it needs no recovery: after a crash it opens at once in the
-//! state of the last durable batch.
+//! LMDB never overwrites a page that a reader may see, so it needs no recovery: after a crash it opens in the state of
+//! the last durable batch.
 //!
-//! The map is as long as LMDB's meta page says, whatever the file is: reading behind the file's end would kill the
-//! process. So a file that was cut is refused when it is opened. LMDB does not write pages that a batch took and gave
-//! back, so the file may end before the last page it counts; here it is never shorter: it is made long enough before a
-//! batch is committed, and cut to what is counted afterwards.
+//! The map is as long as LMDB's meta page says, whatever the length of the file, and reading beyond the end of the file
+//! would kill the process. So a truncated file is refused when it is opened. LMDB does not write pages that a batch
+//! allocates and frees again, so the file could end before the last page that LMDB counts. This engine extends the file
+//! before each commit of a batch and truncates it to the counted pages afterwards.
 
 use std::convert::Infallible;
 use std::fs;
@@ -21,25 +21,25 @@ use parking_lot::Mutex;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
 
-/// Address space kept for the map. It is only an upper bound: the file grows as rows come.
+/// Address space reserved for the map. This is only an upper bound: the file grows with its rows.
 const MAP_SIZE: usize = 1 << 40;
-/// Reads that may be under way at once, snapshots included.
+/// Maximum number of concurrent reads, including snapshots.
 const MAX_READERS: u32 = 4096;
 
-/// The file in the engine's directory, as LMDB calls it.
+/// LMDB's file in the engine's directory.
 const FILE: &str = "data.mdb";
-/// Pages that a batch may take besides those for its rows: the list of free pages, and new roots.
+/// Pages that a batch may take in addition to those of its rows: the list of free pages, and new roots.
 const BATCH_PAGES: u64 = 1 << 12;
-/// Pages that a row may take besides those for its value: the path to its leaf, each page split.
+/// Pages that a row may take in addition to those of its value: the path to its leaf, with a split of each page.
 const ROW_PAGES: u64 = 16;
 
-/// Read transactions that are kept for the next read.
+/// Read transactions kept for the next read.
 const READER_SLOTS: usize = 64;
 
 /// The LMDB engine.
 ///
-/// Beginning a read transaction costs as much as a look-up, so each is parked where the next read of its thread finds
-/// it, until a batch is written: the state that it shows is the newest until then.
+/// Beginning a read transaction costs as much as a look-up. So a read transaction is kept for the next read of its
+/// thread until the next batch is written; until then it shows the newest state.
 pub(crate) struct LmdbEngine {
     reader_slots: Box<[ReaderSlot]>,
     /// Batches written so far.
@@ -49,7 +49,7 @@ pub(crate) struct LmdbEngine {
     file: DataFile,
 }
 
-/// The file that is mapped.
+/// The mapped file.
 struct DataFile {
     path: PathBuf,
     file: fs::File,
@@ -58,19 +58,19 @@ struct DataFile {
 
 /// Why the file was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{path} was cut: it has {found} bytes and needs {needed}")]
+#[error("{path} was truncated: it has {found} bytes and needs {needed}")]
 struct TruncatedFile {
     path: String,
     found: u64,
     needed: u64,
 }
 
-/// Where one read transaction is parked, on cache lines of its own: each thread has its place.
+/// A kept read transaction. Each thread has a slot with its own cache lines.
 #[repr(align(128))]
 struct ReaderSlot(Mutex<Option<CachedRead>>);
 
 struct CachedRead {
-    /// How many batches had been written before the transaction began.
+    /// The number of batches before the transaction began.
     batches: u64,
     read: LmdbRead<'static>,
 }
@@ -80,7 +80,7 @@ struct LmdbRead<'a> {
     rows: Database<'static, Raw, Raw>,
 }
 
-/// A read transaction may move between threads but be used by one at a time.
+/// A read transaction may move between threads but is used by one at a time.
 struct LmdbPin(Mutex<LmdbRead<'static>>);
 
 impl LmdbEngine {
@@ -91,7 +91,8 @@ impl LmdbEngine {
         crate::disk::create_private_dir(dir).map_err(io_error)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(MAP_SIZE).max_readers(MAX_READERS);
-        // SAFETY: the map is a file of our own directory, which the store's lock keeps other processes from opening.
+        // SAFETY: the map is a file in our own directory, and the store's lock prevents other processes from opening
+        // it.
         let env = unsafe { options.open(dir) }.map_err(heed_error)?;
         env.clear_stale_readers().map_err(heed_error)?;
         let txn = env.write_txn().map_err(heed_error)?;
@@ -101,7 +102,7 @@ impl LmdbEngine {
         let CommitOrAbort::Commit(rows) = created.map_err(heed_error)?;
         let file = DataFile::open(dir, &env, rows)?;
         file.check(&env)?;
-        // LMDB forces what is in its file, not the file's name.
+        // LMDB forces its file but not the name of the file.
         fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error)?;
         let parked = (0..READER_SLOTS).map(|_| ReaderSlot(Mutex::new(None))).collect();
         Ok(Self { reader_slots: parked, batches: AtomicU64::new(0), env, rows, file })
@@ -120,7 +121,7 @@ impl DataFile {
         let path = dir.join(FILE);
         let file = fs::OpenOptions::new().write(true).open(&path).map_err(io_error)?;
         let txn = env.read_txn().map_err(heed_error)?;
-        // Of what the meta page says; no other page is looked at.
+        // From the meta page; no other page is read.
         let page_size = rows.stat(&txn).map_err(heed_error)?.page_size.into();
         Ok(Self { path, file, page_size })
     }
@@ -129,12 +130,12 @@ impl DataFile {
         self.file.metadata().map(|meta| meta.len()).map_err(io_error)
     }
 
-    /// Bytes up to the last page that the newest batch counts.
+    /// Bytes up to the last page of the newest batch.
     fn used_len(&self, env: &Env<WithoutTls>) -> u64 {
         (env.info().last_page_number as u64 + 1) * self.page_size
     }
 
-    /// Refuses a file that is shorter than its meta page says.
+    /// Refuses a file that is shorter than its meta page requires.
     fn check(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
         let (found, needed) = (self.len()?, self.used_len(env));
         if found < needed {
@@ -144,19 +145,19 @@ impl DataFile {
         Ok(())
     }
 
-    /// Makes the file long enough for a batch that takes up to `pages` more; takes no room on the disk.
+    /// Extends the file for a batch that takes up to `pages` pages. Allocates no disk space.
     fn lengthen(&self, env: &Env<WithoutTls>, pages: u64) -> EngineResult<()> {
         let wanted = self.used_len(env).saturating_add(pages.saturating_mul(self.page_size));
         if self.len()? < wanted { self.file.set_len(wanted).map_err(io_error) } else { Ok(()) }
     }
 
-    /// Gives back what no page is counted in. Nobody reads there.
+    /// Truncates the file after the last counted page. No reader reads there.
     fn trim(&self, env: &Env<WithoutTls>) -> EngineResult<()> {
         self.file.set_len(self.used_len(env)).map_err(io_error)
     }
 }
 
-/// Where a thread parks its read transactions.
+/// The next slot for a thread's read transaction.
 static NEXT_READER_SLOT: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     static READER_SLOT: usize = NEXT_READER_SLOT.fetch_add(1, Ordering::Relaxed);
@@ -236,7 +237,7 @@ impl Engine for LmdbEngine {
             None => CachedRead { batches, read: self.begin()? },
         };
         read(&mine.read);
-        // A batch that was written meanwhile could not clear this place: an old state must not be kept from reuse.
+        // A batch that was written meanwhile did not clear this slot. An old state must not stay pinned.
         if self.batches.load(Ordering::Acquire) == batches {
             *parked = Some(mine);
         }
@@ -263,7 +264,7 @@ impl Engine for LmdbEngine {
         self.file.lengthen(&self.env, pages)?;
         txn.commit().map_err(heed_error)?;
         if let Err(error) = self.file.trim(&self.env) {
-            tracing::warn!(%error, "the B-tree's file stays longer than it needs to be");
+            tracing::warn!(%error, "cannot truncate the B-tree's file; it stays longer than needed");
         }
         self.batches.fetch_add(1, Ordering::AcqRel);
         for place in &self.reader_slots {
@@ -307,7 +308,7 @@ mod tests {
             assert!(matches!(refused, EngineError::Damaged(_)), "{len} of {whole} bytes: {refused:?}");
             if len >= 2 * 4096 {
                 let text = std::error::Error::source(&refused).unwrap().to_string();
-                assert_eq!(text, format!("{} was cut: it has {len} bytes and needs {whole}", path.display()));
+                assert_eq!(text, format!("{} was truncated: it has {len} bytes and needs {whole}", path.display()));
             }
         }
     }
@@ -321,10 +322,10 @@ mod tests {
         length_is_right();
         engine.write(&mut removals(500..2500)).unwrap();
         length_is_right();
-        // What a batch freed is taken again by the next but one.
+        // The pages that a batch frees are reused by the next batch but one.
         engine.write(&mut puts(0..1, 100).into_iter()).unwrap();
         engine.write(&mut puts(0..1, 100).into_iter()).unwrap();
-        // The large value goes behind all others, and away again.
+        // The large value goes to the end of the file and is removed again.
         let large = puts(5000..5001, 1 << 20).into_iter();
         engine.write(&mut puts(0..2, 100).into_iter().chain(large).chain(removals(5000..5001))).unwrap();
         length_is_right();
@@ -339,7 +340,7 @@ mod tests {
         for size in [1, 2000, 2100, 70_000] {
             let before = engine.file.used_len(&engine.env) / engine.file.page_size;
             let value = bytes::Bytes::from(vec![size as u8; size]);
-            // Far apart, so that each row has a leaf of its own to split.
+            // Distant keys, so that each row splits its own leaf.
             let rows = (0..2000_u32).map(|n| n.wrapping_mul(2_654_435_761) ^ size as u32);
             let mut rows = rows.map(|n| Ok((Key::from(&n.to_be_bytes()[..]), Some(value.clone()))));
             engine.write(&mut rows).unwrap();

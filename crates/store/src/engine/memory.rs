@@ -1,4 +1,4 @@
-//! The engine in memory: a shared ordered map, copied on write only while a snapshot holds it.
+//! The engine in memory: a shared ordered map, copied on write while a snapshot holds it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,7 +12,7 @@ use crate::rows::key::Key;
 
 type Rows = BTreeMap<Key, Bytes>;
 
-/// The memory engine. A clone shares its rows from then on; [`MemoryEngine::image`] is what a crash would leave.
+/// The memory engine. A clone shares its rows; [`MemoryEngine::image`] copies the state after a crash.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryEngine {
     rows: Arc<RwLock<Arc<Rows>>>,
@@ -21,13 +21,13 @@ pub(crate) struct MemoryEngine {
 struct MemoryRead(Arc<Rows>);
 
 impl MemoryEngine {
-    /// A new engine with the rows of this one: what would be found after a crash now.
+    /// A new engine with the same rows: the state after a crash at this moment.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn image(&self) -> Self {
         Self { rows: Arc::new(RwLock::new(Arc::clone(&self.rows.read()))) }
     }
 
-    /// A checksum of all rows, continued from that of something else.
+    /// A checksum of all rows, continued from another checksum.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn digest(&self, seed: u32) -> u32 {
         let add = |digest: u32, (key, value): (&Key, &Bytes)| {
@@ -74,7 +74,7 @@ impl EnginePin for MemoryRead {
 
 impl Engine for MemoryEngine {
     fn read(&self, read: &mut dyn FnMut(&dyn EngineRead)) -> EngineResult<()> {
-        // The lock must be free while the state is read: the reader may write.
+        // The lock is released during the read, because the reader may write.
         let state = MemoryRead(Arc::clone(&self.rows.read()));
         read(&state);
         Ok(())

@@ -1,4 +1,4 @@
-//! The engine of a simulated machine: the engine in memory, which fails when the simulated disk does.
+//! The engine of a simulated machine: the engine in memory, which fails when the simulated disk fails.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::memory::MemoryEngine;
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow};
 use crate::disk::sim::SimDisk;
 
-/// What goes wrong in a simulated engine.
+/// Faults of a simulated engine.
 #[derive(Default)]
 pub(crate) struct EngineFaults {
-    /// Bytes that the engine may take in all; `None` if there is no limit.
+    /// Maximum bytes of the engine; `None` for no limit.
     pub(crate) room: Option<u64>,
     /// Whether every batch fails.
     pub(crate) broken: bool,
@@ -20,7 +20,7 @@ pub(crate) struct EngineFaults {
     pub(crate) skip: Option<Vec<u8>>,
 }
 
-/// The engine in memory beside a simulated disk. A batch counts as one change of the disk: it is atomic and durable.
+/// The engine in memory next to a simulated disk. A batch is one change of the disk: it is atomic and durable.
 pub(crate) struct SimEngine {
     pub(crate) memory: MemoryEngine,
     pub(crate) disk: SimDisk,

@@ -1,8 +1,8 @@
-//! Entries: what a log frame's payload says. One entry is one transaction, as steps that give the same rows again when
-//! they are replayed on the state before them.
+//! Entries: the payloads of log frames. An entry is one transaction as a list of steps. Replaying the steps on the
+//! state before them gives the same rows again.
 //!
-//! Everything that was decided when the transaction was applied stands in the entry: the time, the identifiers of the
-//! created objects, where staged chunks lie. So a later version may decide otherwise and still replay it.
+//! The entry contains every decision that was made when the transaction was applied: the time, the identifiers of
+//! created objects, the positions of staged chunks. So a later version may decide differently and still replay it.
 
 use bytes::Bytes;
 use model::{Kind, Name, Oid};
@@ -15,7 +15,7 @@ mod codec;
 
 pub(crate) use codec::{decode, encode};
 
-/// Content: staged chunks, then the bytes behind them.
+/// Content: staged chunks, then the bytes after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StagedContent {
     pub(crate) extents: Vec<Extent>,
@@ -35,7 +35,7 @@ pub(crate) enum Step {
         oid: Oid,
         content: StagedContent,
     },
-    /// The content is an upload: a first chunk, further ones logged before as [`Step::Stage`], and a tail.
+    /// The content is an upload: a first chunk, further chunks logged earlier as [`Step::Stage`], and a tail.
     PutStaged {
         oid: Oid,
         data: DataId,
@@ -54,7 +54,7 @@ pub(crate) enum Step {
         index: u64,
         extents: Vec<Extent>,
     },
-    /// Content at the end, which must be at `at` if chunks were staged for it.
+    /// Content at the end of the blob, which must be `at` if chunks were staged for it.
     Append {
         oid: Oid,
         at: Option<u64>,
@@ -114,7 +114,7 @@ pub(crate) enum Step {
         index: u64,
         extents: Vec<Extent>,
     },
-    /// Removes the chunks `from..to` of content that no object has any more; all of it is gone if `done`.
+    /// Removes the chunks `from..to` of content that no object uses; `done` if that is all of it.
     Reclaim {
         data: DataId,
         from: u64,
@@ -129,14 +129,14 @@ pub(crate) enum Step {
     Open {
         incarnation: u32,
     },
-    /// Rows of who uses the store, in the order of their keys.
+    /// Rows of the store's user, in key order.
     Rows(Vec<RowChange>),
 }
 
 /// A transaction as it is logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogEntry {
-    /// Microseconds since 1970.
+    /// Microseconds since 1970-01-01T00:00Z.
     pub(crate) time_us: i64,
     /// The identifiers of the created objects, in order.
     pub(crate) created: Vec<Oid>,
@@ -144,7 +144,7 @@ pub(crate) struct LogEntry {
 }
 
 impl Step {
-    /// Whether it takes away more than it adds: it may be done where there is no room for more.
+    /// Whether the step frees more than it adds, so that it is allowed in a full store.
     pub(crate) fn frees(&self) -> bool {
         if let Self::Rows(changes) = self {
             return changes.iter().all(RowChange::is_removal);
@@ -162,7 +162,7 @@ impl Step {
         )
     }
 
-    /// The object whose row the step reads before it writes it.
+    /// The object whose row the step reads before it writes the row.
     pub(crate) fn existing_object(&self) -> Option<Oid> {
         match self {
             Self::Put { oid, .. }

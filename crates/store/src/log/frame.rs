@@ -19,7 +19,7 @@ use crate::rows::mob::Seq;
 pub const HEADER: usize = 32;
 /// Frames begin at multiples of this.
 pub const ALIGN: usize = 8;
-/// The largest payload.
+/// Maximum number of bytes of a payload.
 pub const MAX_PAYLOAD: usize = 96 << 20;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"mfr1");
@@ -29,7 +29,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"mfr1");
 pub struct FrameHeader {
     /// The checksum of the frame.
     pub crc: u32,
-    /// The checksum of the frame before.
+    /// The checksum of the previous frame.
     pub prev: u32,
     /// Bytes of payload.
     pub len: u32,
@@ -80,7 +80,7 @@ pub fn frame_len(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// The frame at the beginning of `bytes`, if a whole one is there and its checksum matches.
+/// The frame at the beginning of `bytes`, if it is complete and its checksum matches.
 #[must_use]
 pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(FrameHeader, &'a [u8])> {
     let head: &[u8; HEADER] = bytes.first_chunk()?;
@@ -95,7 +95,7 @@ pub fn decode<'a>(bytes: &'a [u8], store: &StoreId) -> Option<(FrameHeader, &'a 
     (crc32c_parts(&[store, &head[8..], payload]) == header.crc).then_some((header, payload))
 }
 
-/// Every whole frame in `bytes`, wherever it begins: for finding what lies behind a bad one.
+/// Every valid frame in `bytes`, at any position: for finding frames after a bad one.
 pub fn scan<'a>(bytes: &'a [u8], store: &'a StoreId) -> impl Iterator<Item = (usize, FrameHeader)> + 'a {
     let magic = MAGIC.to_le_bytes();
     (0..bytes.len().saturating_sub(HEADER - 1))

@@ -1,18 +1,18 @@
-//! Reading the log back: which frames count, where it ends, and whether that is a torn tail or damage.
+//! Reading the log: which frames count, where the log ends, and whether the end is a torn tail or damage.
 //!
-//! Frames count as long as each has the next position, names its predecessor's checksum and has its own right. The
-//! first that does not is either
+//! A frame counts if it has the next position, names its predecessor's checksum, and has a valid checksum itself. The
+//! first frame that does not count is either
 //!
-//! - a *torn tail*: the batch that was being written when the machine stopped. Nothing in it was acknowledged; it is cut,
-//!   whatever part of it reached the disk; or
-//! - *damage*: a valid later frame says that the bad one's position had been forced when it was written. Then
-//!   acknowledged transactions are lost, and the log refuses to open and names the frame.
+//! - a *torn tail*: the batch that was being written when the machine stopped. Nothing in it was acknowledged, so it is
+//!   cut, whatever part of it reached the disk; or
+//! - *damage*: a valid later frame says that the bad frame's position had been forced. Then acknowledged transactions
+//!   are lost, and the log refuses to open and names the frame.
 //!
-//! Frames of lower positions are what a recycled segment held before; they do not count.
+//! Frames of lower positions are earlier contents of a recycled segment and do not count.
 //!
-//! An operator who accepts the loss has the log *salvaged*: every frame behind the installed ones that can still be read
-//! without a gap counts, and the store goes on with a new segment at a position beyond all that was ever given, so that
-//! no version is given twice. The old segments stay until what was salvaged is in the B-tree.
+//! An operator who accepts the loss *salvages* the log: every frame after the installed ones that can be read without a
+//! gap counts. The store continues with a new segment at a position above all that were ever assigned, so that no
+//! version is assigned twice. The old segments are kept until the salvaged frames are in the B-tree.
 
 use std::fmt;
 use std::io;
@@ -28,18 +28,18 @@ use crate::disk::{Disk, DiskFile};
 use crate::plant::{Bug, planted};
 use crate::rows::mob::Seq;
 
-/// Acknowledged transactions that cannot be read back.
+/// Acknowledged transactions that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogDamage {
     /// The file with the bad frame.
     pub(crate) segment: String,
-    /// Where the bad frame begins; 0 if there is not even its segment.
+    /// The offset of the bad frame; 0 if its segment is missing.
     pub(crate) offset: u64,
-    /// The position that it should have.
+    /// The position that the frame should have.
     pub(crate) seq: Seq,
-    /// The newest position that some later frame says had been forced.
+    /// The newest position that a later frame reports as forced.
     pub(crate) forced: Seq,
-    /// The last position that the log still holds in some valid frame.
+    /// The last position of any valid frame in the log.
     pub(crate) last: Seq,
 }
 
@@ -61,25 +61,25 @@ impl fmt::Display for LogDamage {
     }
 }
 
-/// What reading the log found.
+/// The result of reading the log.
 pub(crate) struct RecoveredLog {
     pub(crate) log: Log,
     /// The position of the last frame that counts.
     pub(crate) last: Seq,
     /// Its checksum.
     pub(crate) crc: u32,
-    /// Whether frames of an unfinished batch were cut.
+    /// Whether frames of an incomplete batch were cut.
     pub(crate) cut: bool,
-    /// What could be saved of a damaged log. `last` is then the position from which the store goes on.
+    /// What was kept of a damaged log. Then `last` is the position at which the store continues.
     pub(crate) salvaged: Option<Salvaged>,
 }
 
-/// What could be saved of a damaged log.
+/// What is kept of a damaged log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Salvaged {
-    /// The last position of which nothing is lost.
+    /// The last position up to which nothing is lost.
     pub(crate) kept: Seq,
-    /// The last position that any frame speaks of.
+    /// The last position that any frame mentions.
     pub(crate) seen: Seq,
 }
 
@@ -88,15 +88,15 @@ pub(crate) struct Salvaged {
 pub(crate) enum OnDamage {
     /// Refuse.
     Refuse,
-    /// Keep what can be read and go on behind it: the operator has accepted the loss of the rest.
+    /// Keep what can be read and continue after it: the operator has accepted the loss of the rest.
     Salvage,
 }
 
-/// Positions that are skipped after a loss. What was lost may have gone further than what is left of the log says, and
-/// no version may be given twice.
+/// The number of positions skipped after a loss. Lost transactions may have had higher positions than the readable part
+/// of the log shows, and no version may be assigned twice.
 const SKIPPED_POSITIONS: Seq = 1 << 24;
 
-/// Is shown each frame that counts: its position and payload.
+/// Called with the position and payload of each frame that counts.
 pub(crate) type ReplayFrame<'a> = dyn FnMut(Seq, &[u8]) -> Result<(), LogError> + 'a;
 
 /// A segment found on the disk.
@@ -104,11 +104,11 @@ struct SegmentFile {
     name: String,
     index: u64,
     len: u64,
-    /// `None` if its first bytes are no header of this store.
+    /// `None` if it has no valid header of this store.
     header: Option<SegmentHeader>,
 }
 
-/// Where the frames that count end.
+/// The end of the frames that count.
 struct ChainEnd {
     at: usize,
     position: u64,
@@ -116,9 +116,9 @@ struct ChainEnd {
     crc: u32,
 }
 
-/// Reads the log, shows `replay` every frame above `installed` in order, and makes it ready for appending.
+/// Reads the log, calls `replay` with every frame above `installed` in order, and prepares the log for appending.
 ///
-/// What was shown is durable when this returns, also if it had only been in the operating system's cache.
+/// The replayed frames are durable when this returns, even if they were only in the operating system's cache.
 pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -146,9 +146,9 @@ pub(crate) fn open(
     Ok(RecoveredLog { log, last: end.seq - 1, crc: end.crc, cut: torn.frames, salvaged: None })
 }
 
-/// Says what is damaged, and changes nothing.
+/// Finds damage without changing anything.
 ///
-/// A frame that cannot be replayed is damage to the log too: nothing behind it can be reached.
+/// A frame that cannot be replayed counts as damage, because nothing after it can be used.
 pub(crate) fn inspect(
     disk: &dyn Disk,
     store: StoreId,
@@ -165,7 +165,7 @@ pub(crate) fn inspect(
     }
 }
 
-/// Whether the log has, or had, any frame.
+/// Whether the log has or had any frame.
 pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError> {
     for segment in list_segments(disk, store)? {
         let Some(header) = segment.header else { continue };
@@ -178,7 +178,7 @@ pub(crate) fn is_used(disk: &dyn Disk, store: &StoreId) -> Result<bool, LogError
     Ok(false)
 }
 
-/// The segments from the one with frame `seq` on, and those whose headers are damaged.
+/// The segments from the one with frame `seq` on, and those with damaged headers.
 pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Result<Vec<String>, LogError> {
     let found = list_segments(disk, store)?;
     let from = found.iter().rposition(|s| s.header.is_some_and(|h| h.first <= seq)).unwrap_or(0);
@@ -186,7 +186,7 @@ pub(crate) fn segments_from(disk: &dyn Disk, store: &StoreId, seq: Seq) -> Resul
     Ok(all.filter(|(i, s)| *i >= from || s.header.is_none()).map(|(_, s)| s.name).collect())
 }
 
-/// The store whose log this is, if all readable headers of segments agree.
+/// The store to which the log belongs, if all readable headers of segments agree.
 pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
     let mut found = None;
     for name in segment_names(disk)? {
@@ -203,9 +203,9 @@ pub(crate) fn store_of(disk: &dyn Disk) -> io::Result<Option<StoreId>> {
     Ok(found)
 }
 
-/// What of a damaged log can be kept, and how far it went.
+/// Determines which part of a damaged log can be kept, and the last position that it mentions.
 ///
-/// `replay` is shown every frame behind the installed ones, up to the first that is missing or cannot be replayed.
+/// `replay` is called with every frame after the installed ones, up to the first that is missing or cannot be replayed.
 pub(crate) fn find_salvageable(
     disk: &dyn Disk,
     store: &StoreId,
@@ -222,7 +222,7 @@ pub(crate) fn find_salvageable(
                 continue;
             };
             seen = seen.max(header.seq).max(header.forced);
-            // The frame before the first may be one that cannot be read.
+            // The frame before the first may be unreadable.
             if !stopped && header.seq == kept + 1 && crc.is_none_or(|crc| crc == header.prev) {
                 match replay(header.seq, payload) {
                     Ok(()) => (kept, crc) = (header.seq, Some(header.crc)),
@@ -236,7 +236,7 @@ pub(crate) fn find_salvageable(
     Ok(Salvaged { kept, seen })
 }
 
-/// Goes on behind what can be kept of a damaged log.
+/// Continues after the part of a damaged log that is kept.
 fn salvage(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -253,7 +253,8 @@ fn salvage(
     let tail = segments.next_segment(SegmentHeader { index, first: last + 1, prev: 0 }, 0)?;
     {
         let mut pool = segments.pool.lock();
-        // They go once all is installed; none becomes a spare, as its place on the device may be bad.
+        // These segments are removed after an installation. They do not become spares, because their storage may be
+        // bad.
         pool.sealed.extend(found.iter().map(|segment| SealedSegment { index: segment.index, last, len: 0 }));
     }
     adopt_spares(&segments)?;
@@ -270,7 +271,7 @@ fn first_segment(found: &[SegmentFile], installed: Seq) -> Result<usize, LogErro
     })
 }
 
-/// The names of the segments. A log that is missing altogether has none.
+/// The names of the segments; none if the log is missing.
 fn segment_names(disk: &dyn Disk) -> io::Result<Vec<String>> {
     match disk.list(DIR) {
         Ok(names) => Ok(names.into_iter().filter(|name| name.ends_with(".seg")).collect()),
@@ -342,14 +343,14 @@ fn walk(
     }
 }
 
-/// What lies behind the frames that count.
+/// What follows the frames that count.
 struct TailScan {
-    /// Whether there are any frames that must not be mistaken for later ones.
+    /// Whether there are frames that must not be mistaken for later ones.
     frames: bool,
     damage: Option<LogDamage>,
 }
 
-/// Looks behind the frames that count. What was installed had been forced, and is not lost if the log has it no more.
+/// Scans what follows the frames that count. Installed frames are not lost, even if the log does not have them.
 fn scan_tail(
     disk: &dyn Disk,
     store: &StoreId,
@@ -381,7 +382,7 @@ fn scan_tail(
     Ok(TailScan { frames, damage })
 }
 
-/// Removes what does not count, forces what does, and opens the tail.
+/// Removes frames that do not count, forces those that do, and opens the tail.
 fn resume(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -410,7 +411,7 @@ fn resume(
     Ok(Log { segments, tail: Mutex::new(tail) })
 }
 
-/// Begins a new segment behind a log whose end is damaged, if all of it is installed.
+/// Starts a new segment after a log with a damaged end, if all of it is installed.
 fn restart(
     disk: &Arc<dyn Disk>,
     store: StoreId,
@@ -420,14 +421,14 @@ fn restart(
 ) -> Result<Log, LogError> {
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(0, |last| last.index) + 1;
-    // The new segment is durable before the old ones go; from then on it is the one to begin with.
+    // The new segment is durable before the old ones are removed.
     let tail = segments.next_segment(SegmentHeader { index, ..header }, 0)?;
     adopt_segments(&segments, found, found.len(), found.len())?;
     disk.force_names(DIR)?;
     Ok(Log { segments, tail: Mutex::new(tail) })
 }
 
-/// Takes over the sealed segments and the spares; removes those that are of no use.
+/// Adopts the sealed segments and the spares; removes unneeded segments.
 fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail: usize) -> Result<(), LogError> {
     let mut pool = segments.pool.lock();
     for segment in &found[..start] {
@@ -441,7 +442,7 @@ fn adopt_segments(segments: &Segments, found: &[SegmentFile], start: usize, tail
     adopt_spares(segments)
 }
 
-/// Takes over the spares.
+/// Adopts the spares.
 fn adopt_spares(segments: &Segments) -> Result<(), LogError> {
     let mut pool = segments.pool.lock();
     for name in segments.disk.list(DIR)? {

@@ -96,12 +96,12 @@ fn a_batch_that_was_torn_in_the_middle_is_cut() {
     let prev = world.crc;
     let batch = world.batch(&[100; 5]);
     world.log.append(&batch, prev).unwrap();
-    // The first frame of the second batch never reached the disk; nothing in the batch was acknowledged.
+    // The first frame of the second batch did not reach the disk; nothing in the batch was acknowledged.
     let at = 64 + 3 * frame::frame_len(100);
     world.disk.damage(FIRST, at, |bytes| bytes[..20].fill(0));
     let (seen, recovered) = reopen(&world.disk, 0).unwrap();
     assert_eq!((seen, recovered.last, recovered.cut), (vec![1, 2, 3], 3, true));
-    // What was cut is gone for good: the next opening finds no trace of it.
+    // The next opening finds no trace of what was cut.
     assert!(!reopen(&world.disk, 0).unwrap().1.cut);
 }
 
@@ -122,7 +122,7 @@ fn damage_to_what_was_forced_is_refused_by_name() {
             last: 4,
         };
         if zeroed {
-            // The page with the evidence is gone too: nothing says that the frames behind were forced.
+            // The frames that say that earlier ones were forced are gone too.
             assert_eq!(reopen(&disk, 0).unwrap().0, [1]);
         } else {
             assert_eq!(damage(reopen(&disk, 0)), expected);
@@ -150,7 +150,7 @@ fn a_lost_segment_is_refused_by_name() {
     let missing = "log/0000000000000003.seg";
     world.disk.remove(missing).unwrap();
     assert_eq!(damage(reopen(&world.disk, 0)).seq, 9);
-    // If all of it had been installed, nothing is lost.
+    // If all of it is installed, nothing is lost.
     assert_eq!(reopen(&world.disk, 13).unwrap().0, [14, 15, 16, 17, 18, 19, 20]);
 }
 
@@ -164,8 +164,8 @@ fn a_log_without_the_frames_behind_the_installed_ones_is_refused() {
     assert_eq!(damage(reopen(&world.disk, 2)).seq, 3);
 }
 
-/// The first of two segments was once left when there was no room for the second. What was appended to the old one
-/// afterwards was then passed over in silence, acknowledged or not.
+/// Regression: when there was no room for the second of two segments, the first one was left. Later frames in the old
+/// segment were then ignored, even acknowledged ones.
 #[test]
 fn no_segment_of_a_batch_that_did_not_fit_is_left() {
     for room in [100, 3000, 4096, 4200, 6000, 8100] {

@@ -1,5 +1,5 @@
-//! Reading through the layers: the changes of the transaction that is being applied, the modified object buffer, the
-//! part of it that is being installed, and the B-tree.
+//! Reading through the layers: the changes of the transaction that is being applied, the active and the frozen buffer,
+//! and the B-tree.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ use crate::rows::mob::{Mob, Row, Seq};
 use crate::rows::patch::{Base, Patch};
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
 
-/// Which versions count.
+/// Which versions a read sees.
 #[derive(Clone, Copy)]
 pub(crate) enum ReadPosition<'a> {
-    /// Those at or below a position.
+    /// Versions at or below a position.
     Seq(Seq),
-    /// The newest durable ones, whatever is committed meanwhile: for reads of single rows.
+    /// The newest durable versions, which may change during the read: for reads of single rows.
     Newest(&'a AtomicU64),
 }
 
@@ -37,7 +37,7 @@ impl ReadPosition<'_> {
 
 /// The layers of one read, newest first.
 pub(crate) struct Layers<'a> {
-    /// The rows that the transaction which is being applied has changed so far.
+    /// Rows that the transaction being applied has changed.
     pub(crate) changes: Option<&'a Changes>,
     pub(crate) active: &'a Mob,
     pub(crate) frozen: Option<&'a Mob>,
@@ -46,26 +46,26 @@ pub(crate) struct Layers<'a> {
     pub(crate) files: Option<&'a BlobFiles>,
 }
 
-/// So many rows of a buffer are looked at in the first step of a scan, as most end soon.
+/// Rows of a buffer that a scan reads in its first step; most scans are short.
 const FIRST_SCAN_ROWS: usize = 64;
-/// And so many at most in a later one.
+/// Maximum number of rows of a buffer that a later step reads.
 const MAX_SCAN_ROWS: usize = 512;
 
-/// How deep a row was found; deeper is older.
+/// The buffer in which a row was found; deeper is older.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
     Active,
     Frozen,
 }
 
-/// A row as it was found.
+/// A row and where it was found.
 pub(crate) enum FoundRow<'a> {
     Nothing,
     Row(Row, Depth),
     Engine(&'a [u8]),
 }
 
-/// A row where it lies.
+/// A row in place.
 #[derive(Clone, Copy)]
 pub(crate) enum RowRef<'a> {
     Nothing,
@@ -74,7 +74,7 @@ pub(crate) enum RowRef<'a> {
 }
 
 impl FoundRow<'_> {
-    /// The row.
+    /// The row in place.
     pub(crate) fn row_ref(&self) -> RowRef<'_> {
         match self {
             FoundRow::Nothing => RowRef::Nothing,
@@ -83,7 +83,7 @@ impl FoundRow<'_> {
         }
     }
 
-    /// The whole row, if it has one and is not a patch.
+    /// The whole row, unless it is missing or a patch.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         match self {
             FoundRow::Row(Row::Value(value), _) => Some(value),
@@ -103,7 +103,7 @@ impl FoundRow<'_> {
     }
 }
 
-/// An object: what its row says, and the row itself.
+/// An object: its decoded head and its row.
 pub(crate) struct StoredObject<'a> {
     pub(crate) oid: Oid,
     pub(crate) head: Head,
@@ -120,7 +120,7 @@ pub(crate) fn stat(oid: Oid, head: &Head) -> Stat {
     Stat { oid, kind: head.kind, size: head.size, version: head.version, modified_us: head.modified_us }
 }
 
-/// Where a chunk belongs: its key, what stands before it in its row, and where it begins in its object.
+/// The location of a chunk: its key, the bytes before it in its row, and its offset in the object.
 struct ChunkLocation {
     key: Key,
     skip: usize,
@@ -135,7 +135,7 @@ fn chunk_location(oid: Oid, data: DataId, index: u64) -> ChunkLocation {
 }
 
 impl<'a> Layers<'a> {
-    /// The newest row of `key` that counts.
+    /// The newest visible row of `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<FoundRow<'a>> {
         if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
             return Ok(FoundRow::Row(row.clone(), Depth::Active));
@@ -146,7 +146,7 @@ impl<'a> Layers<'a> {
         self.find_below(key, Depth::Active)
     }
 
-    /// The row beneath the one found at `depth`.
+    /// The row below the one found at `depth`.
     fn find_below(&self, key: &[u8], depth: Depth) -> Result<FoundRow<'a>> {
         if depth == Depth::Active
             && let Some(row) = self.frozen.and_then(|frozen| frozen.get(key, || self.at.seq()))
@@ -164,7 +164,7 @@ impl<'a> Layers<'a> {
         Ok(row.head(oid)?.map(|head| StoredObject { oid, head, row }))
     }
 
-    /// An object's head, and the extent that its row counts as a user of: what replacing its content needs to know.
+    /// The head of an object, and the extent of which its row counts as a user.
     pub(crate) fn head_and_extent(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
         let key = Key::object(oid);
         self.with_row(&key, |row| match row {
@@ -175,7 +175,7 @@ impl<'a> Layers<'a> {
         })?
     }
 
-    /// Looks at a row where it lies. A part of the store is locked meanwhile.
+    /// Calls `look` with a row in place, while a part of the store is locked.
     pub(crate) fn with_row<T>(&self, key: &[u8], mut look: impl FnMut(RowRef<'_>) -> T) -> Result<T> {
         if let Some(row) = self.changes.and_then(|changes| changes.get(key)) {
             return Ok(look(RowRef::Row(row)));
@@ -188,7 +188,7 @@ impl<'a> Layers<'a> {
         Ok(look(self.engine.get(key).into_model_result()?.map_or(RowRef::Nothing, RowRef::Engine)))
     }
 
-    /// A value with its checksum, by key.
+    /// The value of a row with a checksum.
     pub(crate) fn get_sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
         let row = match self.find(key)? {
             FoundRow::Row(Row::Value(row), _) => row,
@@ -199,7 +199,7 @@ impl<'a> Layers<'a> {
         Ok(Some(row.slice(..len)))
     }
 
-    /// The bytes `offset..offset + len` of an object, less where it ends before.
+    /// The bytes `offset..offset + len` of an object, fewer at its end.
     pub(crate) fn read(&self, object: &StoredObject<'a>, offset: u64, len: u64) -> Result<Bytes> {
         let end = offset.saturating_add(len).min(object.head.size);
         if offset >= end {
@@ -222,7 +222,7 @@ impl<'a> Layers<'a> {
         Ok(out.into())
     }
 
-    /// Fills `out` with a chunk's bytes from `from` on; zeros where it has none.
+    /// Reads the bytes of a chunk from `from` on into `out`; zeros where it has none.
     pub(crate) fn fill(&self, object: &StoredObject<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
         let place = chunk_location(object.oid, object.head.data, index);
         let filled = if index == 0 {
@@ -233,8 +233,8 @@ impl<'a> Layers<'a> {
         filled.map_err(|e| e.for_object(object.oid))
     }
 
-    /// Fills `out` with a chunk's bytes from `from` on that are being installed: the patch found in the frozen buffer on
-    /// what lies beneath.
+    /// Reads the bytes of a chunk that is being installed from `from` on into `out`: the patch of the frozen buffer and
+    /// its base.
     pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, from: usize, out: &mut [u8]) -> Result<()> {
         let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
         let place = ChunkLocation { key: key.clone(), skip, at: 0 };
@@ -323,7 +323,7 @@ impl<'a> Layers<'a> {
         Ok(())
     }
 
-    /// The extent that a whole chunk is, if it is one with nothing laid over it.
+    /// The extent of a whole chunk, if it is one without a patch.
     pub(crate) fn extent(&self, object: &StoredObject<'a>, index: u64) -> Result<Option<Extent>> {
         let place = chunk_location(object.oid, object.head.data, index);
         let other;
@@ -345,14 +345,14 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Reads a whole extent and checks it against all its checksums. `at` is where it begins in its object.
+    /// Reads a whole extent and verifies all its checksums. `at` is its offset in the object.
     pub(crate) fn read_extent(&self, extent: &Extent, out: &mut [u8], at: u64) -> Result<(), FillError> {
         let files = self.files.ok_or(RowError::File)?;
         files.read(extent, 0, out, at)?;
         if crc32c(out) == extent.crc { Ok(()) } else { Err(RowError::Block(at, at + out.len() as u64).into()) }
     }
 
-    /// Shows every row under a prefix, in order, until `show` fails.
+    /// Calls `show` with every row under a prefix, in order, until it fails.
     pub(crate) fn for_each_row(
         &self,
         prefix: &Key,
@@ -366,7 +366,7 @@ impl<'a> Layers<'a> {
         result
     }
 
-    /// Shows the rows from `from` up to, not including, `to`, in order, until `show` breaks.
+    /// Calls `show` with the rows `from <= key < to`, in order, until it breaks.
     pub(crate) fn scan(
         &self,
         from: &[u8],
@@ -397,7 +397,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// Shows the same rows, the last first.
+    /// As [`Layers::scan`], in reverse order.
     pub(crate) fn scan_back(
         &self,
         from: &[u8],
@@ -422,8 +422,8 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The last rows that are not in the B-tree only, the last first, about `many` of each buffer, and the first key of the
-    /// range that these are all of, if there are more before it.
+    /// The last rows of the range that are in a buffer, in reverse order, about `many` of each buffer; and the first
+    /// key of the part of the range that they cover, if there may be more before it.
     fn buffered_rows_back(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut begin: Option<Key> = None;
@@ -439,8 +439,8 @@ impl<'a> Layers<'a> {
         (rows, begin)
     }
 
-    /// The next rows that are not in the B-tree only, in order, about `many` of each buffer, and where to go on if there are
-    /// more.
+    /// The first rows of the range that are in a buffer, in order, about `many` of each buffer; and the key at which to
+    /// continue, if there may be more.
     fn buffered_rows(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
@@ -456,7 +456,7 @@ impl<'a> Layers<'a> {
         (rows, end)
     }
 
-    /// The rows of these keys and of the changes, as far as they are in the range, in order.
+    /// The buffered rows of these keys and of the changes within the range, in order.
     fn rows_of(&self, keys: Vec<Key>, from: &[u8], to: &[u8]) -> Vec<(Key, Row)> {
         let mut rows: Vec<(Key, Row)> = Vec::with_capacity(keys.len());
         if let (Some(changes), true) = (self.changes, from < to) {
@@ -467,17 +467,17 @@ impl<'a> Layers<'a> {
             let row = row.or_else(|| self.frozen.and_then(|frozen| frozen.get(&key, || self.at.seq())))?;
             Some((key, row))
         }));
-        // Stable, so of one key the newest row comes first; what is in runs that are in order already costs little.
+        // The sort is stable, so the newest row of a key comes first; sorted runs cost little.
         rows.sort_by(|(a, _), (b, _)| a.cmp(b));
         rows.dedup_by(|(a, _), (b, _)| a == b);
         rows
     }
 }
 
-/// What is shown a row of the B-tree.
+/// Called with the rows of the B-tree.
 type RowVisitorRef<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
-/// Shows buffered rows and those of the B-tree together, in their common order; of one key the buffered row counts.
+/// Merges buffered rows and those of the B-tree in key order. A buffered row replaces that of the B-tree.
 fn merge(
     rows: Vec<(Key, Row)>,
     comes_before: fn(&[u8], &[u8]) -> bool,
@@ -513,14 +513,13 @@ fn visit_row(show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>, key:
     }
 }
 
-/// The stat of the object whose row a listing shows.
+/// The status of the object in a row of a listing.
 pub(crate) fn decode_stat(key: &[u8], found: &FoundRow<'_>) -> Result<Option<Stat>> {
     let Some(oid) = crate::rows::key::oid_at(key, 1) else { return Ok(None) };
     Ok(found.head(oid)?.map(|head| stat(oid, &head)))
 }
 
-/// The bytes `from..to` of an object's first chunk without copying, if they lie together in memory; copied if they lie
-/// in the B-tree.
+/// The bytes `from..to` of the first chunk: shared if they are contiguous in memory, copied if they are in the B-tree.
 fn slice_of(object: &StoredObject<'_>, from: usize, to: usize) -> Option<Bytes> {
     match &object.row {
         FoundRow::Row(Row::Value(row), _) => match Chunk::decode(row.get(HEAD..)?).ok()? {
@@ -539,7 +538,7 @@ fn slice_of(object: &StoredObject<'_>, from: usize, to: usize) -> Option<Bytes> 
     }
 }
 
-/// The whole content of an object that is no longer than its first chunk, if it lies together.
+/// The whole content of an object with a single chunk, if it is contiguous.
 pub(crate) fn whole_first_chunk(object: &StoredObject<'_>) -> Option<Bytes> {
     if object.head.size > CHUNK as u64 {
         return None;
@@ -547,7 +546,7 @@ pub(crate) fn whole_first_chunk(object: &StoredObject<'_>) -> Option<Bytes> {
     slice_of(object, 0, object.head.size as usize)
 }
 
-/// Checks the blocks of an inline chunk that cover `from..to`.
+/// Verifies the blocks of an inline chunk that cover `from..to`.
 pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, at: u64) -> Result<(), RowError> {
     if from >= to {
         return Ok(());
@@ -572,7 +571,7 @@ fn extent_in(found: &FoundRow<'_>, skip: usize, oid: Oid) -> Result<Option<Exten
     Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
 }
 
-/// What can go wrong while filling; the object is added at the end.
+/// An error of reading a chunk. The caller adds the object.
 pub(crate) enum FillError {
     Row(RowError),
     Other(model::Error),
@@ -608,7 +607,7 @@ impl From<ReadError> for FillError {
     }
 }
 
-/// Whether a kind has content that can be read as bytes.
+/// Whether objects of this kind have content.
 pub(crate) fn has_content(kind: Kind) -> bool {
     matches!(kind, Kind::Blob | Kind::Record)
 }

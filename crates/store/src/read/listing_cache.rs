@@ -1,17 +1,17 @@
-//! Listings that were read lately: the members of small collections, each at the version that its collection had.
+//! A cache of listings: the members of small collections, each at a version of its collection.
 //!
-//! Every change of a membership gives the collection a new version in the same transaction. So a listing is right
-//! wherever the collection's row has the version that it was read at, in the newest state as in any snapshot, and nobody
-//! needs to tell this cache of changes. Reading it costs one look-up of the row instead of a scan of the B-tree.
+//! Every change of a membership gives the collection a new version in the same transaction. So a cached listing is
+//! valid wherever the row of the collection has that version, in the newest state and in snapshots, and needs no
+//! invalidation. Reading it costs one look-up of that row instead of a scan of the B-tree.
 
 use std::hash::BuildHasher as _;
 
 use model::Oid;
 use parking_lot::Mutex;
 
-/// Collections that are kept. With [`MAX_MEMBERS`] each, they take at most a mebibyte.
+/// Maximum number of cached collections. With [`MAX_MEMBERS`] each, they take at most 1 MiB.
 const CACHE_SLOTS: usize = 512;
-/// Members of the largest collection that is kept.
+/// Maximum number of members of a cached collection.
 const MAX_MEMBERS: usize = 128;
 
 struct CachedListing {
@@ -20,7 +20,7 @@ struct CachedListing {
     members: Box<[Oid]>,
 }
 
-/// The listings. Each collection has one place, which it shares with others: the last one read stays.
+/// The listings. Each collection maps to one slot, which several collections share; the last one read is cached.
 pub(crate) struct ListingCache {
     slots: Box<[Mutex<Option<CachedListing>>]>,
     hash: foldhash::fast::RandomState,
@@ -36,7 +36,7 @@ impl ListingCache {
         &self.slots[self.hash.hash_one(collection.to_u128()) as usize % CACHE_SLOTS]
     }
 
-    /// Members of a collection at a version, in order, behind `after`, at most `limit`; `None` if they are not here.
+    /// Up to `limit` members of a collection at a version, in order, after `after`; `None` if they are not cached.
     pub(crate) fn get(&self, collection: Oid, version: u64, after: Option<Oid>, limit: usize) -> Option<Vec<Oid>> {
         let slot = self.slot(collection).lock();
         let listing = slot.as_ref().filter(|l| l.collection == collection && l.version == version)?;
@@ -45,7 +45,7 @@ impl ListingCache {
         Some(members[..members.len().min(limit)].to_vec())
     }
 
-    /// Keeps all members of a collection at a version, if they are not too many.
+    /// Caches all members of a collection at a version, unless there are too many.
     pub(crate) fn insert(&self, collection: Oid, version: u64, members: &[Oid]) {
         if members.len() <= MAX_MEMBERS {
             *self.slot(collection).lock() = Some(CachedListing { collection, version, members: members.into() });

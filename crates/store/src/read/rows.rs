@@ -1,4 +1,4 @@
-//! Reading rows of the user of the store. A value from the B-tree is checked when it is read.
+//! Reading rows of the store's user. The checksum of a value is verified when it is read from the B-tree.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -14,10 +14,10 @@ use crate::rows::key::Key;
 use crate::rows::mob::Row;
 use crate::rows::row::{self, RowError};
 
-/// So many bytes of a key are shown in an error.
+/// Maximum number of bytes of a key in an error message.
 const MAX_KEY_BYTES_SHOWN: usize = 64;
 
-/// A key to be read by people, as far as it is not too long.
+/// A key in hexadecimal for messages, shortened if it is long.
 pub(crate) fn hex(key: &[u8]) -> String {
     let mut text = String::with_capacity(2 * key.len().min(MAX_KEY_BYTES_SHOWN) + 3);
     for byte in &key[..key.len().min(MAX_KEY_BYTES_SHOWN)] {
@@ -29,12 +29,12 @@ pub(crate) fn hex(key: &[u8]) -> String {
     text
 }
 
-/// A row, of which this is the whole key, cannot be read.
+/// The error for a damaged row with this whole key.
 pub(crate) fn damaged(key: &[u8], error: RowError) -> Error {
     corrupt_row(&format!("row {}", hex(key.get(1..).unwrap_or_default())), error)
 }
 
-/// The value in a row; what comes from the B-tree is checked.
+/// The value of a row. A value from the B-tree is verified.
 pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u8]>> {
     match row {
         RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Patch(_)) => Ok(None),
@@ -50,7 +50,7 @@ pub(crate) fn row_value<'f>(key: &[u8], row: RowRef<'f>) -> Result<Option<&'f [u
     }
 }
 
-/// The value in a row, checked wherever it was found.
+/// The value of a row, verified wherever it was found.
 pub(crate) fn verify_value<'f>(key: &[u8], found: &'f FoundRow<'_>) -> std::result::Result<&'f [u8], RowError> {
     match found {
         FoundRow::Row(Row::Shared(value, checksum), _) if crc32c_parts(&[key, value]) == *checksum => Ok(value),
@@ -68,7 +68,7 @@ pub(crate) fn row(this: &impl Readable, key: &[u8]) -> Result<Option<Bytes>> {
     })
 }
 
-/// Looks at a row where it lies, and at its value.
+/// Calls `look` with a row in place and its value.
 pub(crate) fn with_row_value<T>(
     this: &impl Readable,
     key: &[u8],
@@ -78,7 +78,7 @@ pub(crate) fn with_row_value<T>(
     this.read_row(|layers| layers.with_row(&key, |row| Ok(row_value(&key, row)?.map(|value| look(row, value))))?)
 }
 
-/// Shows the rows of a range; `back`: the last first.
+/// Calls `visit` with the rows of a range, in reverse order if `back`.
 pub(crate) fn rows(
     this: &impl Readable,
     (from, to): (&[u8], &[u8]),

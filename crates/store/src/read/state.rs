@@ -19,7 +19,7 @@ use crate::read::listing_cache::ListingCache;
 use crate::read::view::{Pin, PinTable, View};
 use crate::rows::mob::Seq;
 
-/// What a read needs. Commits change it; see `commit`.
+/// What a read needs. Commits change it (`commit`).
 pub(crate) struct ReadState {
     pub(crate) engine: Box<dyn Engine>,
     /// `None` for a store in memory.
@@ -30,7 +30,7 @@ pub(crate) struct ReadState {
     pub(crate) listing_cache: ListingCache,
 }
 
-/// Stands in for the B-tree to find out whether a read needs it.
+/// Replaces the B-tree to find out whether a read needs it.
 struct EngineProbe(Cell<bool>);
 
 impl EngineRead for EngineProbe {
@@ -66,7 +66,7 @@ impl ReadState {
         self.files.as_ref()
     }
 
-    /// Reads single rows of the newest durable state: each row by itself, not several against each other.
+    /// Reads single rows of the newest durable state. Several rows may be of different states.
     pub(crate) fn read_row<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         let view = self.view.load();
         let mut read_on = |engine: &dyn EngineRead| {
@@ -114,8 +114,9 @@ impl ReadState {
         }
     }
 
-    /// Whether a view is the newest. If it is, and the B-tree's state was taken after it, then all that was durable then
-    /// is in the two together, and the B-tree has nothing that is not in them at the position pinned in between.
+    /// Whether a view is the newest. If it is, and the state of the B-tree was taken after it, then both together
+    /// contain everything that was durable then, and the B-tree contains nothing beyond the position that was pinned in
+    /// between.
     pub(crate) fn is_current(&self, view: &Arc<View>) -> bool {
         Arc::ptr_eq(view, &self.view.load())
     }

@@ -1,4 +1,4 @@
-//! What readers look at: the buffer, the part of it being installed, and the B-tree, at one position of the log.
+//! The buffers over the B-tree, and the positions of the log that readers pin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 use crate::plant::{Bug, planted};
 use crate::rows::mob::{Mob, Seq};
 
-/// The buffers that lie over the B-tree.
+/// The buffers over the B-tree.
 pub(crate) struct View {
-    /// Takes new changes.
+    /// Receives new changes.
     pub(crate) active: Arc<Mob>,
-    /// Takes none any more; it is being installed.
+    /// Receives no changes; it is being installed.
     pub(crate) frozen: Option<Arc<Mob>>,
 }
 
@@ -23,7 +23,7 @@ impl View {
     }
 }
 
-/// Positions in order, each with how often it is pinned. Nearly every read pins one for a moment, so few are kept
+/// Positions in order, with the number of pins of each. Nearly every read pins a position briefly, so a few are stored
 /// without allocating.
 #[derive(Default)]
 struct PinCounts(SmallVec<[(Seq, usize); 8]>);
@@ -53,7 +53,7 @@ impl PinCounts {
 /// The positions that readers have pinned.
 pub(crate) struct PinTable {
     pinned: Mutex<PinCounts>,
-    /// The smallest of them, or the largest number if there is none.
+    /// The smallest pinned position, or `u64::MAX` if there is none.
     oldest: AtomicU64,
 }
 
@@ -68,11 +68,11 @@ impl PinTable {
         Self { pinned: Mutex::default(), oldest: AtomicU64::new(Seq::MAX) }
     }
 
-    /// Pins the newest durable position, which `visible` tells.
+    /// Pins the newest durable position, which `visible` returns.
     pub(crate) fn pin<S: std::ops::Deref<Target = Self>>(this: S, visible: impl Fn() -> Seq) -> Pin<S> {
         let mut pinned = this.pinned.lock();
-        // First hold the horizon back, then choose the position. Who asked for the horizon before it was held back got
-        // what was visible earlier still, so at most the position that is chosen now.
+        // First lower the horizon, then choose the position. A thread that read the horizon before got a position that
+        // was visible earlier, which is at most the position chosen now.
         this.oldest.fetch_min(visible(), Ordering::SeqCst);
         let seq = visible();
         pinned.add(seq);
@@ -80,7 +80,7 @@ impl PinTable {
         Pin { snapshots: this, seq }
     }
 
-    /// Pins a position once more that is pinned meanwhile.
+    /// Adds a pin to a position that is already pinned.
     pub(crate) fn pin_again<S: std::ops::Deref<Target = Self>>(this: S, seq: Seq) -> Pin<S> {
         let mut pinned = this.pinned.lock();
         pinned.add(seq);
@@ -89,9 +89,9 @@ impl PinTable {
         Pin { snapshots: this, seq }
     }
 
-    /// The position at or below which all versions but the newest are of no use.
+    /// The position at or below which readers need only the newest versions.
     ///
-    /// A reader that pins meanwhile pins this position or a later one.
+    /// A reader that pins concurrently pins this position or a later one.
     pub(crate) fn horizon(&self, visible: &AtomicU64) -> Seq {
         let visible = visible.load(Ordering::SeqCst);
         if planted(Bug::SnapshotPruned) {
@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn no_horizon_passes_a_position_that_is_being_pinned() {
         let (snapshots, visible, horizon) = (PinTable::new(), AtomicU64::new(10), Cell::new(0));
-        // Whenever the reader has looked at what is visible, a writer makes more visible and asks for the horizon.
+        // After each read of the visible position, a writer makes more visible and asks for the horizon.
         let look = || {
             let seen = visible.fetch_add(2, Ordering::SeqCst);
             horizon.set(snapshots.horizon(&visible).max(horizon.get()));
             seen
         };
         let pin = PinTable::pin(&snapshots, look);
-        assert!(horizon.get() <= pin.seq, "{} was of no use any more, and {} is pinned", horizon.get(), pin.seq);
+        assert!(horizon.get() <= pin.seq, "the horizon {} is above the pinned position {}", horizon.get(), pin.seq);
         assert!(snapshots.horizon(&visible) <= pin.seq);
         drop(pin);
         assert_eq!(snapshots.horizon(&visible), visible.load(Ordering::SeqCst));

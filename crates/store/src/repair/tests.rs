@@ -15,7 +15,7 @@ use crate::rows::key::Key;
 use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{commit, create, name, pattern, temporary};
 
-/// Every commit that was acknowledged: its version, its object and its bytes.
+/// Every acknowledged commit: its version, object and bytes.
 type Acknowledged = BTreeMap<u64, (Oid, bytes::Bytes)>;
 
 fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged) {
@@ -23,7 +23,7 @@ fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged)
         let data = pattern(len + usize::from(i) * 7, i);
         let path = name(&format!("/{}", store.status().version));
         let done = commit(store, [create(0, Kind::Blob, data.clone()), Op::Bind { name: path, oid: temporary(0) }]);
-        // A row stands for its own position.
+        // Each commit has a row with its own position.
         let mut row = RowChanges::new();
         row.put(&(done.version + 1).to_be_bytes(), data.clone());
         assert_eq!(store.commit_rows(row).unwrap(), done.version + 1);
@@ -31,7 +31,7 @@ fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged)
     }
 }
 
-/// Everything up to `kept` is whole, and nothing behind it is there.
+/// Checks that everything up to `kept` is complete and nothing later exists.
 fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
     for (version, (oid, data)) in acknowledged {
         if *version <= kept {
@@ -98,7 +98,7 @@ fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
         let kept = salvaged_position(&store).unwrap();
         lossless += u32::from(kept >= last);
         check(&store, &acknowledged, kept);
-        // It goes on, and no version comes twice.
+        // The store continues, and no version is assigned twice.
         let mut later = Acknowledged::new();
         fill(&store, 20, 3000, &mut later);
         let beside =
@@ -138,7 +138,7 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
                 Ok(world) => world.store,
                 Err(_) => salvage(&disk, &engine).unwrap(),
             };
-            assert_eq!(salvaged_position(&store), Some(kept_whole), "seed {seed}, {steps} steps behind {before}");
+            assert_eq!(salvaged_position(&store), Some(kept_whole), "seed {seed}, {steps} steps after {before}");
             check(&store, &acknowledged, kept_whole);
         }
     }
@@ -321,7 +321,7 @@ fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
 }
 
 #[test]
-fn a_directory_without_a_store_says_so() {
+fn a_directory_without_a_store_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let error = Store::repair(&dir.path().join("nothing"), true, options(), &()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);

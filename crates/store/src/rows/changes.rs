@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use crate::rows::key::Key;
 use crate::rows::mob::Row;
 
-/// Most transactions change no more rows than this; they need no tree.
+/// Most transactions change at most this many rows and need no tree.
 const MAX_LIST_LEN: usize = 8;
 
-/// Rows by key: a sorted list while they are few, then a tree.
+/// Rows by key: a sorted list, or a tree for many rows.
 #[derive(Default)]
 pub(crate) struct Changes {
     list: SmallVec<[(Key, Row); 2]>,
-    /// Holds all of them once there were more.
+    /// Contains all rows once there are more than `MAX_LIST_LEN`.
     tree: BTreeMap<Key, Row>,
 }
 
@@ -24,7 +24,7 @@ impl Changes {
         self.list.binary_search_by(|(known, _)| (**known).cmp(key))
     }
 
-    /// Changes a row, again if it was changed before.
+    /// Sets the new state of a row, replacing an earlier one.
     pub(crate) fn insert(&mut self, key: Key, row: Row) {
         if !self.tree.is_empty() {
             self.tree.insert(key, row);
@@ -40,7 +40,7 @@ impl Changes {
         }
     }
 
-    /// All of them, in order.
+    /// All changed rows, in key order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Row)> {
         self.list.iter().map(|(key, row)| (key, row)).chain(&self.tree)
     }
@@ -49,7 +49,7 @@ impl Changes {
         if self.tree.is_empty() { self.search(key).ok().map(|at| &self.list[at].1) } else { self.tree.get(key) }
     }
 
-    /// Those from `from` up to, not including, `to`, which must not lie before.
+    /// The changed rows with `from <= key < to`. `to` must not be below `from`.
     pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = (&Key, &Row)> {
         let (first, end) = [from, to].map(|key| self.search(key).unwrap_or_else(|at| at)).into();
         let many = self.tree.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));

@@ -7,7 +7,7 @@
 //! 'm' collection member       membership                            'd' file offset         extent to be freed
 //! 'r' oid 'm' collection      back reference of a membership        'g' data                content to be removed
 //! 'r' oid 'n' path            back reference of a name              's' ...                 system rows
-//! 'k' ...                     a row of who uses the store: the key is theirs
+//! 'k' ...                     a row of the store's user, with the user's key
 //! ```
 //!
 //! All numbers are big-endian, so keys order as their parts do.
@@ -15,19 +15,20 @@
 use model::{NodeId, Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
-/// Bytes of keys that fit in place: among them those of objects and chunks.
+/// Keys of up to this many bytes are stored inline, including those of objects and chunks.
 const INLINE_LEN: usize = 24;
 
 /// A key of the B-tree.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(SmallVec<[u8; INLINE_LEN]>);
 
-/// The content of one blob or record, apart from its first chunk. Every replacement of the whole content starts a new
-/// one, so that replacing or deleting content of any size is one small change and the old rows go in the background.
+/// The content of one blob or record, apart from its first chunk. Each replacement of the whole content has a new
+/// number, so replacing or deleting content of any size is one small change, and the old rows are removed in the
+/// background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DataId(pub(crate) u64);
 
-/// The table of a key.
+/// The first byte of a key.
 pub(crate) mod table {
     pub(crate) const OBJECT: u8 = b'o';
     pub(crate) const CHUNK: u8 = b'c';
@@ -44,7 +45,7 @@ pub(crate) mod table {
 }
 
 impl Clone for Key {
-    /// As a whole: the list's own way copies byte by byte.
+    /// Copies the inline array as a whole, which is faster than copying byte by byte.
     fn clone(&self) -> Self {
         Self(SmallVec::from_slice(&self.0))
     }
@@ -181,12 +182,12 @@ impl Key {
         Self::concat(&[&[table]])
     }
 
-    /// The table of the key; keys are never empty.
+    /// The table of a key. Keys are never empty.
     pub(crate) fn table_of(key: &[u8]) -> u8 {
         key.first().copied().unwrap_or(0)
     }
 
-    /// The smallest key behind every key that begins with this one.
+    /// The smallest key above all keys with this prefix.
     pub(crate) fn prefix_end(&self) -> Self {
         let mut bytes = self.clone().0;
         while let Some(last) = bytes.last_mut() {
@@ -199,7 +200,7 @@ impl Key {
         Self(SmallVec::from_slice(&[u8::MAX; 40]))
     }
 
-    /// The smallest key behind this one.
+    /// The smallest key above this one.
     pub(crate) fn successor(&self) -> Self {
         let mut bytes = self.clone().0;
         bytes.push(0);
@@ -207,24 +208,24 @@ impl Key {
     }
 }
 
-/// The object identifier at `at` of a key, if the key is long enough.
+/// The object identifier at offset `at` of a key, if the key is long enough.
 pub(crate) fn oid_at(key: &[u8], at: usize) -> Option<Oid> {
     Some(Oid::from_bytes(key.get(at..at + Oid::LEN)?.try_into().ok()?))
 }
 
-/// File and offset of an extent's or freed extent's key.
+/// File and offset in the key of an extent or freed extent.
 pub(crate) fn extent_of(key: &[u8]) -> Option<(u32, u64)> {
     let file = u32::from_be_bytes(key.get(1..5)?.try_into().ok()?);
     let offset = u64::from_be_bytes(key.get(5..13)?.try_into().ok()?);
     (key.len() == 13).then_some((file, offset))
 }
 
-/// The content of a chunk's or garbage row's key.
+/// The content number in the key of a chunk or of unused content.
 pub(crate) fn data_of(key: &[u8]) -> Option<DataId> {
     Some(DataId(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?)))
 }
 
-/// The page of a page's key.
+/// The page in the key of a page.
 pub(crate) fn page_of(key: &[u8]) -> Option<PageId> {
     let key: &[u8; 15] = key.try_into().ok()?;
     let part = |from: usize, to: usize| key[from..to].iter().fold(0, |n: u64, b| n << 8 | u64::from(*b));

@@ -1,9 +1,8 @@
-//! The keys of a buffer in their order, for listings.
+//! The keys of a buffer in order, for listings.
 //!
-//! Most keys are put in and never listed: so the writer only appends them, and whoever lists pays. A listing looks through
-//! what is unsorted, one key after the other, which costs a fraction of finding each key its place; only when that has
-//! been done so often that it would have been worth it, or there is too much to look through, are they sorted in. The
-//! writer never waits for that.
+//! Most keys are added and never listed, so the writer only appends them and listings do the sorting. A listing scans
+//! the unsorted keys, which costs a fraction of sorting them. They are sorted only when repeated scans have cost as
+//! much, or when there are too many to scan. The writer never waits for that.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -13,22 +12,22 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::rows::key::Key;
 
-/// Finding a key its place costs as much as looking at it so often.
+/// Scanning this many keys costs as much as inserting one into the sorted set.
 const SORT_THRESHOLD: usize = 64;
-/// No listing looks through more keys than this.
+/// Maximum number of unsorted keys that a listing scans.
 const MAX_UNSORTED_SCAN: usize = 16 << 10;
 
-/// An ordered set of keys. Who needs both locks takes that of the sorted ones first.
+/// An ordered set of keys. A thread that needs both locks locks `sorted` first.
 #[derive(Default)]
 pub(crate) struct KeyIndex {
     sorted: RwLock<BTreeSet<Key>>,
     recent: RwLock<Vec<Key>>,
-    /// How many of the recent keys were looked at since the last were sorted in.
+    /// Unsorted keys scanned since the last merge.
     scanned_keys: AtomicUsize,
 }
 
 impl KeyIndex {
-    /// Adds keys that are not there.
+    /// Adds keys that are not in the set.
     pub(crate) fn add(&self, keys: impl IntoIterator<Item = Key>) {
         self.recent.write().extend(keys);
     }
@@ -42,7 +41,7 @@ impl KeyIndex {
         self.recent.get_mut().clear();
     }
 
-    /// Appends the keys from `from` up to, not including, `to`, in order, at most `limit`; `from` must lie before `to`.
+    /// Appends up to `limit` keys with `from <= key < to`, in order. `from` must be below `to`.
     pub(crate) fn range(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let begin = keys.len();
@@ -67,25 +66,25 @@ impl KeyIndex {
         keys.extend(sorted.range::<[u8], _>(bounds).take(limit).cloned());
     }
 
-    /// Appends the last keys before `to` down to `from`, the last first, at most `limit`; `from` must lie before `to`.
+    /// Appends up to `limit` keys with `from <= key < to`, the last first. `from` must be below `to`.
     pub(crate) fn range_back(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
-        // Whoever reads backwards asks for much: what is recent is sorted in at once.
+        // Backward listings read many keys, so recent keys are merged at once.
         let sorted: RwLockReadGuard<'_, _> = RwLockWriteGuard::downgrade(self.merge_recent());
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         keys.extend(sorted.range::<[u8], _>(bounds).rev().take(limit).cloned());
     }
 
-    /// Whether so many keys may be looked through once more.
+    /// Whether a listing may scan `many` keys instead of merging them.
     fn may_scan(&self, many: usize) -> bool {
         many <= MAX_UNSORTED_SCAN && self.scanned_keys.fetch_add(many, Ordering::Relaxed) <= SORT_THRESHOLD * many
     }
 
-    /// Sorts in what is not.
+    /// Merges recent keys into the sorted set.
     fn merge_recent(&self) -> RwLockWriteGuard<'_, BTreeSet<Key>> {
         let mut sorted = self.sorted.write();
         let recent = std::mem::take(&mut *self.recent.write());
         self.scanned_keys.store(0, Ordering::Relaxed);
-        // Many keys are sorted at once and merged; for a few that would cost more than to find each its place.
+        // Many keys are sorted together and merged; inserting one by one is faster for a few.
         if recent.len() > sorted.len() / 8 {
             sorted.append(&mut recent.into_iter().collect());
         } else {
@@ -95,7 +94,7 @@ impl KeyIndex {
     }
 }
 
-/// The first bytes of a key as a number, in the order of the keys: most are told apart by it, in no time.
+/// The first bytes of a key as a number with the same order, for fast comparison.
 fn key_prefix(key: &[u8]) -> u128 {
     let mut head = [0; 16];
     match key.first_chunk() {

@@ -1,10 +1,10 @@
-//! The modified object buffer: logged changes that are not in the B-tree yet, versioned (after Thor's MOB).
+//! The modified object buffer (MOB): logged changes that are not in the B-tree yet, with versions (after Thor's MOB).
 //!
-//! Reads look here first. Every row keeps the versions that someone may still see: the newest one at or below the
+//! Reads look here first. Every row keeps the versions that a reader may still need: the newest one at or below the
 //! *horizon* (the oldest snapshot, or the newest durable position if there is none) and all above it. One writer at a
-//! time inserts; any number of readers look up meanwhile.
+//! time inserts; any number of readers read concurrently.
 //!
-//! Rows are found by hash and, for listings, through an ordered index of the keys (`key_index`).
+//! Rows are found by hash. Listings use an ordered index of the keys (`key_index`).
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -28,11 +28,11 @@ pub(crate) type Seq = u64;
 /// A changed row.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
-    /// There is no such row.
+    /// The row does not exist.
     Tombstone,
     /// The whole row.
     Value(Bytes),
-    /// A large row that shares its value with who brought it, and the value's checksum.
+    /// A large row that shares its value with its submitter, and the checksum of the value.
     Shared(Bytes, u32),
     /// A partly written chunk.
     Patch(Arc<Patch>),
@@ -48,9 +48,9 @@ impl Row {
     }
 }
 
-/// What the version at `index` takes. A patch shares most of its bytes with the one before it, from which it was made, so
-/// only the first of a row of them counts whole: a chunk that is written in small steps takes its size, not the sum of all
-/// that it has been.
+/// The bytes that the version at `index` takes. A patch shares most bytes with the version from which it was made, so
+/// only the first patch of a series counts in full. A chunk that is written in small steps counts its size, not the sum
+/// of all steps.
 fn cost(key: &[u8], versions: &[(Seq, Row)], index: usize) -> usize {
     let before = index.checked_sub(1).map(|before| &versions[before].1);
     let row = match (before, &versions[index].1) {
@@ -60,40 +60,40 @@ fn cost(key: &[u8], versions: &[(Seq, Row)], index: usize) -> usize {
     key.len() + row + OVERHEAD
 }
 
-/// What all versions take.
+/// The bytes that all versions take.
 fn total_cost(key: &[u8], versions: &[(Seq, Row)]) -> usize {
     (0..versions.len()).map(|index| cost(key, versions, index)).sum()
 }
 
-/// A rough count of what a version takes besides its key and bytes.
+/// Estimated overhead of a version, in bytes.
 const OVERHEAD: usize = 128;
 const SHARDS: usize = 64;
 
-/// Ascending by position; nearly always one or two.
+/// Versions in ascending order of positions; nearly always one or two.
 type Versions = SmallVec<[(Seq, Row); 1]>;
 type Table = HashTable<(Key, Versions)>;
 
 /// What a transaction adds to the buffer.
 #[derive(Default)]
 struct AddedRows {
-    /// Keys that were not there.
+    /// New keys.
     keys: SmallVec<[Key; 8]>,
-    /// Their tables.
+    /// The tables of the new keys, as bits.
     tables: u32,
-    /// Bytes more than before; wraps below none.
+    /// The change in bytes; negative changes wrap.
     bytes: usize,
 }
 
-/// The buffer. Shared by the writer, the readers and, once frozen, the installer.
+/// The buffer. The writer, readers and, once it is frozen, the installer share it.
 pub(crate) struct Mob {
-    /// Memory for the rows; the writer's.
+    /// Memory for rows, used by the writer.
     pub(crate) slabs: Mutex<Slabs>,
     shards: Box<[RwLock<Table>]>,
     key_index: KeyIndex,
-    /// The tables that there are keys of, a bit for each letter: most listings need not look further.
+    /// The tables of the keys, one bit for each letter. Most listings need not look further.
     tables: AtomicU32,
-    /// Rows with versions that somebody still saw when they were changed, in the order of the changes. Only for a buffer
-    /// that is the whole store.
+    /// Keys with versions that a reader still needed when they were replaced, in the order of the changes. Only for a
+    /// buffer that is the whole store.
     prunable: Mutex<VecDeque<(Seq, Key)>>,
     hash: foldhash::fast::RandomState,
     bytes: AtomicUsize,
@@ -124,7 +124,7 @@ impl Mob {
         }
     }
 
-    /// Makes the buffer empty and keeps its memory for the next rows: growing while transactions wait would cost them.
+    /// Removes all rows and keeps the memory for reuse: growing the tables while transactions wait would delay them.
     pub(crate) fn clear(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
         self.key_index.clear();
@@ -139,18 +139,18 @@ impl Mob {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Table> {
-        // The table takes its buckets from the other end of the hash.
+        // The hash table uses the low bits of the hash.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
-    /// The row's newest version at or below the position that `at` gives while the row cannot change.
+    /// The newest version at or below the position that `at` returns. `at` is called while the row cannot change.
     ///
-    /// So a reader of the newest durable state, whose horizon moves, still finds the version that it must see.
+    /// So a reader of the newest durable state, whose horizon moves, still finds the version that it needs.
     pub(crate) fn get(&self, key: &[u8], at: impl FnOnce() -> Seq) -> Option<Row> {
         self.with_row(key, at, Row::clone)
     }
 
-    /// The same, without taking the row out: `look` should be quick.
+    /// As [`Mob::get`], but calls `look` with the row in place. `look` should be quick.
     pub(crate) fn with_row<T>(&self, key: &[u8], at: impl FnOnce() -> Seq, look: impl FnOnce(&Row) -> T) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -162,7 +162,7 @@ impl Mob {
         versions.iter().rev().find(|(seq, _)| *seq <= at).map(|(_, row)| look(row))
     }
 
-    /// Adds the keys from `from` up to, not including, `to`: at most `limit`, in order.
+    /// Appends up to `limit` keys with `from <= key < to`, in order.
     pub(crate) fn keys(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return;
@@ -170,7 +170,7 @@ impl Mob {
         self.key_index.range(from, to, limit, keys);
     }
 
-    /// Adds the last keys before `to` down to `from`: at most `limit`, the last first.
+    /// Appends up to `limit` keys with `from <= key < to`, the last first.
     pub(crate) fn keys_back(&self, from: &[u8], to: &[u8], limit: usize, keys: &mut Vec<Key>) {
         if from >= to || self.is_empty() || !self.has_table_of(from, to) {
             return;
@@ -178,15 +178,15 @@ impl Mob {
         self.key_index.range_back(from, to, limit, keys);
     }
 
-    /// Whether there may be keys of a table from that of `from` up to that of `to`.
+    /// Whether the buffer may have keys of the tables from that of `from` to that of `to`.
     fn has_table_of(&self, from: &[u8], to: &[u8]) -> bool {
         let between = ((table_bit(to) << 1) - 1) & !(table_bit(from) - 1);
         self.tables.load(Ordering::Acquire) & between != 0
     }
 
-    /// The newest versions of all rows, in the order of their keys.
+    /// The newest versions of all rows, in key order.
     ///
-    /// Walks through the buffer as it lies in memory: to look up each key would cost more than to sort them all.
+    /// Iterates in memory order and sorts, which is faster than looking up each key.
     pub(crate) fn newest_rows(&self) -> Vec<(Key, Row)> {
         let mut rows = Vec::with_capacity(self.shards.iter().map(|shard| shard.read().len()).sum());
         for shard in &self.shards {
@@ -197,12 +197,13 @@ impl Mob {
         rows
     }
 
-    /// Adds a version and drops those that nobody can see any more.
+    /// Adds a version and drops versions that no reader needs.
     pub(crate) fn insert(&self, key: Key, seq: Seq, row: Row, horizon: Seq) {
         self.insert_all([(key, row)], seq, horizon);
     }
 
-    /// The same for all that a transaction changes, each row once. It may be nothing: then the position is known.
+    /// As [`Mob::insert`], for all rows of a transaction, each row once. An empty transaction still records its
+    /// position.
     pub(crate) fn insert_all(&self, changes: impl IntoIterator<Item = (Key, Row)>, seq: Seq, horizon: Seq) {
         let mut added = AddedRows::default();
         for (key, row) in changes {
@@ -212,8 +213,8 @@ impl Mob {
         self.record_added(added, seq);
     }
 
-    /// Adds the only version of a transaction; `show` makes it visible and tells the horizon. What nobody can see then
-    /// goes at once, as readers of the row wait meanwhile.
+    /// Adds the only row of a transaction. `show` makes it visible and returns the horizon. Versions that no reader
+    /// needs are dropped at once, while readers of the row wait.
     ///
     /// Only for a buffer that is the whole store.
     pub(crate) fn insert_and_show(&self, key: Key, seq: Seq, row: Row, show: impl FnOnce() -> Seq) {
@@ -224,7 +225,7 @@ impl Mob {
             self.last.store(seq, Ordering::Release);
             let horizon = show();
             if horizon >= seq {
-                // Nobody sees those before.
+                // No reader needs the versions before.
                 *versions = SmallVec::from_iter([(seq, row)]);
             } else {
                 versions.push((seq, row));
@@ -260,7 +261,7 @@ impl Mob {
         added.bytes = added.bytes.wrapping_add(more).wrapping_sub(freed);
     }
 
-    /// Notes what was added at `seq`.
+    /// Records what was added at `seq`.
     fn record_added(&self, added: AddedRows, seq: Seq) {
         if !added.keys.is_empty() {
             self.tables.fetch_or(added.tables, Ordering::Release);
@@ -270,8 +271,8 @@ impl Mob {
         self.bytes.fetch_add(added.bytes, Ordering::Relaxed);
     }
 
-    /// Drops the versions of `key`, which was changed at `seq`, that nobody can see; a row that is gone altogether if
-    /// nothing lies beneath. What somebody still sees goes with a later [`Mob::sweep`].
+    /// Drops versions of `key`, which changed at `seq`, that no reader needs. Removes the row if it is a tombstone. A
+    /// later [`Mob::sweep`] drops the versions that readers still need.
     ///
     /// Only for a buffer that is the whole store.
     pub(crate) fn prune_key(&self, key: Key, seq: Seq, horizon: Seq) {
@@ -280,7 +281,7 @@ impl Mob {
         self.prune_key_in(&mut shard, hash, key, seq, horizon);
     }
 
-    /// Drops what nobody sees any more of all that somebody still saw when it was replaced or deleted.
+    /// Drops the versions that readers needed when they were replaced and do not need any more.
     pub(crate) fn sweep(&self, horizon: Seq) {
         let next = || self.prunable.lock().pop_front_if(|(seq, _)| *seq <= horizon);
         while let Some((seq, key)) = next() {
@@ -303,7 +304,7 @@ impl Mob {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    /// Removes every version above `last`: of transactions whose force failed.
+    /// Removes every version above `last`: those of transactions whose force failed.
     pub(crate) fn roll_back(&self, last: Seq) {
         if planted(Bug::RollbackKeepsRows) {
             return;
@@ -324,7 +325,8 @@ impl Mob {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    /// Whether changes take no more than they let go of. They have the size that each row gets; `None` if it goes.
+    /// Whether the changes do not increase the size of the buffer. Each change has the new size of its row, or `None`
+    /// for a removal.
     pub(crate) fn has_room_for<'a>(&self, changes: impl Iterator<Item = (&'a Key, Option<usize>)>) -> bool {
         let (mut taken, mut freed) = (0, 0);
         for (key, size) in changes {
@@ -336,7 +338,7 @@ impl Mob {
         taken <= freed
     }
 
-    /// Roughly what the buffer takes, in bytes.
+    /// The estimated size of the buffer in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -345,24 +347,24 @@ impl Mob {
         self.last.load(Ordering::Acquire) == 0
     }
 
-    /// The newest position with a row here, 0 if there is none.
+    /// The newest position in the buffer, 0 if it is empty.
     pub(crate) fn last(&self) -> Seq {
         self.last.load(Ordering::Acquire)
     }
 }
 
-/// The bit of a key's table; keys before the first letter or behind the last share one.
+/// The bit of a key's table. Keys below the first letter or above the last share one.
 fn table_bit(key: &[u8]) -> u32 {
     1 << (Key::table_of(key).clamp(b'a' - 1, b'z' + 1) - (b'a' - 1))
 }
 
-/// Drops all versions older than the newest at or below `horizon`; returns what they took.
+/// Drops all versions older than the newest one at or below `horizon`; returns the freed bytes.
 fn prune(key: &Key, versions: &mut Versions, horizon: Seq) -> usize {
     let visible = versions.iter().take_while(|(seq, _)| *seq <= horizon).count();
     if visible < 2 {
         return 0;
     }
-    // The oldest that stays counts whole from now on.
+    // The oldest remaining version counts in full from now on.
     let before: usize = (0..visible).map(|index| cost(key, versions, index)).sum();
     versions.drain(..visible - 1);
     before.saturating_sub(cost(key, versions, 0))
@@ -439,7 +441,7 @@ mod tests {
         assert_eq!(mob.bytes(), 0);
     }
 
-    /// Each step once counted as all the steps before it together, which filled the buffer with next to nothing.
+    /// Regression: each step counted as the sum of all earlier steps, so a small chunk filled the buffer.
     #[test]
     fn a_chunk_written_in_steps_takes_what_it_holds() {
         let (mob, mut patch, steps) = (Mob::new(), Patch::with_base(Base::Zeros), 64usize);
@@ -449,7 +451,7 @@ mod tests {
             patch = patch.fork();
             patch.write(step * 1024, vec![1; 1024].into(), &mut Slabs::default());
             mob.insert(key("a"), step as u64 + 1, Row::Patch(Arc::new(patch.clone())), 0);
-            // Small steps are joined, which copies each byte twice.
+            // Joining small steps copies each byte at most twice.
             let most = 3 * (step + 1) * 1024 + frames(step + 1);
             assert!(mob.bytes() <= most, "{} of {most} after step {step}", mob.bytes());
         }
@@ -458,6 +460,6 @@ mod tests {
         assert!(mob.bytes() >= 32 * 1024 && mob.bytes() < all);
         mob.insert(key("a"), 33, Row::Tombstone, 32);
         mob.insert(key("a"), 34, Row::Tombstone, 33);
-        assert_eq!(mob.bytes(), 2 * (key("a").len() + OVERHEAD), "all that it held is given back");
+        assert_eq!(mob.bytes(), 2 * (key("a").len() + OVERHEAD), "all bytes of the patch are freed");
     }
 }

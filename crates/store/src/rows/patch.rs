@@ -1,21 +1,21 @@
-//! A partly written chunk that has not been merged with what lies beneath it.
+//! A partly written chunk that is not merged with its base yet.
 //!
-//! Small writes into large blobs are the workload that an object store on a plain key-value engine collapses under:
-//! each rewrites the whole value. Here a write adds a segment to the chunk's patch; the installer merges once.
+//! Plain key-value engines rewrite the whole value for each small write into a large blob. Here a write adds a segment
+//! to the patch of its chunk, and the installer merges the patch with its base once.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::rows::row::{CHUNK, Extent};
 use crate::rows::slab::Slabs;
 
-/// What a patch lies on.
+/// The base of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
-    /// Nothing: zeros.
+    /// Zeros.
     Zeros,
-    /// The same row in the next older layer, if it is there.
+    /// The same row in the next older layer, if it exists.
     Older,
-    /// An extent that was written since.
+    /// An extent that replaced the row.
     Extent(Extent),
 }
 
@@ -32,23 +32,23 @@ impl Segment {
     }
 }
 
-/// A chunk as the base, cut at `base_len`, with the segments laid over it; for an object's first chunk also its new head.
+/// A base, cut at `base_len`, with segments over it. For the first chunk of an object also the new head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Patch {
     /// The encoded head of the object; empty for further chunks.
     pub(crate) head: Bytes,
     pub(crate) base: Base,
-    /// How many bytes of the base count.
+    /// The number of bytes of the base that count.
     pub(crate) base_len: usize,
-    /// Ascending, apart from each other.
+    /// In ascending order, without overlaps.
     pub(crate) segments: Vec<Segment>,
-    /// Bytes that this patch does not share with the one it was made from.
+    /// Bytes that this patch does not share with the one from which it was made.
     added_bytes: usize,
 }
 
-/// Segments that touch are joined at once as long as they have no more bytes than this together.
+/// Adjacent segments are joined at once up to this many bytes.
 const MAX_JOINED_BYTES: usize = 4 << 10;
-/// More segments than this are joined where they touch.
+/// With more segments than this, all adjacent ones are joined.
 const MANY_SEGMENTS: usize = 64;
 
 static ZEROS: [u8; CHUNK] = [0; CHUNK];
@@ -64,24 +64,24 @@ impl Patch {
         Self { head: Bytes::new(), base, base_len: keep, segments: Vec::new(), added_bytes: 0 }
     }
 
-    /// A patch to go on from this one, which stays as it is; the two share their bytes.
+    /// A copy to change further. The two share their bytes.
     pub(crate) fn fork(&self) -> Self {
-        // A write adds up to two segments; growing by them must not copy all once more.
+        // A write adds up to two segments; room for them avoids another copy.
         let mut segments = Vec::with_capacity(self.segments.len() + 2);
         segments.extend_from_slice(&self.segments);
         Self { head: self.head.clone(), base: self.base.clone(), base_len: self.base_len, segments, added_bytes: 0 }
     }
 
-    /// A patch on bytes that are at hand.
+    /// A patch with these bytes as its only segment.
     pub(crate) fn from_bytes(bytes: Bytes) -> Self {
         let mut patch = Self::with_base(Base::Zeros);
         patch.write(0, bytes, &mut Slabs::default());
         patch
     }
 
-    /// Lays `bytes` over `offset`; what it is joined to is copied into `slabs`.
+    /// Writes `bytes` at `offset`. Joined segments are copied into `slabs`.
     pub(crate) fn write(&mut self, offset: usize, bytes: Bytes, slabs: &mut Slabs) {
-        assert!(offset + bytes.len() <= CHUNK, "a write goes past its chunk");
+        assert!(offset + bytes.len() <= CHUNK, "a write stays within its chunk");
         if bytes.is_empty() {
             return;
         }
@@ -105,12 +105,12 @@ impl Patch {
         }
     }
 
-    /// Makes a range zeros.
+    /// Writes zeros to a range.
     pub(crate) fn zero(&mut self, from: usize, to: usize, slabs: &mut Slabs) {
         self.write(from, Bytes::from_static(&ZEROS[..to - from]), slabs);
     }
 
-    /// Cuts the chunk at `len`; what is behind reads as zeros.
+    /// Cuts the chunk at `len`; bytes after it read as zeros.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.base_len = self.base_len.min(len);
         self.segments.retain_mut(|s| {
@@ -121,9 +121,8 @@ impl Patch {
         });
     }
 
-    /// Joins the segment at `place` with those before it that it touches and that are no longer than it, and so on, as
-    /// long as the result is small. So a chunk written in small steps, one behind the other, has few segments, and its
-    /// bytes are copied a few times only.
+    /// Joins the segment at `place` with adjacent earlier segments that are not longer, repeatedly, while the result is
+    /// small. A chunk written in small sequential steps has few segments, and its bytes are copied only a few times.
     fn join_small(&mut self, place: usize, slabs: &mut Slabs) {
         let (mut first, mut len) = (place, self.segments[place].bytes.len());
         while let Some(before) = first.checked_sub(1).map(|before| &self.segments[before]) {
@@ -142,7 +141,7 @@ impl Patch {
         }
     }
 
-    /// Joins segments that touch, so that a chunk written in tiny steps stays short.
+    /// Joins adjacent segments, which bounds the number of segments.
     fn join(&mut self) {
         let mut joined: Vec<Segment> = Vec::new();
         let mut run: Vec<Segment> = Vec::new();
@@ -159,7 +158,7 @@ impl Patch {
         self.segments = joined;
     }
 
-    /// Whether what lies beneath matters for the bytes `from..to`.
+    /// Whether the bytes `from..to` depend on the base.
     pub(crate) fn needs_base(&self, from: usize, to: usize) -> bool {
         let mut at = from;
         for segment in &self.segments {
@@ -171,7 +170,7 @@ impl Patch {
         at < to.min(self.base_len)
     }
 
-    /// Lays the segments over `out`, which holds the bytes from `from` on.
+    /// Copies the segments over `out`, which contains the bytes from `from` on.
     pub(crate) fn overlay(&self, from: usize, out: &mut [u8]) {
         let to = from + out.len();
         for segment in &self.segments {
@@ -183,7 +182,7 @@ impl Patch {
         }
     }
 
-    /// The bytes `from..to`, if one segment has them all.
+    /// The bytes `from..to`, if one segment contains all of them.
     pub(crate) fn slice(&self, from: usize, to: usize) -> Option<Bytes> {
         let at = self.segments.partition_point(|s| s.end() <= from);
         let segment = self.segments.get(at)?;
@@ -191,12 +190,12 @@ impl Patch {
             .then(|| segment.bytes.slice(from - segment.offset..to - segment.offset))
     }
 
-    /// Bytes that the patch holds in memory.
+    /// Bytes of memory of the patch.
     pub(crate) fn size(&self) -> usize {
         self.segments.iter().map(|s| s.bytes.len()).sum::<usize>() + self.overhead()
     }
 
-    /// Bytes that it takes beside the patch that it was made from.
+    /// Bytes of memory beyond those of the patch from which it was made.
     pub(crate) fn added_bytes(&self) -> usize {
         self.added_bytes + self.overhead()
     }
@@ -224,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// What a patch must do, on plain bytes.
+    /// The expected effect of a patch, on plain bytes.
     #[derive(Clone, Debug)]
     enum Step {
         Write(usize, Vec<u8>),

@@ -1,8 +1,9 @@
-//! How rows are stored: object heads, chunks and checked values. See `docs/format.md` for the byte boxes.
+//! The encoding of rows: object heads, chunks and values with checksums. `docs/format.md` has the byte layout.
 //!
-//! A blob or record is cut into chunks of [`CHUNK`] bytes. The first lives in the object's own row behind its head, so
-//! that a small object is one look-up; further ones are rows of their own. A chunk is either *inline* or an *extent* of
-//! a blob file; either way every [`BLOCK`] bytes have a checksum, so that a small read checks no more than it needs.
+//! A blob or record is divided into chunks of [`CHUNK`] bytes. The first chunk is in the object's own row after its
+//! head, so a small object needs one look-up. Each further chunk has its own row. A chunk is either *inline* or an
+//! *extent* of a blob file. Every [`BLOCK`] bytes have a checksum, so a small read verifies only the blocks that it
+//! needs.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::{Kind, Oid};
@@ -10,7 +11,7 @@ use model::{Kind, Oid};
 use crate::checksum::{crc32c, crc32c_parts};
 use crate::rows::key::DataId;
 
-/// Bytes in a chunk. A chunk of this size is written once, into a blob file; a smaller one goes through the log.
+/// Bytes in a chunk. A whole chunk is written once, to a blob file; a smaller one goes through the log.
 pub(crate) const CHUNK: usize = 64 << 10;
 /// Bytes under one checksum.
 pub(crate) const BLOCK: usize = 4 << 10;
@@ -21,10 +22,10 @@ const FORMAT: u8 = 1;
 const INLINE: u8 = 1;
 const EXTENT: u8 = 2;
 
-/// Why a stored row cannot be read. The caller adds which object is concerned.
+/// Why a stored row cannot be read. The caller adds the name of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RowError {
-    #[error("its row is cut short")]
+    #[error("its row is too short")]
     Short,
     #[error("its row has format {0}, which this version does not know")]
     Format(u8),
@@ -38,7 +39,7 @@ pub(crate) enum RowError {
     File,
 }
 
-/// What an object's row says of it before its first chunk.
+/// The head of an object's row, before its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
@@ -80,7 +81,7 @@ impl Head {
     }
 }
 
-/// The head's checksum covers the identifier too, so a row in the wrong place is noticed.
+/// The checksum of a head includes the identifier, so a row under a wrong key is noticed.
 fn head_crc(oid: Oid, row: &[u8; HEAD]) -> u32 {
     let mut covered = [0; 16 + 34];
     covered[..16].copy_from_slice(&oid.to_bytes());
@@ -96,19 +97,19 @@ fn le64(bytes: &[u8], at: usize) -> u64 {
     u64::from(le32(bytes, at)) | u64::from(le32(bytes, at + 4)) << 32
 }
 
-/// A chunk's bytes in a blob file: where they are and what each block's checksum is.
+/// A chunk in a blob file: its position and checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) file: u32,
     pub(crate) offset: u64,
     pub(crate) len: u32,
-    /// The checksum of all of it.
+    /// The checksum of the whole chunk.
     pub(crate) crc: u32,
     /// The checksums of its blocks.
     pub(crate) blocks: Bytes,
 }
 
-/// A stored chunk. Bytes behind its end, within the blob's size, are zeros.
+/// A stored chunk. Bytes between its end and the end of the blob are zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk<'a> {
     Empty,
@@ -116,7 +117,7 @@ pub(crate) enum Chunk<'a> {
     Extent(Extent),
 }
 
-/// The checksums of the blocks of `bytes`, each little-endian.
+/// The checksums of the blocks of `bytes`.
 pub(crate) fn block_checksums(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     bytes.chunks(BLOCK).map(crc32c)
 }
@@ -152,7 +153,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Appends an inline chunk; nothing for no bytes.
+/// Appends an inline chunk; appends nothing for no bytes.
 pub(crate) fn put_inline(row: &mut BytesMut, bytes: &[u8]) {
     debug_assert!(bytes.len() <= CHUNK);
     if bytes.is_empty() {
@@ -167,7 +168,7 @@ pub(crate) fn put_inline(row: &mut BytesMut, bytes: &[u8]) {
     row.put_slice(bytes);
 }
 
-/// Makes the checksum of a block of an inline chunk wrong, so that a reader learns that the block is lost.
+/// Inverts the checksum of a block of an inline chunk, so that readers get an error for the lost block.
 pub(crate) fn mark_damaged(chunk: &mut [u8], block: usize) {
     if let Some(checksum) = chunk.get_mut(5 + block * 4..9 + block * 4) {
         checksum.iter_mut().for_each(|byte| *byte = !*byte);
@@ -193,9 +194,9 @@ pub(crate) fn put_extent(row: &mut BytesMut, extent: &Extent) {
     row.put_slice(&extent.blocks);
 }
 
-/// Checks the blocks of a chunk that cover `from..to` of its `bytes`, which are its bytes from block `first` on.
+/// Verifies `bytes`, which are the bytes of a chunk from block `first` on, against the checksums `blocks`.
 ///
-/// `at` is where the chunk begins in its object, for the error.
+/// `at` is the offset of the chunk in its object, for the error.
 pub(crate) fn check_blocks(blocks: &[u8], first: usize, bytes: &[u8], at: u64) -> Result<(), RowError> {
     for (i, block) in bytes.chunks(BLOCK).enumerate() {
         let expected = blocks.get((first + i) * 4..(first + i) * 4 + 4).ok_or(RowError::Short)?;
@@ -207,7 +208,7 @@ pub(crate) fn check_blocks(blocks: &[u8], first: usize, bytes: &[u8], at: u64) -
     Ok(())
 }
 
-/// Appends a value with its checksum behind it; the checksum covers the key too.
+/// Appends a value and a checksum of its key and bytes.
 pub(crate) fn put_sealed(row: &mut BytesMut, key: &[u8], value: &[u8]) {
     row.put_slice(value);
     row.put_u32_le(crc32c_parts(&[key, value]));
@@ -220,7 +221,7 @@ pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
     row.freeze()
 }
 
-/// The row of a value whose checksum, with its key, is known.
+/// The row of a value with a known checksum of its key and bytes.
 pub(crate) fn seal_with_checksum(value: &[u8], checksum: u32) -> Bytes {
     let mut row = BytesMut::with_capacity(sealed_len(value.len()));
     row.put_slice(value);
@@ -233,7 +234,7 @@ pub(crate) fn sealed_len(value: usize) -> usize {
     value + 4
 }
 
-/// How many bytes of a row made by [`seal`] are its value, if its checksum matches.
+/// The length of the value in a row made by [`seal`], if its checksum matches.
 pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<usize, RowError> {
     let len = row.len().checked_sub(4).ok_or(RowError::Short)?;
     if crc32c_parts(&[key, &row[..len]]) == le32(row, len) { Ok(len) } else { Err(RowError::Value) }
@@ -260,7 +261,7 @@ impl PageUsage {
     }
 }
 
-/// How long an extent is and how many chunks share it.
+/// The length of an extent and the number of chunks that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentUse {
     pub(crate) len: u32,

@@ -8,10 +8,10 @@ use super::row;
 use super::slab::Slabs;
 use crate::checksum::crc32c_parts;
 
-/// Values of so many bytes and more are shared with who brings them. Others are copied once: a small part must not keep
-/// the large buffer alive that it came in.
+/// Values of at least this many bytes share the submitter's memory. Smaller ones are copied, so that they do not keep a
+/// large receive buffer in memory.
 const MIN_SHARED_BYTES: usize = 64 << 10;
-/// A row and its new value, or that it is removed.
+/// A row and its new value; no value for a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowChange {
     pub(crate) key: Key,
@@ -32,7 +32,7 @@ impl RowChange {
         &self.key[1..]
     }
 
-    /// The bytes of the value; `None` if the row is removed.
+    /// The length of the value; `None` for a removal.
     pub(crate) fn size(&self) -> Option<usize> {
         self.value.as_ref().map(Bytes::len)
     }
@@ -41,7 +41,7 @@ impl RowChange {
         self.value.is_none()
     }
 
-    /// What the buffer gets.
+    /// The row for the buffer.
     pub(crate) fn into_row(self, slabs: &mut Slabs) -> (Key, Row) {
         let row = match self.value {
             None => Row::Tombstone,

@@ -1,31 +1,32 @@
 //! Memory for the rows of one buffer.
 //!
-//! A buffer fills with many small rows and is emptied as a whole. So its rows are cut from large slabs, one behind the
-//! other, instead of being allocated one by one, and the slabs of an emptied buffer serve again.
+//! A buffer fills with many small rows and is emptied as a whole. So its rows are cut from large slabs instead of being
+//! allocated one by one, and the slabs of an emptied buffer are reused.
 
 use bytes::BytesMut;
 
 /// Bytes in a slab.
 const SLAB_BYTES: usize = 256 << 10;
-/// Rows larger than this have memory of their own.
+/// Larger rows have their own memory.
 const MAX_SHARED_ROW: usize = SLAB_BYTES / 16;
 
 /// The slabs of a buffer.
 ///
-/// A slab lasts as long as any row in it does. Where rows may outlive their buffer by long, each has its own memory.
+/// A slab stays in memory as long as any row in it. Where rows may outlive their buffer for long, each row has its own
+/// memory.
 #[derive(Default)]
 pub(crate) struct Slabs {
     /// Whether rows are cut from slabs at all.
     shared: bool,
-    /// What is left of the slab that rows are cut from.
+    /// The rest of the current slab.
     current: BytesMut,
-    /// What is left of those before.
+    /// The rests of earlier slabs.
     used: Vec<BytesMut>,
     free: Vec<BytesMut>,
 }
 
 impl Slabs {
-    /// Slabs for a buffer whose rows all go together.
+    /// Slabs for a buffer whose rows are freed together.
     pub(crate) fn shared() -> Self {
         Self { shared: true, ..Self::default() }
     }
@@ -43,7 +44,7 @@ impl Slabs {
         std::mem::replace(&mut self.current, behind)
     }
 
-    /// Takes back the slabs that no row is in any more.
+    /// Reuses the slabs that contain no rows any more.
     pub(crate) fn reclaim(&mut self) {
         let current = std::mem::take(&mut self.current);
         let used = self.used.drain(..).chain([current]);

@@ -1,4 +1,4 @@
-//! Checks objects, their content, and what counts it.
+//! Verifies objects, their content, and the counts of it.
 
 use model::{Kind, Oid, Result, SpaceId};
 
@@ -13,7 +13,7 @@ impl Scrub<'_> {
     pub(super) fn objects(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::OBJECT), "objects", |scrub, key, found| {
             let Some(oid) = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN) else {
-                scrub.report_damage(None, "an object's key has another length than an identifier");
+                scrub.report_damage(None, "the key of an object has the wrong length");
                 return Ok(());
             };
             scrub.report.objects += 1;
@@ -33,7 +33,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Counts the extent that a first chunk is, whether its head is readable or not.
+    /// Counts the extent of a first chunk, even if the head is damaged.
     fn count_first_extent(&mut self, found: &FoundRow<'_>) {
         let chunk = found.value().and_then(|row| row.get(HEAD..)).map(Chunk::decode);
         if let Some(Ok(Chunk::Extent(extent))) = chunk {
@@ -60,8 +60,8 @@ impl Scrub<'_> {
         self.scan_table(&Key::chunks_of(data), "chunks", |scrub, key, found| {
             scrub.chunks += 1;
             let checked = match index_of(key) {
-                None => Err("the key of a chunk has another length".to_owned()),
-                Some(index) if index >= chunks => Err(format!("chunk {index} lies behind its end")),
+                None => Err("the key of a chunk has the wrong length".to_owned()),
+                Some(index) if index >= chunks => Err(format!("chunk {index} is beyond its end")),
                 Some(index) => scrub.chunk(object, index, found.value()),
             };
             if let Err(error) = checked {
@@ -71,7 +71,7 @@ impl Scrub<'_> {
         })
     }
 
-    /// One chunk, from its row unless that is a patch.
+    /// One chunk, from its row unless the row is a patch.
     fn chunk(&mut self, object: &StoredObject<'_>, index: u64, row: Option<&[u8]>) -> Result<(), String> {
         let (oid, at) = (object.oid, index * CHUNK as u64);
         let damaged = |e: RowError| e.to_string();
@@ -101,11 +101,11 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Content that nobody has any more, or not yet: only its rows are counted.
+    /// Content without an object: only its rows are counted.
     pub(super) fn garbage(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::GARBAGE), "content to be removed", |scrub, key, _| {
             let Some(data) = key::data_of(key) else {
-                scrub.report_damage(None, "the key of content to be removed has another length");
+                scrub.report_damage(None, "the key of content to be removed has the wrong length");
                 return Ok(());
             };
             scrub.scan_table(&Key::chunks_of(data), "chunks", |scrub, _, _| {
@@ -115,7 +115,7 @@ impl Scrub<'_> {
         })
     }
 
-    /// Every row of a chunk belongs to some content; their extents are counted.
+    /// Every row of a chunk belongs to some content. Counts the extents.
     pub(super) fn chunks(&mut self) -> Result<()> {
         let mut rows = 0;
         self.scan_table(&Key::table(table::CHUNK), "chunks", |scrub, _, found| {
@@ -125,7 +125,7 @@ impl Scrub<'_> {
             }
             Ok(())
         })?;
-        // Whose chunks they are, is what an unreadable head would say.
+        // The owner of chunks is unknown if its head is damaged.
         if rows != self.chunks && self.unreadable_heads == 0 {
             let known = self.chunks;
             self.report_damage(None, format!("there are {rows} chunks, and {known} of them belong to some content"));
@@ -133,11 +133,11 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Every extent is counted as used as often as it is.
+    /// Every extent has the correct number of users.
     pub(super) fn extents(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::EXTENT), "extents", |scrub, key, found| {
             let Some((file, offset)) = key::extent_of(key) else {
-                scrub.report_damage(None, "the key of an extent has another length");
+                scrub.report_damage(None, "the key of an extent has the wrong length");
                 return Ok(());
             };
             let place = format!("the chunk at byte {offset} of {}", crate::content::blob_file::file_name(file));
@@ -165,11 +165,11 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// What is to be given back is not in use.
+    /// Freed extents are not in use.
     pub(super) fn freed(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::FREED), "freed extents", |scrub, key, _| {
             match key::extent_of(key) {
-                None => scrub.report_damage(None, "the key of a freed extent has another length"),
+                None => scrub.report_damage(None, "the key of a freed extent has the wrong length"),
                 Some((file, offset)) => {
                     if scrub.exists(&Key::extent(file, offset)) {
                         let file = crate::content::blob_file::file_name(file);
@@ -181,7 +181,7 @@ impl Scrub<'_> {
         })
     }
 
-    /// Notes an object's slot; objects come in the order of their pages within a class.
+    /// Records the slot of an object. Objects come in the order of their pages within a class.
     fn note_slot(&mut self, oid: Oid) {
         match &mut self.page {
             Some((page, slot)) if *page == oid.page() => *slot = (*slot).max(oid.slot()),
@@ -192,7 +192,7 @@ impl Scrub<'_> {
         }
     }
 
-    /// A page knows of its highest slot, and its space of the page.
+    /// The row of a page is above its highest slot, and the counter of its space is above the page.
     fn check_page(&mut self) {
         let Some((page, slot)) = self.page.take() else { return };
         let name = format!("page {:x} of space {}", page.number, page.space.0);
@@ -200,23 +200,23 @@ impl Scrub<'_> {
             Ok(Some(Ok(room))) if room.next_slot > slot => {}
             Ok(Some(Ok(room))) => {
                 let next = room.next_slot;
-                self.report_damage(None, format!("{name} would give slot {next} again: slot {slot} is taken"));
+                self.report_damage(None, format!("{name} would assign slot {next} again: slot {slot} is taken"));
             }
             Ok(Some(Err(error))) => self.report_damage(None, format!("the room in {name}: {error}")),
-            Ok(None) => self.report_damage(None, format!("{name} does not know its slots")),
+            Ok(None) => self.report_damage(None, format!("{name} has no row for its slots")),
             Err(error) => self.report_damage(None, format!("the room in {name} cannot be read: {error}")),
         }
         let counter = self.layers.find(&Key::next_page(page.space));
         let next = counter.ok().and_then(|found| found.value().and_then(|row| row.try_into().ok()));
         if next.map_or(0, u64::from_be_bytes) <= page.number {
-            self.report_damage(None, format!("{name} would be given again"));
+            self.report_damage(None, format!("{name} would be assigned again"));
         }
     }
 
     pub(super) fn pages(&mut self) -> Result<()> {
         self.scan_table(&Key::table(table::PAGE), "pages", |scrub, key, found| {
             if page_of(key).is_none() || found.value().is_none_or(|row| PageUsage::decode(row).is_err()) {
-                scrub.report_damage(None, "the row of a page has another length");
+                scrub.report_damage(None, "the row of a page has the wrong length");
             }
             Ok(())
         })
@@ -237,7 +237,7 @@ impl Scrub<'_> {
         })?;
         self.scan_table(&counters, "page counters", |scrub, _, found| {
             if found.value().is_none_or(|row| row.len() != 8) {
-                scrub.report_damage(None, "the page counter of a space has another length");
+                scrub.report_damage(None, "the page counter of a space has the wrong length");
             }
             Ok(())
         })

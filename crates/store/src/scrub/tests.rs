@@ -32,7 +32,7 @@ fn a_sound_store_is_clean_and_everything_is_counted() {
         assert_eq!(report.damage, []);
         assert_eq!((report.objects, report.names, report.members), (oids.len() as u64, 16, 15));
         assert_eq!(report.attributes, 14);
-        // A mark may be logged at any time.
+        // A marker may be logged at any time.
         assert!((before..=store.status().version).contains(&report.version));
         settle();
         assert!(scrub(store).is_clean());
@@ -45,10 +45,10 @@ fn a_sound_store_is_clean_and_everything_is_counted() {
     });
 }
 
-/// A store with little in it, all of it in the B-tree.
+/// A small store, all of it in the B-tree.
 struct World {
     simulated: SimulatedStore,
-    /// Three chunks, shared with another.
+    /// Three chunks, shared with `clone`.
     blob: Oid,
     clone: Oid,
     collection: Oid,
@@ -90,7 +90,7 @@ impl World {
 }
 
 #[test]
-fn damaged_bytes_are_told_by_object_and_name_and_the_rest_is_checked() {
+fn damaged_bytes_are_reported_by_object_and_name_and_the_rest_is_checked() {
     let world = World::new();
     world.simulated.disk.damage(&blob_file::file_name(1), 2 * CHUNK + 100, |bytes| bytes[0] ^= 1);
     world.simulated.disk.damage(&blob_file::file_name(1), 9000, |bytes| bytes[0] ^= 1);
@@ -105,12 +105,12 @@ fn damaged_bytes_are_told_by_object_and_name_and_the_rest_is_checked() {
 }
 
 #[test]
-fn a_blob_file_that_is_gone_is_told_for_each_chunk() {
+fn a_missing_blob_file_is_reported_for_each_chunk() {
     use crate::disk::Disk;
     let world = World::new();
     world.simulated.disk.remove(&blob_file::file_name(1)).unwrap();
     world.simulated.disk.force_names(blob_file::DIR).unwrap();
-    // Another opening does not have the file at hand.
+    // Another opening does not have the file open.
     let store = world.simulated.crash(1).unwrap().store;
     let report = scrub(&store);
     assert_eq!(report.damaged, 6);
@@ -118,7 +118,7 @@ fn a_blob_file_that_is_gone_is_told_for_each_chunk() {
 }
 
 #[test]
-fn a_damaged_head_is_told_once() {
+fn a_damaged_head_is_reported_once() {
     let world = World::new();
     world.flip(&Key::object(world.blob), 5);
     let blob = world.blob;
@@ -126,7 +126,7 @@ fn a_damaged_head_is_told_once() {
 }
 
 #[test]
-fn damaged_values_are_told() {
+fn damaged_values_are_reported() {
     let world = World::new();
     world.flip(&Key::attribute(world.blob, b"mode"), 0);
     world.flip(&Key::name(crate::tests::MAIN, "/blob"), 3);
@@ -141,7 +141,7 @@ fn damaged_values_are_told() {
 }
 
 #[test]
-fn references_without_their_other_half_are_told_both_ways() {
+fn references_in_one_direction_only_are_reported() {
     let world = World::new();
     let (blob, clone, collection) = (world.blob, world.clone, world.collection);
     world.set(&Key::back_member(blob, collection), None);
@@ -151,8 +151,8 @@ fn references_without_their_other_half_are_told_both_ways() {
     assert_eq!(
         world.damage(),
         [
-            format!("object {blob}: it does not know that it is in collection {collection}"),
-            format!("object {blob}: it does not know that name \"/blob\" of space 1 is bound to it"),
+            format!("object {blob}: it has no back reference to collection {collection}"),
+            format!("object {blob}: it has no back reference to name \"/blob\" of space 1"),
             format!("object {clone} (/not bound): name \"/not bound\" is not bound to it"),
             format!("object {collection}: collection {clone} does not have it as a member"),
         ]
@@ -160,7 +160,7 @@ fn references_without_their_other_half_are_told_both_ways() {
 }
 
 #[test]
-fn collections_that_lost_or_gained_members_are_told() {
+fn collections_with_missing_or_additional_members_are_reported() {
     let world = World::new();
     let (blob, collection) = (world.blob, world.collection);
     world.set(&Key::member(collection, blob), None);
@@ -168,9 +168,9 @@ fn collections_that_lost_or_gained_members_are_told() {
     assert_eq!(
         world.damage(),
         [
-            format!("object {collection}: it does not know that it is in collection {blob}"),
-            format!("object {blob} (/blob): it has 1 members, and is a blob"),
-            format!("object {collection}: it has 1 members, and says 2"),
+            format!("object {collection}: it has no back reference to collection {blob}"),
+            format!("object {blob} (/blob): it has 1 members but is a blob"),
+            format!("object {collection}: it has 1 members, but its size is 2"),
             format!("object {blob} (/blob): collection {collection} does not have it as a member"),
         ]
     );
@@ -179,21 +179,21 @@ fn collections_that_lost_or_gained_members_are_told() {
 }
 
 #[test]
-fn rows_without_their_object_are_told() {
+fn rows_without_their_object_are_reported() {
     let world = World::new();
     let blob = world.blob;
     world.set(&Key::object(blob), None);
     let damage = world.damage();
     let has = |what: &str| assert!(damage.iter().any(|d| d.contains(what)), "{what}: {damage:#?}");
-    has("it has attributes, and there is no such object");
-    has("is bound to it, and there is no such object");
+    has("it has attributes but does not exist");
+    has("is bound to it, but it does not exist");
     has(&format!("its member {blob} does not exist"));
     has("there are 4 chunks, and 2 of them belong to some content");
     has("has 1 users, and its count says 2");
 }
 
 #[test]
-fn wrong_counts_are_told() {
+fn wrong_counts_are_reported() {
     let world = World::new();
     let page = world.blob.page();
     let extent = Key::extent(1, CHUNK as u64);
@@ -206,7 +206,7 @@ fn wrong_counts_are_told() {
     assert_eq!(
         world.damage(),
         [
-            "page 1 of space 1 would give slot 0 again: slot 0 is taken".to_owned(),
+            "page 1 of space 1 would assign slot 0 again: slot 0 is taken".to_owned(),
             format!("the chunk at byte 65536 of {file} has 2 users, and its count says 1, of 65536 bytes"),
             format!("the chunk at byte 589824 of {file} has 0 users, and its count says 2, of 65536 bytes"),
             format!("the chunk at byte 131072 of {file} is used and not counted"),
@@ -216,17 +216,17 @@ fn wrong_counts_are_told() {
 }
 
 #[test]
-fn spaces_that_are_gone_and_page_numbers_that_would_come_again_are_told() {
+fn missing_spaces_and_page_numbers_that_would_be_reused_are_reported() {
     let world = World::new();
     world.set(&Key::space("main"), None);
     world.set(&Key::next_page(crate::tests::MAIN), Some(Bytes::copy_from_slice(&1u64.to_be_bytes())));
     let damage = world.damage();
     assert_eq!(damage.iter().filter(|d| d.contains("there is no space 1")).count(), 3, "{damage:#?}");
-    assert!(damage.iter().any(|d| d == "page 1 of space 1 would be given again"), "{damage:#?}");
+    assert!(damage.iter().any(|d| d == "page 1 of space 1 would be assigned again"), "{damage:#?}");
 }
 
 #[test]
-fn keys_and_rows_of_the_wrong_length_are_told_and_nothing_panics() {
+fn keys_and_rows_of_the_wrong_length_are_reported_without_panics() {
     let world = World::new();
     for table in *b"ocamrnpxdgs" {
         for len in 0..40 {
@@ -239,7 +239,7 @@ fn keys_and_rows_of_the_wrong_length_are_told_and_nothing_panics() {
     world.set(&Key::object(world.blob), Some(Bytes::from_static(b"short")));
     world.set(&Key::object(world.clone), Some(Bytes::copy_from_slice(&world.row(&Key::object(world.clone))[..40])));
     let damage = world.damage();
-    assert!(damage.iter().filter(|d| d.ends_with("its row is cut short")).count() >= 2, "{damage:#?}");
+    assert!(damage.iter().filter(|d| d.ends_with("its row is too short")).count() >= 2, "{damage:#?}");
 }
 
 #[test]
@@ -256,18 +256,18 @@ fn the_list_is_bounded_and_all_is_counted() {
 }
 
 #[test]
-fn a_scrub_can_be_stopped_and_tells_how_far_it_is() {
+fn a_scrub_can_be_stopped_and_reports_its_progress() {
     let store = memory_store();
     for _ in 0..10 {
         blob(&store, pattern(10_000, 1));
     }
     let stop = |amount: Amount| if amount.objects < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
     let error = store.scrub(&stop).unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Unavailable, "the scrub was stopped before its end"));
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Unavailable, "the scrub was stopped"));
 }
 
 #[test]
-fn what_is_written_meanwhile_is_no_damage() {
+fn concurrent_writes_are_not_reported_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     let store = real_store(dir.path());
     let writing = AtomicUsize::new(3);
@@ -287,7 +287,7 @@ fn what_is_written_meanwhile_is_no_damage() {
     assert_eq!(scrub(&real_store(dir.path())).damage, []);
 }
 
-/// Creates, shares, writes over and deletes.
+/// Creates, clones, overwrites and deletes objects.
 fn change(store: &Store, seed: u8) {
     let one = blob(store, pattern(2 * CHUNK + 7, seed));
     let made = commit(store, [create(0, Kind::Blob, "x"), create(1, Kind::Collection, "")]).created;

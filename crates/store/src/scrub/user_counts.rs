@@ -1,4 +1,4 @@
-//! How often each extent is used: one byte for each place in a blob file, and a list of those used very often.
+//! Counts of the users of extents: one byte for each chunk of a blob file, and a map for high counts.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct UserCounts {
 }
 
 impl UserCounts {
-    /// Counts one more user.
+    /// Adds a user.
     pub(crate) fn add(&mut self, file: u32, offset: u64) {
         let counts = self.files.entry(file).or_default();
         let slot = (offset / CHUNK as u64) as usize;
@@ -28,14 +28,14 @@ impl UserCounts {
         }
     }
 
-    /// Takes the count of an extent out.
+    /// Removes and returns the count of an extent.
     pub(crate) fn take(&mut self, file: u32, offset: u64) -> u32 {
         let slot = (offset / CHUNK as u64) as usize;
         let few = self.files.get_mut(&file).and_then(|counts| counts.get_mut(slot)).map_or(0, std::mem::take);
         u32::from(few) + self.more.remove(&(file, offset)).unwrap_or(0)
     }
 
-    /// The extents whose counts were not taken out: file and offset.
+    /// The extents whose counts were not removed: file and offset.
     pub(crate) fn remaining(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.files.iter().flat_map(|(file, counts)| {
             let used = (0u64..).zip(counts).filter(|(_, count)| **count > 0);

@@ -1,4 +1,4 @@
-//! What a simulated store promises to those who simulate with it.
+//! The guarantees of a simulated store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ fn rows(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     rows
 }
 
-/// How many changes a store holds. Panics unless these are the first ones, each of them whole.
+/// The number of changes in a store. Panics unless they are the first ones and complete.
 fn count_changes(store: &Store) -> u32 {
     let mut rows = rows(store);
     let newest = rows.remove(&b"newest"[..]);
@@ -64,7 +64,7 @@ fn a_crash_keeps_what_was_acknowledged_and_loses_or_tears_the_rest() {
                 assert!(!machine.is_force_wanted());
             }
         }
-        // The machine stops somewhere in the force of the last three.
+        // The machine stops during the force of the last three changes.
         machine.stop_after(seed as usize % 3);
         let forced = machine.force().is_ok();
         let acknowledged = replies.lock().iter().filter(|(_, reply)| reply.is_ok()).count();
@@ -74,7 +74,7 @@ fn a_crash_keeps_what_was_acknowledged_and_loses_or_tears_the_rest() {
         assert!((acknowledged..=6).contains(&(found as usize)), "{acknowledged} acknowledged, {found} found");
         outcomes.insert((forced, found));
     }
-    // Nothing, some and all of what was not forced; and what was forced.
+    // Nothing, some, or all of the unforced changes; and the forced ones.
     assert!(outcomes.is_superset(&[(false, 3), (false, 4), (false, 6), (true, 6)].into()), "{outcomes:?}");
 }
 
@@ -109,7 +109,7 @@ fn eventful_run(seed: u64) -> (DiskImage, Vec<Reply>) {
             60 => machine = SimStore::open(machine.crash(seed), options()).unwrap(),
             _ => {}
         }
-        // What fails for want of room is in the replies.
+        // The replies show refusals for lack of room.
         if number % 3 == 0 {
             let _ = machine.force();
         }

@@ -1,11 +1,11 @@
-//! Looks at every row of a store and checks what must hold between them, whatever was done.
+//! Reads every row of a store and checks the relations between rows, which hold after any operations.
 //!
-//! 1. An extent's count of users is the number of rows that hold it, and its bytes have their checksums, also where
-//!    only a patch lies on it.
-//! 2. A further chunk belongs to an object's content, or to content that is to be removed.
-//! 3. Names and memberships have their back references and the other way round; attributes and members have owners; a
-//!    collection's size is its number of members.
-//! 4. At rest (see [`check_leaks`]): no garbage is left, and no byte of a blob file is stored that no row holds.
+//! 1. The user count of an extent is the number of rows that contain it, and its bytes have their checksums, even if
+//!    only a patch refers to it.
+//! 2. A chunk after the first belongs to the content of an object or to unused content.
+//! 3. Names and memberships have back references, and back references have their names and memberships. Attributes and
+//!    members have owners. The size of a collection is its number of members.
+//! 4. At rest (see [`check_leaks`]), no garbage is left, and every stored byte of a blob file belongs to a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,13 +21,13 @@ use crate::rows::mob::Row;
 use crate::rows::patch::Base;
 use crate::rows::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
 
-/// What the rows say.
+/// The rows of a store.
 #[derive(Default)]
 struct AuditedRows {
     objects: BTreeMap<Oid, Head>,
     chunks: BTreeMap<u64, Vec<u64>>,
     garbage: BTreeSet<u64>,
-    /// Extents that rows hold, and how often.
+    /// Extents that rows contain, and how many rows contain each.
     held: BTreeMap<(u32, u64), u32>,
     /// Extents that must be readable.
     readable: Vec<Extent>,
@@ -105,7 +105,7 @@ impl AuditedRows {
     }
 }
 
-/// Panics unless everything holds that must hold between the rows.
+/// Panics unless the relations between the rows hold.
 pub(crate) fn audit(store: &Store) {
     let rows = AuditedRows::read(store);
     assert_eq!(rows.used, rows.held, "users of extents as counted, and as held");
@@ -119,11 +119,11 @@ pub(crate) fn audit(store: &Store) {
     let contents: BTreeMap<u64, u64> = rows.objects.values().map(|head| (head.data.0, head.size)).collect();
     for (data, indices) in &rows.chunks {
         let size = contents.get(data);
-        assert!(size.is_some() || rows.garbage.contains(data), "content {data:x} belongs to nobody");
+        assert!(size.is_some() || rows.garbage.contains(data), "content {data:x} has no owner");
         for index in indices {
             assert!(
                 size.is_none_or(|size| index * (CHUNK as u64) < *size),
-                "chunk {index} of {data:x} is behind the end"
+                "chunk {index} of {data:x} is beyond the end"
             );
         }
     }
@@ -135,7 +135,8 @@ pub(crate) fn audit(store: &Store) {
 
 fn audit_references(rows: &AuditedRows) {
     let mut members: BTreeMap<Oid, u64> = BTreeMap::new();
-    let exists = |oid: Oid, what: &str| assert!(rows.objects.contains_key(&oid), "{what} of {oid}, which is gone");
+    let exists =
+        |oid: Oid, what: &str| assert!(rows.objects.contains_key(&oid), "{what} of {oid}, which does not exist");
     for key in &rows.keys {
         match Key::table_of(key) {
             table::ATTRIBUTE => exists(oid_at(key, 1).unwrap(), "an attribute"),
@@ -167,7 +168,7 @@ fn audit_references(rows: &AuditedRows) {
     }
 }
 
-/// Panics if a store at rest keeps anything that nobody can ask for.
+/// Panics if a store at rest keeps anything unused.
 pub(crate) fn check_leaks(simulated: &SimulatedStore) {
     let rows = AuditedRows::read(&simulated.store);
     assert!(rows.garbage.is_empty(), "garbage: {:x?}", rows.garbage);
@@ -180,10 +181,10 @@ pub(crate) fn check_leaks(simulated: &SimulatedStore) {
         let bytes = simulated.disk.bytes(&format!("blobs/{name}"));
         for (at, chunk) in (0..).step_by(CHUNK).zip(bytes.chunks(CHUNK)) {
             let used = rows.used.contains_key(&(file, at));
-            assert!(used || chunk.iter().all(|b| *b == 0), "byte {at} of {name} is held by nobody");
+            assert!(used || chunk.iter().all(|b| *b == 0), "byte {at} of {name} belongs to no row");
         }
         let empty = !rows.used.keys().any(|(used, _)| *used == file);
-        // The newest one stays, also if another follows later; the next opening removes it.
+        // The newest file of an opening is kept even after later ones; the next opening removes it.
         assert!(!empty || file + 1 >= first, "{name} is empty");
     }
 }

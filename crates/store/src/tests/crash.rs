@@ -1,9 +1,9 @@
-//! Crashes at every change of the disk, with every kind of loss that a power failure may bring.
+//! Crashes at every change of the disk, with every kind of loss that a power failure may cause.
 //!
-//! A workload runs once; after every change of the disk, and before and after every batch of the B-tree, an image of the
-//! machine is kept. Each image then crashes in several ways (see [`SimDisk::crash`]) and is opened again: it must show
-//! exactly the state after some transaction that is not older than the last acknowledged one. Some of the reopened
-//! stores crash again while they open, and one in a while becomes the machine that goes on.
+//! A workload runs once. After every change of the disk, and before and after every batch of the B-tree, an image of
+//! the machine is kept. Each image then crashes in several ways (see [`SimDisk::crash`]) and is opened again. The
+//! reopened store must show exactly the state after some transaction that is not older than the last acknowledged one.
+//! Some of the reopened stores crash again while they open, and some become the machine with which the run continues.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +24,11 @@ use crate::engine::memory::MemoryEngine;
 struct Image {
     disk: SimDisk,
     engine: MemoryEngine,
-    /// The newest version that somebody was told of.
+    /// The newest acknowledged version.
     acknowledged: u64,
 }
 
-/// What to do otherwise than right, to see that it is noticed.
+/// A planted bug, to show that the test notices it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PlantedBug {
     Nothing,
@@ -44,7 +44,7 @@ enum PlantedBug {
     AcknowledgeEarly,
 }
 
-/// A workload with the images that it left.
+/// A workload and the images of its machine.
 struct Run {
     world: SimulatedStore,
     maker: TransactionGenerator,
@@ -102,7 +102,7 @@ impl Run {
         self.states.last_key_value().unwrap().1
     }
 
-    /// Commits a few transactions in one batch and does some of what the background threads would do.
+    /// Commits a few transactions in one batch and does some background work.
     fn step(&mut self) {
         if self.maker.random.random_range(0..4) == 0 {
             let (store, data) = (&self.world.store, self.maker.data());
@@ -146,7 +146,7 @@ impl Run {
         self.do_housekeeping();
     }
 
-    /// Follows what was committed, in the order of the versions; that refusals are right is another test's.
+    /// Applies what was committed to the model, in the order of the versions. Another test checks refusals.
     fn apply_outcomes(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<Outcome>)>) {
         let mut committed = BTreeMap::new();
         for (i, outcome) in outcomes {
@@ -207,7 +207,7 @@ impl Run {
         }
     }
 
-    /// Opens a crashed disk and looks that everything is there; `again` crashes at every change of the opening too.
+    /// Opens a crashed disk and checks its contents. With `again`, crashes at every change of the opening, too.
     fn reopen(&mut self, disk: SimDisk, engine: &MemoryEngine, acknowledged: u64, again: bool) -> SimulatedStore {
         let engine = engine.image();
         let told = Arc::new(AtomicU64::new(acknowledged));
@@ -217,16 +217,16 @@ impl Run {
         for image in images.map(|images| std::mem::take(&mut *images.lock())).into_iter().flatten() {
             let world = open(image.disk.crash(self.points), image.engine.image());
             self.points += 1;
-            // What one opening has found the next one finds too, and perhaps that opening itself.
+            // The next opening finds the same, and perhaps the record of this opening.
             assert_eq!(self.check_shown_state(&world, acknowledged, version), version);
         }
         world.disk.watch(|_| {});
         world
     }
 
-    /// Panics unless a reopened store shows a state that it may show. Returns the version of that, at most `last`.
+    /// Panics unless a reopened store shows an allowed state. Returns the version of that state, at most `last`.
     fn check_shown_state(&self, world: &SimulatedStore, acknowledged: u64, last: u64) -> u64 {
-        // The newest transaction is the opening itself.
+        // The newest transaction is the record of the opening.
         let version = (world.store.status().version - 1).min(last);
         assert!(version >= acknowledged, "{acknowledged} was acknowledged, and the log ends at {version}");
         let (_, state) = self.states.range(..=version).next_back().unwrap();
@@ -234,7 +234,7 @@ impl Run {
         version
     }
 
-    /// A reopened store becomes the one that is worked with.
+    /// Continues the run with a reopened store.
     fn continue_with(&mut self, world: SimulatedStore) {
         let version = world.store.status().version - 1;
         self.states.split_off(&(version + 1));
@@ -245,7 +245,7 @@ impl Run {
         self.plant_bug();
     }
 
-    /// Comes to rest and looks that nothing is left that nobody needs.
+    /// Runs all background work and checks that nothing unused is left.
     fn finish(&mut self) {
         for id in std::mem::take(&mut self.maker.uploads).into_keys() {
             self.world.store.abort_upload(id);
@@ -258,7 +258,7 @@ impl Run {
     }
 }
 
-/// The seeds of runs: a few, or as many as there is time for in `MORTAR_CRASH_SECONDS`.
+/// The seeds of the runs: `few`, or as many as `MORTAR_CRASH_SECONDS` allows.
 fn seeds(few: u64) -> impl Iterator<Item = u64> {
     let first = std::env::var("MORTAR_CRASH_SEED").ok().map(|seed| seed.parse().expect("a seed"));
     let seconds = std::env::var("MORTAR_CRASH_SECONDS").ok().map(|seconds| seconds.parse().expect("seconds"));
@@ -272,7 +272,7 @@ fn seeds(few: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// One run; says how to repeat it if it fails. Returns the number of crash points.
+/// One run. Prints how to repeat it if it fails. Returns the number of crash points.
 #[allow(clippy::print_stderr)]
 fn run(seed: u64, plant: PlantedBug) -> std::thread::Result<u64> {
     let run = move || {

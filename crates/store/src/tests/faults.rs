@@ -1,4 +1,4 @@
-//! Disks that fail while the machine goes on: with errors, with damage, and by being full.
+//! Disks that fail while the machine runs: with errors, with damage, and by being full.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ fn tiny_store() -> SimulatedStore {
     SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap()
 }
 
-/// Works until the disk fails; returns the state that was acknowledged by then.
+/// Commits until the disk fails; returns the state that was acknowledged by then.
 fn work_until_it_fails(world: &SimulatedStore, seed: u64) -> Model {
     let (store, mut maker) = (&world.store, TransactionGenerator::new(seed));
     (maker.objects, maker.scale) = (6, 8);
@@ -36,9 +36,9 @@ fn work_until_it_fails(world: &SimulatedStore, seed: u64) -> Model {
         let outcome = loop {
             match outcome.try_recv() {
                 Ok(outcome) => break Some(outcome),
-                // It waits for room.
+                // The transaction waits for room.
                 Err(_) if worked.is_ok() => worked = store.install().and_then(|()| store.force()),
-                // The disk has failed; it will be answered when the store is closed.
+                // The disk has failed; the reply comes when the store is closed.
                 Err(_) => break None,
             }
         };
@@ -77,7 +77,7 @@ fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
         let reopened = world.crash(seed).unwrap();
         audit(&reopened.store);
         for stat in objects {
-            // The last transaction may have happened; all others are as they were.
+            // The last transaction may be committed; all others are unchanged.
             let found = reopened.store.stat(stat.oid).unwrap();
             assert!(found.is_none_or(|found| found.version >= stat.version), "seed {seed}: {stat:?}");
         }
@@ -85,7 +85,7 @@ fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
     }
 }
 
-/// A store with transactions of one to three frames a batch in its log, and a mark behind them.
+/// A store with batches of one to three frames in its log and a marker after them.
 fn store_with_log() -> (SimulatedStore, Vec<usize>) {
     let options = Options { segment_bytes: 8 << 10, ..small_options() };
     let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
@@ -120,7 +120,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
                     true => bytes[..PAGE].fill(0),
                     false => bytes[PAGE / 2] ^= 0x40,
                 });
-                // What the frames that can still be read say of what had been forced.
+                // The forced positions that readable frames mention.
                 let segments = disk.list("log").unwrap();
                 let bytes: Vec<_> = segments.iter().map(|name| disk.bytes(&format!("log/{name}"))).collect();
                 let frames = bytes.iter().flat_map(|bytes| frame::scan(bytes, &[7; 16]));
@@ -144,7 +144,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
         }
     }
     assert!(refused > 30, "{refused} were refused");
-    assert!(cut <= 4, "{cut} were cut, although a mark stood behind");
+    assert!(cut <= 4, "{cut} were cut, although a marker follows");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
         keys
     };
     let (full, behind, wrong) = (Some(ErrorKind::Full), Some(ErrorKind::Unavailable), Some(ErrorKind::TooLarge));
-    // A force that fails: all that was applied goes, and what comes later is not made although it would fit.
+    // A force fails: everything applied is rolled back, and later changes of the sequence are refused even if they fit.
     let world = SimulatedStore::new();
     let (store, sequence, other) = (&world.store, RowSequence::new(), RowSequence::new());
     submit(store, &sequence, 1);
@@ -234,7 +234,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
     assert_eq!((sequence.is_broken(), other.is_broken()), (true, false));
     assert_eq!(rows(store), [0, 4]);
     assert_eq!(rows(&world.crash(1).unwrap().store), [0, 4]);
-    // What is wrong in itself, in turn.
+    // Invalid changes, in order.
     for store in [store, &memory_store()] {
         let sequence = RowSequence::new();
         [1, limits::ROW_VALUE + 1, 1].into_iter().for_each(|len| submit(store, &sequence, len));
@@ -242,7 +242,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
         store.force().unwrap();
         assert_eq!(outcomes(), [None, wrong, behind]);
     }
-    // A store in memory without room.
+    // A full store in memory.
     let store = Store::in_memory(Options { memory_bytes: 1 << 20, ..small_options() }).unwrap();
     let sequence = RowSequence::new();
     sent.set(0);
@@ -302,7 +302,7 @@ fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_goes_on_when_there_i
     audit(&world.store);
 }
 
-/// A small file system of its own, if this process may mount one.
+/// A small mounted file system, if this process may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -384,7 +384,7 @@ fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
     audit(&store);
 }
 
-/// Everything was once refused then, deleting too.
+/// Regression: a full store in memory refused everything, even deletions.
 #[test]
 fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     let store = Store::in_memory(crate::Options { memory_bytes: 1 << 20, ..small_options() }).unwrap();
@@ -394,13 +394,13 @@ fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     for oid in &oids {
         assert_eq!(store.read(*oid, 0, 1 << 20).unwrap().len(), 100_000);
     }
-    // Content behind the first chunk goes in the background.
+    // Content after the first chunk is removed in the background.
     commit(&store, [Op::Delete { oid: oids[0] }, Op::Delete { oid: oids[1] }, Op::Delete { oid: oids[2] }]);
     store.core().do_housekeeping().unwrap();
     blob(&store, pattern(100_000, 1));
 }
 
-/// What was deleted or replaced under a snapshot once stayed for ever.
+/// Regression: what was deleted or replaced while a snapshot existed was never freed.
 #[test]
 fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
     let store = memory_store();
@@ -417,7 +417,7 @@ fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
         drop(snapshot);
         store.core().do_housekeeping().unwrap();
     }
-    // The pages that the objects were in have rows of their own.
+    // The pages of the objects have rows.
     let grown = store.status().mob_bytes - before;
     assert!(grown < 40_000, "{grown} bytes more");
 }

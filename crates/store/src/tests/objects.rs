@@ -1,4 +1,4 @@
-//! What each operation does, on every kind of store. `settle` moves changes to the B-tree where there is one.
+//! Each operation on every kind of store. `settle` moves changes to the B-tree, if there is one.
 
 use super::world::{memory_store, on_every_store};
 use super::*;
@@ -304,7 +304,7 @@ fn what_does_not_fit_is_refused_with_its_limit() {
         (Op::Truncate { oid, size: u64::MAX }, "limit is 1125899906842624"),
         (Op::Put { oid: temporary(5), data: "x".into() }, "temporary"),
         (Op::Add { collection: oid, member: oid }, "needs a collection"),
-        (Op::Create { oid, kind: Kind::Blob, data: "".into(), near: None }, "no temporary identifier"),
+        (Op::Create { oid, kind: Kind::Blob, data: "".into(), near: None }, "not a temporary identifier"),
     ] {
         let (_, message) = refusal(&store, [op]);
         assert!(message.contains(part), "{message:?} does not say {part:?}");
@@ -325,9 +325,9 @@ fn spaces_are_created_once() {
 }
 
 #[test]
-fn a_range_is_the_same_wherever_its_chunks_lie_and_whoever_gives_the_memory() {
+fn a_range_reads_the_same_from_every_layer_and_into_any_memory() {
     on_every_store(|store, next| {
-        // Two runs of chunks in files, a chunk in parts, a gap, and an end that is no whole chunk.
+        // Two runs of chunks in files, a partial chunk, a gap, and an end within a chunk.
         let mut plain = vec![0; 9 * CHUNK + 77];
         let oid = blob(store, "");
         for (at, len, seed) in [

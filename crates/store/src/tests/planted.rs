@@ -1,5 +1,5 @@
-//! Random changes of rows on a simulated machine that runs full, stops and loses its power, against a model; and the
-//! mistakes that can be planted in the store, each of which this workload must notice.
+//! Random changes of rows on a simulated machine that fills up, stops and loses power, compared with a model; and the
+//! planted bugs of the store, each of which this workload must notice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -18,11 +18,11 @@ use crate::{RowChanges, RowSequence, Snapshot};
 
 /// Steps of a run.
 const STEPS: usize = 250;
-/// Runs, each clean without a planted mistake. In one of them a planted mistake must be noticed.
+/// Number of runs. Each passes without a planted bug, and at least one fails with it.
 const SEEDS: u64 = 60;
 
 type Rows = BTreeMap<Vec<u8>, Bytes>;
-/// The number of the changes, and the position or the kind of the error.
+/// The number of the change, and its position or the kind of its error.
 type Reply = (u32, std::result::Result<u64, ErrorKind>);
 
 /// Small limits: a few changes fill a segment, and a few segments the buffer.
@@ -30,11 +30,11 @@ fn options() -> Options {
     Options { mob_bytes: 24 << 10, segment_bytes: 8 << 10, ..Options::default() }
 }
 
-/// Changes on their way.
+/// A submitted change.
 #[derive(Clone)]
 struct Submitted {
     number: u32,
-    /// The number of the sequence that they are in.
+    /// The number of its sequence.
     sequence: Option<u32>,
     changes: Vec<(Vec<u8>, Option<Bytes>)>,
 }
@@ -55,23 +55,23 @@ struct Run {
     random: StdRng,
     /// Changes without a reply, in the order in which they were submitted.
     submitted: VecDeque<Submitted>,
-    /// Changes of which the machine stopped before anyone knew whether they are durable.
+    /// Changes that may or may not be durable because the machine stopped.
     uncertain: Vec<Submitted>,
     replies: Arc<Mutex<Vec<Reply>>>,
     numbers: u32,
     sequence: (u32, RowSequence),
     failed_sequences: BTreeSet<u32>,
-    /// What must be there.
+    /// The expected rows.
     rows: Rows,
-    /// The newest position that a reply told.
+    /// The newest acknowledged position.
     acknowledged: u64,
     snapshots: Vec<(Snapshot, Rows)>,
-    /// Whether the disk may be full, or be taken for full until something is installed.
+    /// Whether the disk is full, or was full at the last installation.
     may_be_full: bool,
     limited: bool,
 }
 
-/// All rows of a store or a snapshot, by each way of reading.
+/// All rows of a store or a snapshot, compared over each way of reading.
 macro_rules! all_rows {
     ($state:expr) => {{
         let (mut rows, mut back) = (Rows::new(), Rows::new());
@@ -131,7 +131,7 @@ impl Run {
             }
             21 => drop(self.snapshots.pop()),
             22 => {
-                // What fails for want of room comes again.
+                // Changes refused for lack of room are submitted again later.
                 let _ = self.machine.force_marker();
                 self.settle();
             }
@@ -174,7 +174,7 @@ impl Run {
     }
 
     fn force(&mut self) {
-        // An error is in the replies, too.
+        // The replies have the error, too.
         let _ = self.machine.force();
         self.settle();
     }
@@ -186,7 +186,7 @@ impl Run {
         self.check();
     }
 
-    /// Takes the replies; they must come in order.
+    /// Checks the replies, which must come in order.
     fn settle(&mut self) {
         for (number, reply) in std::mem::take(&mut *self.replies.lock()) {
             let change = self.submitted.pop_front().unwrap();
@@ -194,7 +194,7 @@ impl Run {
             let failed_before = change.sequence.is_some_and(|number| self.failed_sequences.contains(&number));
             match reply {
                 Ok(position) => {
-                    assert!(!failed_before, "a change was made behind a failed one of its sequence");
+                    assert!(!failed_before, "a change was applied after a failed one of its sequence");
                     assert!(position > self.acknowledged, "positions rise");
                     self.acknowledged = position;
                     change.apply(&mut self.rows);
@@ -202,7 +202,7 @@ impl Run {
                 Err(kind) => {
                     self.failed_sequences.extend(change.sequence);
                     match kind {
-                        ErrorKind::Full => assert!(self.may_be_full, "refused though there is room"),
+                        ErrorKind::Full => assert!(self.may_be_full, "refused although there is room"),
                         ErrorKind::Unavailable => assert!(failed_before, "refused without a reason"),
                         ErrorKind::Unknown => self.uncertain.push(change),
                         kind => assert_eq!(kind, ErrorKind::Io),
@@ -217,13 +217,13 @@ impl Run {
     }
 
     fn check(&self) {
-        assert_eq!(all_rows!(self.machine.store()), self.rows, "what is durable is seen, and nothing else");
+        assert_eq!(all_rows!(self.machine.store()), self.rows, "exactly the durable changes are visible");
         for (snapshot, rows) in &self.snapshots {
             assert_eq!(&all_rows!(snapshot), rows, "a snapshot does not change");
         }
     }
 
-    /// The power fails; what was acknowledged is there, and of the rest a beginning.
+    /// Crashes the machine. Acknowledged changes must be there, and a prefix of the others.
     fn crash(&mut self) {
         self.snapshots.clear();
         let image = self.machine.crash(self.random.random());
@@ -239,12 +239,12 @@ impl Run {
         drop(pending);
         (self.machine, self.rows, self.acknowledged) = (machine, expected, version);
         (self.limited, self.may_be_full) = (false, false);
-        // Those of the machine before.
+        // Replies of the stopped machine do not count.
         self.replies = Arc::default();
         self.sequence = (self.sequence.0 + 1, RowSequence::new());
     }
 
-    /// With room, all that waits is made.
+    /// With room, all waiting changes are applied.
     fn finish(&mut self) {
         self.machine.set_room(None);
         self.limited = false;
@@ -252,12 +252,12 @@ impl Run {
             self.install();
             self.force();
         }
-        assert!(self.submitted.is_empty(), "changes wait though there is room");
+        assert!(self.submitted.is_empty(), "changes wait although there is room");
         self.crash();
     }
 }
 
-/// One run, with a planted mistake or none.
+/// One run, with or without a planted bug.
 fn run(seed: u64, bug: Option<Bug>) -> std::thread::Result<()> {
     let _planted = bug.map(plant);
     std::panic::catch_unwind(|| {
@@ -275,7 +275,7 @@ fn rows_are_the_model_on_a_machine_that_runs_full_and_crashes() {
 }
 
 #[test]
-fn every_planted_mistake_is_noticed() {
+fn every_planted_bug_is_noticed() {
     let unnoticed: Vec<_> =
         Bug::ALL.iter().filter(|bug| (0..SEEDS).all(|seed| run(seed, Some(**bug)).is_ok())).collect();
     assert!(unnoticed.is_empty(), "{unnoticed:?} were not noticed in {SEEDS} runs");

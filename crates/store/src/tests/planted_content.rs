@@ -181,7 +181,7 @@ fn archived() -> (Vec<(Oid, Bytes)>, Vec<u8>) {
     (oids.map(|oid| (oid, content(&world.store, oid))).to_vec(), archive)
 }
 
-/// The store of an archive after a power failure right behind the restore.
+/// The store of an archive after a power failure right after the restore.
 fn restored(mut archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
     let (disk, engine) = (SimDisk::new(), MemoryEngine::default());
     let on: Arc<dyn Disk> = Arc::new(disk.clone());

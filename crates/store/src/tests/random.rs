@@ -1,4 +1,4 @@
-//! Random transactions on every kind of store, held against the [`Model`] all the time.
+//! Random transactions on every kind of store, compared with the [`Model`] throughout.
 
 use std::sync::{Arc, mpsc};
 
@@ -15,7 +15,7 @@ use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use rand::RngExt;
 
-/// A store of some kind with what belongs to it.
+/// A store and its environment.
 enum StoreUnderTest {
     Memory(Store),
     Simulated(SimulatedStore),
@@ -70,7 +70,7 @@ impl Run {
         }
     }
 
-    /// Submits a few transactions, looks that none is seen before it is durable, and follows them in the model.
+    /// Submits a few transactions, checks that none is visible before it is durable, and applies them to the model.
     fn step(&mut self) {
         let many = self.maker.random.random_range(1..4);
         let changes: Vec<Change> = (0..many).map(|_| self.maker.change(&self.model)).collect();
@@ -82,7 +82,7 @@ impl Run {
         }
         drop(sender);
         if let StoreUnderTest::Simulated(world) = &self.tested {
-            // Chunks of an upload are logged, and forced, before the transaction that takes it.
+            // Chunks of an upload are logged and forced before the transaction that takes it.
             if world.store.status().version == before {
                 compare_contents(&world.store, &self.model);
             }
@@ -92,7 +92,7 @@ impl Run {
         while found.len() < changes.len() {
             match &self.tested {
                 StoreUnderTest::Simulated(world) => {
-                    // Some wait for room.
+                    // Some transactions wait for room.
                     world.store.install().unwrap();
                     world.store.force().unwrap();
                     found.extend(outcomes.try_iter());
@@ -101,7 +101,7 @@ impl Run {
             }
         }
         let mut outcomes = found;
-        // Refusals may overtake each other, as what is wrong in itself need not wait.
+        // Refusals may come out of order, because invalid transactions need not wait.
         outcomes.sort_by_key(|(i, _)| *i);
         assert_eq!(outcomes.len(), changes.len());
         for ((_, outcome), change) in outcomes.into_iter().zip(changes) {
@@ -123,13 +123,13 @@ impl Run {
             self.model = model;
         }
         for upload in change.uploads() {
-            // A transaction ends its uploads, however it ends itself; one that is not looked at stays.
+            // A transaction ends its uploads whatever its outcome, unless it is refused before they are taken.
             self.maker.uploads.remove(&upload);
             self.tested.store().abort_upload(upload);
         }
     }
 
-    /// What happens beside the transactions.
+    /// Background work and faults between the transactions.
     fn disturb(&mut self, seed: u64) {
         let core = self.tested.store().core();
         match self.maker.random.random_range(0..24) {
@@ -154,7 +154,7 @@ impl Run {
                 let in_memory = matches!(kept, StoreUnderTest::Memory(_));
                 self.tested = kept.reopen(seed);
                 if in_memory {
-                    // Nothing ended the uploads.
+                    // The uploads did not end.
                     self.tested.store().core().uploads.forget();
                 }
             }
@@ -193,12 +193,12 @@ impl Run {
     }
 }
 
-/// Runs that `MORTAR_RANDOM_RUNS` multiplies.
+/// The number of runs, multiplied by `MORTAR_RANDOM_RUNS`.
 fn runs(few: u64) -> u64 {
     few * std::env::var("MORTAR_RANDOM_RUNS").map_or(1, |times| times.parse().expect("a factor"))
 }
 
-/// Says which seed failed.
+/// Runs with several seeds and prints the seed that fails.
 fn each_seed(few: u64, run: impl Fn(u64)) {
     for seed in 0..runs(few) {
         let seed = std::env::var("MORTAR_RANDOM_SEED").map_or(seed, |seed| seed.parse().expect("a seed"));
@@ -229,7 +229,7 @@ fn a_store_in_memory_is_the_model() {
 #[test]
 fn a_store_on_a_simulated_disk_is_the_model() {
     each_seed(40, |seed| {
-        // From a buffer that is always full to one that never is.
+        // From a buffer that is always full to one that never fills.
         let options = crate::Options { mob_bytes: 64 << 10 << (seed % 8), segment_bytes: 16 << 10, ..small_options() };
         let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options);
         Run::new(StoreUnderTest::Simulated(world.unwrap()), seed).run(60);

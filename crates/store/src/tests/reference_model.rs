@@ -1,4 +1,4 @@
-//! What a store must do, in plain maps and vectors, and random transactions to ask of both.
+//! A model of a store in plain maps and vectors, and random transactions for both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ pub(crate) struct Model {
     rows: BTreeMap<Vec<u8>, Bytes>,
 }
 
-/// What is handed to a store: a transaction, or changes of rows.
+/// A transaction or changes of rows.
 #[derive(Clone)]
 pub(crate) enum Change {
     Ops(Vec<Op>),
@@ -60,13 +60,13 @@ impl Change {
         }
     }
 
-    /// The uploads that it takes.
+    /// The uploads that the transaction takes.
     pub(crate) fn uploads(&self) -> impl Iterator<Item = UploadId> {
         let ops = if let Self::Ops(ops) = self { &ops[..] } else { &[] };
         ops.iter().filter_map(|op| if let Op::PutUpload { upload, .. } = op { Some(*upload) } else { None })
     }
 
-    /// To be printed, without long bytes.
+    /// A short description without long bytes.
     pub(crate) fn brief(&self) -> Vec<String> {
         match self {
             Self::Ops(ops) => brief(ops),
@@ -79,7 +79,7 @@ impl Change {
     }
 }
 
-/// How a transaction must end that does not commit.
+/// Why a transaction does not commit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Conflict(Conflict),
@@ -91,7 +91,7 @@ type StepResult<T = ()> = std::result::Result<T, Refusal>;
 const INVALID: Refusal = Refusal::Error(ErrorKind::Invalid);
 const NOT_FOUND: Refusal = Refusal::Error(ErrorKind::NotFound);
 
-/// A transaction on its way through the model.
+/// A transaction that is being applied to the model.
 struct ModelTransaction<'a> {
     model: Model,
     version: u64,
@@ -101,7 +101,7 @@ struct ModelTransaction<'a> {
 }
 
 impl Model {
-    /// What becomes of the state: `created` are the identifiers that the store gave.
+    /// The state after a change. `created` has the identifiers that the store assigned.
     pub(crate) fn apply(
         &self,
         change: &Change,
@@ -131,7 +131,7 @@ impl Model {
         Ok(running.model)
     }
 
-    /// The version that an object has.
+    /// The version of an object.
     pub(crate) fn version(&self, oid: Oid) -> Option<u64> {
         self.objects.get(&oid).map(|thing| thing.version)
     }
@@ -251,7 +251,7 @@ impl ModelTransaction<'_> {
             return Err(INVALID);
         }
         near.map(|near| self.resolve(near)).transpose()?;
-        // One that failed got no identifiers; any new ones do.
+        // A failed transaction has no identifiers; any new ones will do.
         let page = PageId { space: MAIN, node: NodeId(0), number: MADE_UP | self.real.len() as u64 };
         let new = self.created.next().copied().unwrap_or(Oid::new(oid.class(), page, 0));
         self.real.insert(oid, new);
@@ -278,14 +278,14 @@ impl ModelTransaction<'_> {
     }
 }
 
-/// Page numbers that no store comes to in a test.
+/// Page numbers above those of any test.
 const MADE_UP: u64 = 1 << 40;
 
 fn is_made_up(oid: Oid) -> bool {
     oid.page().number >= MADE_UP
 }
 
-/// The same outcome, without what only the store knows.
+/// The refusal without details that only the store knows.
 pub(crate) fn refusal_of(result: &Result<Outcome>) -> Option<Refusal> {
     match result {
         Ok(Outcome::Committed(_)) => None,
@@ -294,9 +294,9 @@ pub(crate) fn refusal_of(result: &Result<Outcome>) -> Option<Refusal> {
     }
 }
 
-/// Whether a transaction ended as it must.
+/// Whether a transaction ended as expected.
 ///
-/// The model does not know what version and identifiers a refused transaction would have got: it makes them up.
+/// The model invents the version and identifiers that a refused transaction would have got.
 pub(crate) fn agree(found: &Option<Refusal>, expected: &StepResult<Model>) -> bool {
     use Conflict::{Name, Object};
     use Refusal::Conflict as Met;
@@ -309,7 +309,7 @@ pub(crate) fn agree(found: &Option<Refusal>, expected: &StepResult<Model>) -> bo
     }
 }
 
-/// Operations to be printed, without their long bytes.
+/// A short description of operations without long bytes.
 fn brief(ops: &[Op]) -> Vec<String> {
     let one = |op: &Op| match op {
         Op::Create { oid, kind, data, near } => format!("Create {oid} {kind:?} {} near {near:?}", data.len()),
@@ -322,7 +322,7 @@ fn brief(ops: &[Op]) -> Vec<String> {
     ops.iter().map(one).collect()
 }
 
-/// Panics unless the store, or a snapshot of it, shows exactly the model's objects and their contents.
+/// Panics unless the store or snapshot has exactly the objects and contents of the model.
 pub(crate) fn compare_contents(this: &impl Readable, model: &Model) {
     let found = read::objects(this, MAIN, None, 10_000).unwrap();
     let found: Vec<_> = found.iter().map(|stat| (stat.oid, stat.kind, stat.size, stat.version)).collect();
@@ -354,7 +354,7 @@ pub(crate) fn compare_contents(this: &impl Readable, model: &Model) {
     }
 }
 
-/// Behind the keys of all rows.
+/// Above the keys of all rows.
 const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
 
 fn compare_rows(this: &impl Readable, model: &Model, from: &[u8], to: &[u8]) {
@@ -372,7 +372,7 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     a.iter().zip(b).position(|(a, b)| a != b).or((a.len() != b.len()).then_some(a.len().min(b.len())))
 }
 
-/// All entries of a listing that is asked for a few at a time.
+/// All entries of a listing, read a few at a time.
 fn pages<T: Clone>(random: &mut StdRng, mut page: impl FnMut(Option<&T>, usize) -> Result<Vec<T>>) -> Vec<T> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -383,7 +383,7 @@ fn pages<T: Clone>(random: &mut StdRng, mut page: impl FnMut(Option<&T>, usize) 
     }
 }
 
-/// The same with everything that can be asked for, in many ways.
+/// As [`compare_contents`], with every kind of read.
 pub(crate) fn compare(this: &impl Readable, model: &Model, seed: u64) {
     let random = &mut StdRng::seed_from_u64(seed);
     compare_contents(this, model);
@@ -486,15 +486,15 @@ pub(crate) fn size(random: &mut StdRng) -> usize {
     }
 }
 
-/// Makes transactions that suit a state, or nearly.
+/// Generates transactions that are valid in a state, or nearly.
 pub(crate) struct TransactionGenerator {
     pub(crate) random: StdRng,
-    /// Objects that are no more.
+    /// Deleted objects.
     pub(crate) gone: Vec<Oid>,
     pub(crate) uploads: HashMap<UploadId, Bytes>,
-    /// How many objects there should be.
+    /// The target number of objects.
     pub(crate) objects: usize,
-    /// Sizes are divided by this: smaller is quicker.
+    /// Divisor of sizes: a larger scale gives smaller and faster transactions.
     pub(crate) scale: usize,
 }
 
@@ -522,7 +522,7 @@ impl TransactionGenerator {
         if self.chance(5) { vec![0; len].into() } else { pattern(len, seed) }
     }
 
-    /// An object, mostly one that is there and of the kind that is asked for.
+    /// An object, mostly an existing one of the requested kind.
     fn object(&mut self, model: &Model, kind: Option<Kind>, temporaries: u64) -> Oid {
         if temporaries > 0 && self.chance(20) {
             let known = temporaries + u64::from(self.chance(5));
@@ -540,7 +540,7 @@ impl TransactionGenerator {
         self.choose(&fitting).unwrap_or(temporary(0))
     }
 
-    /// A transaction: mostly one that commits.
+    /// A transaction that mostly commits.
     fn transaction(&mut self, model: &Model) -> Vec<Op> {
         let many = if self.chance(70) { 1 } else { self.random.random_range(2..8) };
         let mut created = 0;

@@ -1,4 +1,4 @@
-//! Rows: what who uses the store keeps in it by keys of its own.
+//! Rows of the store's user.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,7 +11,7 @@ use crate::RowChanges;
 use crate::read::Readable;
 use crate::rows::key::Key;
 
-/// Behind every key.
+/// Above every key.
 const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
 
 fn changes<'a>(changes: impl IntoIterator<Item = (&'a [u8], Option<Bytes>)>) -> RowChanges {
@@ -221,7 +221,7 @@ fn a_snapshot_keeps_its_rows() {
 }
 
 #[test]
-fn whoever_is_shown_rows_may_use_the_store() {
+fn a_visitor_of_rows_may_use_the_store() {
     on_every_store(|store, settle| {
         for key in [b"a", b"b"] {
             put(store, key, "value");
@@ -243,7 +243,7 @@ fn whoever_is_shown_rows_may_use_the_store() {
     });
 }
 
-/// The numbers of each thread in the order in which it was told.
+/// The change numbers of each thread in the order of their replies.
 type PositionsByThread = Arc<Mutex<Vec<(usize, Vec<u64>)>>>;
 
 #[test]
@@ -269,7 +269,7 @@ fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_o
                 });
             }
         });
-        // What is empty comes behind all that was submitted.
+        // An empty change comes after everything submitted before.
         store.commit_rows(RowChanges::new()).unwrap();
         for (_, numbers) in &*told.lock().unwrap() {
             assert!(numbers.iter().copied().eq(0..500));
@@ -281,7 +281,7 @@ fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_o
     let dir = tempfile::tempdir().unwrap();
     let (rows, positions) = run(&real_store(dir.path()));
     assert_eq!(rows, last);
-    assert!(positions.is_sorted(), "one thread tells all, in the order of the log");
+    assert!(positions.is_sorted(), "replies come in the order of the log");
     assert_eq!(run(&memory_store()).0, last);
 }
 
@@ -296,7 +296,7 @@ fn a_damaged_row_is_named_and_no_other_concerned() {
         let row = (Key::row(key), Some(Bytes::copy_from_slice(value)));
         crate::engine::Engine::write(&world.engine, &mut [Ok(row)].into_iter()).unwrap();
     };
-    // The bytes of another, with a checksum that fits their own key.
+    // The bytes of another row, with a checksum for that row's key.
     let mut other = None;
     let key = Key::row(b"c");
     crate::engine::Engine::read(&world.engine, &mut |engine| other = engine.get(&key).unwrap().map(<[u8]>::to_vec))
@@ -333,7 +333,7 @@ fn a_store_in_memory_without_room_still_takes_removals() {
     store.commit_rows(many).unwrap();
     let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(60_100, 1))), (&[1], None)])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
-    // What it takes must be no more than what it gives; but what is needed is written.
+    // A change may take no more than it frees, unless it is needed.
     store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1))), (&[1], None)])).unwrap();
     store.commit_rows(changes([(&b"x"[..], Some(pattern(50_000, 1)))])).unwrap();
     let error = store.commit_rows(changes([(&b"x"[..], Some(pattern(59_000, 1)))])).unwrap_err();

@@ -1,4 +1,4 @@
-//! Schedules that once broke the store, or nearly did. Each is kept for ever.
+//! Regression tests: schedules that broke the store once, or nearly did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,14 +17,14 @@ use crate::read::Piece;
 use crate::rows::key::DataId;
 
 const CHUNK: usize = 64 << 10;
-/// How long something that must not happen is waited for. Too short a wait can only miss a mistake.
+/// How long a test waits for something that must not happen. A shorter wait can only miss a bug.
 const A_MOMENT: Duration = Duration::from_millis(200);
 
 fn bytes(store: &Store, oid: Oid) -> Bytes {
     store.read(oid, 0, 1 << 20).unwrap()
 }
 
-/// A sweep once took for garbage what only the log still needed: the extent beneath a small write.
+/// Regression: a sweep freed an extent that only the log still needed, beneath a small write.
 #[test]
 fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
     let world = SimulatedStore::new();
@@ -42,7 +42,7 @@ fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
     check_leaks(&world);
 }
 
-/// The log would know nothing of it: after a power cut it could neither be gone nor be numbered.
+/// A B-tree ahead of the log could neither be rolled back nor given a position after a power failure.
 #[test]
 fn nothing_is_installed_before_it_is_durable() {
     let world = SimulatedStore::new();
@@ -62,7 +62,7 @@ fn nothing_is_installed_before_it_is_durable() {
     assert_eq!(found.store.objects(MAIN, None, 10).unwrap().len(), 1);
 }
 
-/// A file was once removed when the last object in it was deleted, although a snapshot could still see that object.
+/// Regression: a file was removed with its last object, although a snapshot could still read that object.
 #[test]
 fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
     let world = SimulatedStore::new();
@@ -82,7 +82,7 @@ fn a_blob_file_stays_while_a_snapshot_sees_its_last_object() {
     check_leaks(&world);
 }
 
-/// A new file once got the number of a removed one, and what was still to be freed in the old one was freed in it.
+/// Regression: a new file got the number of a removed one, and extents of the old file were freed in it.
 #[test]
 fn the_number_of_a_removed_blob_file_is_not_used_again() {
     let world = SimulatedStore::new();
@@ -100,7 +100,7 @@ fn the_number_of_a_removed_blob_file_is_not_used_again() {
     check_leaks(&world);
 }
 
-/// Pieces once pinned the newest state and not the one they were read from.
+/// Regression: pieces pinned the newest state instead of the one from which they were read.
 #[test]
 fn pieces_outlive_the_snapshot_that_they_were_read_from() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn pieces_outlive_the_snapshot_that_they_were_read_from() {
     run_housekeeping(&store);
 }
 
-/// Between leaving the list of uploads and the list of those being finished, an upload once was taken for garbage.
+/// Regression: an upload was taken for garbage between leaving one list and entering the other.
 #[test]
 fn an_upload_is_never_in_neither_list_while_it_is_finished() {
     let world = SimulatedStore::new();
@@ -143,7 +143,8 @@ fn an_upload_is_never_in_neither_list_while_it_is_finished() {
     });
 }
 
-/// Uploads that became plain content, or met an error in a later operation, once were taken as unfinished for ever.
+/// Regression: uploads that became plain content, or whose transaction failed later, stayed in the list of those being
+/// taken.
 #[test]
 fn every_upload_that_a_transaction_takes_is_over_with_it() {
     let world = SimulatedStore::new();
@@ -166,7 +167,7 @@ fn every_upload_that_a_transaction_takes_is_over_with_it() {
     check_leaks(&world);
 }
 
-/// An upload that had met a full disk once could be finished, with a hole where the chunks of the failed call were.
+/// Regression: an upload that had met a full disk could be finished without the chunks of the failed call.
 #[test]
 fn an_upload_that_failed_is_never_finished_with_a_hole() {
     let world = SimulatedStore::new();
@@ -174,7 +175,7 @@ fn an_upload_that_failed_is_never_finished_with_a_hole() {
     let oid = blob(store, "");
     let upload = store.begin_upload().unwrap();
     store.upload(upload, pattern(200 * CHUNK, 1)).unwrap();
-    // The chunks fit; the record that names them does not.
+    // The chunks fit, but the record that names them does not.
     blob(store, pattern(60_000, 1));
     world.disk.set_free_bytes(Some(100 * CHUNK));
     assert_eq!(store.upload(upload, pattern(100 * CHUNK, 2)).unwrap_err().kind(), ErrorKind::Full);
@@ -186,8 +187,8 @@ fn an_upload_that_failed_is_never_finished_with_a_hole() {
     check_leaks(&world);
 }
 
-/// A call that had found its upload before the transaction took it once logged its chunks afterwards: into an object's
-/// content, which was then removed as garbage.
+/// Regression: a call that had found its upload before a transaction took it logged its chunks afterwards, into content
+/// of an object. They were then removed as garbage.
 #[test]
 fn bytes_that_come_after_an_upload_was_taken_are_refused() {
     let world = SimulatedStore::new();
@@ -205,7 +206,7 @@ fn bytes_that_come_after_an_upload_was_taken_are_refused() {
     check_leaks(&world);
 }
 
-/// A transaction whose append must be staged again once looked for its upload a second time, in vain.
+/// Regression: a transaction whose append was staged again looked for its upload a second time and failed.
 #[test]
 fn an_upload_and_an_append_whose_end_moves_fit_into_one_transaction() {
     let world = SimulatedStore::new();
@@ -223,9 +224,9 @@ fn an_upload_and_an_append_whose_end_moves_fit_into_one_transaction() {
     assert_eq!(bytes(store, b).slice(1..), pattern(CHUNK, 2));
 }
 
-/// Writers that waited for room when the store was closed once waited for ever.
+/// Regression: writers that waited for room when the store was closed waited forever.
 #[test]
-fn closing_answers_those_who_wait_for_room() {
+fn closing_refuses_transactions_that_wait_for_room() {
     let options = crate::Options { threads: true, mob_bytes: 64 << 10, ..small_options() };
     let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
     world.faults.lock().broken = true;
@@ -244,7 +245,7 @@ fn closing_answers_those_who_wait_for_room() {
     assert_eq!(kept, answers.iter().filter(|ok| **ok).count());
 }
 
-/// One damaged chunk beneath a small write once kept everything from being installed, for ever.
+/// Regression: one damaged chunk beneath a small write stopped all installations.
 #[test]
 fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
     let world = SimulatedStore::new();
@@ -254,7 +255,7 @@ fn a_damaged_chunk_beneath_a_write_does_not_stop_the_installer() {
     world.disk.damage("blobs/00000001.blob", 20_000, |bytes| bytes[0] ^= 1);
     world.store.install().unwrap();
     assert_eq!(bytes(&world.store, other), "other");
-    // What is damaged stays known as damaged; what is not can be read.
+    // Damaged blocks stay damaged; the others can be read.
     assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(world.store.read(oid, 20_000, 1).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(world.store.read(oid, 10, 3).unwrap(), "ten");
@@ -279,7 +280,7 @@ fn half_installed() -> SimulatedStore {
     world
 }
 
-/// Damage to a frame that was installed once made the log end there, without the acknowledged frames behind it.
+/// Regression: damage to an installed frame ended the log there, without the acknowledged frames after it.
 #[test]
 fn damage_to_an_installed_frame_does_not_hide_the_frames_behind_it() {
     let world = half_installed();
@@ -290,7 +291,8 @@ fn damage_to_an_installed_frame_does_not_hide_the_frames_behind_it() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
-/// A log cut in front of what was installed once went on there, with frames that did not follow each other.
+/// Regression: a log that was cut before the installed position continued there, with frames that did not follow each
+/// other.
 #[test]
 fn a_log_that_ends_before_what_is_installed_can_go_on() {
     let world = half_installed();
@@ -305,8 +307,7 @@ fn a_log_that_ends_before_what_is_installed_can_go_on() {
     assert_eq!(world.store.objects(MAIN, None, 100).unwrap().len(), 11);
 }
 
-/// A disk on which forcing the names of blob files fails while the store is opened, and then lasts as long as the test
-/// wants.
+/// A disk on which forcing the names of blob files fails during opening, and later takes as long as the test wants.
 #[derive(Clone)]
 struct SlowDisk {
     disk: SimDisk,
@@ -352,9 +353,9 @@ impl Disk for SlowDisk {
     }
 }
 
-/// A writer once relied on a name that another one was about to force.
+/// Regression: a writer relied on a name that another writer was about to force.
 #[test]
-fn nobody_relies_on_a_name_that_is_still_being_forced() {
+fn a_commit_waits_until_the_name_of_its_blob_file_is_forced() {
     let disk = SimDisk::new();
     let slow = SlowDisk { disk: disk.clone(), opened: Arc::default(), busy: Arc::default(), let_go: Arc::default() };
     let engine = MemoryEngine::default();
@@ -369,7 +370,7 @@ fn nobody_relies_on_a_name_that_is_still_being_forced() {
         }
         let (sender, second) = mpsc::channel();
         let store = &store;
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         scope.spawn(move || sender.send(blob(store, pattern(CHUNK, 2))).ok());
         let acknowledged = second.recv_timeout(A_MOMENT);
         let crashed: Vec<_> = (0..8).map(|seed| (disk.crash(seed), engine.image())).collect();
@@ -383,7 +384,7 @@ fn nobody_relies_on_a_name_that_is_still_being_forced() {
     });
 }
 
-/// Creating something beside an object that does not exist once used up the page numbers of the space.
+/// Regression: creating an object near one that does not exist used up the page numbers of the space.
 #[test]
 fn the_neighbour_of_a_new_object_must_exist_to_count() {
     let world = SimulatedStore::new();
@@ -393,7 +394,7 @@ fn the_neighbour_of_a_new_object_must_exist_to_count() {
     assert_eq!(blob(&world.store, "b").page(), first.page());
 }
 
-/// A record could once grow past its limit by being replaced.
+/// Regression: a replaced record could exceed the limit.
 #[test]
 fn a_record_stays_within_its_limit_when_it_is_replaced() {
     let world = SimulatedStore::new();
@@ -402,7 +403,7 @@ fn a_record_stays_within_its_limit_when_it_is_replaced() {
     assert_eq!(refusal(&world.store, [Op::Put { oid, data }]).0, ErrorKind::TooLarge);
 }
 
-/// A small upload could once become the content of a record, a large one could not.
+/// Regression: a small upload could become the content of a record.
 #[test]
 fn no_upload_becomes_the_content_of_a_record() {
     for len in [10, 2 * CHUNK] {
@@ -414,7 +415,7 @@ fn no_upload_becomes_the_content_of_a_record() {
     }
 }
 
-/// A removal of garbage that had been prepared before an upload got its last chunk once left that chunk for ever.
+/// Regression: a removal of garbage that was prepared before an upload got its last chunk left that chunk forever.
 #[test]
 fn a_late_removal_of_garbage_leaves_nothing() {
     let world = SimulatedStore::new();
@@ -430,18 +431,18 @@ fn a_late_removal_of_garbage_leaves_nothing() {
     check_leaks(&world);
 }
 
-/// An append that waited for room once failed when the end of its blob moved meanwhile.
+/// Regression: an append that waited for room failed when the end of its blob moved meanwhile.
 #[test]
 fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
     let world = SimulatedStore::new();
     let oid = blob(&world.store, "");
     let (sender, answers) = mpsc::channel();
     let mut expected = Vec::new();
-    // The buffer is full with the first few.
+    // The first few fill the buffer.
     for i in 0..30 {
         let data = pattern(if i % 2 == 0 { 60_000 } else { CHUNK }, i);
         expected.extend_from_slice(&data);
-        // Make the end of the blob one at which chunks can be staged.
+        // The end of the blob becomes one at which chunks can be staged.
         let fill = expected.len().next_multiple_of(CHUNK) - expected.len();
         expected.resize(expected.len() + fill, 0);
         let sender = sender.clone();
@@ -465,7 +466,7 @@ fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
     check_leaks(&world);
 }
 
-/// Cloning once looked at every chunk that a blob could have, and not at those that it has.
+/// Regression: cloning read every possible chunk of a blob instead of the existing ones.
 #[test]
 fn a_blob_that_is_all_gaps_is_cloned_at_once() {
     let world = SimulatedStore::new();
@@ -482,10 +483,10 @@ fn a_blob_that_is_all_gaps_is_cloned_at_once() {
     audit(&world.store);
 }
 
-/// A buffer of transactions that change nothing once knew no position: when it was installed, as the log had grown, the
-/// B-tree said that nothing was installed in it, and segments of the log were missing at the next opening.
+/// Regression: a buffer of transactions without changes had no position. When it was installed because the log had
+/// grown, the B-tree recorded position 0, and log segments were missing at the next opening.
 #[test]
-fn transactions_that_change_nothing_let_go_of_the_log_and_of_nothing_else() {
+fn transactions_without_changes_free_log_segments_and_nothing_else() {
     let mut world = SimulatedStore::new();
     let oid = blob(&world.store, "content");
     world.store.install().unwrap();

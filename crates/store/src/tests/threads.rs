@@ -1,4 +1,5 @@
-//! Many threads on one store: writers, readers, snapshots, and the store's own, under a buffer that is always full.
+//! Many threads on one store: writers, readers, snapshots and the store's own threads, with a buffer that is always
+//! full.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,11 +34,11 @@ fn on_every_store(test: impl Fn(&Store)) {
 
 /// Objects that every transaction changes together.
 struct Group {
-    /// A blob of which every chunk begins with the stamp.
+    /// A blob whose chunks all begin with the stamp.
     blob: Oid,
     record: Oid,
     attributes: Oid,
-    /// A collection that has `record` or `attributes` as member, by the stamp's parity; so is the name bound.
+    /// A collection with `record` or `attributes` as its member, by the stamp's parity; the name is bound likewise.
     collection: Oid,
 }
 
@@ -68,7 +69,7 @@ impl Group {
             Op::SetAttribute { oid: self.attributes, key: "stamp".into(), value: data.clone() },
         ];
         if stamp.is_multiple_of(7) {
-            // All chunks anew, in a blob file.
+            // Replaces all chunks, in a blob file.
             let mut whole = vec![0; 3 * CHUNK + 100];
             whole.chunks_mut(CHUNK).for_each(|chunk| chunk[..8].copy_from_slice(&data));
             ops.push(Op::Put { oid: self.blob, data: whole.into() });
@@ -79,7 +80,7 @@ impl Group {
         ops
     }
 
-    /// The stamp that all objects have, read from one state.
+    /// The stamp of all objects, read from one state.
     fn read(&self, snapshot: &crate::Snapshot) -> u64 {
         let number = |bytes: Bytes| u64::from_be_bytes(bytes[..8].try_into().unwrap());
         let stamp = number(snapshot.read(self.record, 0, 8).unwrap());
@@ -96,7 +97,7 @@ impl Group {
         stamp
     }
 
-    /// One blob read from the newest state: its chunks agree.
+    /// Reads one blob from the newest state: its chunks agree.
     fn read_newest(&self, store: &Store) {
         let whole = store.read(self.blob, 0, 1 << 20).unwrap();
         assert_eq!(whole.len(), 3 * CHUNK + 100);
@@ -104,7 +105,7 @@ impl Group {
     }
 }
 
-/// Stops the readers, also when a writer fails.
+/// Stops the readers, even if a writer panics.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -209,7 +210,7 @@ fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
                             if let Piece::File { file, offset, len, crc32c } = piece {
                                 let mut bytes = vec![0; len as usize];
                                 std::os::unix::fs::FileExt::read_exact_at(&*file, &mut bytes, offset).unwrap();
-                                assert_eq!(crate::checksum::crc32c(&bytes), crc32c, "given back while it was read");
+                                assert_eq!(crate::checksum::crc32c(&bytes), crc32c, "freed while it was read");
                             }
                         }
                     }
@@ -242,9 +243,10 @@ fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
     });
 }
 
-/// Batches were once taken in one order and written in another, if a caller forced the log beside the committer.
+/// Regression: if a caller forced the log concurrently with the committer, batches were taken in one order and written
+/// in another.
 #[test]
-fn whoever_forces_the_log_the_batches_follow_each_other() {
+fn batches_follow_each_other_if_several_threads_force() {
     let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
     let store = &world.store;
     std::thread::scope(|threads| {
@@ -265,7 +267,7 @@ fn whoever_forces_the_log_the_batches_follow_each_other() {
 }
 
 #[test]
-fn closing_under_writers_loses_nothing_acknowledged_and_lets_nobody_wait() {
+fn closing_under_writers_loses_nothing_acknowledged_and_replies_to_all() {
     for round in 0..10u64 {
         let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
         let store = &world.store;
@@ -301,7 +303,7 @@ fn closing_under_writers_loses_nothing_acknowledged_and_lets_nobody_wait() {
     }
 }
 
-/// The stamp that all rows have.
+/// The stamp of all rows.
 fn stamp_of_rows(this: &impl Readable) -> u64 {
     let (mut stamp, mut found) = (None, Vec::new());
     let visit = |key: &[u8], value: &[u8]| {
@@ -320,7 +322,7 @@ fn stamp_of_rows(this: &impl Readable) -> u64 {
 fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
     on_every_store(|store| {
         let (keys, done): ([&[u8]; 3], _) = ([b"a", b"b", b"c"], AtomicBool::new(false));
-        // The last is shared, the others are copied; each second change has no "b".
+        // The last value is shared, the others are copied; every second change removes "b".
         let changes = |stamp: u64| {
             let mut changes = RowChanges::new();
             for (key, len) in keys.into_iter().zip([8, 1000, CHUNK]) {
@@ -361,7 +363,7 @@ fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
                     threads.spawn(|| {
                         loop {
                             let (sender, told) = mpsc::channel();
-                            // Submitted under a lock: their order is that of the stamps.
+                            // Submitted under a lock, so their order is that of the stamps.
                             {
                                 let mut stamps = stamps.lock();
                                 let Some(stamp) = stamps.next() else { return };

@@ -42,7 +42,7 @@ impl SimulatedStore {
         Ok(Self { disk, engine, faults, store: Store::start(core)? })
     }
 
-    /// What is found after the power has failed now.
+    /// The store after a power failure at this moment.
     pub(crate) fn crash(&self, seed: u64) -> model::Result<Self> {
         Self::open(self.disk.crash(seed), self.engine.image())
     }
@@ -51,13 +51,13 @@ impl SimulatedStore {
         self.store.core()
     }
 
-    /// Does what the background threads would do, until there is nothing left to do.
+    /// Does all background work.
     pub(crate) fn run_housekeeping(&self) {
         run_housekeeping(&self.store);
     }
 }
 
-/// Installs, removes garbage and gives storage back until there is nothing left to do. No upload may be unfinished.
+/// Installs, removes garbage and frees storage until nothing is left to do. No upload may be unfinished.
 pub(crate) fn run_housekeeping(store: &Store) {
     let core = store.core();
     for _ in 0..100 {
@@ -70,12 +70,12 @@ pub(crate) fn run_housekeeping(store: &Store) {
             return;
         }
         if unwritten {
-            // What was given back is noted with the next change.
+            // Freed extents are recorded with the next change.
             let incarnation = store.status().incarnation as u32;
             core.commit_steps(vec![Step::Open { incarnation }], Vec::new()).unwrap();
         }
     }
-    panic!("the store does not come to rest");
+    panic!("the store always has background work");
 }
 
 pub(crate) fn memory_store() -> Store {

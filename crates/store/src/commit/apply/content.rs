@@ -1,4 +1,4 @@
-//! The steps that change content: whole, in part, shared, and piece by piece in the background.
+//! Steps that change content: whole, in part, by cloning, and chunk by chunk in the background.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::rows::patch::{Base, Patch};
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, put_extent, put_inline};
 use crate::rows::slab::Slabs;
 
-/// An object's row that is no longer than this holds no bytes of its content, and is copied rather than patched.
+/// The row of an object that is at most this long contains no bytes of its content. It is copied instead of patched.
 const SHORT: usize = HEAD + 128;
 
 impl Applier<'_> {
-    /// Writes an object's rows from its head and whole content.
+    /// Writes the rows of an object: its head and whole content.
     pub(super) fn put_content(&mut self, oid: Oid, head: Head, content: &StagedContent) -> Result<()> {
         for extent in &content.extents {
             self.adjust_extent_users(extent, 1)?;
@@ -29,7 +29,7 @@ impl Applier<'_> {
         for (index, extent) in (0..).zip(&content.extents).skip(1) {
             self.put_extent(head.data, index, extent);
         }
-        // In memory there are no blob files: whole chunks come as bytes too.
+        // A store in memory has no blob files: whole chunks are bytes too.
         let mut rest = content.bytes.chunks(CHUNK);
         let first = if content.extents.is_empty() { rest.next() } else { None };
         let behind = content.extents.len().max(1) as u64;
@@ -86,7 +86,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Lets go of what an object's content takes; its further chunks go in the background. Returns the head.
+    /// Releases the content of an object; chunks after the first are removed in the background. Returns the head.
     pub(super) fn release_content(&mut self, oid: Oid) -> Result<Head> {
         let (head, extent) = self.layers().head_and_extent(oid)?.ok_or_else(|| no_object(oid))?;
         if let Some(extent) = extent {
@@ -109,7 +109,8 @@ impl Applier<'_> {
             let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
             let piece = rest.split_to((CHUNK - from).min(rest.len()));
             at += piece.len() as u64;
-            // The bytes stay in memory until they are installed; the message that they came in must not.
+            // Copied: these bytes stay in memory until they are installed, and must not keep the whole message in
+            // memory.
             let mut kept = self.slabs.row(piece.len());
             kept.extend_from_slice(&piece);
             self.patch(oid, head.data, index, |patch, slabs| patch.write(from, kept.freeze(), slabs))?;
@@ -135,7 +136,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Lets go of the extent of one chunk that is about to be replaced.
+    /// Releases the extent of a chunk that is about to be replaced.
     fn release_chunk(&mut self, oid: Oid, data: DataId, index: u64) -> Result<()> {
         let (key, skip) = chunk_place(oid, data, index);
         let extent = row_extent(&self.layers().find(&key)?, skip).map_err(damaged(oid))?;
@@ -154,10 +155,10 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// What a chunk is now, as a patch to change further.
+    /// The current chunk as a patch to change further.
     ///
-    /// A patch that lies on an extent keeps it readable but is not counted as a user: the installer merges the two into
-    /// a row of the B-tree, and the extent stays on disk until every reader from before that is gone.
+    /// A patch on an extent keeps the extent readable but is not counted as its user: the installer merges the two into
+    /// a row of the B-tree, and the extent stays on disk until no earlier reader is left.
     fn patch_of(&mut self, oid: Oid, key: &Key, skip: usize) -> Result<Patch> {
         let mut patch = {
             let found = self.layers().find(key)?;
@@ -179,12 +180,12 @@ impl Applier<'_> {
         Ok(patch)
     }
 
-    /// The head of an object that this transaction changes.
+    /// The head with the version and time of this transaction.
     fn updated_head(&self, head: Head) -> Head {
         Head { version: self.seq, modified_us: self.time_us, ..head }
     }
 
-    /// Gives an object another head and keeps its first chunk.
+    /// Replaces the head of an object and keeps its first chunk.
     fn set_head(&mut self, oid: Oid, head: Head) -> Result<()> {
         let key = Key::object(oid);
         let encoded = head.encode(oid);
@@ -216,7 +217,7 @@ impl Applier<'_> {
         Ok(oid)
     }
 
-    /// Marks an object as changed, and its number of members by so many.
+    /// Marks an object as changed and adds `members` to its number of members.
     pub(super) fn change_member_count(&mut self, oid: Oid, members: i64) -> Result<()> {
         let head = self.object(oid)?.head;
         let size = head.size.saturating_add_signed(members);
@@ -262,7 +263,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Makes the whole chunks `from..to` zeros.
+    /// Replaces the whole chunks `from..to` by zeros.
     fn drop_chunks(&mut self, oid: Oid, data: DataId, from: u64, to: u64) -> Result<()> {
         if from == 0 && to > 0 {
             let head = self.object(oid)?.head;
@@ -272,7 +273,7 @@ impl Applier<'_> {
         self.remove_chunks(data, from.max(1), to)
     }
 
-    /// Removes the rows of the chunks `from..to`, wherever there are any.
+    /// Removes the rows of the chunks `from..to` that exist.
     fn remove_chunks(&mut self, data: DataId, from: u64, to: u64) -> Result<()> {
         let mut chunks = Vec::new();
         self.layers().scan(&Key::chunk(data, from), &Key::chunk(data, to), &mut |key, found| {
@@ -308,7 +309,7 @@ impl Applier<'_> {
                     self.put_extent(data, index, &extent);
                 }
                 (None, bytes) if index == 0 => first.bytes = bytes,
-                // What reads as zeros needs no row.
+                // A chunk of zeros needs no row.
                 (None, bytes) if bytes.iter().all(|b| *b == 0) => {}
                 (None, bytes) => self.put_inline(data, index, &bytes),
             }
@@ -316,7 +317,7 @@ impl Applier<'_> {
         self.put_content(to, Head { size: source.size, data, ..self.updated_head(target) }, &first)
     }
 
-    /// The chunks of a content that there is anything of, the first one in any case: a blob may be all gaps.
+    /// The stored chunks of a content, and always the first: a blob may consist of gaps.
     fn stored_chunks(&self, data: DataId, size: u64) -> Result<Vec<u64>> {
         let mut chunks: Vec<u64> = (0..size.min(1)).collect();
         let (from, to) = (Key::chunk(data, 1), Key::chunk(data, size.div_ceil(CHUNK as u64)));
@@ -345,17 +346,17 @@ impl Applier<'_> {
             self.adjust_extent_users(extent, 1)?;
             self.put_extent(data, index, extent);
         }
-        // Until an object takes the content, it is to be removed.
+        // The content is garbage until an object takes it.
         self.changes.insert(Key::garbage(data), Row::Value(Bytes::new()));
         Ok(())
     }
 
     pub(super) fn reclaim(&mut self, data: DataId, from: u64, to: u64, done: bool) -> Result<()> {
         if matches!(self.layers().find(&Key::garbage(data))?, FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _)) {
-            // An object has taken the content since, or all of it is gone.
+            // An object has taken the content meanwhile, or all of it was removed.
             return Ok(());
         }
-        // What is said to be all of it may have been looked at before an upload got its last chunk.
+        // The range may be older than the last chunk of an upload.
         let (from, to) = if done { (0, u64::MAX) } else { (from, to) };
         self.remove_chunks(data, from, to)?;
         if done {
@@ -369,7 +370,7 @@ fn chunk_place(oid: Oid, data: DataId, index: u64) -> (Key, usize) {
     if index == 0 { (Key::object(oid), HEAD) } else { (Key::chunk(data, index), 0) }
 }
 
-/// An empty patch on a row that is not one of the buffer being written to.
+/// An empty patch on a row that is not in the active buffer.
 fn patch_on(found: &FoundRow<'_>, skip: usize) -> Result<Patch, RowError> {
     Ok(match found {
         FoundRow::Nothing | FoundRow::Row(Row::Tombstone, _) => Patch::with_base(Base::Zeros),
@@ -385,7 +386,7 @@ fn patch_on(found: &FoundRow<'_>, skip: usize) -> Result<Patch, RowError> {
     })
 }
 
-/// The extent that a row counts as a user of.
+/// The extent of which a row counts as a user.
 fn row_extent(found: &FoundRow<'_>, skip: usize) -> Result<Option<Extent>, RowError> {
     let Some(row) = found.value() else { return Ok(None) };
     let chunk = Chunk::decode(row.get(skip..).ok_or(RowError::Short)?)?;

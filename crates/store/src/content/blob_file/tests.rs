@@ -20,7 +20,7 @@ use crate::tests::audit::{audit, check_leaks};
 use crate::tests::world::{SimulatedStore, small_options};
 use crate::tests::{blob, commit, pattern, refusal};
 
-/// A disk that counts how often blob files are forced, and fails to on demand.
+/// A disk that counts the forces of blob files, and fails them on demand.
 #[derive(Clone)]
 struct CountingDisk {
     disk: SimDisk,
@@ -161,7 +161,7 @@ fn openings_without_large_content_leave_one_blob_file() {
 }
 
 #[test]
-fn a_blob_file_that_is_gone_never_lends_its_number_to_another() {
+fn the_number_of_a_removed_blob_file_is_not_assigned_again() {
     let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(3 * CHUNK, 1));
     world.store.install().unwrap();
@@ -171,7 +171,7 @@ fn a_blob_file_that_is_gone_never_lends_its_number_to_another() {
         world.store.force().unwrap();
         world.store.install().unwrap();
     }
-    // The next opening gives the storage back and removes the file, and ends before that is noted in the B-tree.
+    // The next opening frees the storage and removes the file, and stops before the B-tree records that.
     let second = world.crash(1).unwrap();
     second.store.core().do_housekeeping().unwrap();
     let third = second.crash(2).unwrap();
@@ -187,7 +187,7 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
     let mut oids = Vec::new();
     for seed in 0..4 {
         oids.push(blob(&world.store, pattern(2 * CHUNK, seed)));
-        // What an upload had staged when the machine stopped is what a sweep is for.
+        // A sweep frees what an upload had staged when the machine stopped.
         let upload = world.store.begin_upload().unwrap();
         world.store.upload(upload, pattern(3 * CHUNK, 9)).unwrap();
         world.store.force().unwrap();
@@ -202,7 +202,7 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
     }
     audit(&world.store);
     check_leaks(&world);
-    // A file that was swept still goes with its last chunk, and comes back neither empty nor full.
+    // A swept file is still removed with its last chunk and does not reappear.
     for (seed, oid) in oids.into_iter().enumerate() {
         commit(&world.store, [Op::Delete { oid }]);
         world.run_housekeeping();

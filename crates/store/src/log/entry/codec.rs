@@ -1,4 +1,5 @@
-//! The encoding of entries: a format byte, then fields in order; numbers as LEB128, bytes with their length before them.
+//! The encoding of entries: a format byte, then fields in order. Numbers are LEB128; bytes are preceded by their
+//! length.
 
 use bytes::{Buf, BufMut, Bytes};
 use model::{Kind, Name, Oid, SpaceId, limits};
@@ -10,7 +11,7 @@ use crate::rows::row_change::RowChange;
 
 const FORMAT: u8 = 1;
 
-/// Why a payload is no entry.
+/// Why a payload is not a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogEntryError {
     #[error("it ends too early")]
@@ -89,7 +90,7 @@ fn put_content(out: &mut Vec<u8>, content: &StagedContent) {
     put_bytes(out, &content.bytes);
 }
 
-/// The codes of the steps; they stay for ever.
+/// The codes of the steps. They never change.
 mod code {
     pub(super) const CREATE: u8 = 1;
     pub(super) const PUT: u8 = 2;
@@ -246,7 +247,7 @@ pub(crate) fn decode(payload: Bytes) -> Result<LogEntry, LogEntryError> {
         other => return Err(LogEntryError::Format(other)),
     }
     let time_us = rest.take(8)?.get_i64_le();
-    // A count cannot promise more than there are bytes, so nothing is allocated on its word alone.
+    // A count is limited by the number of remaining bytes before anything is allocated.
     let created = (0..rest.count(Oid::LEN)?).map(|_| rest.oid()).collect::<Result<_, _>>()?;
     let steps = (0..rest.count(2)?).map(|_| rest.step()).collect::<Result<_, _>>()?;
     if rest.0.is_empty() { Ok(LogEntry { time_us, created, steps }) } else { Err(LogEntryError::Long) }
@@ -287,7 +288,7 @@ impl Reader {
         Err(LogEntryError::Value)
     }
 
-    /// A number of things that take at least `least` bytes each.
+    /// A number of elements of at least `least` bytes each.
     fn count(&mut self, least: usize) -> Result<usize, LogEntryError> {
         let n = self.number()?;
         if n > (self.0.len() / least) as u64 { Err(LogEntryError::Short) } else { Ok(n as usize) }
@@ -338,7 +339,7 @@ impl Reader {
         }
         let crc = self.take(4)?.get_u32_le();
         let blocks = self.take((len as usize).div_ceil(BLOCK) * 4)?;
-        // Extents stay in memory for long; the payload must not stay with them.
+        // Copied: extents stay in memory for long and must not keep the payload in memory.
         Ok(Extent { file, offset, len, crc, blocks: Bytes::copy_from_slice(&blocks) })
     }
 
