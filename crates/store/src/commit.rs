@@ -13,7 +13,6 @@
 
 pub(crate) mod apply;
 mod committer;
-pub(crate) mod counters;
 pub(crate) mod housekeeping;
 pub(crate) mod install;
 mod queue;
@@ -25,7 +24,8 @@ pub(crate) mod writer;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use model::{Error, Outcome, Result, Transaction};
 use parking_lot::Mutex;
@@ -41,7 +41,6 @@ use crate::plant::{Bug, planted};
 use crate::read::state::ReadState;
 use crate::rows::key::DataId;
 use crate::rows::row::Extent;
-use counters::Counters;
 use install::Installer;
 use queue::CommitQueue;
 use row_changes::RowSequence;
@@ -54,8 +53,6 @@ pub(crate) struct Core {
     pub(crate) id: StoreId,
     /// How often the store was opened.
     pub(crate) incarnation: AtomicU32,
-    /// Keeps other processes out of the directory.
-    pub(crate) directory_lock: Option<File>,
     /// What readers see.
     pub(crate) state: ReadState,
     /// `None` for a store in memory.
@@ -65,6 +62,8 @@ pub(crate) struct Core {
     pub(crate) uploads: Uploads,
     pub(crate) create_space_lock: Mutex<()>,
     pub(crate) counters: Counters,
+    /// Keeps other processes out of the directory. The last field, so that all files are closed before the lock is released.
+    pub(crate) directory_lock: Option<File>,
 }
 
 /// The queue of transactions, the state in which they are applied, and the lock under which they are forced.
@@ -85,6 +84,34 @@ pub(crate) struct Pipeline {
 pub(crate) struct DurableFiles<'a> {
     pub(crate) log: &'a Log,
     pub(crate) files: &'a BlobFiles,
+}
+
+/// Totals since the store was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) forces: AtomicU64,
+    pub(crate) logged_bytes: AtomicU64,
+    pub(crate) force_us: AtomicU64,
+    pub(crate) installs: AtomicU64,
+    pub(crate) installed_rows: AtomicU64,
+    pub(crate) install_us: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn record_force(&self, commits: usize, bytes: usize, took: Duration) {
+        self.commits.fetch_add(commits as u64, Ordering::Relaxed);
+        self.forces.fetch_add(1, Ordering::Relaxed);
+        self.logged_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.force_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn record_install(&self, rows: usize, took: Duration) {
+        self.installs.fetch_add(1, Ordering::Relaxed);
+        self.installed_rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.install_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
 }
 
 /// Called with the outcome of a transaction.
@@ -114,17 +141,9 @@ impl Job {
     }
 
     /// A transaction without steps.
-    pub(crate) fn new(answer: ReplyTo) -> Self {
+    pub(crate) fn new(reply_to: ReplyTo) -> Self {
         let (steps, staged, taken) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            steps,
-            staged,
-            taken_uploads: taken,
-            rejection: None,
-            sequence: None,
-            is_needed: false,
-            reply_to: answer,
-        }
+        Self { steps, staged, taken_uploads: taken, rejection: None, sequence: None, is_needed: false, reply_to }
     }
 }
 
@@ -139,8 +158,8 @@ pub(crate) enum ReplyTo {
 impl ReplyTo {
     pub(crate) fn send(self, result: Result<Outcome>) {
         match self {
-            Self::Callback(tell) => tell(result),
-            Self::Slot(place) => *place.lock() = Some(result),
+            Self::Callback(done) => done(result),
+            Self::Slot(slot) => *slot.lock() = Some(result),
         }
     }
 }
@@ -151,7 +170,6 @@ impl Core {
             options,
             id,
             incarnation: AtomicU32::new(0),
-            directory_lock: None,
             state,
             log,
             pipeline: Pipeline { writer: Mutex::new(writer), ..Pipeline::default() },
@@ -159,6 +177,7 @@ impl Core {
             uploads: Uploads::new(),
             create_space_lock: Mutex::new(()),
             counters: Counters::default(),
+            directory_lock: None,
         }
     }
 
@@ -171,54 +190,54 @@ impl Core {
         Some(DurableFiles { log, files })
     }
 
-    /// Commits a transaction; `tell` is called with the outcome once it is durable.
-    pub(crate) fn submit(&self, transaction: Transaction, tell: OutcomeCallback) {
-        match self.prepare_job(transaction, ReplyTo::Callback(tell)) {
+    /// Commits a transaction; `done` is called with the outcome once it is durable.
+    pub(crate) fn submit(&self, transaction: Transaction, done: OutcomeCallback) {
+        match self.prepare_job(transaction, ReplyTo::Callback(done)) {
             Ok(job) => self.submit_job(job),
-            Err((answer, error)) => answer.send(Err(error)),
+            Err((reply_to, error)) => reply_to.send(Err(error)),
         }
     }
 
     /// Commits a transaction and waits until its outcome is durable.
     pub(crate) fn commit(&self, transaction: Transaction) -> Result<Outcome> {
-        let place = Arc::default();
-        match self.prepare_job(transaction, ReplyTo::Slot(Arc::clone(&place))) {
-            Ok(job) => self.submit_job_and_wait(job, &place),
+        let slot = Arc::default();
+        match self.prepare_job(transaction, ReplyTo::Slot(Arc::clone(&slot))) {
+            Ok(job) => self.submit_job_and_wait(job, &slot),
             Err((_, error)) => Err(error),
         }
     }
 
     /// Commits steps of the store itself and waits.
     pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
-        let place = Arc::default();
-        let job = Job { steps, staged, ..Job::new(ReplyTo::Slot(Arc::clone(&place))) };
-        self.submit_job_and_wait(job, &place).map(drop)
+        let slot = Arc::default();
+        let job = Job { steps, staged, ..Job::new(ReplyTo::Slot(Arc::clone(&slot))) };
+        self.submit_job_and_wait(job, &slot).map(drop)
     }
 
     /// Commits steps of the store itself when there is room. `busy` is set until they are applied.
     pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
         busy.store(true, Ordering::Release);
         let busy = Arc::clone(busy);
-        let tell = Box::new(move |result: Result<Outcome>| {
+        let done = Box::new(move |result: Result<Outcome>| {
             if let Err(error) = result {
                 tracing::warn!(%error, "a background change failed and will be retried");
             }
             busy.store(false, Ordering::Release);
         });
-        self.submit_job(Job { steps, ..Job::new(ReplyTo::Callback(tell)) });
+        self.submit_job(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
     }
 
     /// Checks a transaction and stages its chunks.
-    fn prepare_job(&self, transaction: Transaction, answer: ReplyTo) -> std::result::Result<Job, (ReplyTo, Error)> {
+    fn prepare_job(&self, transaction: Transaction, reply_to: ReplyTo) -> std::result::Result<Job, (ReplyTo, Error)> {
         match stage(self, transaction) {
             Ok(mut staged) => {
                 let (steps, extents, taken) = staged.take_parts();
                 if self.is_durable() {
                     self.prefetch_rows(&steps);
                 }
-                Ok(Job { steps, staged: extents, taken_uploads: taken, ..Job::new(answer) })
+                Ok(Job { steps, staged: extents, taken_uploads: taken, ..Job::new(reply_to) })
             }
-            Err(error) => Err((answer, error)),
+            Err(error) => Err((reply_to, error)),
         }
     }
 
@@ -254,8 +273,8 @@ impl Core {
         self.pipeline.queue.wake();
     }
 
-    /// Submits a transaction and waits for its outcome, which is stored at `place`.
-    pub(crate) fn submit_job_and_wait(&self, job: Job, place: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
+    /// Submits a transaction and waits for its outcome, which is stored at `slot`.
+    pub(crate) fn submit_job_and_wait(&self, job: Job, slot: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
         if !self.is_durable() {
             self.apply_now(job);
         } else {
@@ -270,7 +289,7 @@ impl Core {
                 Err(job) => self.refuse(job, error::closed()),
             }
         }
-        place.lock().take().unwrap_or_else(|| Err(error::closed()))
+        slot.lock().take().unwrap_or_else(|| Err(error::closed()))
     }
 
     pub(crate) fn refuse(&self, job: Job, why: Error) {

@@ -6,5 +6,4 @@ mod key_index;
 pub(crate) mod mob;
 pub(crate) mod patch;
 pub(crate) mod row;
-pub(crate) mod row_change;
 pub(crate) mod slab;

@@ -279,10 +279,7 @@ impl<'a> Applier<'a> {
                 return Ok(Oid::new(class, page, slot));
             }
         }
-        if self
-            .open_page
-            .is_none_or(|filling| filling.page.space != space || filling.page.number + 1 != filling.next_page)
-        {
+        if self.open_page.is_none_or(|open| open.page.space != space || open.page.number + 1 != open.next_page) {
             let next = self.next_page(space)?;
             if next == 0 && !self.space_exists(space)? {
                 return Err(Error::new(ErrorKind::NotFound, format!("there is no space {}", space.0)));
@@ -290,32 +287,32 @@ impl<'a> Applier<'a> {
             self.switch_page(PageId { space, node: NodeId(0), number: next.max(2) - 1 })?;
         }
         loop {
-            let Some(filling) = self.open_page else {
+            let Some(open) = self.open_page else {
                 return Err(Error::new(ErrorKind::Internal, "no page is filled"));
             };
             if let Some(slot) = self.take_slot(size) {
-                return Ok(Oid::new(class, filling.page, slot));
+                return Ok(Oid::new(class, open.page, slot));
             }
-            if filling.next_page >= PageId::MAX_NUMBER {
+            if open.next_page >= PageId::MAX_NUMBER {
                 return Err(Error::new(ErrorKind::Full, format!("space {} has no page numbers left", space.0)));
             }
-            self.switch_page(PageId { number: filling.next_page, ..filling.page })?;
+            self.switch_page(PageId { number: open.next_page, ..open.page })?;
         }
     }
 
     /// A slot of the open page, if it has room.
     fn take_slot(&mut self, size: u32) -> Option<u16> {
-        let room = self.open_page?.usage;
-        let fits = room.next_slot < u16::MAX && (room.used == 0 || room.used + size <= PAGE_BYTES);
+        let usage = self.open_page?.usage;
+        let fits = usage.next_slot < u16::MAX && (usage.used == 0 || usage.used + size <= PAGE_BYTES);
         fits.then(|| {
-            self.occupy(room.next_slot, size);
-            room.next_slot
+            self.occupy(usage.next_slot, size);
+            usage.next_slot
         })
     }
 
     /// Makes `page` the open page.
     fn switch_page(&mut self, page: PageId) -> Result<()> {
-        if self.open_page.is_none_or(|filling| filling.page != page) {
+        if self.open_page.is_none_or(|open| open.page != page) {
             self.write_open_page();
             let next = self.next_page(page.space)?;
             self.open_page =
@@ -326,20 +323,20 @@ impl<'a> Applier<'a> {
 
     /// Records a slot of the open page as used.
     fn occupy(&mut self, slot: u16, size: u32) {
-        if let Some(OpenPage { page, usage: room, next_page: next, .. }) = &mut self.open_page {
-            room.next_slot = room.next_slot.max(slot.saturating_add(1));
-            room.used = room.used.saturating_add(size.max(1));
+        if let Some(OpenPage { page, usage, next_page: next, .. }) = &mut self.open_page {
+            usage.next_slot = usage.next_slot.max(slot.saturating_add(1));
+            usage.used = usage.used.saturating_add(size.max(1));
             *next = (*next).max(page.number + 1);
         }
     }
 
     /// Writes the row of the open page.
     fn write_open_page(&mut self) {
-        let Some(OpenPage { page, usage: room, next_page: next, next_page_before: was }) = self.open_page.take() else {
+        let Some(OpenPage { page, usage, next_page: next, next_page_before: was }) = self.open_page.take() else {
             return;
         };
-        if room.used > 0 {
-            self.put(Key::page(page), &room.encode());
+        if usage.used > 0 {
+            self.put(Key::page(page), &usage.encode());
         }
         if next != was {
             self.put(Key::next_page(page.space), &next.to_be_bytes());
@@ -386,8 +383,8 @@ impl<'a> Applier<'a> {
 
     fn page_usage(&self, page: PageId) -> Result<PageUsage> {
         let found = self.layers().find(&Key::page(page))?;
-        let room = found.value().map(PageUsage::decode).transpose();
-        Ok(room.map_err(|e| corrupt_row("a page's room", e))?.unwrap_or(PageUsage { next_slot: 0, used: 0 }))
+        let usage = found.value().map(PageUsage::decode).transpose();
+        Ok(usage.map_err(|e| corrupt_row("the usage of a page", e))?.unwrap_or(PageUsage { next_slot: 0, used: 0 }))
     }
 
     fn delete(&mut self, oid: Oid) -> Result<()> {

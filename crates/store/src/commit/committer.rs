@@ -135,8 +135,8 @@ impl Core {
         if planted(Bug::RepliedOutOfOrder) {
             decided.reverse();
         }
-        for DecidedTransaction { result, reply_to: answer, .. } in decided {
-            answer.send(result);
+        for DecidedTransaction { result, reply_to, .. } in decided {
+            reply_to.send(result);
         }
         drop(rounds);
         result
@@ -276,9 +276,9 @@ impl Core {
             self.refuse(job, error::closed());
         }
         // These were applied after the last force; nothing of them was written.
-        for DecidedTransaction { staged, reply_to: answer, .. } in pending.decided {
+        for DecidedTransaction { staged, reply_to, .. } in pending.decided {
             self.discard(&staged);
-            answer.send(Err(error::closed()));
+            reply_to.send(Err(error::closed()));
         }
         drop((pending.rounds, round));
     }

@@ -88,9 +88,9 @@ impl Core {
         let pinned = self.state.pins.oldest().filter(|_| !planted(ContentBug::ChunkFreedUnderReader));
         let oldest = pinned.unwrap_or(Seq::MAX);
         let ready: Vec<_> = {
-            let mut chores = self.installer.housekeeping.lock();
+            let mut housekeeping = self.installer.housekeeping.lock();
             let mut ready = Vec::new();
-            chores.freed.retain(|freed| {
+            housekeeping.freed.retain(|freed| {
                 let take = freed.0 < oldest && ready.len() < PUNCH_EXTENTS;
                 if take {
                     ready.push(*freed);
@@ -160,8 +160,8 @@ impl Core {
             };
             engine.range(from, to, &mut show).into_model_result()
         })?;
-        let chores = self.installer.housekeeping.lock();
-        needed.extend(chores.freed.iter().filter(|freed| freed.1 == file).map(|freed| freed.2));
+        let housekeeping = self.installer.housekeeping.lock();
+        needed.extend(housekeeping.freed.iter().filter(|freed| freed.1 == file).map(|freed| freed.2));
         Ok(needed)
     }
 
@@ -222,9 +222,9 @@ impl Core {
                 ControlFlow::Break(())
             })
         });
-        let chores = self.installer.housekeeping.lock();
-        let given_back = chores.freed.is_empty() && chores.punched.is_empty();
-        (scanned.is_ok() && !garbage && given_back, !chores.punched.is_empty())
+        let housekeeping = self.installer.housekeeping.lock();
+        let given_back = housekeeping.freed.is_empty() && housekeeping.punched.is_empty();
+        (scanned.is_ok() && !garbage && given_back, !housekeeping.punched.is_empty())
     }
 }
 

@@ -177,15 +177,15 @@ impl Core {
         let mut next_rest = Instant::now() + INSTALL_INTERVAL;
         loop {
             {
-                let mut chores = self.installer.housekeeping.lock();
+                let mut housekeeping = self.installer.housekeeping.lock();
                 let waiting = self.state.view.load().frozen.is_some();
-                if chores.closing {
+                if housekeeping.closing {
                     return;
                 }
                 let busy = waiting || self.installer.reclaiming.load(Ordering::Acquire);
                 let pause = if busy { Duration::from_millis(1) } else { INSTALL_INTERVAL };
-                self.installer.wakeup.wait_for(&mut chores, pause);
-                if chores.closing {
+                self.installer.wakeup.wait_for(&mut housekeeping, pause);
+                if housekeeping.closing {
                     return;
                 }
             }

@@ -55,22 +55,22 @@ impl CommitQueue {
 
     /// Queues a transaction, or returns it if the store is closing.
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
-        let mut waiting = self.lock();
-        if waiting.closing {
+        let mut state = self.lock();
+        if state.closing {
             return Err(job);
         }
-        waiting.jobs.push(job);
+        state.jobs.push(job);
         Ok(())
     }
 
     /// As [`CommitQueue::push`], for a thread that waits for the reply.
     pub(crate) fn push_and_join(&self, job: Job) -> Result<Arc<RoundEnd>, Job> {
-        let mut waiting = self.lock();
-        if waiting.closing {
+        let mut state = self.lock();
+        if state.closing {
             return Err(job);
         }
-        waiting.jobs.push(job);
-        Ok(waiting.round.join())
+        state.jobs.push(job);
+        Ok(state.round.join())
     }
 
     /// Wakes the committer if it waits.
@@ -82,18 +82,18 @@ impl CommitQueue {
 
     /// Moves the queued transactions to `jobs` for applying. A later force must include them.
     pub(crate) fn drain(&self, jobs: &mut VecDeque<Job>) {
-        let mut waiting = self.lock();
-        waiting.unforced |= !waiting.jobs.is_empty();
-        jobs.extend(waiting.jobs.drain(..));
+        let mut state = self.lock();
+        state.unforced |= !state.jobs.is_empty();
+        jobs.extend(state.jobs.drain(..));
     }
 
     /// As [`CommitQueue::drain`], for a force that follows. Also returns the round of all threads that joined since the
     /// last force: they are woken together, however many drains there were.
     pub(crate) fn take_round(&self, jobs: &mut VecDeque<Job>) -> Option<Round> {
-        let mut waiting = self.lock();
-        waiting.unforced = false;
-        jobs.extend(waiting.jobs.drain(..));
-        waiting.round.take()
+        let mut state = self.lock();
+        state.unforced = false;
+        jobs.extend(state.jobs.drain(..));
+        state.round.take()
     }
 
     /// Whether a transaction is queued, or applied and not included in a force.
@@ -104,19 +104,19 @@ impl CommitQueue {
 
     /// Waits for work, at most for `at_most`.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> WaitOutcome {
-        let mut waiting = self.lock();
-        if waiting.is_idle() && !waiting.closing {
+        let mut state = self.lock();
+        if state.is_idle() && !state.closing {
             // Set under the lock, so a thread that queues something later sees it.
             self.is_waiting.store(true, Ordering::Relaxed);
-            waiting = match at_most {
-                Some(limit) => self.work.wait_timeout(waiting, limit).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            state = match at_most {
+                Some(limit) => self.work.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
-        let called = !self.is_waiting.swap(false, Ordering::Relaxed);
-        match *waiting {
+        let woken = !self.is_waiting.swap(false, Ordering::Relaxed);
+        match *state {
             QueueState { closing: true, .. } => WaitOutcome::Closing,
-            ref waiting if called || !waiting.is_idle() => WaitOutcome::Woken,
+            ref state if woken || !state.is_idle() => WaitOutcome::Woken,
             _ => WaitOutcome::Idle,
         }
     }

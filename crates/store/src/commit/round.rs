@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_of_a_round_go_on_when_it_ends() {
+    fn all_threads_of_a_round_wake_when_it_ends() {
         let mut round = Round::default();
         let waiting: Vec<_> = (0..3).map(|_| round.join()).map(|end| std::thread::spawn(move || end.wait())).collect();
         drop(round);

@@ -18,7 +18,7 @@ use crate::error::{invalid, too_large};
 use crate::log::entry::Step;
 use crate::plant::{Bug, planted};
 use crate::read::rows::hex;
-use crate::rows::row_change::RowChange;
+use crate::rows::changes::RowChange;
 
 /// Changes of rows that depend on each other: after one fails, no later one is applied.
 ///
@@ -172,24 +172,24 @@ fn check(changes: &[RowChange]) -> Result<()> {
 
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        let tell = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
-        self.submit_job(prepare_job(changes, ReplyTo::Callback(tell)));
+        let callback = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
+        self.submit_job(prepare_job(changes, ReplyTo::Callback(callback)));
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
-        let place = Arc::default();
-        let job = prepare_job(changes, ReplyTo::Slot(Arc::clone(&place)));
-        self.submit_job_and_wait(job, &place).and_then(committed_position)
+        let slot = Arc::default();
+        let job = prepare_job(changes, ReplyTo::Slot(Arc::clone(&slot)));
+        self.submit_job_and_wait(job, &slot).and_then(committed_position)
     }
 }
 
 /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
-fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, answer: ReplyTo) -> Job {
+fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, reply_to: ReplyTo) -> Job {
     let (steps, wrong) = match RowChanges::step(changes) {
         Ok(step) => (vec![step], None),
         Err(error) => (Vec::new(), Some(Box::new(error))),
     };
-    Job { steps, rejection: wrong, sequence, is_needed, ..Job::new(answer) }
+    Job { steps, rejection: wrong, sequence, is_needed, ..Job::new(reply_to) }
 }
 
 fn committed_position(outcome: Outcome) -> Result<u64> {

@@ -99,7 +99,7 @@ impl Core {
     /// freed unless the transaction is logged.
     pub(crate) fn apply_or_refuse(&self, writer: &mut WriterState, mut job: Job) -> DecidedTransaction {
         let refusal = job.refusal().or_else(|| self.refusal(writer));
-        let Job { steps, mut staged, taken_uploads: taken, sequence, reply_to: answer, .. } = job;
+        let Job { steps, mut staged, taken_uploads, sequence, reply_to, .. } = job;
         let result = match refusal {
             Some(refusal) => Err(refusal),
             None => self.apply(writer, steps, &mut staged, false),
@@ -107,11 +107,11 @@ impl Core {
         if result.is_err() {
             sequence.iter().for_each(RowSequence::mark_broken);
         }
-        self.uploads.release(&taken);
+        self.uploads.release(&taken_uploads);
         if !matches!(result, Ok(Outcome::Committed(_))) {
             self.discard(&std::mem::take(&mut staged));
         }
-        DecidedTransaction { result, staged, sequence, reply_to: answer }
+        DecidedTransaction { result, staged, sequence, reply_to }
     }
 
     /// The reason to refuse all transactions now, even if the buffer had room.

@@ -64,15 +64,15 @@ impl BlobFiles {
         // An empty file, left by an opening without large content, is used again.
         let unused = last > used && disk.open(&file_name(last))?.len()? == 0;
         let first = if unused { last } else { last.max(used) + 1 };
-        let growing = AppendState {
+        let state = AppendState {
             current: unused.then_some((last, 0)),
             next: first + u32::from(unused),
             written: HashSet::new(),
             failed: HashSet::new(),
             new_names: unused,
         };
-        let (growing, naming, open) = (Mutex::new(growing), Mutex::new(()), RwLock::new(HashMap::new()));
-        Ok(Self { disk, append_state: growing, names_lock: naming, open, first })
+        let (append_state, names_lock, open) = (Mutex::new(state), Mutex::new(()), RwLock::new(HashMap::new()));
+        Ok(Self { disk, append_state, names_lock, open, first })
     }
 
     /// Creates the file for the first chunks of this opening, and makes its name durable.
@@ -108,24 +108,24 @@ impl BlobFiles {
     }
 
     fn reserve(&self, len: u64) -> io::Result<(u32, u64)> {
-        let mut growing = self.append_state.lock();
-        let (number, offset) = self.current_or_new_file(&mut growing, FILE_LEN)?;
-        growing.current = Some((number, offset + len));
-        growing.written.insert(number);
+        let mut state = self.append_state.lock();
+        let (number, offset) = self.current_or_new_file(&mut state, FILE_LEN)?;
+        state.current = Some((number, offset + len));
+        state.written.insert(number);
         Ok((number, offset))
     }
 
     /// The current file and its length; a new file if there is none or if it is longer than `limit`.
-    fn current_or_new_file(&self, growing: &mut AppendState, limit: u64) -> io::Result<(u32, u64)> {
-        match growing.current {
+    fn current_or_new_file(&self, state: &mut AppendState, limit: u64) -> io::Result<(u32, u64)> {
+        match state.current {
             Some(current) if current.1 <= limit => Ok(current),
             _ => {
-                let number = growing.next;
+                let number = state.next;
                 let file = self.disk.create(&file_name(number))?;
                 self.open.write().insert(number, file);
-                growing.next += 1;
-                growing.new_names = true;
-                growing.current = Some((number, 0));
+                state.next += 1;
+                state.new_names = true;
+                state.current = Some((number, 0));
                 Ok((number, 0))
             }
         }
@@ -145,14 +145,14 @@ impl BlobFiles {
             return Ok(());
         }
         {
-            let growing = self.append_state.lock();
-            if let Some(file) = files.iter().find(|file| growing.failed.contains(*file)) {
+            let state = self.append_state.lock();
+            if let Some(file) = files.iter().find(|file| state.failed.contains(*file)) {
                 return Err(io::Error::other(format!(
                     "{} could not be forced earlier; restart the server",
                     file_name(*file)
                 )));
             }
-            files.retain(|file| growing.written.contains(file));
+            files.retain(|file| state.written.contains(file));
         }
         self.force_names(&self.names_lock.lock())?;
         for number in files {
@@ -160,16 +160,16 @@ impl BlobFiles {
                 if planted(ContentBug::FailedFileReused) {
                     return;
                 }
-                let mut growing = self.append_state.lock();
-                growing.failed.insert(number);
-                growing.current = growing.current.filter(|(current, _)| *current != number);
+                let mut state = self.append_state.lock();
+                state.failed.insert(number);
+                state.current = state.current.filter(|(current, _)| *current != number);
             })?;
         }
         Ok(())
     }
 
     /// Makes the names of new files durable.
-    fn force_names(&self, _naming: &MutexGuard<'_, ()>) -> io::Result<()> {
+    fn force_names(&self, _names: &MutexGuard<'_, ()>) -> io::Result<()> {
         if std::mem::take(&mut self.append_state.lock().new_names) {
             if planted(ContentBug::BlobNameNotForced) {
                 return Ok(());
@@ -275,11 +275,11 @@ impl BlobFiles {
     ///
     /// The newest file is kept: its number determines the next one, which must be new.
     pub(crate) fn remove(&self, number: u32) -> io::Result<()> {
-        let naming = self.names_lock.lock();
+        let names = self.names_lock.lock();
         if number + 1 >= self.append_state.lock().next {
             return Ok(());
         }
-        self.force_names(&naming)?;
+        self.force_names(&names)?;
         self.open.write().remove(&number);
         match self.disk.remove(&file_name(number)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -7,9 +7,9 @@
 use bytes::Bytes;
 use model::{Kind, Name, Oid};
 
+use crate::rows::changes::RowChange;
 use crate::rows::key::DataId;
 use crate::rows::row::Extent;
-use crate::rows::row_change::RowChange;
 
 mod codec;
 

@@ -1,12 +1,16 @@
-//! The rows that a transaction changes, in the order of their keys.
+//! Changes of rows: one change by the user of the store, and all rows that a transaction changes.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
+use bytes::{BufMut, Bytes};
 use smallvec::SmallVec;
 
-use crate::rows::key::Key;
-use crate::rows::mob::Row;
+use super::key::Key;
+use super::mob::Row;
+use super::row;
+use super::slab::Slabs;
+use crate::checksum::crc32c_parts;
 
 /// Most transactions change at most this many rows and need no tree.
 const MAX_LIST_LEN: usize = 8;
@@ -63,6 +67,55 @@ impl IntoIterator for Changes {
 
     fn into_iter(self) -> Self::IntoIter {
         self.list.into_iter().chain(self.tree)
+    }
+}
+
+/// Values of at least this many bytes share the submitter's memory. Smaller ones are copied, so that they do not keep a
+/// large receive buffer in memory.
+const MIN_SHARED_BYTES: usize = 64 << 10;
+/// A row and its new value; no value for a removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowChange {
+    pub(crate) key: Key,
+    pub(crate) value: Option<Bytes>,
+    /// The checksum of key and value.
+    checksum: u32,
+}
+
+impl RowChange {
+    pub(crate) fn new(key: &[u8], value: Option<Bytes>) -> Self {
+        let key = Key::row(key);
+        let checksum = value.as_ref().map_or(0, |value| crc32c_parts(&[&key[..], value]));
+        Self { key, value, checksum }
+    }
+
+    /// The key without its table.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key[1..]
+    }
+
+    /// The length of the value; `None` for a removal.
+    pub(crate) fn size(&self) -> Option<usize> {
+        self.value.as_ref().map(Bytes::len)
+    }
+
+    pub(crate) fn is_removal(&self) -> bool {
+        self.value.is_none()
+    }
+
+    /// The row for the buffer.
+    pub(crate) fn into_row(self, slabs: &mut Slabs) -> (Key, Row) {
+        let row = match self.value {
+            None => Row::Tombstone,
+            Some(value) if value.len() >= MIN_SHARED_BYTES => Row::Shared(value, self.checksum),
+            Some(value) => {
+                let mut row = slabs.row(row::sealed_len(value.len()));
+                row.put_slice(&value);
+                row.put_u32_le(self.checksum);
+                Row::Value(row.freeze())
+            }
+        };
+        (self.key, row)
     }
 }
 

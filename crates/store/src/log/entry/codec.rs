@@ -5,9 +5,9 @@ use bytes::{Buf, BufMut, Bytes};
 use model::{Kind, Name, Oid, SpaceId, limits};
 
 use super::{LogEntry, StagedContent, Step};
+use crate::rows::changes::RowChange;
 use crate::rows::key::DataId;
 use crate::rows::row::{BLOCK, CHUNK, Extent};
-use crate::rows::row_change::RowChange;
 
 const FORMAT: u8 = 1;
 
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_comes_back_and_every_cut_is_refused() {
+    fn every_step_round_trips_and_truncated_entries_are_refused() {
         let entry = LogEntry { time_us: -1, created: vec![Oid::MAX], steps: every_step() };
         let payload = encoded(&entry);
         assert_eq!(decode(payload.clone()), Ok(entry));
