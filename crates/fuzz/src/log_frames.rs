@@ -8,7 +8,7 @@ const STORE: StoreId = [7; 16];
 pub(crate) fn run(data: &[u8]) {
     // As a segment: every frame that a scan finds lies within the segment and can be decoded at its position.
     for (at, header) in scan(data, &STORE) {
-        let (again, payload) = decode(&data[at..], &STORE).expect("what a scan finds is a frame");
+        let (again, payload) = decode(&data[at..], &STORE).expect("a scan finds valid frames");
         assert_eq!((again, payload.len()), (header, header.len as usize));
         let _ = check_log_payload(payload);
     }

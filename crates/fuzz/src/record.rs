@@ -39,14 +39,14 @@ fn check_valid(record: &RecordRef<'_>, data: &[u8]) {
     assert_eq!(encode(&fields), data, "a valid record is its own encoding");
     let mut copy = RecordBuilder::new();
     for (number, decoded) in &fields {
-        let value = record.field(*number).expect("a valid field decodes").expect("a field that is there is found");
+        let value = record.field(*number).expect("a valid field decodes").expect("an existing field is found");
         assert_eq!(value.to_value().expect("a valid field decodes"), *decoded);
         assert_eq!(value.compare(value).expect("valid values compare"), Ordering::Equal);
         copy.set(*number, value).expect("a valid field is copied");
     }
     assert_eq!(copy.build().expect("a copy is no larger"), data, "a copy of each field is a copy of the record");
     for (a, b) in fields.iter().zip(fields.iter().skip(1)) {
-        let value = |number: FieldNumber| record.field(number).ok().flatten().expect("was found above");
+        let value = |number: FieldNumber| record.field(number).ok().flatten().expect("the field exists");
         let order = value(*a.0).compare(value(*b.0)).expect("valid values compare");
         assert_eq!(order, a.1.cmp(b.1), "{} and {}", a.1, b.1);
     }
@@ -55,7 +55,7 @@ fn check_valid(record: &RecordRef<'_>, data: &[u8]) {
 fn encode(fields: &BTreeMap<FieldNumber, Value>) -> Vec<u8> {
     let mut builder = RecordBuilder::new();
     for (number, value) in fields {
-        builder.set_value(*number, value).expect("what was decoded is within the limits");
+        builder.set_value(*number, value).expect("decoded fields are within the limits");
     }
-    builder.build().expect("what was decoded is within the limits").into()
+    builder.build().expect("decoded fields are within the limits").into()
 }

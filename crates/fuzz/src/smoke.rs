@@ -32,7 +32,7 @@ pub fn smoke(target: Target, corpus: &[Vec<u8>], count: u32) {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the input is what a person needs next")]
+#[expect(clippy::print_stderr, reason = "the input is needed to reproduce the failure")]
 fn run(target: Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
         let hex = input.iter().fold(String::new(), |mut hex, byte| {

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_records_have_what_their_class_says() {
+    fn old_records_have_the_default_values_of_new_fields() {
         let class: Class = Class::new(ClassId(1), "A")
             .field(1, "plain", FieldType::Int64)
             .field_with_default(2, "late", FieldType::Int64, 7)
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_keep_everything_when_their_references_are_renamed() {
+    fn renaming_references_keeps_the_rest_of_a_class() {
         let boss = FieldType::list(FieldType::Reference(Some("A".to_owned())));
         let class = Class::new(ClassId(1), "A").version(3).required(4, "boss", boss, Value::List(Vec::new()));
         let by_number = class.try_map_classes(&mut |_| Ok::<_, ()>(Some(ClassId(1)))).unwrap();

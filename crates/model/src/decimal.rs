@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_bytes_of_java() {
+    fn decimals_have_the_bytes_of_java() {
         assert_eq!(Decimal::new(-128, 0).as_ref().unscaled(), [0x80]);
         assert_eq!(Decimal::new(128, 0).as_ref().unscaled(), [0, 0x80]);
         assert_eq!(Decimal::new(0, 2).as_ref().unscaled(), [0]);

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_widened_is_read_as_the_new_type() {
+    fn widened_values_are_read_as_the_new_type() {
         let below = |class: &String, of: &String| class == of || (class == "B" && of == "A");
         let date = Value::Date(crate::Date { days: 1 });
         for (from, to, value) in [
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_lose_something_is_refused() {
+    fn changes_of_types_that_lose_values_are_refused() {
         let below = |class: &String, of: &String| class == of;
         for (from, to) in [
             ("float64", "int64"),

@@ -1,7 +1,7 @@
 //! Object identifiers.
 //!
 //! An [`Oid`] is physical: it contains the location of its object, so following a reference needs no look-up. The 128
-//! bits, from the most significant down (DESIGN: Data; TODS, section 3.1):
+//! bits, from the most significant down (TODS, section 3.1):
 //!
 //! ```text
 //!  127        126..112   111..88    87..64     63..16     15..0

@@ -1,15 +1,15 @@
-//! How values order.
+//! The order of values.
 //!
-//! There are two relations, and the second refines the first, so that a sorted sequence can be searched by either:
+//! There are two relations. The second refines the first, so a sorted sequence can be searched by either:
 //!
-//! - [`compare`] is what a person means by `<`, `=` and `>`, and what filters ask: only values of one family compare,
-//!   and all numbers are one family. 1 = 1.0 = 1.00 = 0x3ff0000000000000, exactly, whatever the types: a field
-//!   that was an integer when an old record was written may be a decimal in today's class.
-//! - [`total_cmp`] is the order of keys and of sets: by family, then by [`compare`], then by what `compare` ignores, which is
-//!   the type of a number (int64, float64, decimal), the sign of a zero (-0.0 < 0.0) and the scale of a decimal
-//!   (1.0 < 1.00). Two values are equal in it only if their encodings are.
+//! - [`compare`] is the relation of filters. Only values of one family are comparable, and all numbers are one family.
+//!   1 = 1.0 = 1.00 = 0x3ff0000000000000, exactly and whatever the types: a field that was an integer when an old
+//!   record was written may be a decimal in the current class.
+//! - [`total_cmp`] is the order of keys and of sets: by family, then by [`compare`], then by what `compare` ignores:
+//!   the type of a number (int64, float64, decimal), the sign of a zero (-0.0 < 0.0) and the scale of a decimal (1.0 <
+//!   1.00). Two values are equal in it only if their encodings are equal.
 //!
-//! Families, in order: null, bool (false < true), numbers, strings (by code point), bytes, dates, time stamps,
+//! The order of families: null, bool (false < true), numbers, strings (by code point), bytes, dates, time stamps,
 //! references, lists, sets, maps. In both relations NaN is one value, equal to itself and above all other numbers.
 
 use std::cmp::Ordering;

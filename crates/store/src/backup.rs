@@ -257,7 +257,7 @@ impl Backup<'_, '_> {
 
     fn pages(&mut self) -> Result<()> {
         self.layers.for_each_row(&Key::table(table::PAGE), |key, found| {
-            let what = "the room of a page";
+            let what = "the usage of a page";
             let page = page_of(key).ok_or_else(|| corrupt_row(what, RowError::Short))?;
             let room = found.value().map_or(Err(RowError::Short), PageUsage::decode);
             self.out.write_item(&Item::Page { page, usage: room.map_err(|e| corrupt_row(what, e))? })

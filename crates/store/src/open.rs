@@ -262,7 +262,7 @@ pub fn check_log_payload(payload: &[u8]) -> bool {
     let Ok(entry) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
     let mut again = Vec::new();
     entry::encode(&mut again, &entry);
-    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry is what its encoding says");
+    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry decodes to itself");
     let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
     // The results of the read and of the steps do not matter here.
     let _ = engine.read(&mut |engine| {

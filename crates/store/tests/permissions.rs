@@ -47,7 +47,7 @@ fn damage_and_repair(dir: &Path) {
 }
 
 #[test]
-fn what_a_store_writes_is_for_its_owner_alone_whatever_the_umask() {
+fn files_of_a_store_are_accessible_by_the_owner_only_whatever_the_umask() {
     rustix::process::umask(Mode::empty());
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("below/store"), options()).unwrap();

@@ -106,7 +106,7 @@ fn empty_junctions_are_true_and_false() {
 }
 
 #[test]
-fn fields_that_decide_nothing_are_not_read() {
+fn fields_that_cannot_change_the_result_are_not_read() {
     let mut bytes = record(&Fields::from([(A, 1.into()), (B, "text".into())])).to_vec();
     let last = bytes.len() - 1;
     bytes[last] = 0xff;
@@ -169,7 +169,7 @@ fn version_1_encodings_stay() {
 }
 
 #[test]
-fn what_encode_does_not_write_is_refused() {
+fn invalid_encodings_are_refused() {
     let cases: [(&[u8], ErrorKind, &str); 13] = [
         (&[], ErrorKind::Invalid, "incomplete"),
         (&[1], ErrorKind::Invalid, "incomplete"),

@@ -8,7 +8,7 @@ fn oid(text: &str) -> Oid {
 }
 
 #[test]
-fn parts_lie_where_the_layout_says() {
+fn parts_have_the_positions_of_the_layout() {
     let page = PageId { space: SpaceId(0x7fff), node: NodeId(0x12_3456), number: 0x6543_2109_8765 };
     let oid = Oid::new(ClassId(0xab_cdef), page, 0xbeef);
     assert_eq!(oid.to_u128(), 0x7fff_abcd_ef12_3456_6543_2109_8765_beef);
@@ -33,7 +33,7 @@ fn reads_capitals_and_leading_zeros() {
 }
 
 #[test]
-fn text_that_is_no_identifier_is_refused_by_the_part_that_is_wrong() {
+fn invalid_identifiers_are_refused_by_the_wrong_part() {
     let error = |text: &str| text.parse::<Oid>().unwrap_err();
     assert_eq!(error("1.2.3.4"), ParseOidError::Parts { found: 4, text: "1.2.3.4".into() });
     assert_eq!(error(""), ParseOidError::Parts { found: 1, text: String::new() });
@@ -57,7 +57,7 @@ fn errors_stay_short_whatever_the_text() {
 
 #[test]
 #[should_panic(expected = "space 32768 is over 15 bits")]
-fn a_part_that_does_not_fit_is_our_own_mistake() {
+fn a_part_that_does_not_fit_its_bits_panics() {
     let _ = Oid::new(ClassId::NONE, PageId { space: SpaceId(1 << 15), node: NodeId(0), number: 0 }, 0);
 }
 

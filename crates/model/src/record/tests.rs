@@ -65,7 +65,7 @@ fn version_1_encodings_stay() {
 }
 
 #[test]
-fn every_second_encoding_of_a_record_is_refused() {
+fn other_encodings_of_a_record_are_refused() {
     for (text, why) in [
         ("", "empty"),
         ("01 05", "of a table is incomplete"),
@@ -111,7 +111,7 @@ fn every_second_encoding_of_a_record_is_refused() {
 }
 
 #[test]
-fn a_record_of_a_newer_program_is_told_from_a_damaged_one() {
+fn a_record_of_a_newer_version_and_a_damaged_one_have_different_errors() {
     assert_eq!(RecordRef::new(&[2]).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(refusal(&[2]).kind(), ErrorKind::Unsupported);
     assert_eq!(RecordRef::new(&[]).unwrap_err().kind(), ErrorKind::Corrupt);

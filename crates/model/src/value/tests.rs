@@ -78,7 +78,7 @@ fn nan_is_one_value() {
 }
 
 #[test]
-fn comparison_sees_numbers_where_the_total_order_sees_encodings() {
+fn comparison_is_by_number_and_the_total_order_also_by_encoding() {
     for (a, b) in [(1.into(), decimal("1.00")), (0.0.into(), (-0.0).into()), (0.5.into(), decimal("0.5"))] {
         assert_eq!(order(&a, &b), Some(Ordering::Equal), "{a} {b}");
         assert_ne!(a, b);

@@ -327,7 +327,7 @@ pub fn check_archive(bytes: &[u8]) -> bool {
         let (taken, behind) = rest.split_at(rest.len() - items.0.len());
         let mut again = Vec::new();
         item::encode(&mut again, &item);
-        assert_eq!(again, taken, "an item is what its encoding says");
+        assert_eq!(again, taken, "an item decodes to itself");
         rest = behind;
     }
     whole.is_ok() || rest.is_empty()

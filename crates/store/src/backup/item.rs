@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_item_comes_back_and_none_is_read_from_less() {
+    fn every_item_round_trips_and_truncated_items_are_refused() {
         let page = PageId { space: SpaceId(1), node: NodeId(0), number: 5 };
         let oid = Oid::new(ClassId(3), page, 9);
         let chunk = [7; CHUNK];

@@ -136,7 +136,7 @@ fn a_restored_store_is_the_one_that_was_backed_up() {
 }
 
 #[test]
-fn a_restored_store_backs_up_to_the_same_contents_and_lives_on() {
+fn a_restored_store_backs_up_to_the_same_contents_and_can_be_changed() {
     let dir = tempfile::tempdir().unwrap();
     let store = real_store(&dir.path().join("first"));
     let oids = populate(&store, &|| store.install().unwrap());
@@ -179,7 +179,7 @@ fn shared_chunks_go_into_the_archive_once_and_stay_shared() {
 }
 
 #[test]
-fn writers_go_on_while_a_backup_shows_one_state() {
+fn writers_continue_while_a_backup_archives_one_state() {
     let dir = tempfile::tempdir().unwrap();
     let store = real_store(&dir.path().join("first"));
     let oids: Vec<Oid> = (0..5).map(|_| blob(&store, pattern(2 * CHUNK, 0))).collect();

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_chunks_within_bounds_are_places() {
+    fn only_whole_chunks_within_bounds_are_valid_positions() {
         assert!(is_chunk_position(1, 0) && is_chunk_position(7, 1 << 30));
         assert!(
             !is_chunk_position(0, 0)

@@ -24,7 +24,7 @@ fn a_directory_that_others_can_enter_is_refused_unless_allowed() {
         assert!(error.message().contains(&advice) && error.message().contains(&format!("{loose:04o}")), "{error}");
         let options = Options { allow_loose_permissions: true, ..small_options() };
         Store::open(dir.path(), options).unwrap().close().unwrap();
-        assert_eq!(mode(dir.path()), loose, "a mode that is allowed is left alone");
+        assert_eq!(mode(dir.path()), loose, "an allowed mode is not changed");
     }
     set_mode(dir.path(), 0o700);
     Store::open(dir.path(), small_options()).unwrap().close().unwrap();
@@ -36,7 +36,7 @@ fn a_directory_that_others_can_enter_is_refused_unless_allowed() {
 }
 
 #[test]
-fn an_empty_directory_becomes_its_owners_alone() {
+fn an_empty_directory_is_restricted_to_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     set_mode(dir.path(), 0o755);
     Store::open(dir.path(), small_options()).unwrap().close().unwrap();
@@ -45,7 +45,7 @@ fn an_empty_directory_becomes_its_owners_alone() {
     set_mode(dir.path(), 0o755);
     fs::write(dir.path().join("notes"), "").unwrap();
     assert_eq!(prepare_directory(dir.path(), false).unwrap_err().kind(), ErrorKind::Denied);
-    assert_eq!(mode(dir.path()), 0o755, "the mode of a directory with something in it is left alone");
+    assert_eq!(mode(dir.path()), 0o755, "the mode of a directory with contents is not changed");
 }
 
 #[test]

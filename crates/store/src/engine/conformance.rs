@@ -83,7 +83,7 @@ fn ranges_begin_at_their_first_key_and_end_before_their_last() {
 }
 
 #[test]
-fn a_batch_sets_and_removes_and_its_last_word_on_a_key_counts() {
+fn the_last_row_of_a_key_in_a_batch_counts() {
     on_each_engine(|engine, _| {
         write(&*engine, &[("a", Some("1")), ("b", Some("2")), ("gone", None)]);
         write(
@@ -112,7 +112,7 @@ fn an_aborted_batch_leaves_nothing() {
 }
 
 #[test]
-fn a_pin_shows_its_state_whatever_is_written_meanwhile_from_any_thread() {
+fn a_pin_shows_its_state_during_writes_of_any_thread() {
     on_each_engine(|engine, _| {
         let mut pins = Vec::new();
         for i in 0..50u8 {
@@ -136,7 +136,7 @@ fn a_pin_shows_its_state_whatever_is_written_meanwhile_from_any_thread() {
 }
 
 #[test]
-fn a_read_goes_on_in_its_state_while_its_own_thread_writes() {
+fn a_read_keeps_its_state_while_its_own_thread_writes() {
     on_each_engine(|engine, _| {
         write(&*engine, &[("a", Some("old"))]);
         for _ in 0..3 {
@@ -155,7 +155,7 @@ fn a_read_goes_on_in_its_state_while_its_own_thread_writes() {
 }
 
 #[test]
-fn what_was_written_is_there_after_opening_again() {
+fn written_rows_survive_reopening() {
     on_each_engine(|engine, reopen| {
         let long = "n".repeat(1042);
         let row: EngineRow = (key(&long), Some(vec![b'v'; 100_000].into()));
@@ -170,7 +170,7 @@ fn what_was_written_is_there_after_opening_again() {
 }
 
 #[test]
-fn readers_see_every_batch_whole_and_never_an_older_one_again() {
+fn readers_see_whole_batches_and_never_an_older_one_again() {
     on_each_engine(|engine, _| {
         let (engine, done) = (&*engine, AtomicBool::new(false));
         let number = |read: &dyn EngineRead, name: &str| {
@@ -202,7 +202,7 @@ fn readers_see_every_batch_whole_and_never_an_older_one_again() {
 }
 
 #[test]
-fn random_batches_do_what_they_do_to_an_ordered_map() {
+fn random_batches_have_the_effect_that_they_have_on_an_ordered_map() {
     on_each_engine(|engine, reopen| {
         let mut random = StdRng::seed_from_u64(1);
         let (mut map, mut engine) = (BTreeMap::new(), Some(engine));

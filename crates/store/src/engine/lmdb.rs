@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_is_refused_by_name() {
+    fn a_truncated_file_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         LmdbEngine::open(dir.path()).unwrap().write(&mut puts(0..3000, 100).into_iter()).unwrap();
         let path = dir.path().join(FILE);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_gives_pages_back_leaves_a_file_as_long_as_its_meta_page_says() {
+    fn a_batch_that_frees_pages_leaves_a_file_as_long_as_its_meta_page_requires() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LmdbEngine::open(dir.path()).unwrap();
         let length_is_right = || assert_eq!(engine.file.len().unwrap(), engine.file.used_len(&engine.env));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_no_more_pages_than_the_file_was_made_long_for() {
+    fn a_batch_takes_no_more_pages_than_the_file_was_extended_by() {
         let dir = tempfile::tempdir().unwrap();
         let engine = LmdbEngine::open(dir.path()).unwrap();
         for size in [1, 2000, 2100, 70_000] {

@@ -131,7 +131,7 @@ fn damage_to_what_was_forced_is_refused_by_name() {
 }
 
 #[test]
-fn a_zeroed_page_with_forced_frames_behind_it_is_refused_by_name() {
+fn a_zeroed_page_with_forced_frames_after_it_is_refused_by_name() {
     let mut world = World::new();
     for _ in 0..30 {
         world.append(&[100]).unwrap();
@@ -155,7 +155,7 @@ fn a_lost_segment_is_refused_by_name() {
 }
 
 #[test]
-fn a_log_without_the_frames_behind_the_installed_ones_is_refused() {
+fn a_log_without_the_frames_after_the_installed_ones_is_refused() {
     let mut world = World::new();
     for _ in 0..20 {
         world.append(&[900]).unwrap();
@@ -202,7 +202,7 @@ fn a_full_disk_leaves_the_log_as_it_was() {
 }
 
 #[test]
-fn an_appended_batch_survives_every_crash_and_a_torn_one_never_half_lives() {
+fn an_appended_batch_survives_every_crash_and_a_torn_one_is_cut_as_a_whole() {
     for seed in 0..300 {
         let mut world = World::new();
         world.append(&[400; 7]).unwrap();

@@ -79,7 +79,7 @@ fn segments(disk: &dyn Disk) -> Vec<String> {
 }
 
 #[test]
-fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
+fn a_repair_keeps_all_that_can_be_read_whatever_page_is_lost() {
     let (mut refused, mut lossless) = (0, 0);
     for seed in 0..150 {
         let mut random = StdRng::seed_from_u64(seed);
@@ -114,7 +114,7 @@ fn whatever_page_is_lost_all_that_can_be_read_is_kept() {
 }
 
 #[test]
-fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
+fn a_repair_that_is_interrupted_anywhere_can_be_repeated() {
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(1000 + seed);
         let (world, acknowledged) = half_installed(&mut random);
@@ -193,7 +193,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
     let (first, last) = report.lost().unwrap();
     assert!(first == report.kept + 1 && report.installed < report.kept);
     assert_eq!(last, acknowledged.keys().last().unwrap() + 1, "the row of the last object");
-    assert_eq!(files(dir), before, "nothing is changed without being asked for");
+    assert_eq!(files(dir), before, "without accept_loss nothing is changed");
 
     let repaired = Store::repair(dir, true, options(), &()).unwrap();
     assert!(repaired.repaired && repaired.scrub.as_ref().unwrap().is_clean(), "{repaired:?}");
@@ -210,7 +210,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
 }
 
 #[test]
-fn damage_to_what_is_installed_costs_nothing() {
+fn damage_to_installed_frames_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let store = Store::open(dir, options()).unwrap();
@@ -246,7 +246,7 @@ fn a_store_that_is_open_is_not_repaired() {
 }
 
 #[test]
-fn the_identity_is_found_again_in_the_log() {
+fn the_identity_is_recovered_from_the_log() {
     let (dir, acknowledged) = real_store();
     let dir = dir.path();
     let store_file = dir.join("STORE");
@@ -294,7 +294,7 @@ fn a_missing_tree_is_refused_and_the_log_stays() {
 }
 
 #[test]
-fn a_damaged_tree_is_told_apart_from_a_failing_disk() {
+fn a_damaged_tree_and_a_failing_disk_have_different_errors() {
     let (dir, _) = real_store();
     let data = dir.path().join("tree/data.mdb");
     let mut bytes = fs::read(&data).unwrap();

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefix_end_is_behind_every_key_with_the_prefix() {
+    fn prefix_end_is_above_every_key_with_the_prefix() {
         let oid = Oid::from_bytes([0xff; 16]);
         let prefix = Key::back_references(oid);
         assert!(prefix.prefix_end() > Key::back_name(oid, "\u{10ffff}"));

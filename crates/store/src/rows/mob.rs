@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_below_the_horizon_go_but_the_newest_stays() {
+    fn versions_below_the_horizon_are_dropped_except_the_newest() {
         let mob = Mob::new();
         for seq in 1..=4u8 {
             mob.insert(key("a"), u64::from(seq), Row::Value(Bytes::from(vec![seq])), 0);
@@ -443,7 +443,7 @@ mod tests {
 
     /// Regression: each step counted as the sum of all earlier steps, so a small chunk filled the buffer.
     #[test]
-    fn a_chunk_written_in_steps_takes_what_it_holds() {
+    fn a_chunk_written_in_steps_counts_its_size_only() {
         let (mob, mut patch, steps) = (Mob::new(), Patch::with_base(Base::Zeros), 64usize);
         let frames =
             |count: usize| count * (OVERHEAD + key("a").len() + count * size_of::<crate::rows::patch::Segment>());

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn slabs_serve_again_unless_a_row_is_still_read() {
+    fn slabs_are_reused_unless_a_row_is_still_read() {
         let mut slabs = Slabs::shared();
         let kept = filled(&mut slabs, 100, 7);
         (0..3 * SLAB_BYTES / MAX_SHARED_ROW).for_each(|_| drop(filled(&mut slabs, MAX_SHARED_ROW, 1)));

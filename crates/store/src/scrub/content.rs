@@ -202,9 +202,9 @@ impl Scrub<'_> {
                 let next = room.next_slot;
                 self.report_damage(None, format!("{name} would assign slot {next} again: slot {slot} is taken"));
             }
-            Ok(Some(Err(error))) => self.report_damage(None, format!("the room in {name}: {error}")),
+            Ok(Some(Err(error))) => self.report_damage(None, format!("the usage of {name}: {error}")),
             Ok(None) => self.report_damage(None, format!("{name} has no row for its slots")),
-            Err(error) => self.report_damage(None, format!("the room in {name} cannot be read: {error}")),
+            Err(error) => self.report_damage(None, format!("the usage of {name} cannot be read: {error}")),
         }
         let counter = self.layers.find(&Key::next_page(page.space));
         let next = counter.ok().and_then(|found| found.value().and_then(|row| row.try_into().ok()));

@@ -243,7 +243,7 @@ fn keys_and_rows_of_the_wrong_length_are_reported_without_panics() {
 }
 
 #[test]
-fn the_list_is_bounded_and_all_is_counted() {
+fn the_list_of_damage_is_bounded_and_all_damage_is_counted() {
     let world = World::new();
     for i in 0..1500u16 {
         let key = Key::attribute(world.blob, &i.to_be_bytes());

@@ -45,7 +45,7 @@ fn count_changes(store: &Store) -> u32 {
     let newest = rows.remove(&b"newest"[..]);
     let many = rows.len() as u32;
     let expected = (0..many).map(|number| (number.to_be_bytes().to_vec(), value(number).to_vec()));
-    assert!(rows.into_iter().eq(expected), "changes are missing, or are there in part");
+    assert!(rows.into_iter().eq(expected), "changes are missing or incomplete");
     assert_eq!(newest, many.checked_sub(1).map(|last| value(last).to_vec()));
     many
 }
@@ -136,7 +136,7 @@ fn equal_calls_give_equal_replies_and_equal_bytes() {
 }
 
 #[test]
-fn an_installed_store_needs_no_log_and_an_image_is_apart_from_its_copies() {
+fn an_installed_store_needs_no_log_and_copies_of_an_image_are_independent() {
     let machine = SimStore::open(DiskImage::default(), options()).unwrap();
     let replies = Replies::default();
     for number in 0..40 {

@@ -108,7 +108,7 @@ impl AuditedRows {
 /// Panics unless the relations between the rows hold.
 pub(crate) fn audit(store: &Store) {
     let rows = AuditedRows::read(store);
-    assert_eq!(rows.used, rows.held, "users of extents as counted, and as held");
+    assert_eq!(rows.used, rows.held, "user counts of extents, and rows that contain them");
     if let Some(files) = store.core().state.files() {
         let mut chunk = vec![0; CHUNK];
         for extent in &rows.readable {
@@ -150,7 +150,7 @@ fn audit_references(rows: &AuditedRows) {
             table::NAME => {
                 let path = std::str::from_utf8(&key[3..]).unwrap();
                 let known = rows.objects.keys().filter(|oid| rows.has(&Key::back_name(**oid, path))).count();
-                assert_eq!(known, 1, "objects that know of name {path:?}");
+                assert_eq!(known, 1, "objects with a back reference to name {path:?}");
             }
             table::BACK_REFERENCE => {
                 let oid = oid_at(key, 1).unwrap();

@@ -67,7 +67,7 @@ fn work_until_it_fails(world: &SimulatedStore, seed: u64) -> Model {
 }
 
 #[test]
-fn when_the_disk_fails_reads_go_on_and_nothing_acknowledged_is_lost() {
+fn a_failing_disk_does_not_stop_reads_and_loses_nothing_acknowledged() {
     for seed in 0..150 {
         let world = tiny_store();
         world.disk.stop_after(seed as usize * 2);
@@ -148,7 +148,7 @@ fn damage_to_any_page_of_the_log_is_cut_at_the_tail_or_refused_by_name() {
 }
 
 #[test]
-fn a_log_without_room_refuses_writes_and_goes_on_when_there_is_some() {
+fn a_log_without_room_refuses_writes_and_recovers_with_room() {
     let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "before");
@@ -199,7 +199,7 @@ fn a_batch_that_does_not_fit_is_refused_as_a_whole() {
 }
 
 #[test]
-fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
+fn the_applied_changes_of_a_sequence_are_a_prefix_whatever_fails() {
     let (sent, found) = (Cell::new(0u8), RefCell::new(Vec::new()));
     let submit = |store: &Store, sequence: &RowSequence, len: usize| {
         let (mut changes, (sender, told)) = (sequence.changes(), mpsc::channel());
@@ -257,7 +257,7 @@ fn what_is_made_of_a_sequence_of_rows_is_a_beginning_of_it_whatever_fails() {
 }
 
 #[test]
-fn a_blob_file_without_room_refuses_the_write_and_nothing_is_left_of_it() {
+fn a_write_without_room_in_a_blob_file_is_refused_and_leaves_nothing() {
     let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(2 * CHUNK, 1));
     world.disk.set_free_bytes(Some(CHUNK));
@@ -272,7 +272,7 @@ fn a_blob_file_without_room_refuses_the_write_and_nothing_is_left_of_it() {
 }
 
 #[test]
-fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_goes_on_when_there_is_room() {
+fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_recovers_with_room() {
     let options = Options { threads: true, mob_bytes: 256 << 10, ..small_options() };
     let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
     world.faults.lock().room = Some(1000);
@@ -326,7 +326,7 @@ impl Drop for SmallDisk {
 
 #[test]
 #[allow(clippy::print_stderr)]
-fn a_real_disk_that_is_full_refuses_writes_and_goes_on_when_there_is_room() {
+fn a_full_real_disk_refuses_writes_and_recovers_with_room() {
     let disk = match SmallDisk::mount(8 << 20) {
         Ok(disk) => disk,
         Err(error) => return eprintln!("skipped: cannot mount a small file system: {}", error.trim()),
@@ -402,7 +402,7 @@ fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
 
 /// Regression: what was deleted or replaced while a snapshot existed was never freed.
 #[test]
-fn a_store_in_memory_lets_go_of_what_only_a_snapshot_saw() {
+fn a_store_in_memory_frees_what_only_a_snapshot_saw() {
     let store = memory_store();
     let replaced = blob(&store, pattern(20_000, 0));
     let before = store.status().mob_bytes;

@@ -57,7 +57,7 @@ fn small_writes_into_a_large_blob_read_as_if_it_were_memory() {
 }
 
 #[test]
-fn a_gap_behind_the_end_reads_as_zeros() {
+fn a_gap_after_the_end_reads_as_zeros() {
     on_every_store(|store, settle| {
         let oid = blob(store, "abc");
         commit(store, [Op::Write { oid, offset: 200_000, data: "xyz".into() }]);
@@ -70,7 +70,7 @@ fn a_gap_behind_the_end_reads_as_zeros() {
 }
 
 #[test]
-fn truncated_bytes_never_come_back() {
+fn truncated_bytes_do_not_reappear() {
     on_every_store(|store, settle| {
         for (from, to) in [(100, 50), (CHUNK, 10), (3 * CHUNK + 7, CHUNK + 1), (3 * CHUNK, CHUNK), (2 * CHUNK, 0)] {
             let oid = blob(store, pattern(from, 3));
@@ -119,7 +119,7 @@ fn appends_follow_each_other() {
 }
 
 #[test]
-fn a_clone_lives_its_own_life() {
+fn a_clone_and_its_source_change_independently() {
     on_every_store(|store, settle| {
         let (a, b) = (blob(store, pattern(3 * CHUNK + 9, 1)), blob(store, "old"));
         commit(store, [Op::Write { oid: a, offset: 5, data: "five".into() }]);
@@ -166,7 +166,7 @@ fn deleting_removes_everything_that_belongs_to_an_object() {
 }
 
 #[test]
-fn attributes_list_in_order_and_go_on_where_they_stopped() {
+fn attributes_are_listed_in_order_and_continue_after_a_key() {
     on_every_store(|store, settle| {
         let oid = blob(store, "");
         let ops: Vec<Op> = (0..50u8)
@@ -290,7 +290,7 @@ fn uploads_become_content_all_at_once() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_limit() {
+fn sizes_over_a_limit_are_refused_with_the_limit() {
     let store = memory_store();
     let oid = blob(&store, "");
     let long = "x".repeat(1025);
@@ -355,7 +355,7 @@ fn a_range_reads_the_same_from_every_layer_and_into_any_memory() {
 }
 
 #[test]
-fn a_listing_that_was_read_before_is_never_an_old_one() {
+fn a_cached_listing_is_never_stale() {
     on_every_store(|store, settle| {
         let collection = commit(store, [create(0, Kind::Collection, "")]).created[0];
         let mut members = Vec::new();

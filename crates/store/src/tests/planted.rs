@@ -82,7 +82,7 @@ macro_rules! all_rows {
         };
         $state.rows(&[], &end, |key, value| insert(&mut rows, key, value)).unwrap();
         $state.rows_back(&[], &end, |key, value| insert(&mut back, key, value)).unwrap();
-        assert_eq!(rows, back, "the order makes a difference");
+        assert_eq!(rows, back, "both orders have the same rows");
         for key in 0..KEYS {
             assert_eq!($state.row(&[key]).unwrap().as_ref(), rows.get(&[key][..]), "row {key} by itself");
         }

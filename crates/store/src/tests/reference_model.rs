@@ -360,7 +360,7 @@ const END: &[u8] = &[0xff; limits::ROW_KEY + 1];
 fn compare_rows(this: &impl Readable, model: &Model, from: &[u8], to: &[u8]) {
     let mut expected = model.rows.iter().filter(|(key, _)| from <= &key[..] && &key[..] < to);
     let visit = |key: &[u8], value: &[u8]| {
-        let (known, is) = expected.next().expect("a row that is none");
+        let (known, is) = expected.next().expect("a row that does not exist");
         assert!(known == key && is == value, "row {key:x?} of {} bytes, not {known:x?} of {}", value.len(), is.len());
         ControlFlow::Continue(())
     };

@@ -93,7 +93,7 @@ fn rows_of_every_size_come_back() {
 }
 
 #[test]
-fn of_changes_of_one_row_the_last_counts() {
+fn the_last_of_several_changes_of_a_row_counts() {
     on_every_store(|store, settle| {
         let value = |text: &'static str| Some(Bytes::from(text));
         let (b, a): (&[u8], &[u8]) = (b"b", b"a");
@@ -143,7 +143,7 @@ fn ranges_are_in_order_whatever_layer_the_rows_are_in() {
 }
 
 #[test]
-fn rows_are_apart_from_everything_else() {
+fn rows_are_independent_of_objects_and_names() {
     on_every_store(|store, settle| {
         let oid = blob(store, "content");
         commit(store, [Op::Bind { name: name("name"), oid }]);
@@ -156,7 +156,7 @@ fn rows_are_apart_from_everything_else() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_refused_by_its_kind_and_changes_nothing() {
+fn rows_over_a_limit_are_refused_by_kind_and_change_nothing() {
     on_every_store(|store, _| {
         let refusal = |changes: RowChanges| {
             let (sender, told) = mpsc::channel();
@@ -247,7 +247,7 @@ fn a_visitor_of_rows_may_use_the_store() {
 type PositionsByThread = Arc<Mutex<Vec<(usize, Vec<u64>)>>>;
 
 #[test]
-fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_of_the_log() {
+fn each_thread_gets_its_replies_in_the_order_of_submission_and_of_the_log() {
     let run = |store: &Store| {
         let (told, positions) = (PositionsByThread::default(), Arc::new(Mutex::new(Vec::new())));
         *told.lock().unwrap() = (0..4).map(|thread| (thread, Vec::new())).collect();
@@ -286,7 +286,7 @@ fn each_thread_learns_of_its_changes_in_the_order_it_made_them_and_all_in_that_o
 }
 
 #[test]
-fn a_damaged_row_is_named_and_no_other_concerned() {
+fn a_damaged_row_is_named_and_other_rows_are_readable() {
     let world = SimulatedStore::new();
     for (key, value) in [(&b"a"[..], "fine"), (b"bad\xff", "value"), (b"c", "fine")] {
         put(&world.store, key, value);

@@ -26,7 +26,7 @@ fn bytes(store: &Store, oid: Oid) -> Bytes {
 
 /// Regression: a sweep freed an extent that only the log still needed, beneath a small write.
 #[test]
-fn a_sweep_spares_the_extent_beneath_a_write_that_is_only_logged() {
+fn a_sweep_keeps_the_extent_beneath_a_write_that_is_only_logged() {
     let world = SimulatedStore::new();
     let oid = blob(&world.store, pattern(2 * CHUNK, 1));
     world.run_housekeeping();
@@ -126,7 +126,7 @@ fn pieces_outlive_the_snapshot_that_they_were_read_from() {
 
 /// Regression: an upload was taken for garbage between leaving one list and entering the other.
 #[test]
-fn an_upload_is_never_in_neither_list_while_it_is_finished() {
+fn an_upload_is_always_in_a_list_while_it_is_finished() {
     let world = SimulatedStore::new();
     let store = &world.store;
     let upload = store.begin_upload().unwrap();
@@ -146,7 +146,7 @@ fn an_upload_is_never_in_neither_list_while_it_is_finished() {
 /// Regression: uploads that became plain content, or whose transaction failed later, stayed in the list of those being
 /// taken.
 #[test]
-fn every_upload_that_a_transaction_takes_is_over_with_it() {
+fn every_upload_that_a_transaction_takes_ends_with_it() {
     let world = SimulatedStore::new();
     let store = &world.store;
     let oid = blob(store, "");
@@ -294,7 +294,7 @@ fn damage_to_an_installed_frame_does_not_hide_the_frames_behind_it() {
 /// Regression: a log that was cut before the installed position continued there, with frames that did not follow each
 /// other.
 #[test]
-fn a_log_that_ends_before_what_is_installed_can_go_on() {
+fn a_log_that_ends_before_the_installed_position_can_continue() {
     let world = half_installed();
     let log = world.disk.bytes("log/0000000000000001.seg");
     let at = log.windows(600).position(|bytes| bytes == pattern(600, 3)).unwrap();
@@ -386,7 +386,7 @@ fn a_commit_waits_until_the_name_of_its_blob_file_is_forced() {
 
 /// Regression: creating an object near one that does not exist used up the page numbers of the space.
 #[test]
-fn the_neighbour_of_a_new_object_must_exist_to_count() {
+fn a_neighbour_of_a_new_object_that_does_not_exist_is_ignored() {
     let world = SimulatedStore::new();
     let near = "1.0.0.fffffffffffe.0".parse().unwrap();
     let ops = [Op::Create { oid: temporary(0), kind: Kind::Blob, data: "a".into(), near: Some(near) }];
@@ -468,7 +468,7 @@ fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
 
 /// Regression: cloning read every possible chunk of a blob instead of the existing ones.
 #[test]
-fn a_blob_that_is_all_gaps_is_cloned_at_once() {
+fn cloning_a_blob_of_gaps_does_not_read_every_chunk() {
     let world = SimulatedStore::new();
     let (a, b) = (blob(&world.store, "a"), blob(&world.store, ""));
     let size = model::limits::BLOB;

@@ -115,7 +115,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn whatever_changes_together_is_seen_together_and_time_never_runs_backwards() {
+fn objects_that_change_together_are_visible_together_and_never_go_back() {
     on_every_store(|store| {
         let (group, done) = (Group::create(store), AtomicBool::new(false));
         let newest = AtomicU64::new(0);
@@ -127,7 +127,7 @@ fn whatever_changes_together_is_seen_together_and_time_never_runs_backwards() {
                     while !done.0.load(Ordering::Relaxed) {
                         let acknowledged = newest.load(Ordering::SeqCst);
                         let snapshot = store.snapshot().unwrap();
-                        assert!(snapshot.version() >= acknowledged, "acknowledged, and not in a later snapshot");
+                        assert!(snapshot.version() >= acknowledged, "acknowledged but not in a later snapshot");
                         assert!(snapshot.version() >= last);
                         last = snapshot.version();
                         let stamp = group.read(&snapshot);
@@ -192,7 +192,7 @@ fn appends_of_many_threads_are_all_there_and_whole() {
 }
 
 #[test]
-fn uploads_replace_content_while_it_is_read_and_the_old_is_given_back() {
+fn uploads_replace_content_while_it_is_read_and_the_old_content_is_freed() {
     on_every_store(|store| {
         let (oid, done) = (blob(store, vec![0; 4 * CHUNK]), AtomicBool::new(false));
         std::thread::scope(|threads| {
@@ -319,7 +319,7 @@ fn stamp_of_rows(this: &impl Readable) -> u64 {
 }
 
 #[test]
-fn rows_that_change_together_are_seen_together_and_time_never_runs_backwards() {
+fn rows_that_change_together_are_visible_together_and_never_go_back() {
     on_every_store(|store| {
         let (keys, done): ([&[u8]; 3], _) = ([b"a", b"b", b"c"], AtomicBool::new(false));
         // The last value is shared, the others are copied; every second change removes "b".
