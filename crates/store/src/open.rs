@@ -26,6 +26,7 @@ use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
 use crate::log::{Log, LogError};
 use crate::options::Options;
+use crate::plant::{RecoveryBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::state::ReadState;
 use crate::read::view::View;
@@ -195,10 +196,14 @@ fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
             Ok(())
         })
     })?;
-    closed.into_iter().for_each(|(key, row)| insert(key, &row));
+    if !planted(RecoveryBug::LostIdentifiersReused) {
+        closed.into_iter().for_each(|(key, row)| insert(key, &row));
+    }
     insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
     // Swept files may contain chunks that only lost transactions named, so they are swept again.
-    view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
+    if !planted(RecoveryBug::LostChunksKept) {
+        view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
+    }
     core.install_all()
 }
 

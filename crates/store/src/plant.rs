@@ -51,3 +51,40 @@ model::planted_bugs! {
         ScrubTrustsUserCounts "a scrub does not compare the counts of users with the users"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in the operations of transactions, or in reading what they changed.
+    pub enum OperationBug {
+        StagedChunksLeak "the staged chunks of a transaction that is not committed are kept"
+        MovedEndIgnored "an append writes staged chunks although the end of its blob has moved"
+        ExpectedAbsenceIgnored "an object that was expected not to exist is accepted"
+        TruncatedTailKept "a truncated chunk keeps its bytes"
+        ZeroedPartKept "the parts of chunks at the ends of a zeroed range keep their bytes"
+        BackReferenceKept "a name that is bound again keeps the back reference of its earlier object"
+        MembershipKept "the collections of a deleted object keep it as a member"
+        MemberCountKept "the collections of a deleted object keep their size"
+        ContentNumberReused "two contents of one transaction have the same number"
+        ReplacedContentKept "the further chunks of replaced content are not recorded as garbage"
+        BaseNotCut "a patch shows bytes of its base after the end of the base"
+        InstalledWithoutBase "the installer writes a patch without its base"
+        StaleListing "a cached listing is used at any version of its collection"
+        FrozenNotScanned "a scan does not see the rows of the frozen buffer"
+        BackwardScanEnds "a backward scan ends after the first rows of the buffer"
+    }
+}
+
+model::planted_bugs! {
+    /// A bug in recovery, in repair, or in the recognition of directories.
+    pub enum RecoveryBug {
+        DamageIsTornTail "acknowledged frames that cannot be read are cut as a torn tail"
+        TornTailKept "the frames of a torn tail are not cleared"
+        TornSegmentsKept "the segments after the end of the log are not removed"
+        ReplayedFramesNotForced "replayed frames are not forced"
+        SalvageSkipsGap "a repair replays frames after a gap"
+        SalvagedPositionsReused "the positions of lost transactions are assigned again"
+        LostIdentifiersReused "the identifiers of lost objects are assigned again"
+        LostChunksKept "the chunks of lost transactions are not swept"
+        IdentityNotChecked "an identity file is accepted without its checksum"
+        InterruptedRestoreOpened "a store is created in the directory of an interrupted restore"
+    }
+}

@@ -4,8 +4,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use bytes::Bytes;
+use model::planted_bug::assert_noticed;
 use model::{ErrorKind, Kind, Name, Oid, Op, SpaceId};
 
+use crate::plant::RecoveryBug;
 use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store, small_options};
 use crate::tests::{blob, commit, create, name, pattern, temporary};
 use crate::{Amount, Options, RowChanges, Store};
@@ -335,6 +337,11 @@ fn an_interrupted_restore_is_recognized() {
         assert!(error.message().contains("interrupted"), "{error}");
     }
     assert!(!dir.path().join(crate::directory::RESTORING).exists());
+}
+
+#[test]
+fn a_store_in_the_directory_of_an_interrupted_restore_is_noticed() {
+    assert_noticed(&[RecoveryBug::InterruptedRestoreOpened], an_interrupted_restore_is_recognized);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use parking_lot::MutexGuard;
 
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::log::entry::{StagedContent, Step};
-use crate::plant::{ContentBug, planted};
+use crate::plant::{ContentBug, OperationBug, planted};
 use crate::read::layers::{FoundRow, Layers, StoredObject};
 use crate::rows::changes::Changes;
 use crate::rows::key::{DataId, Key, oid_at};
@@ -144,7 +144,7 @@ impl<'a> Applier<'a> {
             Step::Append { oid, at, content } => {
                 let oid = self.resolve(*oid)?;
                 let size = self.blob(oid)?.head.size;
-                if at.is_some_and(|at| at != size) {
+                if at.is_some_and(|at| at != size) && !planted(OperationBug::MovedEndIgnored) {
                     return Err(StepError::EndMoved);
                 }
                 if !content.extents.is_empty() {
@@ -237,7 +237,8 @@ impl<'a> Applier<'a> {
     fn next_content(&mut self) -> Result<DataId> {
         self.content_count =
             self.content_count.checked_add(1).ok_or_else(|| invalid("too many contents in one transaction"))?;
-        Ok(DataId(self.seq << 16 | u64::from(self.content_count)))
+        let number = if planted(OperationBug::ContentNumberReused) { 1 } else { self.content_count };
+        Ok(DataId(self.seq << 16 | u64::from(number)))
     }
 
     fn create(&mut self, temporary: Oid, kind: Kind, near: Option<Oid>, content: &StagedContent) -> Result<()> {
@@ -405,8 +406,11 @@ impl<'a> Applier<'a> {
             match reference.split_first() {
                 Some((b'm', collection)) => {
                     if let Some(collection) = oid_at(collection, 0) {
-                        self.changes.insert(Key::member(collection, oid), Row::Tombstone);
-                        self.change_member_count(collection, -1)?;
+                        if !planted(OperationBug::MembershipKept) {
+                            self.changes.insert(Key::member(collection, oid), Row::Tombstone);
+                        }
+                        let removed = if planted(OperationBug::MemberCountKept) { 0 } else { -1 };
+                        self.change_member_count(collection, removed)?;
                     }
                 }
                 Some((b'n', path)) => {
@@ -464,7 +468,9 @@ impl<'a> Applier<'a> {
             let message = format!("{oid} is not in space {}, where name {:?} is", name.space.0, name.path);
             return Err(invalid(message));
         }
-        if let Some(before) = self.lookup_name(name)? {
+        if let Some(before) = self.lookup_name(name)?
+            && !planted(OperationBug::BackReferenceKept)
+        {
             self.changes.insert(Key::back_name(before, &name.path), Row::Tombstone);
         }
         self.put_sealed(Key::name(name.space, &name.path), &oid.to_bytes());
@@ -483,7 +489,10 @@ impl<'a> Applier<'a> {
     fn expect(&self, oid: Oid, read: Option<u64>) -> StepResult {
         let oid = self.resolve(oid)?;
         let current = self.layers().object(oid)?.map(|object| object.head.version);
-        if current == read { Ok(()) } else { Err(StepError::Conflict(Conflict::Object { oid, read, current })) }
+        if current == read || (read.is_none() && planted(OperationBug::ExpectedAbsenceIgnored)) {
+            return Ok(());
+        }
+        Err(StepError::Conflict(Conflict::Object { oid, read, current }))
     }
 
     fn expect_name(&self, name: &Name, read: Option<Oid>) -> StepResult {

@@ -16,7 +16,7 @@ use crate::content::blob_file::BlobFiles;
 use crate::error::{self, StoreError};
 use crate::log::entry::{self, LogEntry, StagedContent, Step};
 use crate::log::{FrameBatch, frame};
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, OperationBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
 use crate::rows::key::Key;
@@ -108,7 +108,7 @@ impl Core {
             sequence.iter().for_each(RowSequence::mark_broken);
         }
         self.uploads.release(&taken_uploads);
-        if !matches!(result, Ok(Outcome::Committed(_))) {
+        if !matches!(result, Ok(Outcome::Committed(_))) && !planted(OperationBug::StagedChunksLeak) {
             self.discard(&std::mem::take(&mut staged));
         }
         DecidedTransaction { result, staged, sequence, reply_to }

@@ -228,6 +228,14 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)), watch: Arc::default() }
     }
 
+    /// The disk after the process has stopped and the machine has not: nothing is lost, and nothing more is durable.
+    #[cfg(test)]
+    pub(crate) fn crash_of_process(&self) -> Self {
+        let image = self.image();
+        image.state.lock().steps_until_failure = None;
+        image
+    }
+
     /// Changes bytes of a file, as a failing device would.
     #[cfg(test)]
     pub(crate) fn damage(&self, name: &str, offset: usize, change: impl FnOnce(&mut [u8])) {

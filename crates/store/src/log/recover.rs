@@ -25,7 +25,7 @@ use super::{
     DIR, Log, LogError, SEGMENT_HEADER, SealedSegment, SegmentHeader, Segments, Tail, segment_name, write_zeros,
 };
 use crate::disk::{Disk, DiskFile};
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, RecoveryBug, planted};
 use crate::rows::mob::Seq;
 
 /// Acknowledged transactions that cannot be read.
@@ -223,7 +223,9 @@ pub(crate) fn find_salvageable(
             };
             seen = seen.max(header.seq).max(header.forced);
             // The frame before the first may be unreadable.
-            if !stopped && header.seq == kept + 1 && crc.is_none_or(|crc| crc == header.prev) {
+            let follows = header.seq == kept + 1 && crc.is_none_or(|crc| crc == header.prev);
+            let follows = follows || (header.seq > kept && planted(RecoveryBug::SalvageSkipsGap));
+            if !stopped && follows {
                 match replay(header.seq, payload) {
                     Ok(()) => (kept, crc) = (header.seq, Some(header.crc)),
                     Err(LogError::Replay { .. }) => stopped = true,
@@ -246,7 +248,11 @@ fn salvage(
     replay: &mut ReplayFrame<'_>,
 ) -> Result<RecoveredLog, LogError> {
     let salvaged = find_salvageable(&**disk, &store, installed, replay)?;
-    let last = salvaged.seen.max(salvaged.kept) + SKIPPED_POSITIONS;
+    let last = if planted(RecoveryBug::SalvagedPositionsReused) {
+        salvaged.kept
+    } else {
+        salvaged.seen.max(salvaged.kept) + SKIPPED_POSITIONS
+    };
     disk.make_dir(DIR)?;
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     let index = found.last().map_or(1, |s| s.index + 1);
@@ -372,6 +378,7 @@ fn scan_tail(
         frames |= i > end.at;
     }
     let lost = if end.seq > installed { forced >= end.seq } else { last > installed };
+    let lost = lost && !planted(RecoveryBug::DamageIsTornTail);
     let damage = lost.then(|| LogDamage {
         segment: found[end.at].name.clone(),
         offset: end.position,
@@ -394,17 +401,22 @@ fn resume(
 ) -> Result<Log, LogError> {
     let segments = Segments::new(Arc::clone(disk), store, segment_len);
     for segment in &found[end.at + 1..] {
-        disk.remove(&segment.name)?;
+        if !planted(RecoveryBug::TornSegmentsKept) {
+            disk.remove(&segment.name)?;
+        }
     }
-    for segment in &found[start..end.at] {
+    let is_forced = !planted(RecoveryBug::ReplayedFramesNotForced);
+    for segment in found[start..end.at].iter().filter(|_| is_forced) {
         disk.open(&segment.name)?.force()?;
     }
     let tail = &found[end.at];
     let file: Arc<dyn DiskFile> = disk.open(&tail.name)?;
-    if torn {
+    if torn && !planted(RecoveryBug::TornTailKept) {
         write_zeros(&*file, end.position.min(tail.len), tail.len)?;
     }
-    file.force()?;
+    if is_forced {
+        file.force()?;
+    }
     adopt_segments(&segments, found, start, end.at)?;
     disk.force_names(DIR)?;
     let tail = Tail { file, index: tail.index, position: end.position, capacity: tail.len, last: end.seq - 1 };

@@ -1,7 +1,10 @@
 use super::frame::encode;
 use super::recover::{LogDamage, OnDamage, open};
 use super::*;
+use model::planted_bug::assert_noticed;
+
 use crate::disk::sim::SimDisk;
+use crate::plant::RecoveryBug;
 
 const STORE: StoreId = *b"0123456789abcdef";
 const SEGMENT: u64 = 4096;
@@ -209,8 +212,39 @@ fn an_appended_batch_survives_every_crash_and_a_torn_one_is_cut_as_a_whole() {
         let stop = seed as usize % 7;
         world.disk.stop_after(stop);
         let done = world.append(&[700; 9]).is_ok();
-        let (seen, _) = reopen(&world.disk.crash(seed), 0).unwrap();
+        let disk = world.disk.crash(seed);
+        let (seen, _) = reopen(&disk, 0).unwrap();
         assert!(seen.len() >= if done { 16 } else { 7 }, "stop {stop}, seed {seed}: {seen:?}");
         assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());
+        let (again, recovered) = reopen(&disk, 0).unwrap();
+        assert_eq!(
+            (again, recovered.cut),
+            (seen, false),
+            "stop {stop}, seed {seed}: the next opening finds a clean end"
+        );
     }
+}
+
+#[test]
+fn replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them() {
+    for seed in 0..100 {
+        let mut world = World::new();
+        world.append(&[400; 7]).unwrap();
+        world.disk.stop_after(seed as usize % 24);
+        let _ = world.append(&[700; 9]);
+        // The process stops and the machine runs on: the operating system still has the unforced bytes.
+        let disk = world.disk.crash_of_process();
+        let (seen, _) = reopen(&disk, 0).unwrap();
+        assert_eq!(reopen(&disk.crash(seed), 0).unwrap().0, seen, "seed {seed}");
+    }
+}
+
+#[test]
+fn planted_bugs_of_the_log_are_noticed() {
+    assert_noticed(&[RecoveryBug::DamageIsTornTail], damage_to_what_was_forced_is_refused_by_name);
+    assert_noticed(&[RecoveryBug::TornTailKept], a_batch_that_was_torn_in_the_middle_is_cut);
+    let torn = an_appended_batch_survives_every_crash_and_a_torn_one_is_cut_as_a_whole;
+    assert_noticed(&[RecoveryBug::TornSegmentsKept], torn);
+    let replayed = replayed_frames_are_durable_even_if_the_process_stopped_before_forcing_them;
+    assert_noticed(&[RecoveryBug::ReplayedFramesNotForced], replayed);
 }

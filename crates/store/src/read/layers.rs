@@ -11,6 +11,7 @@ use crate::checksum::crc32c;
 use crate::content::blob_file::{BlobFiles, ReadError};
 use crate::engine::EngineRead;
 use crate::error::{self, IntoModelResult, corrupt};
+use crate::plant::{OperationBug, planted};
 use crate::rows::changes::Changes;
 use crate::rows::key::{DataId, Key, table};
 use crate::rows::mob::{Mob, Row, Seq};
@@ -239,7 +240,7 @@ impl<'a> Layers<'a> {
         let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
         let place = ChunkLocation { key: key.clone(), skip, at: 0 };
         out.fill(0);
-        if patch.needs_base(from, from + out.len()) {
+        if patch.needs_base(from, from + out.len()) && !planted(OperationBug::InstalledWithoutBase) {
             let kept = patch.base_len.saturating_sub(from).min(out.len());
             let filled = self.fill_base(patch, Depth::Frozen, &place, from, &mut out[..kept]);
             filled.map_err(|e| match e {
@@ -264,7 +265,8 @@ impl<'a> Layers<'a> {
             FoundRow::Engine(row) => self.fill_stored(row, place, from, out)?,
             FoundRow::Row(Row::Patch(patch), depth) => {
                 if patch.needs_base(from, from + out.len()) {
-                    let kept = patch.base_len.saturating_sub(from).min(out.len());
+                    let base_len = if planted(OperationBug::BaseNotCut) { CHUNK } else { patch.base_len };
+                    let kept = base_len.saturating_sub(from).min(out.len());
                     let (base, behind) = out.split_at_mut(kept);
                     self.fill_base(patch, *depth, place, from, base)?;
                     behind.fill(0);
@@ -416,7 +418,7 @@ impl<'a> Layers<'a> {
                 |engine| self.engine.range_back(begin.as_deref().unwrap_or(from), &to, engine).into_model_result(),
             )?;
             match begin {
-                Some(begin) if flow.is_continue() => to = begin,
+                Some(begin) if flow.is_continue() && !planted(OperationBug::BackwardScanEnds) => to = begin,
                 _ => return Ok(()),
             }
         }
@@ -444,7 +446,8 @@ impl<'a> Layers<'a> {
     fn buffered_rows(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
-        for mob in [Some(self.active), self.frozen].into_iter().flatten() {
+        let frozen = self.frozen.filter(|_| !planted(OperationBug::FrozenNotScanned));
+        for mob in [Some(self.active), frozen].into_iter().flatten() {
             let before = keys.len();
             mob.keys(from, to, many, &mut keys);
             if let Some(last) = keys.last().filter(|_| keys.len() - before == many) {

@@ -9,6 +9,8 @@ use std::hash::BuildHasher as _;
 use model::Oid;
 use parking_lot::Mutex;
 
+use crate::plant::{OperationBug, planted};
+
 /// Maximum number of cached collections. With [`MAX_MEMBERS`] each, they take at most 1 MiB.
 const CACHE_SLOTS: usize = 512;
 /// Maximum number of members of a cached collection.
@@ -39,7 +41,9 @@ impl ListingCache {
     /// Up to `limit` members of a collection at a version, in order, after `after`; `None` if they are not cached.
     pub(crate) fn get(&self, collection: Oid, version: u64, after: Option<Oid>, limit: usize) -> Option<Vec<Oid>> {
         let slot = self.slot(collection).lock();
-        let listing = slot.as_ref().filter(|l| l.collection == collection && l.version == version)?;
+        let listing = slot
+            .as_ref()
+            .filter(|l| l.collection == collection && (l.version == version || planted(OperationBug::StaleListing)))?;
         let from = after.map_or(0, |after| listing.members.partition_point(|member| *member <= after));
         let members = &listing.members[from..];
         Some(members[..members.len().min(limit)].to_vec())

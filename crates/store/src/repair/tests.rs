@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::planted_bug::assert_noticed;
 use model::{ErrorKind, Kind, Oid, Op};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,10 +11,13 @@ use super::*;
 use crate::RowChanges;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
+use crate::engine::sim::SimEngine;
+use crate::plant::RecoveryBug;
 use crate::read::Readable;
 use crate::rows::key::Key;
+use crate::tests::audit::check_leaks;
 use crate::tests::world::{SimulatedStore, small_options};
-use crate::tests::{commit, create, name, pattern, temporary};
+use crate::tests::{blob, commit, create, name, pattern, temporary};
 
 /// Every acknowledged commit: its version, object and bytes.
 type Acknowledged = BTreeMap<u64, (Oid, bytes::Bytes)>;
@@ -328,4 +332,40 @@ fn a_directory_without_a_store_is_refused_with_advice() {
     let error = Store::repair(dir.path(), true, options(), &()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("STORE"), "{error}");
+}
+
+#[test]
+fn chunks_of_lost_transactions_are_freed() {
+    let world = SimulatedStore::new();
+    blob(&world.store, "installed");
+    world.store.install().unwrap();
+    blob(&world.store, pattern(2 * 65_536, 1));
+    blob(&world.store, "after the chunks");
+    // The next opening sweeps the blob file of the first, when nothing is lost yet.
+    let world = world.crash(1).unwrap();
+    world.core().do_housekeeping().unwrap();
+    blob(&world.store, pattern(3000, 2));
+    let (disk, engine) = (world.disk.crash(2), world.engine.image());
+    drop(world);
+    let first = segments(&disk).remove(0);
+    let log = disk.bytes(&first);
+    let at = log.windows(16).position(|bytes| bytes == &b"after the chunks"[..]).unwrap();
+    // Destroys all frames up to that text, among them the one with the chunks.
+    disk.damage(&first, 64, |bytes| bytes[..at].fill(0));
+    assert_eq!(SimulatedStore::open(disk.clone(), engine.image()).err().unwrap().kind(), ErrorKind::Corrupt);
+    let faults = Arc::default();
+    let boxed = SimEngine { memory: engine.clone(), disk: disk.clone(), faults: Arc::clone(&faults) };
+    let core = open::open_on(Arc::new(disk.clone()), Box::new(boxed), [7; 16], small_options(), OnDamage::Salvage);
+    let world = SimulatedStore { disk, engine, faults, store: Store::start(core.unwrap()).unwrap() };
+    assert_eq!(world.store.objects(crate::tests::MAIN, None, 10).unwrap().len(), 1);
+    world.run_housekeeping();
+    check_leaks(&world);
+}
+
+#[test]
+fn planted_bugs_of_repair_are_noticed() {
+    let lost = [RecoveryBug::SalvageSkipsGap, RecoveryBug::SalvagedPositionsReused, RecoveryBug::LostIdentifiersReused];
+    assert_noticed(&lost, a_repair_keeps_all_that_can_be_read_whatever_page_is_lost);
+    assert_noticed(&[RecoveryBug::LostChunksKept], chunks_of_lost_transactions_are_freed);
+    assert_noticed(&[RecoveryBug::IdentityNotChecked], the_identity_is_recovered_from_the_log);
 }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::{Applier, check_blob_size, damaged};
 use crate::error::{corrupt_row, invalid, no_object, too_large};
 use crate::log::entry::StagedContent;
+use crate::plant::{OperationBug, planted};
 use crate::read::layers::{Depth, FoundRow, has_content};
 use crate::rows::key::{DataId, Key};
 use crate::rows::mob::Row;
@@ -92,7 +93,7 @@ impl Applier<'_> {
         if let Some(extent) = extent {
             self.adjust_extent_users(&extent, -1)?;
         }
-        if has_content(head.kind) && head.size > CHUNK as u64 {
+        if has_content(head.kind) && head.size > CHUNK as u64 && !planted(OperationBug::ReplacedContentKept) {
             self.changes.insert(Key::garbage(head.data), Row::Value(Bytes::new()));
         }
         Ok(head)
@@ -231,7 +232,7 @@ impl Applier<'_> {
         if size < head.size {
             self.drop_chunks(oid, head.data, size.div_ceil(CHUNK as u64), head.size.div_ceil(CHUNK as u64))?;
             let kept = (size % CHUNK as u64) as usize;
-            if kept > 0 {
+            if kept > 0 && !planted(OperationBug::TruncatedTailKept) {
                 self.patch(oid, head.data, size / CHUNK as u64, |patch, _| patch.truncate(kept))?;
             }
         }
@@ -254,6 +255,10 @@ impl Applier<'_> {
             let (index, from) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
             let to = (end - index * CHUNK as u64).min(CHUNK as u64) as usize;
             if to - from < CHUNK {
+                if planted(OperationBug::ZeroedPartKept) {
+                    at += (to - from) as u64;
+                    continue;
+                }
                 self.patch(oid, head.data, index, |patch, slabs| patch.zero(from, to, slabs))?;
                 at += (to - from) as u64;
             } else {
