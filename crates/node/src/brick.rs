@@ -23,12 +23,14 @@ mod node_driver;
 mod node_inbox;
 mod nodes;
 mod page_rows;
-mod plant;
+pub mod plant;
 mod recent_pages;
 mod resident;
 mod row_reader;
 mod scan;
 mod service;
+#[cfg(feature = "sim")]
+pub(crate) mod simulated;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -27,6 +27,16 @@ mod server;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
 pub mod drivers {
+    /// A brick around the machines of its logical nodes.
+    pub mod brick {
+        pub use crate::brick::plant;
+        #[cfg(feature = "sim")]
+        pub use crate::brick::simulated::{
+            BrickOutput, BrickSettings, IndexSettings, SimulatedBrick, SimulatedDisk, UnforcedRows, equal_range,
+            unique_question,
+        };
+    }
+
     /// The machine of a peer server.
     pub mod peer {
         pub use crate::peer::cache::{CachedContent, CachedObject};

@@ -61,7 +61,7 @@ pub(crate) use page_allocator::Reservation;
 use row_writer::{Flushed, RowWriter, WriteResult};
 use txn_rows::TxnRows;
 
-/// Entries that the window of a page may have.
+/// Entries that the window of a page may have in a brick that serves.
 pub(crate) const WINDOW: usize = 256;
 /// Rows that nobody waits for and that are submitted nevertheless.
 const ROW_BATCH: usize = 64;
@@ -86,6 +86,8 @@ pub(crate) struct OpenSettings {
     pub(crate) moves: u32,
     /// How far the clocks of machines may differ, in milliseconds.
     pub(crate) skew_ms: u64,
+    /// The maximum number of entries in the window of a page (V3).
+    pub(crate) window: usize,
     /// Another number at each opening of a logical node in this process.
     pub(crate) opening: u64,
     /// Whether the store had nothing of the node: see [`NodeDriver::opening_rows`].
@@ -142,8 +144,8 @@ impl<C: Clone> NodeDriver<C> {
         answer_counts: Arc<AnswerCounts>,
         now: Ms,
     ) -> Result<Self> {
-        let OpenSettings { node, moves, skew_ms, opening, is_new } = settings;
-        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: WINDOW });
+        let OpenSettings { node, moves, skew_ms, window, opening, is_new } = settings;
+        let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
         let mut txn_rows = TxnRows::new(node);
         recover_records(node, &reader, |at, record, pieces| {
             if let Some(txn) = record.txn() {
@@ -366,6 +368,21 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     // -------------------------------------------------------------------------------------------- looking
+
+    /// The machine, for checkers.
+    #[cfg(feature = "sim")]
+    pub(crate) fn machine(&self) -> &Brick<Requester<C>, Object> {
+        &self.machine
+    }
+
+    /// Checks what must always hold of the machine.
+    ///
+    /// # Errors
+    /// The rule that does not hold, and where.
+    #[cfg(feature = "sim")]
+    pub(crate) fn check_invariants(&mut self) -> std::result::Result<(), String> {
+        self.machine.check_invariants()
+    }
 
     /// A time at or after all that was committed here.
     pub(crate) fn clock(&self) -> HlcTimestamp {

@@ -25,7 +25,7 @@ use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};
 use super::move_in::{Leftovers, MoveIns};
 use super::move_out::MoveOuts;
-use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester, Reservation};
+use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::page_rows::{self as rows, StoredObject};
 use super::plant::{Bug, planted};
@@ -252,7 +252,7 @@ impl Nodes {
             self.store.commit_rows(rows)?;
         }
         let opening = self.openings.fetch_add(1, Ordering::Relaxed);
-        let settings = OpenSettings { node, moves, skew_ms: SKEW_MS, opening, is_new };
+        let settings = OpenSettings { node, moves, skew_ms: SKEW_MS, window: WINDOW, opening, is_new };
         let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
         self.follow_schema(&mut driver);
         info!(%node, epoch, "serving a logical node");
@@ -312,6 +312,8 @@ impl Nodes {
                 }
                 DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node, answer }),
                 DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
+                #[cfg(feature = "sim")]
+                DriverOutput::Appended { .. } => {}
             }
         }
         self.inbox.wake_at(driver.deadline());

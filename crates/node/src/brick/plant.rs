@@ -4,7 +4,7 @@ pub(super) use model::planted_bug::planted;
 
 model::planted_bugs! {
     /// A bug in the driver of a logical node or in moves.
-    pub(super) enum Bug {
+    pub enum Bug {
         "L1" DurableWhenSubmitted "rows count as durable when the store has them"
         "L1" LimitNotRaised "the limit of positions is not raised: a restart uses positions again"
         "L1" SequenceNotKept "rows behind refused ones are written"

@@ -1,8 +1,12 @@
 //! What a driver of a logical node wants done.
 
 use model::{NodeId, Object, SpaceId};
+#[cfg(feature = "sim")]
+use protocol::commit::Change;
 use protocol::commit::{Answer, Request};
 use protocol::ident::HlcTimestamp;
+#[cfg(feature = "sim")]
+use protocol::ident::Version;
 use store::RowChanges;
 use wire::cluster::Message;
 
@@ -34,4 +38,7 @@ pub(crate) enum DriverOutput<C> {
     ///
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
     RefreshSchema { space: SpaceId },
+    /// A change was turned into rows that are about to be submitted. For checkers; nothing is to be done.
+    #[cfg(feature = "sim")]
+    Appended { version: Version, change: Change<Object> },
 }

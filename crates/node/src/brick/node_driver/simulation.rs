@@ -130,7 +130,8 @@ impl World {
             self.machine.store().commit_rows(rows)?;
         }
         self.openings += 1;
-        let settings = OpenSettings { node, moves: 0, skew_ms: SKEW_MS, opening: self.openings, is_new };
+        let settings =
+            OpenSettings { node, moves: 0, skew_ms: SKEW_MS, window: super::WINDOW, opening: self.openings, is_new };
         let mut driver = NodeDriver::open(settings, self.reader(), Arc::default(), self.now)?;
         driver.set_indexes(SPACE, &self.specs, self.now);
         self.drivers.insert(node, driver);
@@ -161,6 +162,8 @@ impl World {
                 DriverOutput::Send((), Message::Deferred { txn, why, .. }) => self.history.add_deferred(txn, why),
                 // A coordinator asks again by itself.
                 DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+                #[cfg(feature = "sim")]
+                DriverOutput::Appended { .. } => {}
             }
         }
     }

@@ -7,6 +7,8 @@ use protocol::ident::Version;
 use protocol::page_cache::ObjectState;
 use wire::cluster::encode_record;
 
+#[cfg(feature = "sim")]
+use super::DriverOutput;
 use super::{NodeDriver, rows};
 use crate::brick::indexes::{Replaced, ReplacedObjects};
 use crate::brick::page_rows::Head;
@@ -24,6 +26,8 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(txn) = record.txn() {
             let replaced = self.take_replaced(txn, matches!(record, Record::Prepared { .. }));
             if let Some(change) = record.change() {
+                #[cfg(feature = "sim")]
+                self.out.push_back(DriverOutput::Appended { version: at, change: change.clone() });
                 self.write_change(at, change, replaced)?;
             }
         }

@@ -1,0 +1,506 @@
+//! A brick for simulations of clusters: the drivers of its logical nodes on a simulated store, without threads, clocks and sockets.
+//!
+//! [`SimulatedBrick`] does what [`Nodes`](super::nodes::Nodes) does in a process: it carries out the outputs of its drivers in order,
+//! and passes messages between its own logical nodes. Everything else is an output of its own. It differs in the store alone: rows wait
+//! until the caller forces them, and a crash loses or tears what was not forced.
+//!
+//! It also reports what no process knows: each change of a page, with its contents, once it is durable ([`BrickOutput::Stored`]).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use model::{ClassId, ErrorKind, FieldNumber, NodeId, Object, PageId, Result, SpaceId, ValueRef};
+use parking_lot::Mutex;
+use protocol::commit::{Answer, Change, Rejected, Request};
+use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
+use protocol::lease::Ms;
+use protocol::page_cache::PageImage;
+use protocol::tree::Up;
+use protocol::validate::{Read, ReadVersion};
+use query::key::IndexEntry;
+use store::sim::{DiskImage, SimStore};
+use store::{Options, RowChanges};
+use wire::cluster::{IndexRange, Message, Scan, Scanned};
+
+use super::guards;
+use super::indexes::IndexSpec;
+use super::node_driver::{DriverOutput, Life, NodeDriver, OpenSettings, Requester};
+use super::page_rows as rows;
+use super::row_reader::RowReader;
+use super::scan::scan;
+
+/// Bytes of the buffer and of a segment of the log: small, so that both are filled and reused.
+const MOB_BYTES: usize = 256 << 10;
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// How many operations of the disk a torn force does at most.
+const MAX_TORN_STEPS: u64 = 4;
+
+fn options() -> Options {
+    Options { mob_bytes: MOB_BYTES, segment_bytes: SEGMENT_BYTES, ..Options::default() }
+}
+
+/// What is left of a brick that is not running: its disk, and the changes that it wrote and did not report as durable.
+#[derive(Default)]
+pub struct SimulatedDisk {
+    image: DiskImage,
+    appended: VecDeque<(Version, Change<Object>)>,
+}
+
+impl SimulatedDisk {
+    /// A disk that has these objects from the start, in pages without a version.
+    ///
+    /// # Errors
+    /// If the store takes no rows.
+    pub fn with_objects(pages: &BTreeMap<PageId, BTreeMap<u16, Object>>) -> Result<Self> {
+        let machine = SimStore::open(DiskImage::default(), options())?;
+        let mut changes = RowChanges::new();
+        for (page, objects) in pages {
+            for (slot, object) in objects {
+                changes.put(&rows::object_key(*page, *slot), rows::encode_object(object));
+            }
+        }
+        if !pages.is_empty() {
+            machine.store().commit_rows(changes)?;
+        }
+        Ok(Self { image: machine.crash(0), appended: VecDeque::new() })
+    }
+}
+
+impl fmt::Debug for SimulatedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedDisk").field("image", &self.image).finish_non_exhaustive()
+    }
+}
+
+/// How a simulated brick is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct BrickSettings {
+    /// How far the clocks of machines may differ, in milliseconds.
+    pub skew_ms: u64,
+    /// The maximum number of entries in the window of a page (V3).
+    pub window: usize,
+}
+
+/// An index that a space is to have, of one class and one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSettings {
+    /// Its number.
+    pub index: u32,
+    /// The class.
+    pub class: ClassId,
+    /// The field.
+    pub field: FieldNumber,
+    /// Whether no two objects of a logical node may have the same value.
+    pub unique: bool,
+}
+
+impl IndexSettings {
+    fn spec(&self) -> IndexSpec {
+        let Self { index, class, field, unique } = *self;
+        IndexSpec { index, fields: vec![field], unique, ready: false, classes: vec![class] }
+    }
+}
+
+/// What happens to rows that are not durable when a brick crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnforcedRows {
+    /// This number of submissions becomes durable, and the brick does not hear of it.
+    pub kept: usize,
+    /// The force of the next submissions is under way: sectors of it may be on the disk.
+    pub is_torn: bool,
+    /// Decides which sectors.
+    pub seed: u64,
+}
+
+/// Something that a simulated brick wants done, or reports, in this order. `C` is a connection.
+#[derive(Debug)]
+pub enum BrickOutput<C> {
+    /// Send a message.
+    Send(C, Message),
+    /// Ask a logical node of another brick.
+    Ask {
+        /// The logical node.
+        node: NodeId,
+        /// The largest time that the asking node knows (L1).
+        seen: HlcTimestamp,
+        /// The request.
+        request: Request<Object>,
+    },
+    /// A change is durable. It is reported before any message that shows it.
+    Stored {
+        /// The version of its pages.
+        version: Version,
+        /// The change.
+        change: Change<Object>,
+    },
+}
+
+/// Rows that the store does not have yet.
+struct UnforcedSubmission {
+    node: NodeId,
+    life: Life,
+    rows: RowChanges,
+}
+
+/// What the store has done with rows.
+struct Written {
+    node: NodeId,
+    life: Life,
+    result: Result<()>,
+}
+
+/// A message between logical nodes of the brick.
+enum Local {
+    Ask { from: NodeId, to: NodeId, seen: HlcTimestamp, request: Request<Object> },
+    Answer { from: NodeId, to: NodeId, answer: Answer },
+}
+
+/// A brick on a simulated store.
+pub struct SimulatedBrick<C> {
+    machine: SimStore,
+    written: Arc<Mutex<Vec<Written>>>,
+    drivers: BTreeMap<NodeId, NodeDriver<C>>,
+    unforced: VecDeque<UnforcedSubmission>,
+    /// Changes that were written and are not known to be durable, in order.
+    appended: VecDeque<(Version, Change<Object>)>,
+    local: VecDeque<Local>,
+    out: VecDeque<BrickOutput<C>>,
+}
+
+impl<C: Clone> SimulatedBrick<C> {
+    /// Opens the store on a disk, and these logical nodes.
+    ///
+    /// # Errors
+    /// If the store cannot be opened or read: it has lost what was durable.
+    pub fn open(disk: SimulatedDisk, nodes: &BTreeSet<NodeId>, settings: BrickSettings, now: Ms) -> Result<Self> {
+        let SimulatedDisk { image, appended } = disk;
+        let machine = SimStore::open(image, options())?;
+        let mut brick = Self {
+            machine,
+            written: Arc::default(),
+            drivers: BTreeMap::new(),
+            unforced: VecDeque::new(),
+            appended,
+            local: VecDeque::new(),
+            out: VecDeque::new(),
+        };
+        brick.report_durable()?;
+        // The others are lost.
+        brick.appended.clear();
+        for (opening, node) in (1..).zip(nodes) {
+            let reader = RowReader::new(brick.machine.store());
+            let opening_rows = NodeDriver::<C>::opening_rows(*node, &reader)?;
+            let is_new = opening_rows.is_some();
+            if let Some(rows) = opening_rows {
+                brick.machine.store().commit_rows(rows)?;
+            }
+            let BrickSettings { skew_ms, window } = settings;
+            let settings = OpenSettings { node: *node, moves: 0, skew_ms, window, opening, is_new };
+            let driver = NodeDriver::open(settings, reader, Arc::default(), now)?;
+            brick.drivers.insert(*node, driver);
+            brick.carry_out(*node, now);
+        }
+        Ok(brick)
+    }
+
+    /// Takes what is to be done next.
+    pub fn next_output(&mut self) -> Option<BrickOutput<C>> {
+        self.out.pop_front()
+    }
+
+    // -------------------------------------------------------------------------------------------- inputs
+
+    /// Handles a request of a coordinator at another process.
+    ///
+    /// # Errors
+    /// If no coordinator that follows the rules sends it.
+    pub fn handle_request(
+        &mut self,
+        node: NodeId,
+        from: C,
+        request: Request<Object>,
+        seen: HlcTimestamp,
+        now: Ms,
+    ) -> std::result::Result<(), Rejected> {
+        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let handled = driver.handle_request(Requester::Remote(from), request, seen, now);
+        self.carry_out(node, now);
+        handled
+    }
+
+    /// Handles a message of a holder.
+    ///
+    /// # Errors
+    /// If no holder that follows the rules sends it.
+    pub fn handle_up(
+        &mut self,
+        node: NodeId,
+        connection: &C,
+        holder: HolderId,
+        message: Up<Object>,
+        now: Ms,
+    ) -> std::result::Result<(), Rejected> {
+        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let handled = driver.handle_up(connection, holder, message, now);
+        self.carry_out(node, now);
+        handled
+    }
+
+    /// Handles the answer of a logical node of another brick. The nodes that have asked know the transaction.
+    pub fn handle_answer(&mut self, from: NodeId, answer: &Answer, now: Ms) {
+        for node in self.nodes() {
+            if let Some(driver) = self.drivers.get_mut(&node) {
+                driver.handle_answer(from, answer.clone(), now);
+            }
+            self.carry_out(node, now);
+        }
+    }
+
+    /// A space has these indexes now.
+    pub fn set_indexes(&mut self, space: SpaceId, indexes: &[IndexSettings], now: Ms) {
+        let specs: Vec<IndexSpec> = indexes.iter().map(IndexSettings::spec).collect();
+        for node in self.nodes() {
+            if let Some(driver) = self.drivers.get_mut(&node) {
+                driver.set_indexes(space, &specs, now);
+            }
+            self.carry_out(node, now);
+        }
+    }
+
+    /// Does what it is time for.
+    pub fn poll(&mut self, now: Ms) {
+        for node in self.nodes() {
+            if let Some(driver) = self.drivers.get_mut(&node).filter(|driver| driver.deadline() <= now) {
+                driver.poll(now);
+            }
+            self.carry_out(node, now);
+        }
+    }
+
+    /// When [`SimulatedBrick::poll`] has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Ms {
+        self.drivers.values().map(NodeDriver::deadline).min().unwrap_or(Ms::MAX)
+    }
+
+    // -------------------------------------------------------------------------------------------- the disk
+
+    /// How many submissions are not durable.
+    #[must_use]
+    pub fn unforced_count(&self) -> usize {
+        self.unforced.len()
+    }
+
+    /// Makes the oldest submissions durable, or has them refused. The drivers hear of it by [`SimulatedBrick::handle_written`].
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn force(&mut self, count: usize) -> Result<()> {
+        self.submit(count);
+        loop {
+            // Those who have submitted rows hear of an error.
+            let is_forced = self.machine.force().is_ok();
+            if !(self.machine.is_install_wanted() && self.machine.install().is_ok()) {
+                break;
+            }
+            if !is_forced || !self.machine.is_force_wanted() {
+                break;
+            }
+        }
+        self.report_durable()
+    }
+
+    fn submit(&mut self, count: usize) {
+        for UnforcedSubmission { node, life, rows } in self.unforced.drain(..count.min(self.unforced.len())) {
+            let written = self.written.clone();
+            self.machine.store().submit_rows(rows, move |result| {
+                written.lock().push(Written { node, life, result: result.map(drop) });
+            });
+        }
+    }
+
+    /// Tells the drivers what has become of their rows.
+    pub fn handle_written(&mut self, now: Ms) {
+        let written = std::mem::take(&mut *self.written.lock());
+        for Written { node, life, result } in written {
+            if let Some(driver) = self.drivers.get_mut(&node) {
+                driver.handle_written(life, result, now);
+            }
+            self.carry_out(node, now);
+        }
+    }
+
+    /// Moves what is durable from the log to the B-tree, if there is room.
+    ///
+    /// # Errors
+    /// If the disk has failed.
+    pub fn install(&mut self) -> Result<()> {
+        match self.machine.install() {
+            Err(error) if error.kind() != ErrorKind::Full => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the disk take only this number of bytes more; `None` removes the limit.
+    pub fn set_room(&mut self, bytes: Option<u64>) {
+        self.machine.set_room(bytes);
+    }
+
+    /// Ends the brick by a power failure. Returns what is found on its disk.
+    #[must_use]
+    pub fn crash(mut self, UnforcedRows { kept, is_torn, seed }: UnforcedRows) -> SimulatedDisk {
+        if kept > 0 {
+            self.submit(kept);
+            drop(self.machine.force());
+        }
+        if is_torn && !self.unforced.is_empty() {
+            self.submit(usize::MAX);
+            self.machine.stop_after((seed % MAX_TORN_STEPS) as usize);
+            drop(self.machine.force());
+        }
+        SimulatedDisk { image: self.machine.crash(seed), appended: self.appended }
+    }
+
+    /// Reports the changes that the store has, in their order.
+    fn report_durable(&mut self) -> Result<()> {
+        let reader = RowReader::new(self.machine.store());
+        while let Some((version, change)) = self.appended.front() {
+            let page = change.writes.keys().chain(&change.touches).next().map(|oid| oid.page());
+            if let Some(page) = page
+                && rows::read_head(&reader, page)?.version < *version
+            {
+                break;
+            }
+            let Some((version, change)) = self.appended.pop_front() else { break };
+            self.out.push_back(BrickOutput::Stored { version, change });
+        }
+        Ok(())
+    }
+
+    // -------------------------------------------------------------------------------------------- outputs
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.drivers.keys().copied().collect()
+    }
+
+    /// Does what a driver wants done, and what comes of it at the other nodes of the brick.
+    fn carry_out(&mut self, node: NodeId, now: Ms) {
+        self.take_outputs(node);
+        while let Some(local) = self.local.pop_front() {
+            let (to, driver) = match &local {
+                Local::Ask { to, .. } | Local::Answer { to, .. } => (*to, self.drivers.get_mut(to)),
+            };
+            let Some(driver) = driver else { continue };
+            match local {
+                Local::Ask { from, seen, request, .. } => {
+                    let handled = driver.handle_request(Requester::Node(from), request, seen, now);
+                    assert!(handled.is_ok(), "C2: logical node {from} breaks the rules: {handled:?}");
+                }
+                Local::Answer { from, answer, .. } => driver.handle_answer(from, answer, now),
+            }
+            self.take_outputs(to);
+        }
+    }
+
+    fn take_outputs(&mut self, node: NodeId) {
+        loop {
+            let Some(output) = self.drivers.get_mut(&node).and_then(NodeDriver::next_output) else { return };
+            match output {
+                DriverOutput::SubmitRows { life, rows } => {
+                    self.unforced.push_back(UnforcedSubmission { node, life, rows });
+                }
+                DriverOutput::Send(to, message) => self.out.push_back(BrickOutput::Send(to, message)),
+                DriverOutput::Ask { node: to, seen, request } if self.drivers.contains_key(&to) => {
+                    self.local.push_back(Local::Ask { from: node, to, seen, request });
+                }
+                DriverOutput::Ask { node, seen, request } => {
+                    self.out.push_back(BrickOutput::Ask { node, seen, request });
+                }
+                DriverOutput::Answer { to, answer } => self.local.push_back(Local::Answer { from: node, to, answer }),
+                // The simulated cluster has no catalogue, and all classes are known.
+                DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::Appended { version, change } => self.appended.push_back((version, change)),
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- looking
+
+    /// A page as the store shows it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn page(&self, page: PageId) -> Result<PageImage<Object>> {
+        rows::read_page(&RowReader::new(self.machine.store()), page)
+    }
+
+    /// The version of a page as the store shows it.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn version(&self, page: PageId) -> Result<Version> {
+        Ok(rows::read_head(&RowReader::new(self.machine.store()), page)?.version)
+    }
+
+    /// Looks through extents or an index, as the brick does for a peer server.
+    ///
+    /// # Errors
+    /// As the brick: [`ErrorKind::NotFound`](model::ErrorKind::NotFound) for an index that is not known,
+    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) for one that does not have all objects yet.
+    pub fn scan(&self, wanted: &Scan) -> Result<Scanned> {
+        let mut scanned = scan(&self.machine.store(), wanted)?;
+        // What was found was committed before.
+        scanned.seen = self.drivers.get(&wanted.node).map(NodeDriver::clock).unwrap_or_default();
+        Ok(scanned)
+    }
+
+    /// Whether a holder is in the directory of a page.
+    #[must_use]
+    pub fn is_listed(&self, page: PageId, holder: HolderId) -> bool {
+        let driver = self.drivers.get(&page.node);
+        driver.is_some_and(|driver| driver.machine().directory().holders(page).any(|one| one == holder))
+    }
+
+    /// A transaction that is prepared at one of the logical nodes.
+    #[must_use]
+    pub fn any_prepared(&self) -> Option<TxnId> {
+        self.drivers.values().find_map(|driver| driver.machine().prepared().next())
+    }
+
+    /// Checks what must always hold of the logical nodes.
+    ///
+    /// # Errors
+    /// The rule that does not hold, and where.
+    pub fn check_invariants(&mut self) -> std::result::Result<(), String> {
+        for (node, driver) in &mut self.drivers {
+            driver.check_invariants()?;
+            if let Some(why) = driver.failure() {
+                return Err(format!("L1: logical node {node} cannot be served: {why}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The range of an index whose entries have this number as their first field.
+#[must_use]
+pub fn equal_range(index: u32, value: i64) -> IndexRange {
+    let from = IndexEntry::new(&[ValueRef::Int64(value)]).key;
+    let mut to = from.clone();
+    to.push(0xff);
+    IndexRange { index, from: from.into(), to: to.into(), reverse: false }
+}
+
+/// What a transaction relies on that has asked who has a value of a unique index.
+#[must_use]
+pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
+    Read { oid: guards::of_question(space, node, index), seen: ReadVersion::At(Version::ZERO) }
+}
+
+impl<C> fmt::Debug for SimulatedBrick<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<&NodeId> = self.drivers.keys().collect();
+        f.debug_struct("SimulatedBrick").field("nodes", &nodes).finish_non_exhaustive()
+    }
+}
