@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use protocol::plant::Bug;
 use serde::Serialize;
+use sim::bug::Bug;
 use sim::run::{RunReport, run};
 use sim::workload::{Choice, plan};
 

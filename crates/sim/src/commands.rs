@@ -7,12 +7,11 @@ pub(crate) mod nightly;
 pub(crate) mod run;
 pub(crate) mod scenario;
 
-use model::planted_bug::PlantedBug;
-use protocol::plant::Bug;
+use sim::bug::Bug;
 
 /// The mistake of this name.
 fn bug(name: &str) -> Result<Bug, String> {
-    let found = Bug::ALL.iter().copied().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name));
+    let found = Bug::all().find(|bug| format!("{bug:?}").eq_ignore_ascii_case(name));
     found.ok_or_else(|| format!("there is no `{name}`: `mortar-sim bugs` lists what can be planted"))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | is |
 //! | --- | --- |
+//! | [`bug`] | what can be planted |
 //! | [`plan`] | what is to happen in a run |
 //! | [`object`] | what the objects of a run contain |
 //! | [`workload`] | plans from seeds |
@@ -13,6 +14,7 @@
 //! | [`check`] | what must hold of a history, one file for each demand |
 //! | [`cost`] | a model of throughput |
 
+pub mod bug;
 pub mod check;
 pub mod cost;
 pub mod history;

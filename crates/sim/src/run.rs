@@ -6,9 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-use model::planted_bug::plant;
-use protocol::plant::Bug;
-
+use crate::bug::Bug;
 use crate::history::{History, Outcome};
 use crate::plan::Plan;
 use crate::world::{RunCounters, RunFailure, World};
@@ -56,7 +54,7 @@ thread_local! {
 #[must_use]
 pub fn run(plan: Plan, bug: Option<Bug>, trace: bool) -> RunReport {
     capture_panics();
-    let _planted = bug.map(plant);
+    let _planted = bug.map(Bug::plant);
     let mut world = World::new(plan);
     if trace {
         world.trace();

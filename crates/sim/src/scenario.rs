@@ -25,8 +25,7 @@
 use std::error::Error;
 use std::fmt;
 
-use protocol::plant::Bug;
-
+use crate::bug::Bug;
 use crate::plan::Plan;
 use crate::run::run;
 

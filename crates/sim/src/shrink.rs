@@ -10,8 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use protocol::plant::Bug;
-
+use crate::bug::Bug;
 use crate::plan::{Action, Demand, Noise, Operation, Plan, ProcessName, Topology};
 use crate::run::run;
 use crate::world::RunFailure;
@@ -241,6 +240,8 @@ fn steps(action: &mut Action) -> Option<&mut Vec<crate::plan::Step>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STALE_READS: Bug = Bug::Protocol(protocol::plant::Bug::StaleReads);
     use crate::workload::{Choice, Faults, Workload, plan};
 
     fn choice() -> Choice {
@@ -250,14 +251,14 @@ mod tests {
     /// A seed at which it is noticed that reads are not validated.
     fn failing() -> Plan {
         let plans = (0..50).map(|seed| plan(seed, choice()));
-        plans.into_iter().find(|plan| run(plan.clone(), Some(Bug::StaleReads), false).wrong.is_some()).unwrap()
+        plans.into_iter().find(|plan| run(plan.clone(), Some(STALE_READS), false).wrong.is_some()).unwrap()
     }
 
     #[test]
     fn a_minimal_schedule_is_found_in_a_bounded_number_of_runs_and_is_the_same_again() {
         let long = failing();
         let mut told = Vec::new();
-        let shrunk = shrink(long.clone(), Some(Bug::StaleReads), 600, &mut |progress| {
+        let shrunk = shrink(long.clone(), Some(STALE_READS), 600, &mut |progress| {
             told.push(progress);
             ControlFlow::Continue(())
         });
@@ -266,9 +267,9 @@ mod tests {
         // A lost update needs two writers, and little else.
         let ShrinkResult { plan: short, .. } = &shrunk;
         assert!(short.actions.len() <= 8, "{}", crate::scenario::print(short, &[]));
-        assert!(run(short.clone(), Some(Bug::StaleReads), false).wrong.is_some());
+        assert!(run(short.clone(), Some(STALE_READS), false).wrong.is_some());
         assert!(run(short.clone(), None, false).wrong.is_none());
-        let again = shrink(long, Some(Bug::StaleReads), 600, &mut |_| ControlFlow::Continue(())).unwrap();
+        let again = shrink(long, Some(STALE_READS), 600, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!((again.plan, again.runs), (shrunk.plan, shrunk.runs));
     }
 
@@ -279,14 +280,14 @@ mod tests {
 
     #[test]
     fn whoever_is_told_can_stop_it() {
-        let shrunk = shrink(failing(), Some(Bug::StaleReads), 100, &mut |_| ControlFlow::Break(())).unwrap();
+        let shrunk = shrink(failing(), Some(STALE_READS), 100, &mut |_| ControlFlow::Break(())).unwrap();
         assert_eq!(shrunk.runs, 2);
     }
 
     #[test]
     fn what_is_best_when_the_runs_are_used_up_is_given() {
-        let shrunk = shrink(failing(), Some(Bug::StaleReads), 5, &mut |_| ControlFlow::Continue(())).unwrap();
+        let shrunk = shrink(failing(), Some(STALE_READS), 5, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(shrunk.runs, 5);
-        assert!(run(shrunk.plan, Some(Bug::StaleReads), false).wrong.is_some());
+        assert!(run(shrunk.plan, Some(STALE_READS), false).wrong.is_some());
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use protocol::plant::Bug;
+use sim::bug;
 use sim::plan::Topology;
 use sim::run::run;
 use sim::scenario::Scenario;
@@ -46,13 +47,15 @@ fn choice(bug: Bug) -> Choice {
 fn directed() -> BTreeSet<Bug> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let texts = fs::read_dir(dir).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
-    texts.flat_map(|text| Scenario::read(&text).unwrap().catches).collect()
+    let catches = texts.flat_map(|text| Scenario::read(&text).unwrap().catches);
+    catches.filter_map(|bug| if let bug::Bug::Protocol(bug) = bug { Some(bug) } else { None }).collect()
 }
 
 /// How soon a bug is noticed, and as what.
 fn first_noticed(bug: Bug, choice: Choice, limit: u64) -> Option<(u64, String)> {
     let tries = (0..limit).map(|seed| (seed, plan(seed, choice)));
-    let mut found = tries.filter_map(|(seed, plan)| Some((seed, run(plan, Some(bug), false).wrong?.to_string())));
+    let mut found =
+        tries.filter_map(|(seed, plan)| Some((seed, run(plan, Some(bug.into()), false).wrong?.to_string())));
     found.next().map(|(seed, wrong)| (seed + 1, wrong.lines().next().unwrap_or_default().chars().take(110).collect()))
 }
 

@@ -1,7 +1,6 @@
 //! `mortar-sim bugs`.
 
-use model::planted_bug::PlantedBug;
-use protocol::plant::Bug;
+use sim::bug::Bug;
 
 use crate::screen::result;
 use crate::{CommandResult, Result};
@@ -15,8 +14,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
-    let wanted = |bug: &&Bug| arguments.rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(bug.rule()));
-    let bugs: Vec<&Bug> = Bug::ALL.iter().filter(wanted).collect();
+    let wanted = |bug: &Bug| arguments.rule.as_ref().is_none_or(|rule| rule.eq_ignore_ascii_case(bug.rule()));
+    let bugs: Vec<Bug> = Bug::all().filter(wanted).collect();
     if bugs.is_empty() {
         return Err("no bug breaks that rule: omit --rule to list all".into());
     }

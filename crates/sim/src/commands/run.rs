@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
-use protocol::plant::Bug;
 use serde::Serialize;
+use sim::bug::Bug;
 use sim::plan::Topology;
 use sim::run::run as run_plan;
 use sim::scenario::{Scenario, expectation};

@@ -1,10 +1,9 @@
 //! `mortar-sim scenario`.
 
-use model::planted_bug::PlantedBug;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use protocol::plant::Bug;
+use sim::bug::Bug;
 use sim::run::run as run_plan;
 use sim::scenario::{Scenario, TEXT_LIMIT, expectation};
 
@@ -47,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<CommandResult> {
             }
         } else if arguments.all_bugs {
             let correct = expectation(&scenario.plan, &run_plan(scenario.plan.clone(), None, false));
-            let noticed = Bug::ALL.iter().filter(|bug| scenario.notices(**bug, &correct));
+            let noticed = Bug::all().filter(|bug| scenario.notices(*bug, &correct));
             let noticed: Vec<String> = noticed.map(|bug| format!("{bug:?}")).collect();
             result(format_args!("{name}: {}", noticed.join(" ")));
         } else if arguments.rewrite {

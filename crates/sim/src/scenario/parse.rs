@@ -1,12 +1,10 @@
 //! Lines read as a plan: the inverse of [`super::print`].
 
-use model::planted_bug::PlantedBug;
 use std::ops::RangeInclusive;
 use std::str::{FromStr, SplitWhitespace};
 
-use protocol::plant::Bug;
-
 use super::{ACTION_LIMIT, Malformed, PROCESS_LIMIT, STEP_LIMIT, TIME_LIMIT};
+use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
@@ -135,7 +133,7 @@ impl Header {
             "demand" => self.demand = demand(line)?,
             "catches" => {
                 for name in line.words.by_ref() {
-                    let found = Bug::ALL.iter().copied().find(|bug| format!("{bug:?}") == name);
+                    let found = Bug::find(name);
                     let bug =
                         found.ok_or_else(|| format!("`{name}` cannot be planted: `mortar-sim bugs` lists what can"))?;
                     self.catches.push(bug);

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use protocol::plant::Bug;
-
+use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, Step};
 
 /// A plan as text, with the mistakes that it must notice.

@@ -1,7 +1,6 @@
 use super::*;
 use crate::plan::{Action, Key, Operation, ProcessName, Step, Topology};
 use crate::workload::{Choice, plan};
-use model::planted_bug::PlantedBug;
 
 fn error(text: &str) -> String {
     Scenario::read(text).unwrap_err().to_string()
@@ -11,7 +10,7 @@ fn error(text: &str) -> String {
 fn what_is_printed_is_read_as_the_same_plan() {
     for seed in 0..300 {
         let plan = plan(seed, Choice::default());
-        let catches: Vec<Bug> = Bug::ALL.iter().copied().skip(seed as usize % 50).take(seed as usize % 3).collect();
+        let catches: Vec<Bug> = Bug::all().skip(seed as usize % 50).take(seed as usize % 3).collect();
         let expected = (seed % 2 == 0).then(|| vec!["right".to_owned()]);
         let scenario = Scenario { plan, catches, expected };
         assert_eq!(Scenario::read(&scenario.to_string()), Ok(scenario), "seed {seed}");

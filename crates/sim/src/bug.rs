@@ -1,0 +1,101 @@
+//! All bugs that a run can plant: in the rules, and in the drivers of clients, peer servers and bricks.
+
+use std::fmt;
+
+use model::planted_bug::{self, Planted, PlantedBug};
+use node::drivers::{brick, peer};
+
+/// A bug that a run can plant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// In the machines of the protocol.
+    Protocol(protocol::plant::Bug),
+    /// In the driver of a logical node.
+    Brick(brick::plant::Bug),
+    /// In the driver of a peer server.
+    Peer(peer::plant::Bug),
+    /// In the driver of a client.
+    Client(client::plant::Bug),
+}
+
+impl Bug {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let protocol = protocol::plant::Bug::ALL.iter().map(|bug| Self::Protocol(*bug));
+        let brick = brick::plant::Bug::ALL.iter().map(|bug| Self::Brick(*bug));
+        let peer = peer::plant::Bug::ALL.iter().map(|bug| Self::Peer(*bug));
+        let client = client::plant::Bug::ALL.iter().map(|bug| Self::Client(*bug));
+        protocol.chain(brick).chain(peer).chain(client)
+    }
+
+    /// The bug with a name, as `mortar-sim bugs` lists it.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::all().find(|bug| format!("{bug:?}") == name)
+    }
+
+    /// The rule that it breaks; empty if its list names none.
+    #[must_use]
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::Protocol(bug) => bug.rule(),
+            Self::Brick(bug) => bug.rule(),
+            Self::Peer(bug) => bug.rule(),
+            Self::Client(bug) => bug.rule(),
+        }
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Protocol(bug) => bug.what(),
+            Self::Brick(bug) => bug.what(),
+            Self::Peer(bug) => bug.what(),
+            Self::Client(bug) => bug.what(),
+        }
+    }
+
+    /// Plants it in what this thread does.
+    pub fn plant(self) -> Planted {
+        match self {
+            Self::Protocol(bug) => planted_bug::plant(bug),
+            Self::Brick(bug) => planted_bug::plant(bug),
+            Self::Peer(bug) => planted_bug::plant(bug),
+            Self::Client(bug) => planted_bug::plant(bug),
+        }
+    }
+}
+
+impl fmt::Debug for Bug {
+    /// The name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(bug) => bug.fmt(f),
+            Self::Brick(bug) => bug.fmt(f),
+            Self::Peer(bug) => bug.fmt(f),
+            Self::Client(bug) => bug.fmt(f),
+        }
+    }
+}
+
+impl From<protocol::plant::Bug> for Bug {
+    fn from(bug: protocol::plant::Bug) -> Self {
+        Self::Protocol(bug)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_bug_is_found_by_its_name() {
+        let names: BTreeSet<String> = Bug::all().map(|bug| format!("{bug:?}")).collect();
+        assert_eq!(names.len(), Bug::all().count(), "two bugs have one name");
+        assert!(Bug::all().all(|bug| Bug::find(&format!("{bug:?}")) == Some(bug)));
+        assert_eq!(Bug::find("None"), None);
+    }
+}
