@@ -5,7 +5,13 @@
 
 use std::fmt::Write;
 
-use model::Object;
+use model::{ClassId, FieldNumber, Kind, Object, RecordBuilder, RecordRef, ValueRef};
+use wire::cluster::IndexRange;
+
+/// The field of a member of a set that has its number.
+pub const NUMBER_FIELD: FieldNumber = FieldNumber(1);
+/// The field of an object with a unique value.
+pub const VALUE_FIELD: FieldNumber = FieldNumber(2);
 
 /// What an object of a run contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,9 +43,46 @@ impl Content {
         Object::blob(text.into_bytes().into())
     }
 
+    /// The member of a set with this class: a record with a number.
+    #[must_use]
+    pub fn encode_member(number: i64, class: ClassId) -> Object {
+        let mut record = RecordBuilder::new();
+        let data = record.set(NUMBER_FIELD, number).map(drop).and_then(|()| record.build());
+        assert!(data.is_ok(), "a record takes a number: {data:?}");
+        Object { class, kind: Kind::Record, data: data.unwrap_or_default() }
+    }
+
+    /// An object of this class with a number and a unique value.
+    #[must_use]
+    pub fn encode_claim(number: i64, value: i64, class: ClassId) -> Object {
+        let mut record = RecordBuilder::new();
+        let set = record.set(NUMBER_FIELD, number).and_then(|record| record.set(VALUE_FIELD, value)).map(drop);
+        let data = set.and_then(|()| record.build());
+        assert!(data.is_ok(), "a record takes two numbers: {data:?}");
+        Object { class, kind: Kind::Record, data: data.unwrap_or_default() }
+    }
+
+    /// The unique value of an object, if it has one.
+    #[must_use]
+    pub fn unique_value(object: &Object) -> Option<i64> {
+        if object.kind != Kind::Record {
+            return None;
+        }
+        match RecordRef::new(&object.data).ok()?.field(VALUE_FIELD).ok()? {
+            Some(ValueRef::Int64(value)) => Some(value),
+            _ => None,
+        }
+    }
+
     /// What an object contains; `None` if it is not an object of a run.
     #[must_use]
     pub fn decode(object: &Object) -> Option<Self> {
+        if object.kind == Kind::Record {
+            return match RecordRef::new(&object.data).ok()?.field(NUMBER_FIELD).ok()? {
+                Some(ValueRef::Int64(number)) => Some(Self::Number(number)),
+                _ => None,
+            };
+        }
         let text = std::str::from_utf8(&object.data).ok()?;
         match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             None => text.parse().ok().map(Self::Number),
@@ -67,6 +110,12 @@ impl Content {
     }
 }
 
+/// All entries of an index.
+#[must_use]
+pub fn whole_index(index: u32, reverse: bool) -> IndexRange {
+    IndexRange { index, from: Vec::new().into(), to: vec![0xff].into(), reverse }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +133,12 @@ mod tests {
             assert!(object.check().is_ok(), "{content:?} is not an object that a page may have");
             assert_eq!(Content::decode(&object), Some(content));
         }
+        let member = Content::encode_member(17, ClassId(3));
+        assert!(member.check().is_ok());
+        assert_eq!(Content::decode(&member), Some(Content::Number(17)));
+        assert_eq!(Content::unique_value(&member), None);
+        let claim = Content::encode_claim(17, 4, ClassId(3));
+        assert_eq!((Content::number(&claim), Content::unique_value(&claim)), (Some(17), Some(4)));
     }
 
     #[test]

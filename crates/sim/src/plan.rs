@@ -59,6 +59,8 @@ pub struct Cluster {
     pub window: usize,
     /// Whether clients subscribe to closed timestamps.
     pub snapshots: bool,
+    /// Whether bricks are machines of the protocol without a driver and a store.
+    pub bare: bool,
 }
 
 /// The random faults of messages in percent, and the delays.
@@ -108,6 +110,15 @@ impl fmt::Display for ProcessName {
     }
 }
 
+/// The space of all objects.
+pub const SPACE: SpaceId = SpaceId(1);
+/// The first numbers of the indexes of sets, of unique values, and of indexes that come and go.
+const SET_INDEXES: u32 = 1 << 10;
+const CLAIM_INDEXES: u32 = 1 << 16;
+pub(crate) const EXTRA_INDEXES: u32 = 1 << 20;
+/// The first class of objects with unique values.
+const CLAIM_CLASSES: u32 = 1 << 20;
+
 /// The slot of a guard, and the first slot of members. Other objects have smaller slots.
 pub const GUARD: u16 = 1_000;
 const MEMBERS: u16 = 2_000;
@@ -130,7 +141,7 @@ impl Key {
     /// Its page.
     #[must_use]
     pub fn page(self) -> PageId {
-        PageId { space: SpaceId(1), node: NodeId(self.node), number: self.page }
+        PageId { space: SPACE, node: NodeId(self.node), number: self.page }
     }
 
     /// The object.
@@ -157,6 +168,42 @@ impl Key {
     pub const fn member(self, number: u64) -> Self {
         let page = if number.is_multiple_of(2) { self.page } else { self.page + FAR_PAGES };
         Self { page, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
+    }
+
+    /// The class of the members of this guard's set.
+    #[must_use]
+    pub const fn set_class(self) -> ClassId {
+        ClassId(self.page as u32)
+    }
+
+    /// The index of the members of this guard's set.
+    #[must_use]
+    pub const fn set_index(self) -> u32 {
+        SET_INDEXES + self.page as u32
+    }
+
+    /// The class of the objects with unique values beside this guard's set.
+    #[must_use]
+    pub const fn claim_class(self) -> ClassId {
+        ClassId(CLAIM_CLASSES + self.page as u32)
+    }
+
+    /// The unique index of these objects.
+    #[must_use]
+    pub const fn claim_index(self) -> u32 {
+        CLAIM_INDEXES + self.page as u32
+    }
+
+    /// The object by which an operation claims a unique value.
+    #[must_use]
+    pub const fn claim(self, number: u64) -> Self {
+        Self { page: self.page + 2 * FAR_PAGES, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
+    }
+
+    /// The name, in histories, of the set of those who have a unique value.
+    #[must_use]
+    pub fn claim_name(self, value: i64) -> String {
+        format!("{}.{}v{value}.{GUARD}", self.node, self.page)
     }
 
     /// The guard of the set, if the key is that of a member.
@@ -195,6 +242,8 @@ pub enum Step {
     Count(Key),
     /// Inserts a member into a set and touches its guard.
     Insert(Key),
+    /// Queries who has a unique value, and takes the value if it is free.
+    Claim(Key, i64),
     /// Waits, in milliseconds.
     Think(u64),
     /// Waits until [`Action::Go`].
@@ -256,6 +305,8 @@ pub enum Action {
     Stall(usize, DiskWork),
     /// The disk continues.
     Unstall(usize, DiskWork),
+    /// A brick's disk takes only this number of bytes more from now on; `None`: as many as come.
+    Room(usize, Option<u64>),
     /// A clock is ahead by this number of milliseconds, and fast by this number of parts in a million.
     Clock(ProcessName, i64, i64),
     /// A client stops acknowledging invalidations.
@@ -264,6 +315,8 @@ pub enum Action {
     Evict(usize, u32, u64),
     /// A brick installs its changes into its B-tree and frees its log.
     Install(usize),
+    /// The sets of a page get one more index, or lose it.
+    Reindex(u64),
     /// Moves a logical node to a brick as soon as possible; in groups, to that brick and the bricks after it.
     Move(u32, usize),
     /// Waits, in milliseconds.
@@ -318,7 +371,15 @@ impl Plan {
     #[must_use]
     pub fn has_faults(&self) -> bool {
         let is_fault = |action: &Action| {
-            !matches!(action, Action::Do(..) | Action::Go(_) | Action::Evict(..) | Action::Install(_) | Action::Wait(_))
+            !matches!(
+                action,
+                Action::Do(..)
+                    | Action::Go(_)
+                    | Action::Evict(..)
+                    | Action::Install(_)
+                    | Action::Reindex(_)
+                    | Action::Wait(_)
+            )
         };
         self.actions.iter().any(|(_, action)| is_fault(action))
     }

@@ -147,7 +147,7 @@ fn cluster(topology: Topology, workload: Workload) -> Cluster {
     };
     let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
     let window = if workload == Workload::Slow { 1_000 } else { 3 };
-    Cluster { topology, bricks: 3, peers, redirectors, clients: 6, window, snapshots }
+    Cluster { topology, bricks: 3, peers, redirectors, clients: 6, window, snapshots, bare: false }
 }
 
 struct PlanBuilder {
@@ -195,6 +195,12 @@ impl PlanBuilder {
         }
         for brick in 1..=self.cluster.bricks {
             actions.push((Some(self.random_time()), Action::Install(brick)));
+        }
+        if self.workload == Workload::Phantoms && self.cluster.topology != Topology::Replicated {
+            for _ in 0..self.rng.random_range(0..6) {
+                let page = self.rng.random_range(1..=self.pages);
+                actions.push((Some(self.random_time()), Action::Reindex(page)));
+            }
         }
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }
@@ -316,6 +322,10 @@ impl PlanBuilder {
         match dice {
             0..40 => Operation::Transact(vec![Step::Count(one), think, Step::Insert(other)]),
             40..55 => Operation::Transact(vec![Step::Count(one), think, Step::Count(other)]),
+            55..70 if self.cluster.topology != Topology::Replicated => {
+                let value = self.rng.random_range(0..40);
+                Operation::Transact(vec![Step::Claim(one, value), think, Step::Claim(other, value)])
+            }
             55..80 if one != other => Operation::Transact(vec![Step::Insert(one), Step::Insert(other)]),
             55..80 => Operation::Transact(vec![Step::Insert(one)]),
             80..90 => Operation::Lock(vec![Step::Count(one), Step::Insert(other)]),
@@ -444,6 +454,14 @@ impl PlanBuilder {
                         actions.push((Some(at + ms), Action::Restart(victim)));
                     }
                 }
+            }
+        }
+        let fills_disks = matches!(self.workload, Workload::Phantoms | Workload::Lists | Workload::Wide);
+        if crashes && fills_disks && self.cluster.topology != Topology::Replicated {
+            for _ in 0..self.rng.random_range(0..4) {
+                let (at, ms, brick) = (self.random_time(), self.rng.random_range(50..2_500), self.node() as usize);
+                actions.push((Some(at), Action::Room(brick, Some(self.rng.random_range(0..4_000)))));
+                actions.push((Some(at + ms), Action::Room(brick, None)));
             }
         }
         for _ in 0..self.rng.random_range(0..3) {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 
 use model::{NodeId, Object, PageId};
+use node::drivers::brick::{IndexSettings, SimulatedDisk};
 use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
 use protocol::commit::participant::ParticipantSettings;
@@ -27,16 +28,19 @@ mod cache_node;
 mod client;
 mod clock;
 mod disk;
+mod driven_brick;
 mod group_member;
 mod meta;
 mod net;
 mod oracle;
 mod peer;
+mod root;
 
 use client::ClientProcess;
 use clock::LocalClock;
 use disk::{Disk, Page};
-use group_member::{GroupLog, GroupMemberProcess, Root};
+use driven_brick::DrivenBrick;
+use group_member::{GroupLog, GroupMemberProcess};
 use meta::MetaProcess;
 use net::{Datagram, LinkId, Net, Pid};
 use oracle::Oracle;
@@ -54,6 +58,9 @@ const RECONNECT_MS: u64 = 300;
 
 /// The machine of a process.
 enum ProcessMachine {
+    /// A brick with the driver that ships.
+    Driven(Box<DrivenBrick>),
+    /// A brick without it.
     Brick(Box<BrickProcess>),
     GroupMember(Box<GroupMemberProcess>),
     Meta(Box<MetaProcess>),
@@ -84,6 +91,7 @@ struct Process {
     machine: Option<ProcessMachine>,
     /// The disk of a brick that is down.
     disk: Option<Disk>,
+    driven_disk: Option<SimulatedDisk>,
     logs: BTreeMap<NodeId, GroupLog>,
     /// Its placement map, and when it last fetched it.
     map: GroupMap,
@@ -105,6 +113,8 @@ enum Event {
     Datagram(Pid, Pid, Rc<Datagram>),
     Wake(Pid, u64),
     Forced(Pid, u64),
+    /// The driver of a brick hears what has become of rows.
+    Written(Pid, u64),
     Broken(Pid, u64, LinkId),
     Connect(Pid, u64, usize),
     /// The same, after an attempt to connect to a process that was down.
@@ -168,6 +178,9 @@ pub struct World {
     /// The durable state of the meta-server, if nodes move; and the number of roots so far.
     kept: BTreeMap<NodeId, PersistedNode>,
     last_root: u64,
+    /// The indexes that there are, and the number of those that came during the run.
+    indexes: Vec<IndexSettings>,
+    extra_indexes: u32,
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
@@ -200,6 +213,8 @@ impl World {
             serving: BTreeMap::new(),
             kept: BTreeMap::new(),
             last_root: 0,
+            indexes: driven_brick::set_indexes(&plan),
+            extra_indexes: 0,
             net: Net::new(plan.seed, plan.noise),
             queue: BinaryHeap::new(),
             last_event: 0,
@@ -242,7 +257,14 @@ impl World {
             let pid = self.add(ProcessName::Brick(number), Vec::new());
             let pages = self.first_pages(node);
             self.oracle.begin(&pages);
-            self.processes[pid].disk = Some(Disk::new(pages));
+            if self.is_driven() {
+                match DrivenBrick::disk(&pages) {
+                    Ok(disk) => self.processes[pid].driven_disk = Some(disk),
+                    Err(error) => self.oracle.report(format!("L1: the disk of brick {number} cannot be made: {error}")),
+                }
+            } else {
+                self.processes[pid].disk = Some(Disk::new(pages));
+            }
             self.serving.insert(node, pid);
         }
         if self.is_placed() {
@@ -305,6 +327,7 @@ impl World {
             place,
             machine: None,
             disk: None,
+            driven_disk: None,
             logs: BTreeMap::new(),
             map: GroupMap::default(),
             map_fetched: 0,
@@ -342,7 +365,7 @@ impl World {
         let first_holder = HolderId(member << 24);
         let shown = self.local_time(pid);
         let Cluster { topology, window, snapshots, .. } = self.plan.cluster;
-        let (is_placed, meta) = (self.is_placed(), self.meta(shown));
+        let (is_placed, is_driven, meta) = (self.is_placed(), self.is_driven(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.incarnation += 1;
         process.wake = u64::MAX;
@@ -352,6 +375,15 @@ impl World {
             ProcessName::Brick(number) if is_placed => {
                 let logs = std::mem::take(&mut process.logs);
                 ProcessMachine::GroupMember(Box::new(GroupMemberProcess::new(number, process.incarnation, logs)))
+            }
+            ProcessName::Brick(number) if is_driven => {
+                let disk = process.driven_disk.take().unwrap_or_default();
+                match DrivenBrick::open(disk, NodeId(number as u32), window, &self.indexes, shown) {
+                    Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
+                    Err(error) => {
+                        return self.oracle.report(format!("L1: brick {number} cannot be started: {error}"));
+                    }
+                }
             }
             ProcessName::Brick(number) => {
                 let mut disk = process.disk.take().unwrap_or_default();
@@ -403,20 +435,6 @@ impl World {
     /// Whether there is a meta-server, so that logical nodes may move.
     fn is_placed(&self) -> bool {
         self.plan.replicas() > 0
-    }
-
-    /// The current root of a node's tree: its process, machine and pages.
-    fn root(&self, node: NodeId) -> Option<(Pid, &Brick<Pid, Object>, &Disk)> {
-        self.processes.iter().enumerate().find_map(|(pid, process)| match process.machine.as_ref()? {
-            ProcessMachine::GroupMember(host) => {
-                let Root { brick, pages, .. } = host.serving_root(node, process.clock.show(self.now))?;
-                Some((pid, brick, pages))
-            }
-            ProcessMachine::Brick(process) if self.serving.get(&node) == Some(&pid) => {
-                Some((pid, &process.brick, &process.disk))
-            }
-            _ => None,
-        })
     }
 
     /// The time of a process's clock.
@@ -500,6 +518,7 @@ impl World {
             | Event::Connect(pid, ..)
             | Event::Reconnect(pid, ..)
             | Event::Resume(pid, _)
+            | Event::Written(pid, _)
             | Event::Timer(pid, _)
             | Event::Read(pid, ..)
             | Event::PageRead(pid, ..) => *pid,
@@ -541,6 +560,7 @@ impl World {
                 self.count.events += 1;
                 self.handle_forced(pid, life);
             }
+            Event::Written(pid, life) => self.handle_driven_written(pid, life),
             Event::Broken(pid, life, link) => self.handle_broken(pid, life, link),
             Event::Connect(pid, life, uplink) | Event::Reconnect(pid, life, uplink) => self.connect(pid, life, uplink),
             Event::Read(pid, life, ticket) => {
@@ -567,6 +587,7 @@ impl World {
             Some(ProcessMachine::Brick(process)) => {
                 process.brick.poll(now);
             }
+            Some(ProcessMachine::Driven(driven)) => driven.brick.poll(now),
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
@@ -580,6 +601,7 @@ impl World {
     /// Carries out the outputs of a process, and schedules its next wake-up.
     fn drain_process(&mut self, pid: Pid) {
         match &self.processes[pid].machine {
+            Some(ProcessMachine::Driven(_)) => self.drain_driven(pid),
             Some(ProcessMachine::Brick(_)) => self.drain_brick(pid),
             Some(ProcessMachine::GroupMember(_)) => self.drain_group_member(pid),
             Some(ProcessMachine::Meta(_)) => self.drain_meta(pid),
@@ -590,6 +612,7 @@ impl World {
         }
         let process = &self.processes[pid];
         let deadline = match &process.machine {
+            Some(ProcessMachine::Driven(driven)) => Some(driven.brick.deadline()),
             Some(ProcessMachine::Brick(process)) => Some(process.brick.deadline()),
             Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
             Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
@@ -644,6 +667,7 @@ impl Event {
             Self::Deliver(..)
                 | Self::Datagram(..)
                 | Self::Forced(..)
+                | Self::Written(..)
                 | Self::Broken(..)
                 | Self::Connect(..)
                 | Self::Resume(..)

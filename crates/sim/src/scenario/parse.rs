@@ -8,10 +8,11 @@ use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
-const HEADERS: &str = "topology, bricks, peers, redirectors, clients, window, seed, snapshots, noise, demand, catches";
+const HEADERS: &str =
+    "topology, bricks, peers, redirectors, clients, window, seed, snapshots, bare, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, clock, mute, evict, install, move, wait";
+                       unstall, room, clock, mute, evict, install, reindex, move, wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
@@ -105,8 +106,9 @@ struct Header {
 impl Default for Header {
     fn default() -> Self {
         let topology = Topology::Direct;
+        let (snapshots, bare) = (false, false);
         let cluster =
-            Cluster { topology, bricks: 2, peers: 0, redirectors: 0, clients: 2, window: 100, snapshots: false };
+            Cluster { topology, bricks: 2, peers: 0, redirectors: 0, clients: 2, window: 100, snapshots, bare };
         let (seed, noise, demand, catches) = (0, Noise::NONE, Demand::None, Vec::new());
         Self { cluster, peers: None, redirectors: None, seed, noise, demand, catches }
     }
@@ -129,6 +131,7 @@ impl Header {
             "window" => self.cluster.window = line.number("a number of entries", 1..=1_000_000)?,
             "seed" => self.seed = line.number("a seed", 0..=u64::MAX)?,
             "snapshots" => self.cluster.snapshots = true,
+            "bare" => self.cluster.bare = true,
             "noise" => self.noise(line)?,
             "demand" => self.demand = demand(line)?,
             "catches" => {
@@ -232,6 +235,11 @@ impl Header {
             "disk" => Action::Disk(self.brick(line)?, line.ms("how long a force takes")?),
             "stall" => Action::Stall(self.brick(line)?, work(line)?),
             "unstall" => Action::Unstall(self.brick(line)?, work(line)?),
+            "room" => {
+                let brick = self.brick(line)?;
+                let bytes = line.words.next().map(|word| number(word, "a number of bytes", 0..=u64::from(u32::MAX)));
+                Action::Room(brick, bytes.transpose()?)
+            }
             "clock" => self.clock(line)?,
             "mute" => Action::Mute(self.client(line)?),
             "evict" => {
@@ -240,6 +248,7 @@ impl Header {
                 Action::Evict(client, node, page)
             }
             "install" => Action::Install(self.brick(line)?),
+            "reindex" => Action::Reindex(line.number("a page", 1..=PAGE_LIMIT)?),
             "move" => {
                 let node = self.node(line.word("a logical node such as 1")?)?;
                 Action::Move(node, self.brick(line)?)
@@ -358,11 +367,13 @@ impl Header {
                 "rotate" => Step::Rotate(self.key(line)?),
                 "count" => Step::Count(self.set(line)?),
                 "insert" => Step::Insert(self.set(line)?),
+                "claim" => Step::Claim(self.set(line)?, line.number("a value", 0..=i64::from(u16::MAX))?),
                 "think" => Step::Think(line.ms("how long")?),
                 "pause" => Step::Pause,
                 other => {
                     return Err(format!(
-                        "`{other}` is no step: read, append, write, move, rotate, count, insert, think, pause"
+                        "`{other}` is no step: read, append, write, move, rotate, count, insert, claim, think, \
+                         pause"
                     ));
                 }
             });

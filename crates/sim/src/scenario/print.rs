@@ -10,12 +10,15 @@ use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan
 pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     let mut out = String::new();
     let Plan { seed, cluster, noise, actions, demand } = plan;
-    let Cluster { topology, bricks, peers, redirectors, clients, window, snapshots } = cluster;
+    let Cluster { topology, bricks, peers, redirectors, clients, window, snapshots, bare } = cluster;
     // Writing into memory does not fail.
     let _ = writeln!(out, "topology {}\nbricks {bricks}", topology.name());
     let _ = writeln!(out, "peers {peers}\nredirectors {redirectors}\nclients {clients}\nwindow {window}\nseed {seed}");
     if *snapshots {
         out += "snapshots\n";
+    }
+    if *bare {
+        out += "bare\n";
     }
     if *noise != Noise::NONE {
         let Noise { loss, duplicate, reorder, delay_ms: (least, most), force_ms } = noise;
@@ -65,10 +68,13 @@ pub fn print_action(action: &Action) -> String {
         Action::Disk(brick, ms) => format!("disk b{brick} {ms}"),
         Action::Stall(brick, work) => format!("stall b{brick} {}", name_of(*work)),
         Action::Unstall(brick, work) => format!("unstall b{brick} {}", name_of(*work)),
+        Action::Room(brick, None) => format!("room b{brick}"),
+        Action::Room(brick, Some(bytes)) => format!("room b{brick} {bytes}"),
         Action::Clock(place, ahead_ms, fast_ppm) => format!("clock {place} {ahead_ms:+} {fast_ppm}ppm"),
         Action::Mute(client) => format!("mute c{client}"),
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),
+        Action::Reindex(page) => format!("reindex {page}"),
         Action::Move(node, brick) => format!("move {node} b{brick}"),
         Action::Wait(ms) => format!("wait {ms}"),
     }
@@ -102,6 +108,7 @@ fn print_step(step: &Step) -> String {
         Step::Rotate(key) => format!("rotate {key}"),
         Step::Count(Key { node, page, .. }) => format!("count {node}.{page}"),
         Step::Insert(Key { node, page, .. }) => format!("insert {node}.{page}"),
+        Step::Claim(Key { node, page, .. }, value) => format!("claim {node}.{page} {value}"),
         Step::Think(ms) => format!("think {ms}"),
         Step::Pause => "pause".to_owned(),
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use model::Object;
-use protocol::validate::PageVersions;
 
 use super::client::ClientProcess;
 use super::net::Pid;
@@ -63,7 +62,9 @@ impl World {
                     self.act_on_disk(pid, action);
                 }
             }
+            Action::Room(number, bytes) => self.set_room(number, bytes),
             Action::Install(number) => self.install(number),
+            Action::Reindex(page) => self.reindex(page),
             Action::Move(node, brick) => self.request_move(node, brick),
         }
     }
@@ -126,6 +127,10 @@ impl World {
         process.incarnation += 1;
         process.frozen_until = 0;
         match process.machine.take() {
+            Some(ProcessMachine::Driven(driven)) => {
+                let torn = self.net.chance(pid, (0, u64::from(u32::MAX)));
+                self.processes[pid].driven_disk = Some(driven.crash(kept, torn));
+            }
             Some(ProcessMachine::Brick(brick)) => {
                 let BrickProcess { mut disk, .. } = *brick;
                 disk.crash(kept);
@@ -140,10 +145,11 @@ impl World {
     fn restart(&mut self, place: ProcessName) {
         let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].machine.is_none()) else { return };
         self.start(pid);
-        if let (ProcessName::Brick(_), Some(ProcessMachine::Brick(process))) = (place, &self.processes[pid].machine)
-            && let Some((node, _)) = self.serving.iter().find(|(_, at)| **at == pid)
+        if let (ProcessName::Brick(_), Some((node, _))) = (place, self.serving.iter().find(|(_, at)| **at == pid))
+            && matches!(self.processes[pid].machine, Some(ProcessMachine::Brick(_) | ProcessMachine::Driven(_)))
         {
-            let versions = process.disk.pages.iter().map(|(page, state)| (*page, state.version)).collect();
+            let pages = self.oracle.pages_of(*node);
+            let versions = pages.filter_map(|page| Some((page, self.stored_version(page)?))).collect();
             self.oracle.restarted.insert(*node, versions);
         }
     }
@@ -164,6 +170,7 @@ impl World {
     /// this order.
     fn install(&mut self, number: usize) {
         let Some(pid) = self.pid(ProcessName::Brick(number)) else { return };
+        self.install_driven(pid);
         let now = self.local_time(pid);
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
@@ -205,6 +212,7 @@ impl World {
         }
         for pid in 0..self.processes.len() {
             self.processes[pid].force_ms = self.plan.noise.force_ms;
+            self.set_room_of(pid, None);
             if let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine {
                 client.muted = false;
                 client.resume();
@@ -226,6 +234,7 @@ impl World {
         }
         // Messages under way arrive.
         self.run_until(self.now.max(self.net.last_arrival) + ARRIVE_MS)?;
+        self.check_stores()?;
         self.check_copies()
     }
 
@@ -235,6 +244,10 @@ impl World {
             _ if process.frozen_until > self.now => Some(format!("{} is frozen", process.place)),
             ProcessMachine::Client(client) if !client.is_idle() => {
                 Some(format!("{} waits in {:?}", process.place, client.current_record()))
+            }
+            ProcessMachine::Driven(driven) => {
+                let txn = driven.brick.any_prepared()?;
+                Some(format!("{txn:?} is prepared at {} for ever", process.place))
             }
             ProcessMachine::Brick(brick) => {
                 let txn = brick.brick.prepared().next()?;
@@ -249,6 +262,21 @@ impl World {
         busy.or_else(|| self.pending_move())
     }
 
+    /// The stores have every page as the last durable change has left it (L1).
+    fn check_stores(&self) -> Result<(), RunFailure> {
+        for node in self.serving.keys().filter(|node| self.driven(**node).is_some()) {
+            for (page, objects) in self.stored_pages(*node) {
+                if let Some(expected) = self.oracle.newest(page).filter(|expected| **expected != objects) {
+                    return Err(RunFailure::Rule(format!(
+                        "L1: {page:?} is stored as {objects:?}, and its changes made it {expected:?}"
+                    )));
+                }
+            }
+            self.check_sets(*node)?;
+        }
+        Ok(())
+    }
+
     /// After all messages have arrived, every usable copy is listed at all nodes up to the brick (D1), and is as new as
     /// its page (D3).
     fn check_copies(&self) -> Result<(), RunFailure> {
@@ -256,11 +284,10 @@ impl World {
             let Some(ProcessMachine::Client(client)) = &process.machine else { continue };
             let now = process.clock.show(self.now);
             for (page, version) in client.driver.session().cache().copies() {
-                let Some((_, _, disk)) = self.root(page.node) else { continue };
+                let Some(newest) = self.stored_version(page) else { continue };
                 if !client.driver.session().may_use(page.node, now) {
                     continue;
                 }
-                let newest = disk.version(page);
                 if version != newest {
                     let place = process.place;
                     return Err(RunFailure::Rule(format!(
@@ -282,6 +309,12 @@ impl World {
             let (Some(link), Some(session)) = (uplink.and_then(|uplink| uplink.link), holder) else { return Ok(()) };
             let upper = self.net.links[link].upper;
             let (directory, next) = match &self.processes[upper].machine {
+                Some(ProcessMachine::Driven(driven)) => {
+                    if driven.brick.is_listed(page, session) {
+                        return Ok(());
+                    }
+                    (None, None)
+                }
                 Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_)) => {
                     let root = self.root(page.node).filter(|(at, ..)| *at == upper);
                     (root.map(|(_, brick, _)| brick.directory()), None)
@@ -339,7 +372,11 @@ impl World {
         for (key, state) in self.objects() {
             let values = match Content::decode(&state) {
                 Some(Content::Number(number)) if key.set().is_some() => {
-                    let set = key.set().map(|guard| guard.to_string()).unwrap_or_default();
+                    let name = |guard: Key| match Content::unique_value(&state) {
+                        Some(value) => guard.claim_name(value),
+                        None => guard.to_string(),
+                    };
+                    let set = key.set().map(name).unwrap_or_default();
                     finals.insert(history::member(&set, number), vec![number]);
                     continue;
                 }
@@ -368,12 +405,9 @@ impl World {
     /// All stored objects.
     fn objects(&self) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
-        for (_, _, disk) in self.serving.keys().filter_map(|node| self.root(*node)) {
-            for (page, state) in &disk.pages {
-                for (slot, state) in state.objects.iter() {
-                    let key = Key { node: page.node.0, page: page.number, slot: *slot };
-                    objects.insert(key, state.clone());
-                }
+        for (page, stored) in self.serving.keys().flat_map(|node| self.stored_pages(*node)) {
+            for (slot, object) in stored.iter() {
+                objects.insert(Key { node: page.node.0, page: page.number, slot: *slot }, object.clone());
             }
         }
         objects

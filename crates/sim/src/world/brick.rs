@@ -1,4 +1,4 @@
-//! Bricks with their disks.
+//! Bricks without a driver, with their disks: scenarios ask for them (`bare`).
 
 use model::{NodeId, Object, PageId};
 use protocol::brick::{LockedObject, Output, PendingRead};
@@ -52,6 +52,7 @@ impl World {
         if let Some(ProcessMachine::GroupMember(_)) = &self.processes[pid].machine {
             return self.handle_member_forced(pid);
         }
+        self.handle_driven_forced(pid);
         let Some(ProcessMachine::Brick(process)) = &mut self.processes[pid].machine else { return };
         let BrickProcess { brick, disk } = &mut **process;
         let position = disk.end_force();
@@ -132,10 +133,7 @@ impl World {
                     _ => None,
                 };
                 let seen = brick.clock();
-                if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = &answer {
-                    let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
-                    self.oracle.check_refusal(node, *txn, client, conflict);
-                }
+                self.check_refusal(node, &answer);
                 self.send_datagram(pid, to, Datagram::Cluster(Message::Answer { node, seen, answer, locked }));
             }
             Output::Ask(to, request) => {
@@ -151,8 +149,16 @@ impl World {
         }
     }
 
+    /// A participant answers: if it refuses a transaction, that must be right.
+    pub(super) fn check_refusal(&mut self, node: NodeId, answer: &Answer) {
+        if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = answer {
+            let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
+            self.oracle.check_refusal(node, *txn, client, conflict);
+        }
+    }
+
     /// A brick says that everybody has heard of a write: nobody may use any more what it has replaced.
-    fn check_settled(&mut self, write: TxnId) {
+    pub(super) fn check_settled(&mut self, write: TxnId) {
         let pages: Vec<PageId> = self.oracle.changed(write).iter().map(|(page, _)| *page).collect();
         for pid in 0..self.processes.len() {
             let (now, place) = (self.local_time(pid), self.processes[pid].place);

@@ -48,7 +48,13 @@ impl World {
                 }
             }
             Some(ProcessMachine::Client(client)) => client.driver.link_up(node, now),
-            Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
+            Some(
+                ProcessMachine::Driven(_)
+                | ProcessMachine::Brick(_)
+                | ProcessMachine::GroupMember(_)
+                | ProcessMachine::Meta(_),
+            )
+            | None => {}
         }
         self.drain_process(pid);
     }
@@ -84,7 +90,13 @@ impl World {
                 }
             }
             Some(ProcessMachine::Client(client)) => client.driver.link_down(node, now),
-            Some(ProcessMachine::Brick(_) | ProcessMachine::GroupMember(_) | ProcessMachine::Meta(_)) | None => {}
+            Some(
+                ProcessMachine::Driven(_)
+                | ProcessMachine::Brick(_)
+                | ProcessMachine::GroupMember(_)
+                | ProcessMachine::Meta(_),
+            )
+            | None => {}
         }
         self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
@@ -169,6 +181,9 @@ impl World {
             (Message::Down { node, holder, message }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_down(pid, (node, holder), message);
             }
+            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_up((from, link, pid), (node, holder), message)
+            }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_up(pid, node, holder, message)
             }
@@ -213,6 +228,12 @@ impl World {
     fn handle_message(&mut self, from: Pid, to: Pid, message: &Message) {
         let now = self.local_time(to);
         match (message, &mut self.processes[to].machine) {
+            (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_ask((from, to), *node, request.clone(), *seen);
+            }
+            (Message::Answer { node, answer, .. }, Some(ProcessMachine::Driven(driven))) => {
+                driven.brick.handle_answer(*node, answer, now);
+            }
             (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_ask(from, to, *node, request.clone(), *seen);
             }
@@ -231,6 +252,9 @@ impl World {
             }
             (Message::Answer { node, answer, locked, seen }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_answer(to, (*node, *seen), answer.clone(), locked.clone());
+            }
+            (Message::Deferred { node, txn, kind, why }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_peer_deferred(to, *node, *txn, (*kind, why.clone()));
             }
             (Message::Call { txn, call }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_call((from, to), *txn, call.clone());

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::cluster::{CommitOutcome, IsolationLevel};
-use model::{Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
-use wire::cluster::Message;
+use protocol::validate::{Read, ReadVersion};
+use wire::cluster::{Message, Scanned};
 
 use super::net::{Datagram, Pid};
 use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
@@ -30,6 +31,8 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
+/// How soon a query of a brick that is down is tried again, in milliseconds.
+const RESCAN_MS: u64 = 50;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -154,6 +157,7 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         match message {
             Message::Reply { txn, reply } => client.driver.handle_reply(*txn, reply.clone(), now),
+            Message::Deferred { txn, kind, why, .. } => client.driver.handle_deferred(*txn, *kind, why.clone(), now),
             Message::Answer { node, answer, locked, seen } => {
                 let Some(gateway) = &mut client.gateway else { return };
                 let learned = gateway.learn(*seen, now);
@@ -292,7 +296,7 @@ impl World {
 
     /// Takes one step of a client. Says whether there may be another.
     fn take_step(&mut self, pid: Pid) -> bool {
-        let (now, shown) = (self.now, self.local_time(pid));
+        let (now, shown, is_driven) = (self.now, self.local_time(pid), self.is_driven());
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else {
             let Some(operation) = client.queue.pop_front() else { return false };
@@ -322,12 +326,17 @@ impl World {
                     self.push_timer(now + COMMIT_MS, pid, life);
                     return true;
                 };
+                match step {
+                    Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard, None),
+                    Step::Claim(guard, value) if is_driven => return self.scan_members(pid, txn, guard, Some(value)),
+                    _ => {}
+                }
                 if let Step::Count(guard) = step {
                     return self.count_members(pid, txn, guard);
                 }
                 let isolation = current.isolation;
                 let mut reader =
-                    Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown };
+                    Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown, is_driven };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
                     StepProgress::Fails => {
@@ -356,7 +365,8 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
         let isolation = current.isolation;
-        let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown };
+        let calls = &mut current.calls;
+        let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls, shown, is_driven: false };
         let is_read = match reader.read(guard, LockMode::Shared) {
             Ok(found) => found.is_some(),
             Err(Conflicts) => {
@@ -370,6 +380,60 @@ impl World {
         let name = guard.to_string();
         members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
         current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
+        current.at += 1;
+        true
+    }
+
+    /// Scans a set as a query does, or those who have a unique value: the transaction relies on the guards and on the objects that it
+    /// has seen. A transaction with locks locks the guards first. A value that is free is taken. Says whether that is done.
+    fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> bool {
+        let (shown, life) = (self.local_time(pid), self.processes[pid].incarnation);
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
+        let Some(current) = &client.current else { return false };
+        let (number, isolation) = (current.record.number, current.isolation);
+        let Some(scanned) = self.scan_set(guard, number, value) else {
+            // The brick is down.
+            self.push_timer(self.now + RESCAN_MS, pid, life);
+            return false;
+        };
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
+        let Some(current) = &mut client.current else { return false };
+        let (place, class) = (guard.claim(number), guard.claim_class());
+        let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
+        let locked = scanned.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
+        let locked = locked.map(|read| (read.oid, LockMode::Shared));
+        {
+            let calls = &mut current.calls;
+            let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls, shown, is_driven: true };
+            for (oid, mode) in locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))) {
+                match reader.read_object(oid, mode) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return false,
+                    Err(Conflicts) => {
+                        self.give_up(pid);
+                        return true;
+                    }
+                }
+            }
+        }
+        let Scanned { found, guards, seen, .. } = scanned;
+        let mut members: Vec<i64> = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
+        let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) });
+        if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
+            self.give_up(pid);
+            return true;
+        }
+        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
+        members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
+        let is_free = members.is_empty();
+        current.record.steps.push(history::Step::Read(name.clone(), history::Value::List(members)));
+        if let Some((value, oid)) = claim.filter(|_| is_free) {
+            let element = number as i64;
+            let object = ObjectState::Value(Content::encode_claim(element, value, class));
+            let written = client.driver.write(txn, oid, object);
+            assert_eq!(written, Ok(()), "{txn:?} runs, and has read {oid} to write it");
+            current.record.steps.push(history::Step::append(name, element));
+        }
         current.at += 1;
         true
     }
@@ -477,12 +541,18 @@ struct Reader<'a> {
     calls: &'a mut BTreeSet<CallId>,
     /// The time that the client's clock shows.
     shown: u64,
+    /// Whether bricks have drivers, which keep the guards of sets by themselves.
+    is_driven: bool,
 }
 
 impl Reader<'_> {
     /// An object, or `Some(None)` if there is none; `None` if a call waits for it.
     fn read(&mut self, key: Key, mode: LockMode) -> Result<Option<Option<Object>>, Conflicts> {
-        let read = ReadRequest { txn: self.txn, level: self.isolation, oid: key.oid(), mode };
+        self.read_object(key.oid(), mode)
+    }
+
+    fn read_object(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Conflicts> {
+        let read = ReadRequest { txn: self.txn, level: self.isolation, oid, mode };
         match self.driver.read(&read, self.shown) {
             Ok(Some(found)) => Ok(Some(found)),
             Ok(None) => {
@@ -543,6 +613,18 @@ fn try_step(
         }
         Step::Insert(guard) => {
             let member = guard.member(record.number);
+            if reader.is_driven {
+                let class: ClassId = guard.set_class();
+                let oid = Oid::new(class, member.page(), member.slot);
+                if reader.read_object(oid, LockMode::Exclusive)?.is_none() {
+                    return Ok(StepProgress::Waits);
+                }
+                let object = ObjectState::Value(Content::encode_member(element, class));
+                let written = reader.driver.write(reader.txn, oid, object);
+                assert_eq!(written, Ok(()), "{:?} runs, and has read {oid} to write it", reader.txn);
+                steps.push(history::Step::append(guard.to_string(), element));
+                return Ok(StepProgress::Done);
+            }
             let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Conflicts)?;
             if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
                 return Ok(StepProgress::Waits);
@@ -552,6 +634,8 @@ fn try_step(
         }
         // It is asked for at the brick.
         Step::Count(_) => return Ok(StepProgress::Waits),
+        // Bricks without a driver know no unique values.
+        Step::Claim(..) => {}
         Step::Write(key, value) => {
             let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
             reader.write(key, Content::Number(value));

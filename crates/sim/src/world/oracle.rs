@@ -10,7 +10,7 @@ use std::error::Error;
 use std::fmt;
 
 use model::{NodeId, Object, PageId};
-use protocol::commit::Request;
+use protocol::commit::{Change, Request};
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::{Invalidation, ObjectState, PageCache, SlotStates};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
@@ -96,6 +96,52 @@ impl Oracle {
     pub(super) fn expect_accepted<E: Error>(&mut self, result: Result<(), E>) {
         if let Err(error) = result {
             self.report(format!("rejected by one that follows the rules: {error}"));
+        }
+    }
+
+    /// The pages of a logical node that have ever had objects or changes.
+    pub(super) fn pages_of(&self, node: NodeId) -> impl Iterator<Item = PageId> {
+        self.history.keys().copied().filter(move |page| page.node == node)
+    }
+
+    /// The objects of a page after its last durable change.
+    pub(super) fn newest(&self, page: PageId) -> Option<&Objects> {
+        self.history.get(&page)?.last_key_value().map(|(_, objects)| objects)
+    }
+
+    /// A change is durable at a brick with a driver.
+    pub(super) fn record_stored(&mut self, version: Version, change: Change<Object>) {
+        let txn = change.txn;
+        for (page, (_, contents)) in change.pages() {
+            let past =
+                self.history.entry(page).or_insert_with(|| BTreeMap::from([(Version::ZERO, Objects::default())]));
+            let Some((newest, objects)) = past.last_key_value() else { continue };
+            if *newest >= version {
+                let newest = *newest;
+                return self.report(format!("L1: {page:?} is changed at {version:?}, and was at {newest:?}"));
+            }
+            let mut objects = (**objects).clone();
+            for (slot, content) in &contents {
+                match content {
+                    ObjectState::Value(state) => objects.insert(*slot, state.clone()),
+                    ObjectState::Absent => objects.remove(slot),
+                };
+            }
+            self.changed.entry(txn).or_default().push((page, version));
+            self.record_state(page, version, &contents, &objects.into());
+        }
+    }
+
+    /// A brick with a driver tells a holder of a change: it must be durable (L1), and follow the one before (P2).
+    pub(super) fn check_invalidation(&mut self, message: &Invalidation) {
+        let Invalidation { page, version, previous, .. } = *message;
+        let past = self.history.get(&page);
+        if past.is_none_or(|past| !past.contains_key(&version)) {
+            return self.report(format!("L1: holders are told of {page:?} at {version:?}, which is not durable"));
+        }
+        let before = past.and_then(|past| past.range(..version).next_back()).map(|(before, _)| *before);
+        if before != Some(previous) {
+            self.report(format!("P2: {page:?} goes from {previous:?} to {version:?}, and was at {before:?}"));
         }
     }
 

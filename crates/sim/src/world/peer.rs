@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{NodeId, Object, SpaceId};
+use model::{ErrorKind, NodeId, Object, SpaceId};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerDriver, PeerSettings};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -130,6 +130,16 @@ impl World {
         self.oracle.expect_accepted(handled);
     }
 
+    /// A brick delays or refuses a transaction.
+    pub(super) fn handle_peer_deferred(&mut self, pid: Pid, node: NodeId, txn: TxnId, why: (ErrorKind, String)) {
+        let now = self.local_time(pid);
+        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
+        let (kind, why) = why;
+        let message = BrickMessage::Deferred { node, txn, kind, why };
+        let handled = peer.driver.brick_message(BrickId(node.0), message, now);
+        self.oracle.expect_accepted(handled);
+    }
+
     pub(super) fn drain_peer(&mut self, pid: Pid) {
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = peer.driver.outputs().collect();
@@ -143,8 +153,13 @@ impl World {
                 Output::Reply { to, txn, reply } => {
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));
                 }
-                // That is as if the call had been lost.
-                Output::Deferred { node, txn, .. } => self.turn_away(pid, txn, node),
+                Output::Deferred { to, node, txn, kind, why } => {
+                    if kind == ErrorKind::Unavailable {
+                        self.turn_away(pid, txn, node);
+                    }
+                    let message = Message::Deferred { node, txn, kind, why };
+                    self.send_datagram(pid, to.0, Datagram::Cluster(message));
+                }
                 Output::Disconnect((_, link)) => self.cut(link),
                 // There is no catalogue, and nothing reads the object cache.
                 Output::Status { .. } | Output::ReadEnded { .. } => {}

@@ -1,0 +1,352 @@
+//! Bricks: the driver that ships around a logical node, on a simulated store.
+//!
+//! Logical nodes stay where they are in these clusters, and each is the only one of its brick. Members of replica groups, and the
+//! bricks of scenarios with `bare`, are machines without the driver: see [`super::brick`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use model::{ClassId, NodeId, Object, Oid, PageId};
+use node::drivers::brick::{
+    BrickOutput, BrickSettings, IndexSettings, SimulatedBrick, SimulatedDisk, UnforcedRows, equal_range,
+    unique_question,
+};
+use protocol::commit::Request;
+use protocol::ident::{HlcTimestamp, HolderId, Version};
+use protocol::tree::{Down, Up};
+use wire::cluster::{IndexRange, Message, Scan, Scanned};
+
+use super::disk::{Objects, Page};
+use super::net::{Datagram, LinkId, Pid};
+use super::{Event, ProcessMachine, RunFailure, SKEW_MS, World};
+use crate::object::{Content, NUMBER_FIELD, VALUE_FIELD, whole_index};
+use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, ProcessName, SPACE, Step};
+
+/// The longest time between the end of a force and the moment when the driver hears of it, in milliseconds.
+const MAX_REPORT_DELAY_MS: u64 = 3;
+/// Entries in an answer of a scan: few, so that a scan takes several.
+const SCAN_LIMIT: u32 = 3;
+
+/// Where a brick sends messages: to a process, and over the connection if it is that of a holder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BrickClient {
+    pid: Pid,
+    link: Option<LinkId>,
+}
+
+/// A brick with one logical node.
+pub(super) struct DrivenBrick {
+    pub(super) brick: SimulatedBrick<BrickClient>,
+    /// The number of submissions that the force under way makes durable.
+    forcing: Option<usize>,
+}
+
+impl DrivenBrick {
+    /// Starts a brick on a disk.
+    ///
+    /// # Errors
+    /// If the store has lost what was durable.
+    pub(super) fn open(
+        disk: SimulatedDisk,
+        node: NodeId,
+        window: usize,
+        indexes: &[IndexSettings],
+        now: u64,
+    ) -> model::Result<Self> {
+        let settings = BrickSettings { skew_ms: SKEW_MS, window };
+        let mut brick = SimulatedBrick::open(disk, &BTreeSet::from([node]), settings, now)?;
+        brick.set_indexes(SPACE, indexes, now);
+        Ok(Self { brick, forcing: None })
+    }
+
+    /// A disk with the initial pages of a run.
+    ///
+    /// # Errors
+    /// If the store takes no rows.
+    pub(super) fn disk(pages: &BTreeMap<PageId, Page>) -> model::Result<SimulatedDisk> {
+        let objects = pages.iter().map(|(page, state)| (*page, (*state.objects).clone()));
+        SimulatedDisk::with_objects(&objects.collect())
+    }
+
+    /// The version of a page; that of a page without changes if it cannot be read, which then differs from the oracle's.
+    pub(super) fn version(&self, page: PageId) -> Version {
+        self.brick.version(page).unwrap_or_default()
+    }
+
+    /// The objects of a page; none if it cannot be read, which then differs from the oracle's.
+    pub(super) fn objects(&self, page: PageId) -> Objects {
+        Rc::new(self.brick.page(page).map(|image| image.objects).unwrap_or_default())
+    }
+
+    /// Power fails: the first `kept` submissions are durable. If there are such, the force of the next ones is torn.
+    pub(super) fn crash(self, kept: usize, seed: u64) -> SimulatedDisk {
+        self.brick.crash(UnforcedRows { kept, is_torn: kept > 0, seed })
+    }
+}
+
+/// The indexes of the sets of a run: each has one, by the numbers of its members.
+pub(super) fn set_indexes(plan: &Plan) -> Vec<IndexSettings> {
+    let operations = plan.actions.iter().filter_map(|(_, action)| match action {
+        Action::Do(_, operation) => Some(operation),
+        _ => None,
+    });
+    let steps = operations.flat_map(|operation| match operation {
+        Operation::Transact(steps) | Operation::Lock(steps) | Operation::Insist(steps) | Operation::Snapshot(steps) => {
+            steps.as_slice()
+        }
+        Operation::Put(_) | Operation::Get(_) => &[],
+    });
+    let spec = |index, field, unique, class| IndexSettings { index, class, field, unique };
+    let specs = steps.filter_map(|step| match step {
+        Step::Count(guard) | Step::Insert(guard) => {
+            Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class()))
+        }
+        Step::Claim(guard, _) => Some(spec(guard.claim_index(), VALUE_FIELD, true, guard.claim_class())),
+        _ => None,
+    });
+    let specs: BTreeMap<u32, IndexSettings> = specs.map(|spec| (spec.index, spec)).collect();
+    specs.into_values().collect()
+}
+
+impl World {
+    fn driven_mut(&mut self, pid: Pid) -> Option<&mut DrivenBrick> {
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Driven(driven)) => Some(driven),
+            _ => None,
+        }
+    }
+
+    /// The brick that serves a logical node, if it is up and has a driver.
+    pub(super) fn driven(&self, node: NodeId) -> Option<&DrivenBrick> {
+        match &self.processes[*self.serving.get(&node)?].machine {
+            Some(ProcessMachine::Driven(driven)) => Some(driven),
+            _ => None,
+        }
+    }
+
+    /// A coordinator asks.
+    pub(super) fn handle_driven_ask(
+        &mut self,
+        (from, pid): (Pid, Pid),
+        node: NodeId,
+        request: Request<Object>,
+        seen: HlcTimestamp,
+    ) {
+        let now = self.local_time(pid);
+        self.oracle.record_request(node, &request);
+        let Some(driven) = self.driven_mut(pid) else { return };
+        let handled = driven.brick.handle_request(node, BrickClient { pid: from, link: None }, request, seen, now);
+        self.oracle.expect_accepted(handled);
+    }
+
+    /// A holder says something.
+    pub(super) fn handle_driven_up(
+        &mut self,
+        (from, link, pid): (Pid, LinkId, Pid),
+        (node, holder): (NodeId, HolderId),
+        message: Up<Object>,
+    ) {
+        let now = self.local_time(pid);
+        let Some(driven) = self.driven_mut(pid) else { return };
+        let client = BrickClient { pid: from, link: Some(link) };
+        let handled = driven.brick.handle_up(node, &client, holder, message, now);
+        self.oracle.expect_accepted(handled);
+    }
+
+    /// A force has ended. The driver hears of it soon; meanwhile the store shows what has become durable.
+    pub(super) fn handle_driven_forced(&mut self, pid: Pid) {
+        let Some(driven) = self.driven_mut(pid) else { return };
+        let Some(count) = driven.forcing.take() else { return };
+        if let Err(error) = driven.brick.force(count) {
+            self.oracle.report(format!("L1: {} cannot be read: {error}", self.processes[pid].place));
+        }
+        let (_, slowest) = self.net.noise.delay_ms;
+        let late = self.net.chance(pid, (0, MAX_REPORT_DELAY_MS.min(slowest - slowest.min(1))));
+        let life = self.processes[pid].incarnation;
+        self.push(self.now + late, Event::Written(pid, life));
+        self.drain_process(pid);
+    }
+
+    /// A driver hears what has become of its rows.
+    pub(super) fn handle_driven_written(&mut self, pid: Pid, life: u64) {
+        if self.processes[pid].incarnation != life {
+            return;
+        }
+        let now = self.local_time(pid);
+        if let Some(driven) = self.driven_mut(pid) {
+            driven.brick.handle_written(now);
+        }
+        self.drain_process(pid);
+    }
+
+    /// Moves what is durable from the log to the B-tree.
+    pub(super) fn install_driven(&mut self, pid: Pid) {
+        let Some(driven) = self.driven_mut(pid) else { return };
+        if let Err(error) = driven.brick.install() {
+            self.oracle.report(format!("L1: {} cannot install: {error}", self.processes[pid].place));
+        }
+    }
+
+    /// The disk of a brick takes only this number of bytes more.
+    pub(super) fn set_room(&mut self, number: usize, bytes: Option<u64>) {
+        if let Some(pid) = self.pid(ProcessName::Brick(number)) {
+            self.set_room_of(pid, bytes);
+        }
+    }
+
+    pub(super) fn set_room_of(&mut self, pid: Pid, bytes: Option<u64>) {
+        if let Some(driven) = self.driven_mut(pid) {
+            driven.brick.set_room(bytes);
+        }
+    }
+
+    pub(super) fn drain_driven(&mut self, pid: Pid) {
+        while let Some(output) = self.driven_mut(pid).and_then(|driven| driven.brick.next_output()) {
+            match output {
+                BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
+                BrickOutput::Ask { node, seen, request } => self.send_ask(pid, node, request, seen),
+                BrickOutput::Send(to, message) => self.send_from_brick(pid, to, message),
+            }
+        }
+        let (now, force_ms) = (self.now, self.processes[pid].force_ms);
+        let Some(driven) = self.driven_mut(pid) else { return };
+        let invariants = driven.brick.check_invariants();
+        let unforced = driven.brick.unforced_count();
+        let begins = driven.forcing.is_none() && unforced > 0;
+        if begins {
+            driven.forcing = Some(unforced);
+            let life = self.processes[pid].incarnation;
+            self.push(now + force_ms, Event::Forced(pid, life));
+        }
+        self.oracle.expect_invariants(invariants);
+    }
+
+    fn send_from_brick(&mut self, pid: Pid, to: BrickClient, message: Message) {
+        match (&message, to.link) {
+            (Message::Down { message: down, .. }, Some(link)) => {
+                match down {
+                    Down::Settled { write } => self.check_settled(*write),
+                    Down::Invalidate { message, .. } => self.oracle.check_invalidation(message),
+                    _ => {}
+                }
+                if self.net.links[link].alive {
+                    let at = self.net.put(link, false, message, self.now);
+                    self.push(at, Event::Deliver(link, false));
+                }
+            }
+            (Message::Answer { node, answer, .. }, _) => {
+                self.check_refusal(*node, answer);
+                self.send_datagram(pid, to.pid, Datagram::Cluster(message));
+            }
+            _ => self.send_datagram(pid, to.pid, Datagram::Cluster(message)),
+        }
+    }
+
+    /// One more index for the sets of a page, or one less. Index numbers are never used twice.
+    pub(super) fn reindex(&mut self, page: u64) {
+        let class = Key::guard(1, page).set_class();
+        let (before, is_extra) = (self.indexes.len(), |spec: &IndexSettings| spec.index > EXTRA_INDEXES);
+        self.indexes.retain(|spec| !is_extra(spec) || spec.class != class);
+        if self.indexes.len() == before {
+            self.extra_indexes += 1;
+            let index = EXTRA_INDEXES + self.extra_indexes;
+            self.indexes.push(IndexSettings { index, class, field: NUMBER_FIELD, unique: false });
+        }
+        for pid in 0..self.processes.len() {
+            let (now, indexes) = (self.local_time(pid), self.indexes.clone());
+            if let Some(driven) = self.driven_mut(pid) {
+                driven.brick.set_indexes(SPACE, &indexes, now);
+                self.drain_process(pid);
+            }
+        }
+    }
+
+    /// All members of a set, or those who have a unique value, from the brick that has them, with what a transaction relies on that has
+    /// read them. `None` if the brick is down. By its number, a query uses the extent or one of the indexes in one of the directions, if
+    /// that has all members.
+    pub(super) fn scan_set(&self, guard: Key, number: u64, value: Option<i64>) -> Option<Scanned> {
+        let node = guard.page().node;
+        let brick = &self.driven(node)?.brick;
+        let class = if value.is_some() { guard.claim_class() } else { guard.set_class() };
+        let indexes: Vec<u32> = self.indexes.iter().filter(|spec| spec.class == class).map(|spec| spec.index).collect();
+        let range = match (indexes.get((number % 4) as usize), value) {
+            (Some(index), Some(value)) => Some(equal_range(*index, value)),
+            (Some(index), None) => Some(whole_index(*index, number % 8 < 4)),
+            (None, _) => None,
+        };
+        // Not all members may be in the index yet.
+        let indexed = range.and_then(|range| scan_all(brick, node, class, Some(range)));
+        let mut scanned = match indexed {
+            Some(scanned) => scanned,
+            None => scan_all(brick, node, class, None)?,
+        };
+        if let Some(value) = value {
+            scanned.found.retain(|(.., object)| Content::unique_value(object) == Some(value));
+            scanned.guards.push(unique_question(SPACE, node, guard.claim_index()));
+        }
+        Some(scanned)
+    }
+
+    /// The extent and every index of every class of a node have the objects that there are.
+    pub(super) fn check_sets(&self, node: NodeId) -> Result<(), RunFailure> {
+        let Some(driven) = self.driven(node) else { return Ok(()) };
+        let mut expected: BTreeMap<ClassId, BTreeSet<Oid>> = BTreeMap::new();
+        for page in self.oracle.pages_of(node) {
+            for (slot, object) in self.oracle.newest(page).into_iter().flat_map(|objects| objects.iter()) {
+                let oid = Oid::new(object.class, page, *slot);
+                expected.entry(object.class).or_default().insert(oid);
+            }
+        }
+        for spec in &self.indexes {
+            let class = spec.class;
+            let expected = expected.get(&class).cloned().unwrap_or_default();
+            for range in [None, Some(whole_index(spec.index, false))] {
+                let index = range.as_ref().map(|range| range.index);
+                let Some(scanned) = scan_all(&driven.brick, node, class, range) else {
+                    return Err(RunFailure::Rule(format!("I: index {} of {node:?} is never complete", spec.index)));
+                };
+                let count = scanned.found.len();
+                let found: BTreeSet<Oid> = scanned.found.into_iter().map(|(oid, ..)| oid).collect();
+                if found != expected || count != expected.len() {
+                    return Err(RunFailure::Rule(format!(
+                        "I: index {index:?} of class {} at {node:?} has {found:?}, and there is {expected:?}",
+                        class.0
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Scans an extent or a range of an index, answer after answer. `None` if the index does not have all objects, or is not known.
+fn scan_all(
+    brick: &SimulatedBrick<BrickClient>,
+    node: NodeId,
+    class: ClassId,
+    range: Option<IndexRange>,
+) -> Option<Scanned> {
+    let mut wanted = Scan {
+        space: SPACE,
+        node,
+        epoch: 0,
+        classes: [class].into(),
+        range,
+        after: None,
+        limit: SCAN_LIMIT,
+        filter: None,
+        count: false,
+        family: None,
+    };
+    let mut all = Scanned::default();
+    loop {
+        let scanned = brick.scan(&wanted).ok()?;
+        all.found.extend(scanned.found);
+        all.guards.extend(scanned.guards);
+        all.seen = scanned.seen.max(all.seen);
+        wanted.after = scanned.next;
+        if wanted.after.is_none() {
+            return Some(all);
+        }
+    }
+}

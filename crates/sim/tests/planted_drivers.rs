@@ -1,0 +1,44 @@
+//! Bugs in the drivers that ship are noticed by whole clusters. Those that are not here have tests beside the drivers: they need a
+//! catalogue, a move, or an interleaving that whole clusters seldom have.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use node::drivers::brick::plant::Bug;
+use sim::bug;
+use sim::plan::Topology;
+use sim::run::run;
+use sim::workload::{Choice, Faults, Workload, plan};
+
+/// Seeds that are tried for each bug at most.
+const LIMIT: u64 = 100;
+
+/// Bugs in the driver of a logical node.
+const BRICK_BUGS: &[Bug] = &[Bug::DurableWhenSubmitted, Bug::LimitNotRaised];
+
+fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
+    (0..LIMIT).any(|seed| run(plan(seed, choice), Some(bug), false).wrong.is_some())
+}
+
+#[test]
+fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
+    let choice =
+        Choice { topology: Some(Topology::Direct), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(bug) = BRICK_BUGS.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if !is_noticed(bug::Bug::Brick(*bug), choice) {
+                        missed.lock().unwrap().push(*bug);
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not noticed in {LIMIT} runs: {missed:?}");
+}
