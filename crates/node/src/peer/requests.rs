@@ -122,9 +122,7 @@ pub(super) fn row(request: Request) -> Row {
         | Request::Answer(_)
         | Request::NotServedHere(_)
         | Request::Deferred(_)
-        | Request::SpaceStatus(_) => {
-            Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation }
-        }
+        | Request::SpaceStatus(_) => Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation },
         Request::Ping(_) => answered(Admitted, Handler::Done),
         Request::GetStatus(_) => answered(Admitted, Handler::GetStatus),
         // Objects.
