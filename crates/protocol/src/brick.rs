@@ -1,14 +1,13 @@
-//! A brick, as far as one logical node of it is concerned: the root of that node's cache tree.
+//! A logical node of a brick: the root of its cache tree.
 //!
-//! It joins the [`Participant`], which decides what happens to the pages, with the [`Directory`] of those who hold copies of
-//! them. Whoever drives it has the disk: it appends to the log and says when it is durable, stores what has changed, and
-//! reads pages.
+//! It combines the [`Participant`], which decides about changes of pages, with the [`Directory`] of the holders of copies. Its driver
+//! has the disk: it appends to the log and reports when records are durable, stores changed pages, and reads pages.
 //!
-//! - **D1, D2.** A holder is listed before its page is read. What has changed is told before any answer that follows.
-//! - **V3.** What all holders have heard is retired.
-//! - **N1.** A write outside of transactions is *settled* when everybody has heard of it, or has expired. A brick that was
-//!   restarted does not know who holds what, and settles nothing before the longest lease that it could have granted.
-//! - **C2, C4.** What is prepared and not decided for long is finished here: its coordinator may be gone.
+//! - **D1, D2.** A holder is listed before its page is read. Invalidations are sent before any later answer.
+//! - **V3.** Changes that all holders have acknowledged are retired.
+//! - **N1.** A write outside of transactions is *settled* when every holder has acknowledged it or has expired. A restarted brick does
+//!   not know its earlier holders, so it settles nothing before the longest lease that it could have granted has run out.
+//! - **C2, C4.** A transaction that is prepared and undecided for too long is finished here, because its coordinator may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,45 +26,45 @@ use crate::tree::{Down, Up};
 use crate::upstream::LEASE_MS;
 use crate::validate::PageVersions;
 
-/// How often times are closed, in milliseconds (G1).
+/// The interval of closed timestamps, in milliseconds (G1).
 const CLOSE_MS: u64 = 10;
-/// How long a transaction may be prepared before it is finished here, in milliseconds.
+/// How long a transaction may be prepared before this brick finishes it, in milliseconds.
 const FINISH_MS: u64 = 2_000;
-/// How old transactions may become, in milliseconds: what began before is refused (C3).
+/// Age of transactions from which they are refused, in milliseconds (C3).
 const HORIZON_MS: u64 = 120_000;
-/// How often what is old is looked for, in milliseconds.
+/// How often old transactions are looked for, in milliseconds.
 const ORPHAN_SCAN_MS: u64 = 1_000;
 
-/// Who asks a participant for something.
+/// The sender of a request to the participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requester<A> {
     /// A coordinator at this address.
     Coordinator(A),
-    /// A holder that writes outside of transactions.
+    /// A holder with a write outside of transactions.
     Writer(HolderId),
 }
 
-/// Something that a brick wants done, in this order. `A` is an address of a coordinator.
+/// An output of a brick; the driver carries them out in order. `A` is an address of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this to the log, at this position: one more than that of the record before. Without a log, replace the
+    /// Append this record to the log at this position, which is one more than that of the last record. Without a log, replace the
     /// [row](Record::into_row) of the transaction.
     Append(u64, Record<T>),
-    /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
+    /// These transactions are forgotten: without a log, remove their rows, after everything that was appended before.
     RemoveRows(Vec<TxnId>),
-    /// A page has changed, durably: store the new states, and the version also if there are none, for it was only touched.
+    /// A page has changed durably: store the new states and the version. A page that was only touched has no new states.
     Store(Invalidation, SlotStates<T>),
     /// Read a page, and call [`Brick::complete_read`].
     Read(PendingRead),
-    /// Answer a coordinator. With [`Answer::Locked`] goes the state of the object.
+    /// Answer a coordinator. Send the object's state along with [`Answer::Locked`].
     Answer(A, Answer),
-    /// Ask a participant, perhaps this one, on behalf of this brick, and call [`Brick::handle_answer`].
+    /// Send a request to a participant, perhaps to this one, and call [`Brick::handle_answer`].
     Ask(NodeId, Request<T>),
-    /// Tell a holder.
+    /// Send a message to a holder.
     Down(HolderId, Down<T>),
 }
 
-/// A page to be read, for whom.
+/// A page to be read, and the holder that requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingRead {
     /// The page.
@@ -75,7 +74,7 @@ pub struct PendingRead {
     have: Option<Version>,
 }
 
-/// A write of which somebody has still to hear.
+/// A write that not every holder has acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct UnsettledWrite {
     holder: HolderId,
@@ -83,22 +82,22 @@ struct UnsettledWrite {
     version: Version,
 }
 
-/// The brick. `A` is an address of a coordinator, `T` is an object.
+/// A logical node of a brick. `A` is an address of a coordinator, `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Brick<A, T> {
     participant: Participant<Requester<A>, T>,
     directory: Directory,
-    /// The pages of writes that are under way, with who waits for them.
+    /// The pages of writes in progress, with their writers.
     writing: BTreeMap<TxnId, (HolderId, Vec<PageId>)>,
     settling: BTreeMap<TxnId, UnsettledWrite>,
-    /// The same, by the pages of which somebody has still to hear.
+    /// Unsettled writes by the pages that are not acknowledged yet.
     unsettled: BTreeMap<PageId, BTreeSet<TxnId>>,
-    /// Until when old copies may be about that this brick knows nothing of.
+    /// Until when copies may exist that this brick does not know.
     unknown_copies_until: Ms,
-    /// When what is prepared was first noticed, and those who finish it.
+    /// When each prepared transaction was first noticed, and the coordinators that finish them.
     prepared_since: BTreeMap<TxnId, Ms>,
     finishing: BTreeMap<TxnId, Coordinator<T>>,
-    /// Who wants closed timestamps (G1), and when to close one.
+    /// The holders that subscribe to closed timestamps (G1), and when the next one is due.
     subscribers: BTreeSet<HolderId>,
     next_close: Ms,
     next_orphan_scan: Ms,
@@ -106,7 +105,7 @@ pub struct Brick<A, T> {
 }
 
 impl<A: Clone, T: Clone> Brick<A, T> {
-    /// One with an empty log, that never was another.
+    /// A brick with an empty log that never existed before.
     #[must_use]
     pub fn new(settings: ParticipantSettings) -> Self {
         Self {
@@ -125,12 +124,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// Takes up a durable record again: see [`Participant::recover`].
+    /// Restores a durable record: see [`Participant::recover`].
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         self.participant.recover(at, record)
     }
 
-    /// All records are taken up: see [`Participant::finish_recovery`]. Holders of before may still use what they have.
+    /// Ends the recovery: see [`Participant::finish_recovery`]. Earlier holders may still use their copies.
     pub fn finish_recovery(&mut self, position: u64, now: Ms) {
         self.participant.finish_recovery(position);
         self.drain(now);
@@ -139,7 +138,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Takes the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T>> {
         self.out.drain(..)
     }
@@ -155,10 +154,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.pages_to_look_up(request)
     }
 
-    /// A coordinator asks for something: see [`Participant::handle`].
+    /// Handles a request of a coordinator: see [`Participant::handle`].
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it: nothing has happened.
+    /// If the request violates the protocol. Nothing is changed then.
     pub fn handle_request(
         &mut self,
         from: A,
@@ -172,7 +171,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         handled
     }
 
-    /// A participant answers what this brick has asked it: see [`Output::Ask`].
+    /// Handles the answer to an [`Output::Ask`].
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         let txn = answer.txn();
         let mut out = Vec::new();
@@ -184,7 +183,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     fn finish(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
         for output in out {
-            // Nobody here waits for the outcome itself.
+            // This brick has no client for the outcome.
             if let coordinator::Output::Send(node, request) = output {
                 self.out.push(Output::Ask(node, request));
             }
@@ -197,19 +196,19 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ the log
 
-    /// The log is durable up to `position`.
+    /// Handles that the log is durable up to `position`.
     pub fn handle_forced(&mut self, position: u64, now: Ms, versions: &dyn PageVersions) {
         self.participant.handle_forced(position, versions);
         self.drain(now);
     }
 
-    /// Appends again what records up to a position still have to say: see [`Participant::carry_forward`].
+    /// Appends records again whose content is still needed: see [`Participant::carry_forward`].
     pub fn carry_forward(&mut self, upto: u64, now: Ms) {
         self.participant.carry_forward(upto);
         self.drain(now);
     }
 
-    /// Passes on what the participant wants.
+    /// Carries out the outputs of the participant.
     fn drain(&mut self, now: Ms) {
         let outputs: Vec<participant::Output<Requester<A>, T>> = self.participant.outputs().collect();
         for output in outputs {
@@ -255,10 +254,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ holders
 
-    /// A holder says something.
+    /// Handles a message of a holder.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it: nothing has happened.
+    /// If the message violates the protocol. Nothing is changed then.
     pub fn handle_up(&mut self, holder: HolderId, message: Up<T>, now: Ms) -> Result<(), Rejected> {
         if let Some(page) = message.foreign_page(self.participant.node()) {
             return Err(Rejected::Foreign(page));
@@ -302,16 +301,15 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         Ok(())
     }
 
-    /// A holder writes something outside of transactions, which touches what whoever drives this says: [`Up::Write`] has no
-    /// room for that.
+    /// Handles a write outside of transactions. The driver adds the touches to `part`, because [`Up::Write`] has none.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have sent it: nothing has happened.
+    /// If the write violates the protocol. Nothing is changed then.
     ///
     /// # Panics
-    /// If the part reads something: a write outside of transactions is not validated (N1).
+    /// If the part has reads, because a write outside of transactions is not validated (N1).
     pub fn write(&mut self, holder: HolderId, write: TxnId, part: Part<T>, now: Ms) -> Result<(), Rejected> {
-        assert!(part.reads.is_empty(), "N1: {write:?} is a write outside of transactions, and reads");
+        assert!(part.reads.is_empty(), "N1: {write:?} is a write outside of transactions and has reads");
         if !self.directory.knows(holder) {
             self.send_down(holder, Down::Closed);
             return Ok(());
@@ -342,14 +340,14 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         pages.into_iter().for_each(|page| self.handle_heard(page, now));
     }
 
-    /// Somebody has heard of a page, or has it no more.
+    /// Handles an acknowledgement of a page, or the end of a copy.
     fn handle_heard(&mut self, page: PageId, now: Ms) {
         self.retire(page);
         let writes = self.unsettled.get(&page).map(|writes| writes.iter().copied().collect());
         self.settle(writes.unwrap_or_default(), now);
     }
 
-    /// A page was read, as it is now: see [`Output::Read`].
+    /// Handles the result of [`Output::Read`].
     pub fn complete_read(&mut self, ticket: PendingRead, fetched: PageImage<T>) {
         let PendingRead { page, holder, fetch, have } = ticket;
         if planted(Bug::LateListing) {
@@ -367,12 +365,12 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ writes
 
-    /// A write outside of transactions is over (N1).
+    /// Answers a write outside of transactions that has ended (N1).
     fn complete_write(&mut self, holder: HolderId, answer: Answer, now: Ms) {
         let write = answer.txn();
         let result = match answer {
             Answer::Ended { outcome: Outcome::Committed(timestamp), version, .. } => {
-                // Whoever has asked last hears of it: the session of who asked first may be over.
+                // The last session that sent the write gets the answer; earlier ones may have ended.
                 if let (Some((last, pages)), Some(version)) = (self.writing.remove(&write), version) {
                     for page in &pages {
                         self.unsettled.entry(*page).or_default().insert(write);
@@ -389,7 +387,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.settle(vec![write], now);
     }
 
-    /// Tells the writers of these, if everybody has heard of them.
+    /// Tells the writers of those writes that every holder has acknowledged.
     fn settle(&mut self, writes: Vec<TxnId>, now: Ms) {
         if now < self.unknown_copies_until {
             return;
@@ -404,7 +402,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Forgets a write whose writer is gone.
     fn forget_write(&mut self, write: TxnId) {
         for page in self.settling.remove(&write).map(|one| one.pages).unwrap_or_default() {
             if let Some(writes) = self.unsettled.get_mut(&page) {
@@ -418,11 +416,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ time
 
-    /// Does what it is time for.
+    /// Handles everything that is due.
     pub fn poll(&mut self, now: Ms) {
         for (holder, pages) in self.directory.expire_with_pages(now) {
-            let gone = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
-            gone.collect::<Vec<_>>().into_iter().for_each(|write| self.forget_write(write));
+            let expired = self.settling.iter().filter(|(_, one)| one.holder == holder).map(|(write, _)| *write);
+            expired.collect::<Vec<_>>().into_iter().for_each(|write| self.forget_write(write));
             pages.into_iter().for_each(|page| self.handle_heard(page, now));
         }
         if now >= self.next_close {
@@ -454,7 +452,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// Finishes what was prepared long ago, and acknowledges what ended long ago.
+    /// Finishes transactions that were prepared long ago, and acknowledges outcomes from long ago.
     fn finish_orphans(&mut self, now: Ms) {
         let open = self.participant.prepared().chain(self.participant.unacknowledged());
         let open: BTreeMap<TxnId, Vec<NodeId>> = open.map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
@@ -462,7 +460,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         for (txn, nodes) in open {
             let since = *self.prepared_since.entry(txn).or_insert(now);
             let is_late = since + FINISH_MS <= now && !self.finishing.contains_key(&txn);
-            if is_late && !planted(Bug::NobodyFinishes) {
+            if is_late && !planted(Bug::CoordinatorNotReplaced) {
                 let mut out = Vec::new();
                 self.finishing.insert(txn, Coordinator::finish(txn, nodes, now, &mut out));
                 self.finish(txn, out);
@@ -470,7 +468,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
     }
 
-    /// When [`Brick::poll`] has something to do.
+    /// When [`Brick::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Ms {
         let finishing = self.finishing.values().filter_map(Coordinator::deadline);
@@ -479,69 +477,69 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         finishing.chain(expiry).chain(close).chain([self.next_orphan_scan]).min().unwrap_or(self.next_orphan_scan)
     }
 
-    // ------------------------------------------------------------------------------------------ looking
+    // ------------------------------------------------------------------------------------------ state
 
-    /// Whether a transaction has come before: see [`Participant::knows`].
+    /// Whether a transaction is known: see [`Participant::knows`].
     #[must_use]
     pub fn knows(&self, txn: TxnId) -> bool {
         self.participant.knows(txn)
     }
 
-    /// How a transaction has ended here: see [`Participant::outcome`].
+    /// The outcome of a transaction here: see [`Participant::outcome`].
     #[must_use]
     pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {
         self.participant.outcome(txn)
     }
 
-    /// Transactions that are prepared and not decided.
+    /// Transactions that are prepared and undecided.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.participant.prepared().map(|(txn, _)| txn)
     }
 
-    /// The largest timestamp that it knows.
+    /// The largest timestamp that it has seen.
     #[must_use]
     pub fn clock(&self) -> HlcTimestamp {
         self.participant.clock()
     }
 
-    /// Who holds what.
+    /// The directory of holders.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// All that it knows, for the brick that its logical node moves to: see [`Participant::state_records`]. Nothing may be asked of
-    /// it any more.
+    /// The state as records, for the brick that the logical node moves to: see [`Participant::state_records`]. Send it no more requests
+    /// after that.
     #[must_use]
     pub fn state_records(&self) -> Vec<Record<T>> {
         self.participant.state_records()
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&mut self) -> Result<(), String> {
         self.participant.check_invariants()?;
         let listed = |page: &PageId, write| self.unsettled.get(page).is_some_and(|writes| writes.contains(write));
         let lost = self.settling.iter().find(|(write, one)| !one.pages.iter().all(|page| listed(page, write)));
         match lost {
-            Some((write, _)) => Err(format!("N1: nobody looks whether {write:?} is settled")),
+            Some((write, _)) => Err(format!("N1: {write:?} is unsettled and not listed by its pages")),
             None => self.directory.check_invariants(),
         }
     }
 }
 
-/// An object that a datastore transaction has locked, as it is now.
+/// An object that a datastore transaction has locked, with its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockedObject<T> {
     /// The object.
     pub oid: Oid,
-    /// What for.
+    /// The mode of the lock.
     pub mode: LockMode,
     /// The version of its page.
     pub version: Version,
-    /// The object; `None` if there is none.
+    /// The object; `None` if it does not exist.
     pub value: Option<T>,
 }
 

@@ -251,9 +251,9 @@ impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ahead(ahead) => ahead.fmt(f),
-            Self::Elsewhere(txn) => write!(f, "transaction {txn:?} has nothing to do with this logical node"),
+            Self::Elsewhere(txn) => write!(f, "transaction {txn:?} does not involve this logical node"),
             Self::Foreign(page) => write!(f, "{page:?} is not a page of the logical node that the message is for"),
-            Self::Contradiction(txn) => write!(f, "transaction {txn:?} has not ended as the message says"),
+            Self::Contradiction(txn) => write!(f, "transaction {txn:?} has another outcome than the message"),
         }
     }
 }

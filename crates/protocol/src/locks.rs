@@ -167,7 +167,7 @@ impl Locks {
         let holders = lock.holders.iter().filter(|(other, held)| **other != txn && held.conflicts(mode));
         let holders = holders.map(|(other, _)| *other);
         let prepared = |other: &TxnId| self.prepared.contains(other) && !planted(Bug::PreparedWounded);
-        holders.filter(|other| younger(other) && !prepared(other) && !planted(Bug::NobodyWounds)).collect()
+        holders.filter(|other| younger(other) && !prepared(other) && !planted(Bug::WoundOmitted)).collect()
     }
 
     /// Marks a transaction as prepared: it is not wounded until it is released.

@@ -16,7 +16,7 @@ fn txn(ms: u64) -> TxnId {
     TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
 }
 
-/// A brick whose disk forces at once.
+/// A brick whose disk forces immediately.
 struct World {
     brick: Brick<u8, u64>,
     log: Vec<Record<u64>>,
@@ -55,7 +55,7 @@ impl World {
         });
     }
 
-    /// Time passes: it is woken when it says.
+    /// Advances the time and polls the brick at its deadlines.
     fn advance_time(&mut self, from: Ms, to: Ms) {
         let mut now = from;
         while now < to {
@@ -67,36 +67,36 @@ impl World {
 }
 
 #[test]
-fn a_brick_that_is_idle_writes_nothing() {
+fn idle_brick_writes_nothing() {
     let mut world = World::new();
     world.advance_time(1_000, 400_000);
     assert!(world.log.is_empty(), "{:?}", world.log);
     world.commit(txn(400_000), 1, 400_000);
     world.advance_time(400_000, 600_000);
-    assert_eq!(world.dropped, [txn(400_000)], "it is forgotten when it is old");
+    assert_eq!(world.dropped, [txn(400_000)], "old outcomes are forgotten");
     let written = world.log.len();
     world.advance_time(600_000, 1_000_000);
     assert_eq!(world.log.len(), written, "{:?}", &world.log[written..]);
 }
 
-/// Found by comparing what is known from rows with what is known from a log.
+/// Found by comparing recovery from rows with recovery from a log.
 #[test]
-fn what_is_forgotten_is_still_before_whatever_comes_after_a_restart() {
+fn commits_after_a_restart_are_later_than_forgotten_ones() {
     let mut world = World::new();
     world.commit(txn(400_000), 1, 400_000);
     let before = world.brick.clock();
     world.advance_time(400_000, 600_000);
-    // Only the rows of the bound and the horizon are left.
+    // Only the rows of the bound and of the horizon remain.
     let mut again: Brick<u8, u64> = Brick::new(SETTINGS);
     for (position, record) in (1..).zip(world.log.drain(..)).filter(|(_, record)| record.txn().is_none()) {
         again.recover(Version { moves: 0, position }, record);
     }
     again.finish_recovery(10, 300_000);
-    assert!(again.clock() > before, "its clock goes on above it, though the machine's shows less");
+    assert!(again.clock() > before, "its clock starts above that time although the machine's clock is lower");
 }
 
 #[test]
-fn a_page_of_another_node_is_rejected() {
+fn page_of_another_node_is_rejected() {
     let mut world = World::new();
     let page = PageId { node: NodeId(4), ..PAGE };
     world.act(1_000, |brick, _| {
@@ -115,12 +115,15 @@ fn a_page_of_another_node_is_rejected() {
 }
 
 #[test]
-fn write_outside_of_transactions_touches_what_its_driver_says() {
+fn write_outside_of_transactions_has_the_touches_of_the_driver() {
     let mut world = World::new();
     let part = Part { writes: [(oid(1), ObjectState::Value(7))].into(), touches: [oid(9)].into(), ..Part::default() };
     world.act(1_000, |brick, _| {
         brick.write(HolderId(1), txn(1_000), part.clone(), 1_000).unwrap();
-        assert!(brick.outputs().all(|output| matches!(output, Output::Down(_, Down::Closed))), "it has no session");
+        assert!(
+            brick.outputs().all(|output| matches!(output, Output::Down(_, Down::Closed))),
+            "the holder has no session"
+        );
         let (asked, wanted_ms, sync, height) = (1_000, 1_000, 1, u8::MAX);
         let renew = Up::Renew { asked, wanted_ms, open: true, sync, subscribe: false, height, replaces: None };
         brick.handle_up(HolderId(1), renew, 1_000).unwrap();

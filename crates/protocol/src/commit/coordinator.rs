@@ -103,7 +103,7 @@ impl<T: Clone> Coordinator<T> {
             Answer::Prepared { txn, proposal, round, .. }
                 if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
             {
-                // A repeated question gets the same answer; a participant that is done says so.
+                // A repeated question gets the same answer; a participant that is done answers that it has ended.
                 if *stage == ParticipantStage::Asked {
                     *stage = ParticipantStage::Prepared(proposal);
                 }
@@ -192,7 +192,7 @@ impl<T: Clone> Coordinator<T> {
     /// transaction commits if all have prepared it, otherwise never (C2).
     pub fn give_up(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
         if self.has_parts() {
-            assert!(self.outcome.is_none(), "C2: {:?} is decided, and keeps what is to be prepared", self.txn);
+            assert!(self.outcome.is_none(), "C2: {:?} is decided and still has parts to prepare", self.txn);
             self.parts.clear();
             if planted(Bug::GivenUpIsAborted) {
                 return self.decide(Outcome::Aborted, CommitReply::Refused(Refusal::Aborted), now, out);

@@ -1,9 +1,9 @@
 //! A participant: one logical node of a brick, or its replica group.
 //!
-//! It is driven by [`Participant::handle`] with requests and by [`Participant::handle_forced`] when its log is durable up to a
-//! position. What it wants done comes out in order: records to append, answers to send, changes to tell the holders of. No
-//! answer and no change comes out before the record that it rests on is durable (L1), so whoever drives it need not know
-//! which depends on which.
+//! Its inputs are requests ([`Participant::handle`]) and the position up to which its log is durable
+//! ([`Participant::handle_forced`]). Its outputs are, in order, records to append, answers to send, and changes to tell the holders. An
+//! answer or a change is output only when the record that it depends on is durable (L1), so the driver need not track these
+//! dependencies.
 //!
 //! ```text
 //!                   Prepare                      durable                    Decide            durable
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! - **L1.** Records are applied in the order of the log, once durable; nothing undurable is shown.
-//! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised or
-//!   closed. What is promised or closed stays below a *bound* in the log, which is raised ahead of need; after a restart the
-//!   clock starts above it.
+//! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised or closed.
+//!   Promised and closed times stay below a *bound* in the log, which is raised in advance; after a restart the clock starts above
+//!   it.
 //! - **G1.** The [closed timestamp](Participant::close_timestamp) is below every proposal that is still prepared.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,35 +36,35 @@ mod restart;
 
 use locking::LockingTxn;
 
-/// Something that a participant wants done. `A` is who asks.
+/// An output of a participant. `A` is the address of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this to the log, at this position: one more than that of the record before. Without a log, replace the
+    /// Append this record to the log at this position, which is one more than that of the last record. Without a log, replace the
     /// [row](Record::into_row) of the transaction.
     Append(u64, Record<T>),
-    /// Nothing is known of these any more: without a log, remove their rows, after all that was appended before.
+    /// These transactions are forgotten: without a log, remove their rows, after everything that was appended before.
     RemoveRows(Vec<TxnId>),
-    /// Answer this.
+    /// Send this answer.
     Answer(A, Answer),
-    /// A page has changed, durably: store the new states, and tell the holders, before any answer that follows. If it was only
-    /// touched there are no new states, and it has another version nevertheless.
+    /// A page has changed durably: store the new states, and inform the holders before any later answer. A page that was only touched
+    /// has a new version and no new states.
     Changed(Invalidation, SlotStates<T>),
 }
 
-/// What is known of a transaction.
+/// The state of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TxnState<T> {
-    /// It is prepared, by the record at this position.
+    /// Prepared, by the record at this position.
     Prepared { participants: Vec<NodeId>, part: Part<T>, proposal: HlcTimestamp, position: u64 },
-    /// It is over, by the record at this position.
+    /// Ended, by the record at this position.
     Ended {
         outcome: Outcome,
         version: Option<Version>,
         position: u64,
-        /// Who may not have acknowledged the outcome yet: nobody, if that is known of all, or there is only this one.
+        /// The participants that may not have acknowledged the outcome; empty if all have, or if this is the only one.
         participants: Vec<NodeId>,
     },
-    /// It was refused, or asked for before it came.
+    /// It was refused, or asked about before it arrived.
     Marked { why: Refusal, position: u64 },
 }
 
@@ -75,7 +75,7 @@ impl<T> TxnState<T> {
         }
     }
 
-    /// Whether nothing is to be done about it any more.
+    /// Whether no further message about it is necessary.
     fn is_over(&self) -> bool {
         match self {
             Self::Prepared { .. } => false,
@@ -84,25 +84,25 @@ impl<T> TxnState<T> {
         }
     }
 
-    /// Whether it was committed before this, if it was.
+    /// Whether it committed before this time.
     fn is_below(&self, bound: HlcTimestamp) -> bool {
         !matches!(self, Self::Ended { outcome: Outcome::Committed(timestamp), .. } if *timestamp >= bound)
     }
 
-    /// Everybody has acknowledged the outcome. Says whether that is news.
+    /// Records that every participant has acknowledged the outcome. Returns whether that was unknown.
     fn set_acknowledged(&mut self) -> bool {
         let Self::Ended { participants, .. } = self else { return false };
         !std::mem::take(participants).is_empty()
     }
 
-    /// A later record says the same.
+    /// Records that a later record contains the same state.
     fn set_position(&mut self, to: u64) {
         let (Self::Prepared { position, .. } | Self::Ended { position, .. } | Self::Marked { position, .. }) = self;
         *position = to;
     }
 }
 
-/// The first transaction that can have begun after this: a horizon is before it, and all that it is the horizon of.
+/// The first transaction that can have begun after a horizon.
 const fn first_txn_after(horizon: HlcTimestamp) -> TxnId {
     TxnId { start: HlcTimestamp(horizon.0.saturating_add(1)), client: ClientId(0) }
 }
@@ -114,7 +114,7 @@ fn decided_record<T>(outcome: Outcome, change: Change<T>, participants: Vec<Node
     Record::Decided { txn, outcome, writes, touches, participants }
 }
 
-/// What happens when a record is durable.
+/// An action to take when a record is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DurableAction<A, T> {
     Answer(A, Answer),
@@ -123,7 +123,7 @@ enum DurableAction<A, T> {
     Raise(HlcTimestamp),
 }
 
-/// The participant. `A` says who asks, `T` is an object.
+/// The participant. `A` is the address of a requester, `T` is an object.
 #[derive(Clone, Debug)]
 pub struct Participant<A, T> {
     node: NodeId,
@@ -131,44 +131,44 @@ pub struct Participant<A, T> {
     clock: Clock,
     validator: Validator,
     transactions: BTreeMap<TxnId, TxnState<T>>,
-    /// Those of them about which nothing is to be done any more.
+    /// The transactions that need no further message.
     finished: BTreeSet<TxnId>,
     /// Datastore transactions that are not prepared.
     locking: BTreeMap<TxnId, LockingTxn<A>>,
-    /// When those are given up that are not heard of.
+    /// When silent datastore transactions are aborted.
     expiring: Schedule<TxnId>,
-    /// The position of the last record, and of the last that is durable.
+    /// The position of the last record, and of the last durable one.
     last: u64,
     forced: u64,
-    /// What waits for records, in the order of their positions.
+    /// Actions that wait for records, in the order of positions.
     waiting: VecDeque<(u64, DurableAction<A, T>)>,
-    /// The bound that is durable, and the last that was appended.
+    /// The durable bound, and the last one that was appended.
     bound: HlcTimestamp,
     bound_appended: HlcTimestamp,
     bound_position: u64,
     horizon: HlcTimestamp,
     horizon_position: u64,
     out: Vec<Output<A, T>>,
-    /// How often something was looked at that is over and old.
+    /// Counts visits of old ended transactions, for tests.
     #[cfg(test)]
     visited: std::cell::Cell<u64>,
 }
 
-/// What a participant is made with.
+/// The settings of a participant.
 #[derive(Clone, Copy, Debug)]
 pub struct ParticipantSettings {
-    /// The logical node.
+    /// Its move count.
     pub node: NodeId,
-    /// How often it has moved.
+    /// The largest allowed difference of clocks, in milliseconds.
     pub moves: u32,
-    /// How far the clocks of machines may differ.
+    /// Most entries in the window of a page.
     pub skew_ms: u64,
     /// Entries that the window of a page may have.
     pub window_limit: usize,
 }
 
 impl<A: Clone, T: Clone> Participant<A, T> {
-    /// One with an empty log.
+    /// A participant with an empty log.
     #[must_use]
     pub fn new(settings: ParticipantSettings) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Takes the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T>> {
         self.out.drain(..)
     }
@@ -216,7 +216,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// [pages to look up](Participant::pages_to_look_up).
     ///
     /// # Errors
-    /// If no sender that follows the rules sends such a request. Nothing has happened then.
+    /// If the request violates the protocol. Nothing is changed then.
     pub fn handle(
         &mut self,
         from: A,
@@ -252,7 +252,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Ok(())
     }
 
-    /// Takes a transaction in: as one participant of several, or as the only one.
+    /// Prepares a transaction with several participants, or commits one that has no other.
     fn prepare_or_commit(
         &mut self,
         from: A,
@@ -312,7 +312,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.answer(from, txn);
     }
 
-    /// The outcome of a transaction has come.
+    /// Handles the outcome of a transaction.
     fn handle_decide(&mut self, from: A, txn: TxnId, outcome: Outcome) -> Result<(), Rejected> {
         match self.transactions.get(&txn) {
             Some(TxnState::Prepared { part, participants, .. }) => {
@@ -332,7 +332,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Some(TxnState::Marked { .. }) if outcome != Outcome::Aborted => return Err(Rejected::Contradiction(txn)),
             Some(_) => {}
             None if txn.start <= self.horizon => {
-                // Forgotten: everybody has acknowledged it.
+                // Forgotten, so every participant has acknowledged it.
                 let answer = Answer::Ended { txn, outcome, version: None };
                 self.run_when_durable(self.horizon_position, DurableAction::Answer(from, answer));
                 return Ok(());
@@ -344,8 +344,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Ok(())
     }
 
-    /// The end of a transaction is logged at `position`: when that is durable, it is applied, and lets go of what it holds.
-    /// These `participants` have to acknowledge the outcome.
+    /// Ends a transaction by the record at `position`: when that is durable, the changes are applied and the locks released.
+    /// `participants` have to acknowledge the outcome.
     fn end(&mut self, outcome: Outcome, change: Change<T>, position: u64, participants: Vec<NodeId>) {
         let txn = change.txn;
         let mut version = None;
@@ -359,7 +359,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
     }
 
-    /// Somebody wants to finish a transaction, or to know its outcome (C2).
+    /// Handles a question of a coordinator that finishes a transaction or resolves its outcome (C2).
     fn handle_ask(&mut self, from: A, txn: TxnId, round: u32) {
         if !self.transactions.contains_key(&txn) {
             let why = if txn.start <= self.horizon { Refusal::TooOld } else { Refusal::Aborted };
@@ -374,7 +374,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.answer_in_round(from, txn, round);
     }
 
-    /// Nothing is known of a transaction, and it is older than the horizon, which is durable when this is said.
+    /// Refuses an unknown transaction that is older than the horizon, as soon as the horizon is durable.
     fn refuse_too_old(&mut self, from: A, txn: TxnId) {
         self.run_when_durable(
             self.horizon_position,
@@ -382,14 +382,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         );
     }
 
-    /// Makes sure that a transaction never commits here, and lets go of what it has locked.
+    /// Marks a transaction as aborted here for ever, and releases its locks.
     fn mark(&mut self, txn: TxnId, why: Refusal) {
         let position = self.append(Record::Marked { txn });
         self.set_state(txn, TxnState::Marked { why, position });
         self.unlock(txn);
     }
 
-    /// Says what is known of a transaction, when that is durable: the first time, and again whenever it is asked (C3).
+    /// Answers with the state of a transaction when it is durable: the first time, and whenever it is asked again (C3).
     fn answer(&mut self, from: A, txn: TxnId) {
         self.answer_in_round(from, txn, 0);
     }
@@ -410,7 +410,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.run_when_durable(position, DurableAction::Answer(from, answer));
     }
 
-    /// This is known of a transaction now.
+    /// Sets the state of a transaction.
     fn set_state(&mut self, txn: TxnId, known: TxnState<T>) {
         if known.is_over() {
             self.finished.insert(txn);
@@ -420,7 +420,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.transactions.insert(txn, known);
     }
 
-    /// What is over and old, of whatever else much is known.
+    /// The old ended transactions, found without visiting the others.
     fn old_finished(&self) -> impl Iterator<Item = (TxnId, &TxnState<T>)> {
         let old = self.finished.range(..first_txn_after(self.horizon));
         old.filter_map(|txn| {
@@ -441,9 +441,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Raises the horizon: transactions that began at or before it are refused from now on, if nothing is known of them.
-    /// A driver chooses one so old that no message of such a transaction is expected any more. If nothing has ended between the
-    /// last one and this, there is nothing to be forgotten, and the horizon stays: a brick that is idle writes nothing.
+    /// Raises the horizon: unknown transactions that began at or before it are refused from now on. The driver chooses a time so old that
+    /// it expects no message of such a transaction any more. If no transaction has ended since the last horizon, nothing can be forgotten
+    /// and the horizon stays, so an idle brick writes nothing.
     pub fn raise_horizon(&mut self, to: HlcTimestamp) {
         let between = self.transactions.range(first_txn_after(self.horizon)..first_txn_after(to.max(self.horizon)));
         if between.into_iter().any(|(_, known)| !matches!(known, TxnState::Prepared { .. })) {
@@ -453,7 +453,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.forget_old();
     }
 
-    /// Forgets what is old, after raising the bound above it, so that whatever is committed after a restart is later (V4).
+    /// Raises the bound above old outcomes and forgets them, so that every commit after a restart is later (V4).
     fn forget_old(&mut self) {
         let (forced, bound) = (self.forced, self.bound_appended);
         let is_above = self.old_finished().any(|(_, known)| known.position() <= forced && !known.is_below(bound));
@@ -463,7 +463,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.remove_forgotten();
     }
 
-    /// Forgets what is old and acknowledged, and marks that are old: they are refused without (C3).
+    /// Forgets acknowledged outcomes and marks that are old: their transactions are refused by the horizon (C3).
     fn remove_forgotten(&mut self) {
         let (forced, bound) = (self.forced, self.bound_appended);
         let dropped: Vec<TxnId> = if planted(Bug::OutcomeForgotten) {
@@ -482,8 +482,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Transactions that are over and older than the horizon, and not known to be acknowledged by these participants:
-    /// whoever brought them to their end has died. They can be finished again, which changes nothing but that.
+    /// Transactions that ended before the horizon and have unacknowledged outcomes, with the participants that have not acknowledged:
+    /// their coordinator is gone. Finishing them again only collects the acknowledgements.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
         self.transactions.range(..first_txn_after(self.horizon)).filter_map(|(txn, known)| match known {
             TxnState::Ended { participants, .. } if !participants.is_empty() => Some((*txn, &participants[..])),
@@ -493,8 +493,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     // ------------------------------------------------------------------------------------------ promises
 
-    /// Whether reads are current and nobody is about to write what was read; promises that nothing is committed at or before
-    /// `at` any more.
+    /// Handles a check of reads: they must be current, and no prepared transaction may write the objects. Promises that nothing commits
+    /// at or before `at` any more.
     fn handle_check(
         &mut self,
         txn: TxnId,
@@ -519,8 +519,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Ok(verdict)
     }
 
-    /// Promises that nothing is committed at or before `at` any more: the clock has learned it, and the bound must be above.
-    /// That is raised ahead of need, but no further ahead of the physical clock than others believe.
+    /// Promises that nothing commits at or before `at` any more: the clock moves up to it, and the bound must be above it. The bound is
+    /// raised in advance, but not further ahead of the physical clock than other processes accept.
     fn promise(&mut self, at: HlcTimestamp, now_ms: u64) {
         if at >= self.bound_appended {
             self.raise_bound(HlcTimestamp::at(now_ms + LEAD_MS).max(at.next()));
@@ -534,8 +534,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.run_when_durable(position, DurableAction::Raise(bound));
     }
 
-    /// The closed timestamp (G1): nothing is committed at or before it any more. Below every proposal that is still
-    /// prepared and every commit that is not durable, and below the durable bound.
+    /// The closed timestamp (G1): nothing commits at or before it any more. It is below every prepared proposal, every commit that is not
+    /// durable, and the durable bound.
     pub fn close_timestamp(&mut self, now_ms: u64) -> HlcTimestamp {
         let now = self.clock.tick(now_ms);
         self.promise(now, now_ms);
@@ -565,19 +565,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Version { moves: self.moves, position }
     }
 
-    /// Does something when the log is durable up to `position`.
+    /// Takes an action when the log is durable up to `position`.
     fn run_when_durable(&mut self, position: u64, then: DurableAction<A, T>) {
         if position <= self.forced {
-            // Nothing that it could overtake waits for an earlier record.
+            // No action for an earlier record waits that this one could overtake.
             return self.run_action(then);
         }
         let at = self.waiting.partition_point(|(other, _)| *other <= position);
         self.waiting.insert(at, (position, then));
     }
 
-    /// The log is durable up to `position`. `versions` must have all pages that the records up to there change.
+    /// Handles that the log is durable up to `position`. `versions` must have all pages that the records up to there change.
     pub fn handle_forced(&mut self, position: u64, versions: &dyn PageVersions) {
-        assert!(position <= self.last, "L1: {position} is durable, and was never appended");
+        assert!(position <= self.last, "L1: {position} is durable but was never appended");
         self.forced = self.forced.max(position);
         let reached = if planted(Bug::ShownBeforeForce) { self.last } else { self.forced };
         while let Some((position, then)) = self.waiting.pop_front_if(|(position, _)| *position <= reached) {
@@ -597,7 +597,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Applies what a durable record writes, page by page.
+    /// Applies the writes of a durable record, page by page.
     fn apply(&mut self, change: Change<T>, position: u64, versions: &dyn PageVersions) {
         let (txn, timestamp) = (change.txn, change.timestamp);
         let version = self.version_at(position, timestamp);
@@ -631,19 +631,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.node
     }
 
-    /// The largest timestamp that it knows: what others are to learn (L1).
+    /// The largest timestamp that it has seen, which others have to learn (L1).
     #[must_use]
     pub fn clock(&self) -> HlcTimestamp {
         self.clock.last()
     }
 
-    /// Whether a transaction has come before, and is not forgotten: asked again, it is answered as the first time (C3).
+    /// Whether a transaction is known and not forgotten. A repeated request then gets the first answer (C3).
     #[must_use]
     pub fn knows(&self, txn: TxnId) -> bool {
         self.transactions.contains_key(&txn)
     }
 
-    /// How a transaction has ended, if that is known and durable.
+    /// The outcome of a transaction, if it is known and durable.
     #[must_use]
     pub fn outcome(&self, txn: TxnId) -> Option<Outcome> {
         match self.transactions.get(&txn)? {
@@ -653,7 +653,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Transactions that are prepared, with all their participants: whose coordinator may be gone.
+    /// Prepared transactions with all their participants. Their coordinators may be gone.
     pub fn prepared(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
         self.validator.prepared().filter_map(|txn| match self.transactions.get(&txn)? {
             TxnState::Prepared { participants, .. } => Some((txn, &participants[..])),
@@ -661,16 +661,16 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         })
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&mut self) -> Result<(), String> {
         self.validator.check_invariants()?;
         for (txn, known) in &self.transactions {
             if let TxnState::Prepared { part, proposal, .. } = known {
                 if *proposal > self.clock.last() {
-                    return Err(format!("V4: {txn:?} is proposed at {proposal:?}, and the clock is behind"));
+                    return Err(format!("V4: {txn:?} has proposal {proposal:?}, which is ahead of the clock"));
                 }
                 let locks = self.validator.locks();
                 let is_held = |oid: &Oid| locks.holds(*txn, *oid, LockMode::Touch) || planted(Bug::TouchUnheld);
@@ -681,14 +681,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
             }
             if known.is_over() != self.finished.contains(txn) {
-                return Err(format!("C3: {txn:?} would be kept for ever, or forgotten too soon"));
+                return Err(format!("C3: {txn:?} is ended and not listed as finished, or the reverse"));
             }
             if known.position() > self.last {
-                return Err(format!("L1: {txn:?} is known by a record that there is not"));
+                return Err(format!("L1: {txn:?} depends on a record that does not exist"));
             }
         }
         if self.waiting.iter().any(|(position, _)| *position <= self.forced || *position > self.last) {
-            return Err("L1: something waits for a record that is durable, or that there is not".to_owned());
+            return Err("L1: an action waits for a record that is durable already or does not exist".to_owned());
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ fn prepare(node: NodeId) -> Output<u64> {
     Output::Send(node, Request::Prepare { txn: TXN, participants: vec![A, B], part: part() })
 }
 
-/// A coordinator of two participants, and what it wants when it has heard these answers.
+/// A coordinator of two participants after these answers, and its outputs.
 fn coordinator_after(answers: &[(NodeId, Answer)]) -> (Coordinator<u64>, Vec<Output<u64>>) {
     let mut out = Vec::new();
     let mut coordinator = Coordinator::commit(TXN, [(A, part()), (B, part())].into(), 0, &mut out);
@@ -42,7 +42,7 @@ fn coordinator_after(answers: &[(NodeId, Answer)]) -> (Coordinator<u64>, Vec<Out
 }
 
 #[test]
-fn it_is_committed_at_the_largest_proposal_when_all_have_prepared() {
+fn transaction_commits_at_the_largest_proposal_when_all_have_prepared() {
     let committed = Outcome::Committed(HlcTimestamp::at(7));
     let (mut coordinator, mut out) = coordinator_after(&[(A, prepared(7)), (B, prepared(5))]);
     let reply = Output::Reply(CommitReply::Committed(HlcTimestamp::at(7)));
@@ -56,14 +56,14 @@ fn it_is_committed_at_the_largest_proposal_when_all_have_prepared() {
 }
 
 #[test]
-fn one_refusal_aborts_it_and_the_client_is_told_at_once() {
+fn one_refusal_aborts_and_the_client_is_answered_at_once() {
     let (coordinator, out) = coordinator_after(&[(B, refused())]);
     assert_eq!(out, [Output::Reply(CommitReply::Refused(Refusal::Aborted)), decide(A, Outcome::Aborted)]);
     assert_eq!(coordinator.outcome(), Some(Outcome::Aborted));
 }
 
 #[test]
-fn a_vote_that_comes_after_a_refusal_changes_nothing() {
+fn vote_after_a_refusal_changes_nothing() {
     let (coordinator, out) = coordinator_after(&[(B, refused()), (A, prepared(5))]);
     assert_eq!(out.iter().filter(|output| matches!(output, Output::Reply(_))).count(), 1);
     assert_eq!(out.last(), Some(&decide(A, Outcome::Aborted)));
@@ -71,7 +71,7 @@ fn a_vote_that_comes_after_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn a_question_that_is_not_answered_is_repeated() {
+fn unanswered_question_is_repeated() {
     let (mut coordinator, mut out) = coordinator_after(&[(A, prepared(5))]);
     coordinator.poll(199, &mut out);
     assert!(out.is_empty());
@@ -81,7 +81,7 @@ fn a_question_that_is_not_answered_is_repeated() {
 }
 
 #[test]
-fn anyone_finishes_what_all_have_prepared() {
+fn any_node_finishes_a_transaction_that_all_have_prepared() {
     let mut out = Vec::new();
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
     assert_eq!(out, [A, B].map(|node| Output::Send(node, Request::Ask { txn: TXN, round: 0 })));
@@ -92,7 +92,7 @@ fn anyone_finishes_what_all_have_prepared() {
 }
 
 #[test]
-fn what_one_has_ended_already_is_the_outcome() {
+fn known_outcome_of_one_participant_is_the_outcome() {
     let committed = Outcome::Committed(HlcTimestamp::at(5));
     let mut out = Vec::new();
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
@@ -102,7 +102,7 @@ fn what_one_has_ended_already_is_the_outcome() {
 }
 
 #[test]
-fn a_transaction_of_one_participant_takes_one_message() {
+fn transaction_with_one_participant_takes_one_message() {
     let mut out = Vec::new();
     let mut coordinator = Coordinator::commit(TXN, [(A, part())].into(), 0, &mut out);
     assert_eq!(out, [Output::Send(A, Request::Commit { txn: TXN, part: part() })]);

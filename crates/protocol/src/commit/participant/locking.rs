@@ -1,8 +1,8 @@
 //! Datastore transactions at a participant (rule W1): strict two-phase locks.
 //!
-//! They lock what they read and write before they do, and commit as others do. Their locks are only in memory: after a
-//! restart their reads are validated like any others, so a lock that is lost costs a conflict, never a wrong commit. One
-//! that has not been heard of for `IDLE_MS` is gone, and its locks fall.
+//! They lock objects before they read or write them, and commit like other transactions. Locks are only in memory: after a restart
+//! reads are validated as usual, so a lost lock costs a conflict and never a wrong commit. A transaction that has been silent for
+//! `IDLE_MS` is aborted and its locks are released.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use crate::lease::Ms;
 use crate::locks::{LockMode, LockResult};
 use crate::plant::{Bug, planted};
 
-/// How long a datastore transaction that says nothing is believed to be there, in milliseconds.
+/// How long a datastore transaction may be silent, in milliseconds.
 pub(super) const IDLE_MS: u64 = 5_000;
 
 /// A datastore transaction that is not prepared.
 #[derive(Clone, Debug)]
 pub(super) struct LockingTxn<A> {
-    /// Who asked last: who hears of its end.
+    /// The sender of its last request, which is informed of its end.
     from: A,
-    /// Locks that it waits for, and who is to be told.
+    /// The locks that it waits for, and the requesters.
     waits: BTreeMap<Oid, A>,
 }
 
 impl<A: Clone, T: Clone> Participant<A, T> {
-    /// A datastore transaction wants to lock an object.
+    /// Handles a lock request of a datastore transaction.
     pub(super) fn handle_lock(&mut self, from: A, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode, now: Ms) {
         if self.transactions.contains_key(&txn) {
             return self.answer(from, txn);
@@ -54,7 +54,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Aborts a transaction that is in the way of an older one, or gone.
+    /// Aborts a transaction that blocks an older one, or is silent.
     fn wound(&mut self, txn: TxnId) {
         let from = self.locking.get(&txn).map(|locking| locking.from.clone());
         if matches!(self.transactions.get(&txn), Some(TxnState::Ended { .. })) {
@@ -66,7 +66,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Lets go of all that a transaction holds or waits for; tells who is granted what by that.
+    /// Releases everything that a transaction holds or waits for, and answers the requests that are granted thereby.
     pub(super) fn unlock(&mut self, txn: TxnId) {
         self.locking.remove(&txn);
         self.expiring.set(txn, None);
@@ -78,14 +78,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Aborts datastore transactions that nobody has spoken of for long.
+    /// Aborts datastore transactions that have been silent for too long.
     pub fn expire(&mut self, now: Ms) {
         for txn in self.expiring.due(now).into_iter().filter(|_| !planted(Bug::LocksOutlive)) {
             self.wound(txn);
         }
     }
 
-    /// When [`Participant::expire`] has something to do.
+    /// When [`Participant::expire`] is due.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Ms> {
         self.expiring.first()

@@ -37,7 +37,7 @@ fn at(position: u64) -> Version {
     Version { moves: 0, position }
 }
 
-/// A participant with its log and what is stored.
+/// A participant with its log and its stored pages.
 #[derive(Clone)]
 struct World {
     participant: Participant<&'static str, u64>,
@@ -78,7 +78,7 @@ impl World {
         self.participant.check_invariants().unwrap();
     }
 
-    /// A request without a force.
+    /// Sends a request without forcing the log.
     fn ask(&mut self, request: Request<u64>) -> &mut Self {
         self.participant.handle("peer", request, HlcTimestamp::ZERO, self.now_ms, &self.stored).unwrap();
         self.drain();
@@ -89,14 +89,14 @@ impl World {
         self.force_to(self.log.len())
     }
 
-    /// So many records are durable.
+    /// Makes this many records durable.
     fn force_to(&mut self, records: usize) -> &mut Self {
         self.participant.handle_forced(records as u64, &self.stored);
         self.drain();
         self
     }
 
-    /// The answers since the last call.
+    /// Takes the answers since the last call.
     fn take_answers(&mut self) -> Vec<Answer> {
         self.answers.drain(..).map(|(_, answer)| answer).collect()
     }
@@ -105,7 +105,7 @@ impl World {
         self.ask(request).force().take_answers()
     }
 
-    /// What is found after a crash that leaves so many records.
+    /// The participant after a crash that leaves this many records.
     fn restart(&self, records: usize) -> Self {
         let mut world = Self { now_ms: self.now_ms, ..Self::new() };
         for (position, record) in (1..).zip(&self.log[..records]) {
@@ -154,11 +154,11 @@ fn refused(answers: &[Answer]) -> Refusal {
 }
 
 #[test]
-fn nothing_is_answered_or_shown_before_it_is_durable() {
+fn nothing_is_output_before_it_is_durable() {
     let mut world = World::new();
     assert_eq!(world.ask(commit(1, part(&[], &[1, 2]))).take_answers(), []);
     assert!(world.changed.is_empty());
-    // What it holds conflicts already.
+    // Its locks conflict already.
     let answers = world.ask(commit(2, part(&[(1, 0)], &[]))).take_answers();
     assert_eq!(answers, []);
     let answers = world.force().take_answers();
@@ -167,12 +167,12 @@ fn nothing_is_answered_or_shown_before_it_is_durable() {
         matches!(answers[1], Answer::Refused { why: Refusal::Conflict(conflict), .. } if conflict.cause == Cause::Held(txn(1)))
     );
     assert_eq!((world.changed.len(), world.changed[0].version), (1, at(1)));
-    // Now it is over, and can be read at its version.
+    // Now it has ended and can be read at its version.
     assert_eq!(ended(&world.ask_forced(commit(3, part(&[(1, 1)], &[1])))).1, Some(at(3)));
 }
 
 #[test]
-fn a_prepared_transaction_is_applied_when_its_outcome_is_durable() {
+fn prepared_transaction_is_applied_when_its_outcome_is_durable() {
     let mut world = World::new();
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[(5, 0)], &[1]))));
     assert!(world.changed.is_empty());
@@ -185,7 +185,7 @@ fn a_prepared_transaction_is_applied_when_its_outcome_is_durable() {
 }
 
 #[test]
-fn a_repeated_message_gets_the_first_answer() {
+fn repeated_message_gets_the_first_answer() {
     let mut world = World::new();
     let first = world.ask_forced(prepare(1, part(&[], &[1])));
     world.now_ms += 500;
@@ -196,9 +196,9 @@ fn a_repeated_message_gets_the_first_answer() {
     assert_eq!((world.changed.len(), world.log.len()), (1, 2));
 }
 
-/// ATTACK: votes were once repeated, and recovery heard "unknown".
+/// ATTACK: votes were repeated once, and recovery was told "unknown".
 #[test]
-fn a_refusal_stays_one_also_after_a_restart() {
+fn refusal_persists_over_a_restart() {
     let mut world = World::new();
     world.ask_forced(commit(1, part(&[], &[1])));
     assert!(matches!(refused(&world.ask_forced(prepare(2, part(&[(1, 0)], &[1])))), Refusal::Conflict(_)));
@@ -207,7 +207,7 @@ fn a_refusal_stays_one_also_after_a_restart() {
 }
 
 #[test]
-fn who_asks_for_what_nobody_knows_aborts_it() {
+fn question_about_an_unknown_transaction_aborts_it() {
     let mut world = World::new();
     assert_eq!(world.ask(Request::Ask { txn: txn(1), round: 0 }).take_answers(), []);
     assert_eq!(refused(&world.force().take_answers()), Refusal::Aborted);
@@ -216,7 +216,7 @@ fn who_asks_for_what_nobody_knows_aborts_it() {
 }
 
 #[test]
-fn what_was_written_before_a_move_has_the_version_that_was_told_then() {
+fn writes_before_a_move_keep_their_version() {
     let mut world = World::new();
     let first = ended(&world.ask_forced(commit(1, part(&[], &[1]))));
     assert_eq!(first.1, Some(at(1)));
@@ -233,7 +233,7 @@ fn what_was_written_before_a_move_has_the_version_that_was_told_then() {
 }
 
 #[test]
-fn a_prepared_transaction_holds_its_objects_over_a_restart() {
+fn prepared_transaction_holds_its_objects_over_a_restart() {
     let mut world = World::new();
     let answers = world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
     let mut world = world.restart(1);
@@ -247,7 +247,7 @@ fn a_prepared_transaction_holds_its_objects_over_a_restart() {
 }
 
 #[test]
-fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
+fn outcome_is_forgotten_only_when_acknowledged_and_old() {
     let mut world = World::new();
     let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
     let done = world.ask_forced(decide(1, Outcome::Committed(proposed)));
@@ -261,9 +261,9 @@ fn an_outcome_is_forgotten_only_when_all_have_acknowledged_it_and_it_is_old() {
     assert_eq!(world.changed.len(), 1);
 }
 
-/// A participant that is away for long leaves many outcomes behind that it has still to acknowledge.
+/// A participant that is away for long leaves many unacknowledged outcomes behind.
 #[test]
-fn to_forget_one_outcome_takes_no_look_at_all_that_linger() {
+fn forgetting_outcomes_does_not_visit_unacknowledged_ones() {
     const LINGERING: u64 = 1_000;
     let mut world = World::new();
     for ms in 1..=LINGERING {
@@ -279,11 +279,11 @@ fn to_forget_one_outcome_takes_no_look_at_all_that_linger() {
     }
     assert_eq!(world.participant.unacknowledged().count() as u64, LINGERING - 100);
     let visited = world.participant.visited.get() - before;
-    assert!(visited < 1_000, "{visited} outcomes were looked at to forget 100");
+    assert!(visited < 1_000, "{visited} outcomes were visited to forget 100");
 }
 
 #[test]
-fn what_has_no_other_participant_is_forgotten_when_it_is_old() {
+fn outcome_without_other_participants_is_forgotten_when_old() {
     let mut world = World::new();
     let done = world.ask_forced(commit(1, part(&[], &[1])));
     assert_eq!(world.ask_forced(commit(1, part(&[], &[1]))), done);
@@ -292,9 +292,9 @@ fn what_has_no_other_participant_is_forgotten_when_it_is_old() {
     assert_eq!(refused(&world.force().ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
 }
 
-/// ATTACK: a segment of the log was once freed under a prepared record.
+/// ATTACK: a log segment with a prepared record was freed once.
 #[test]
-fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
+fn copied_records_replace_the_freed_log() {
     let mut world = World::new();
     world.ask_forced(prepare(1, part(&[], &[1])));
     world.ask_forced(commit(2, part(&[], &[2])));
@@ -305,7 +305,7 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     world.force();
     let mut again: Participant<&'static str, u64> = Participant::new(SETTINGS);
     for (position, record) in (cut + 1..).zip(&world.log[cut as usize..]) {
-        assert_eq!(again.recover(at(position), record.clone()), None, "pages are in the B-tree by then");
+        assert_eq!(again.recover(at(position), record.clone()), None, "the pages are in the B-tree already");
     }
     again.finish_recovery(world.log.len() as u64);
     assert_eq!(again.prepared().map(|(txn, _)| txn).collect::<Vec<_>>(), [txn(1)]);
@@ -313,10 +313,10 @@ fn what_was_copied_forward_is_there_when_the_log_before_it_is_gone() {
     assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
 }
 
-/// Found by the simulator, when the record of an outcome did not say what was written: the prepared record was freed, and
-/// the outcome was not installed.
+/// Found by the simulator when the record of an outcome did not contain the writes: the prepared record was freed before the outcome
+/// was installed.
 #[test]
-fn an_outcome_needs_no_record_before_its_own() {
+fn outcome_needs_no_earlier_record() {
     let mut world = World::new();
     let first = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
     world.ask_forced(prepare(2, part(&[], &[2])));
@@ -324,7 +324,7 @@ fn an_outcome_needs_no_record_before_its_own() {
     world.ask_forced(decide(2, Outcome::Aborted));
     world.participant.carry_forward(2);
     world.drain();
-    assert_eq!(world.log.len(), 4, "nothing of what is freed has to be said again");
+    assert_eq!(world.log.len(), 4, "no freed record has to be appended again");
     let mut again = World { now_ms: world.now_ms, ..World::new() };
     again.log = world.log[..2].to_vec();
     for (position, record) in (3..).zip(&world.log[2..]) {
@@ -338,11 +338,11 @@ fn an_outcome_needs_no_record_before_its_own() {
     assert_eq!(again.participant.outcome(txn(2)), Some(Outcome::Aborted));
     again.participant.raise_horizon(HlcTimestamp::at(5));
     again.drain();
-    assert_eq!(again.participant.unacknowledged().count(), 2, "who has to acknowledge them is known");
+    assert_eq!(again.participant.unacknowledged().count(), 2, "the missing acknowledgements are known");
 }
 
 #[test]
-fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
+fn older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
     let mut world = World::new();
     let lock =
         |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::LockMode::Exclusive };
@@ -361,7 +361,7 @@ fn an_older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
 }
 
 #[test]
-fn locks_of_who_is_not_heard_of_fall() {
+fn locks_of_a_silent_transaction_are_released() {
     let mut world = World::new();
     let lock = |ms| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(1), mode: crate::locks::LockMode::Shared };
     world.ask_forced(lock(10));
@@ -374,23 +374,23 @@ fn locks_of_who_is_not_heard_of_fall() {
     assert_eq!(refused(&world.ask_forced(lock(10))), Refusal::Aborted);
 }
 
-/// ATTACK: a promise was once forgotten over a restart.
+/// ATTACK: a promise was forgotten over a restart once.
 #[test]
-fn nothing_is_proposed_at_or_before_what_was_promised_also_after_a_restart() {
+fn proposals_are_later_than_promises_also_after_a_restart() {
     let mut world = World::new();
     let promised = HlcTimestamp::at(1030);
     let check = Request::Check { txn: txn(1), reads: Vec::new(), at: promised };
     assert_eq!(world.ask(check.clone()).take_answers(), [], "the bound is not durable");
     assert_eq!(world.force().take_answers(), [Answer::Checked { txn: txn(1), verdict: Ok(()) }]);
-    assert_eq!(world.ask(check).take_answers().len(), 1, "it is now");
+    assert_eq!(world.ask(check).take_answers().len(), 1, "the bound is durable");
     for mut world in [world.clone(), world.restart(1)] {
         assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[1])))) > promised);
     }
 }
 
-/// What a promise rests on is its bound: a driver may leave later records, which nobody waits for, unwritten for a while.
+/// A promise depends on its bound only. A driver may leave later records unwritten for a while if nothing waits for them.
 #[test]
-fn a_promise_waits_for_its_bound_and_for_nothing_behind_it() {
+fn promise_waits_for_its_bound_and_for_no_later_record() {
     let mut world = World::new();
     let check = |ms| Request::Check { txn: txn(ms), reads: Vec::new(), at: HlcTimestamp::at(1030) };
     assert_eq!(world.ask(check(1)).take_answers(), []);
@@ -401,9 +401,9 @@ fn a_promise_waits_for_its_bound_and_for_nothing_behind_it() {
     assert_eq!(world.force_to(bound).take_answers(), promised);
 }
 
-/// ATTACK: a transaction that only reads once missed a commit whose proposal was later.
+/// ATTACK: a read-only transaction missed a commit with a later proposal once.
 #[test]
-fn a_reader_conflicts_with_every_prepared_writer() {
+fn reader_conflicts_with_every_prepared_writer() {
     let mut world = World::new();
     world.now_ms = 1040;
     world.ask_forced(prepare(1, part(&[], &[1])));
@@ -415,7 +415,7 @@ fn a_reader_conflicts_with_every_prepared_writer() {
 }
 
 #[test]
-fn the_closed_timestamp_stays_below_what_is_still_open() {
+fn closed_timestamp_stays_below_undecided_transactions() {
     let mut world = World::new();
     let closed = world.participant.close_timestamp(1000);
     world.drain();
@@ -431,7 +431,7 @@ fn the_closed_timestamp_stays_below_what_is_still_open() {
 }
 
 #[test]
-fn a_timestamp_from_too_far_ahead_changes_nothing() {
+fn timestamp_too_far_ahead_changes_nothing() {
     let mut world = World::new();
     let ahead = HlcTimestamp::at(1051 + LEAD_MS);
     let refused = world.participant.handle("peer", commit(1, part(&[], &[1])), ahead, 1000, &BTreeMap::new());
@@ -441,7 +441,7 @@ fn a_timestamp_from_too_far_ahead_changes_nothing() {
 }
 
 #[test]
-fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
+fn log_that_begins_with_the_state_restores_the_same_state() {
     let mut world = World::new();
     world.ask_forced(prepare(1, part(&[], &[1])));
     let done = world.ask_forced(commit(2, part(&[], &[2])));
@@ -453,7 +453,7 @@ fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
     for (position, record) in (1..).zip(world.participant.state_records()) {
         moved.log.push(record.clone());
         let version = Version { moves: 1, position };
-        assert_eq!(moved.participant.recover(version, record), None, "pages are handed over beside it");
+        assert_eq!(moved.participant.recover(version, record), None, "pages are handed over separately");
     }
     moved.participant.finish_recovery(moved.log.len() as u64);
     moved.participant.check_invariants().unwrap();
@@ -464,11 +464,11 @@ fn a_log_that_begins_with_the_state_says_all_that_the_old_one_said() {
 }
 
 #[test]
-fn those_who_touch_a_guard_do_not_disturb_each_other_and_those_who_read_it_hear_of_them() {
+fn touches_of_a_guard_do_not_conflict_and_are_seen_by_its_readers() {
     let mut world = World::new();
     let first = proposal(&world.ask_forced(prepare(1, touching(&[5]))));
     let second = proposal(&world.ask_forced(prepare(2, touching(&[5]))));
-    // V2: it is held, also over a restart.
+    // V2: the guard is held, also over a restart.
     for mut world in [world.clone(), world.restart(2)] {
         let refused = refused(&world.ask_forced(commit(3, part(&[(5, 0)], &[]))));
         assert!(matches!(refused, Refusal::Conflict(conflict) if matches!(conflict.cause, Cause::Held(_))));
@@ -478,10 +478,10 @@ fn those_who_touch_a_guard_do_not_disturb_each_other_and_those_who_read_it_hear_
     assert!(matches!(answers[..], [Answer::Checked { verdict: Err(_), .. }]));
     assert_eq!(ended(&world.ask_forced(decide(2, Outcome::Committed(second)))).1, Some(at(4)));
     world.ask_forced(decide(1, Outcome::Committed(first)));
-    // Holders are told, as of a write; and nothing is stored but a version.
-    let told: Vec<_> = world.changed.iter().map(|one| (one.version, one.slots.clone())).collect();
-    assert_eq!(told, [(at(4), [5].into()), (at(5), [5].into())]);
-    // V1: afterwards it has changed, and so has its page after a restart.
+    // Holders are informed as of a write. Only the version is stored.
+    let changes: Vec<_> = world.changed.iter().map(|one| (one.version, one.slots.clone())).collect();
+    assert_eq!(changes, [(at(4), [5].into()), (at(5), [5].into())]);
+    // V1: the guard has changed, and so has its page after a restart.
     let log = world.log.len();
     for mut world in [world.clone(), world.restart(log)] {
         assert!(matches!(refused(&world.ask_forced(commit(6, part(&[(5, 4)], &[])))), Refusal::Conflict(_)));
@@ -490,16 +490,16 @@ fn those_who_touch_a_guard_do_not_disturb_each_other_and_those_who_read_it_hear_
 }
 
 #[test]
-fn nobody_touches_what_a_prepared_transaction_has_read() {
+fn guards_read_by_a_prepared_transaction_cannot_be_touched() {
     let mut world = World::new();
     world.ask_forced(prepare(1, part(&[(5, 0)], &[1])));
     assert!(matches!(refused(&world.ask_forced(commit(2, touching(&[5])))), Refusal::Conflict(_)));
     assert!(ended(&world.ask_forced(commit(3, touching(&[6])))).1.is_some());
 }
 
-/// Two who look for members and then insert one have each missed the other (write skew).
+/// Two transactions that each search for members and then insert one miss each other's member (write skew).
 #[test]
-fn who_reads_and_touches_a_guard_has_it_alone() {
+fn reading_and_touching_a_guard_excludes_others() {
     let mut world = World::new();
     let both = || Part { touches: [oid(5)].into(), ..part(&[(5, 0)], &[]) };
     world.ask_forced(prepare(1, both()));
@@ -508,7 +508,7 @@ fn who_reads_and_touches_a_guard_has_it_alone() {
 }
 
 #[test]
-fn a_lock_to_touch_is_together_with_others_and_waits_for_readers() {
+fn touch_locks_are_shared_and_wait_for_readers() {
     use crate::locks::LockMode::{Exclusive, Shared, Touch};
     let mut world = World::new();
     let lock = |ms, mode| Request::Lock { txn: txn(ms), first: txn(ms), oid: oid(5), mode };
@@ -518,5 +518,5 @@ fn a_lock_to_touch_is_together_with_others_and_waits_for_readers() {
     assert_eq!(world.ask_forced(lock(12, Shared)), [], "the youngest waits");
     world.ask_forced(commit(11, touching(&[5])));
     assert!(world.ask_forced(commit(10, touching(&[5]))).contains(&locked(12, Shared)));
-    assert_eq!(world.ask_forced(lock(12, Touch)), [locked(12, Exclusive)], "who reads and touches has it alone");
+    assert_eq!(world.ask_forced(lock(12, Touch)), [locked(12, Exclusive)], "reading and touching is exclusive");
 }
