@@ -1,10 +1,10 @@
-//! The brick: a store that is served.
+//! The brick: serves a store.
 //!
 //! ```text
 //!   connection
-//!     ├─ quick requests: answered from the store at once
-//!     ├─ durable commits: submitted; the store's thread says when they are done
-//!     └─ what may block: on threads that may
+//!     ├─ quick requests: answered from the store on the I/O thread
+//!     ├─ durable commits: submitted to the store; its thread reports when they are durable
+//!     └─ requests that may block: answered on blocking threads
 //! ```
 
 mod answer_counts;
@@ -58,7 +58,7 @@ use service::{BrickConnection, MAX_READ, Timing};
 
 /// A store that is being served.
 ///
-/// Dropped, it goes on serving until the process ends; [`Brick::shutdown`] ends it in good order.
+/// Dropping it does not stop the server: it serves until the process ends or [`Brick::shutdown`] is called.
 pub struct Brick {
     server: Server<BrickRole>,
 }
@@ -73,15 +73,16 @@ impl std::fmt::Debug for Brick {
 }
 
 impl Brick {
-    /// Serves `store` as `config` says. When this returns, the brick listens.
+    /// Serves `store` with the settings of `config`. The brick listens when this returns.
     ///
-    /// Fails as [`ErrorKind::Denied`] if it should listen beyond this machine and `config` does not call that
-    /// [`insecure`](Config::insecure); as [`ErrorKind::Io`] if it cannot listen.
+    /// # Errors
+    /// [`ErrorKind::Denied`] if an address is reachable from other machines and `config` is not
+    /// [`insecure`](Config::insecure); [`ErrorKind::Io`] if the brick cannot listen.
     pub async fn start(store: Store, config: Config) -> Result<Self> {
         Ok(Self { server: Server::start(BrickRole::new(store, None), config).await? })
     }
 
-    /// The same for a brick of a cluster: it serves the logical nodes that the placement map gives to `id`.
+    /// Serves the logical nodes that the placement map assigns to brick `id` of a cluster.
     ///
     /// # Errors
     /// As [`Brick::start`].
@@ -90,32 +91,32 @@ impl Brick {
         Ok(Self { server: Server::start(BrickRole::new(store, Some(nodes)), config).await? })
     }
 
-    /// Where it listens, in the order asked for, with the ports that the system chose.
+    /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.server.addresses
     }
 
-    /// Where `/metrics` and `/health` are, if anywhere.
+    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.server.http
     }
 
-    /// Ends it: takes no more connections, answers what was asked, and closes the store, whose result it returns.
+    /// Stops accepting connections, answers pending requests, and closes the store, whose result it returns.
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
 }
 
-/// What all threads of a brick share.
+/// State shared by all threads of a brick.
 pub(crate) struct BrickRole {
     store: Store,
     in_memory: bool,
-    /// Places for jobs that may take hours.
+    /// Permits for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
     sessions: Mutex<Vec<Weak<BrickSession>>>,
-    /// Its part of a cluster, if it has one.
+    /// The logical nodes of a brick of a cluster; `None` for a store of one process.
     nodes: Option<Arc<Nodes>>,
 }
 
@@ -126,14 +127,13 @@ impl BrickRole {
         Self { store, in_memory, long_jobs, sessions, nodes }
     }
 
-    /// The part of the cluster that it has.
     fn nodes(&self) -> Result<&Arc<Nodes>> {
         let alone = || Error::new(ErrorKind::Unsupported, "this store is no part of a cluster");
         self.nodes.as_ref().ok_or_else(alone)
     }
 
     fn register(&self, session: &Arc<BrickSession>) {
-        // A list that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(session));
@@ -161,13 +161,13 @@ impl server::ServerRole for BrickRole {
     }
 
     fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
-        // Whoever talks to a brick itself is held back by nothing.
+        // Permission of administrators: a direct connection to a brick bypasses all other permissions.
         who.check_administrator(self.catalog().as_deref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
         let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick };
         if self.nodes.is_some() && hello.space.is_empty() {
-            // Another process of the cluster: it speaks of all spaces.
+            // Another process of the cluster, which works with all spaces.
             return Ok((terms(SpaceId(0)), ()));
         }
         if hello.space.is_empty() {

@@ -1,4 +1,4 @@
-//! What the participants of a brick answer, counted.
+//! Counts of the answers of a brick's participants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +6,8 @@ use protocol::commit::{Answer, Outcome, Refusal};
 
 use crate::server::Metric;
 
-/// How often was answered what by the logical nodes that a brick serves, and by those that it has served: nothing is taken out when
-/// one leaves, so the metrics never fall.
+/// Counts of the answers of all logical nodes that a brick serves or has served since its start, so the metrics never
+/// decrease.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCounts {
     prepared: Counter,
@@ -18,7 +18,7 @@ pub(crate) struct AnswerCounts {
     locks: Counter,
 }
 
-/// A number that only grows. Any thread may count.
+/// A counter. Any thread may increment it.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
@@ -33,7 +33,7 @@ impl Counter {
 }
 
 impl AnswerCounts {
-    /// Somebody is answered.
+    /// Counts an answer.
     pub(crate) fn count(&self, answer: &Answer) {
         let counter = match answer {
             Answer::Prepared { .. } => &self.prepared,
@@ -53,7 +53,8 @@ impl AnswerCounts {
             self.prepared.metric("parts_prepared_total", "Parts of transactions that were prepared here."),
             self.committed.metric("parts_committed_total", "Parts of transactions that were committed here."),
             self.aborted.metric("parts_aborted_total", "Parts of transactions that were aborted here."),
-            self.conflicts.metric("parts_conflicts_total", "Parts of transactions that met another one."),
+            self.conflicts
+                .metric("parts_conflicts_total", "Parts of transactions that were refused because of a conflict."),
             self.checked.metric("parts_checked_total", "Reads of transactions that were found current."),
             self.locks.metric("parts_locks_total", "Locks granted."),
         ]

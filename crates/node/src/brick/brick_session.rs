@@ -1,4 +1,4 @@
-//! What a brick holds for one connection.
+//! The snapshots and uploads of one connection to a brick.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,12 +9,12 @@ use model::{Error, ErrorKind, Result, UploadId};
 use store::{Snapshot, Store};
 use wire::link::DeferredResponder;
 
-/// What a brick holds for one connection: given up when it ends.
+/// The snapshots and uploads of one connection, which end with it.
 pub(crate) struct BrickSession {
     store: Store,
     snapshots: Mutex<Snapshots>,
     uploads: Mutex<HashMap<UploadId, Pieces>>,
-    /// Moves on while the session is idle.
+    /// Seconds of the connection's life.
     ticks: AtomicU32,
 }
 
@@ -29,7 +29,7 @@ struct HeldSnapshot {
     used: u32,
 }
 
-/// Pieces of an upload that wait for the one being written.
+/// Pieces of an upload that wait while another one is written.
 #[derive(Default)]
 struct Pieces {
     waiting: VecDeque<(DeferredResponder, Bytes)>,
@@ -37,7 +37,7 @@ struct Pieces {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Tables that are whole between any two statements: a panic elsewhere spoils nothing.
+    // The data is consistent between statements, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,11 +49,11 @@ impl BrickSession {
 
     // -------------------------------------------------------------------------------------------- snapshots
 
-    /// Holds a snapshot, and returns its number.
+    /// Adds a snapshot and returns its number.
     pub(crate) fn hold(&self, snapshot: Snapshot, most: usize) -> Result<u64> {
         let mut snapshots = lock(&self.snapshots);
         if snapshots.held.len() >= most {
-            let what = format!("the connection holds {most} snapshots already: close some");
+            let what = format!("the connection has {most} open snapshots, the maximum: close some");
             return Err(Error::new(ErrorKind::Full, what));
         }
         snapshots.last += 1;
@@ -62,7 +62,7 @@ impl BrickSession {
         Ok(id)
     }
 
-    /// The snapshot of this number.
+    /// The snapshot with this number.
     pub(crate) fn snapshot(&self, id: u64) -> Result<Arc<Snapshot>> {
         let mut snapshots = lock(&self.snapshots);
         let held = snapshots.held.get_mut(&id).ok_or_else(|| {
@@ -77,7 +77,7 @@ impl BrickSession {
         lock(&self.snapshots).held.remove(&id);
     }
 
-    /// Called once a second: gives up snapshots unused for more than `idle` of such ticks.
+    /// Called once a second. Closes snapshots that were not used for more than `idle` calls.
     pub(crate) fn tick(&self, idle: u32) {
         let now = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         let mut snapshots = lock(&self.snapshots);
@@ -94,8 +94,7 @@ impl BrickSession {
         Ok(id)
     }
 
-    /// Adds a piece to an upload; `true` if someone must now call [`Session::write_pieces`], on a thread that may
-    /// block.
+    /// Adds a piece to an upload. If this returns `true`, the caller must call [`Self::write_pieces`] on a thread that may block.
     pub(crate) fn add_piece(&self, id: UploadId, piece: Bytes, deferred: DeferredResponder) -> bool {
         let mut uploads = lock(&self.uploads);
         let Some(pieces) = uploads.get_mut(&id) else {
@@ -106,12 +105,12 @@ impl BrickSession {
         !std::mem::replace(&mut pieces.is_busy, true)
     }
 
-    /// Writes the pieces of an upload that wait, in the order in which they came.
+    /// Writes the waiting pieces of an upload, in the order of their arrival.
     pub(crate) fn write_pieces(&self, id: UploadId) {
         let mut next = self.next_piece(id);
         while let Some((deferred, piece)) = next {
             let written = self.store.upload(id, piece);
-            // First what is next, then the answer: once its last piece is answered, an upload is not busy.
+            // Takes the next piece before it answers, so that an upload whose last piece is answered is not busy.
             next = self.next_piece(id);
             deferred.answer(written.map(|()| super::service::done()));
         }
@@ -150,7 +149,7 @@ impl BrickSession {
         lock(&self.uploads).remove(&id);
     }
 
-    /// Gives up all that is held.
+    /// Closes all snapshots and aborts all uploads.
     pub(crate) fn end(&self) {
         lock(&self.snapshots).held.clear();
         let uploads: Vec<UploadId> = lock(&self.uploads).keys().copied().collect();

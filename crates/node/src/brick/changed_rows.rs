@@ -1,9 +1,8 @@
-//! Which rows of a logical node have changed while another brick copies it, and are still to be told.
+//! Rows of a logical node that have changed while another brick copies it and have not been sent yet.
 //!
-//! 1. A key is entered when its row is durable. So whoever takes keys from here, and reads their rows after that, reads what
-//!    they were entered for.
-//! 2. What was taken for an answer is kept until a question shows that this answer has come. Each try of a question has a number of
-//!    its own: an answer to one that was given up has come to nobody, and one that comes late is refused.
+//! 1. A key is added when its row is durable. A reader that takes keys first and reads their rows afterwards sees the changes.
+//! 2. Keys taken for an answer are kept until a later request acknowledges that answer. Each try of a request has its own
+//!    number: the answer to an abandoned try is not acknowledged, and a try that arrives late is refused.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +11,41 @@ use model::{Error, ErrorKind, Result};
 use super::page_rows::Key;
 use super::plant::{Bug, planted};
 
-/// Bytes of keys that are remembered: with more, copying begins again.
+/// Most bytes of keys that are remembered. Beyond that, copying begins again.
 const MAX_KEY_BYTES: usize = if cfg!(test) { 4 << 10 } else { 16 << 20 };
 
-/// Rows that have changed since a copy was begun.
+/// Rows that have changed since a copy began.
 #[derive(Debug)]
 pub(crate) struct ChangedRows {
     attempt: u64,
-    /// The last question.
+    /// Number of the last request.
     number: u64,
     keys: BTreeSet<Key>,
-    /// What was taken for the last answer.
+    /// Keys that were taken for the last answer.
     sent: BTreeSet<Key>,
     bytes: usize,
 }
 
 impl ChangedRows {
-    /// Nothing has changed yet.
+    /// An empty set for an attempt.
     pub(crate) fn new(attempt: u64) -> Self {
         Self { attempt, number: 0, keys: BTreeSet::new(), sent: BTreeSet::new(), bytes: 0 }
     }
 
-    /// A question of an attempt, by who has got the answer to the one before or an earlier one (0: to none).
+    /// Begins the answer to request `number` of an attempt. The requester has received the answers up to request `got` (0: none).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if what has changed since is not known: the copy has to begin again;
-    /// [`ErrorKind::Unavailable`] if a later one came before.
+    /// [`ErrorKind::NotFound`] if the changes since are unknown: the copy has to begin again; [`ErrorKind::Unavailable`] if a
+    /// later request has arrived before.
     pub(crate) fn begin_answer(&mut self, attempt: u64, number: u64, got: u64) -> Result<()> {
         if attempt != self.attempt || got > self.number {
             return Err(changes_unknown_error());
         }
         if number <= self.number && !planted(Bug::LateQuestionCounts) {
-            return Err(Error::new(ErrorKind::Unavailable, "a later question came before: ask again"));
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "a later request for rows arrived before this one: ask again",
+            ));
         }
         if got == self.number || planted(Bug::AnswersCountUnheard) {
             self.sent.clear();
@@ -54,7 +56,6 @@ impl ChangedRows {
         Ok(())
     }
 
-    /// Whether it is of this attempt.
     pub(crate) fn is_of_attempt(&self, attempt: u64) -> bool {
         self.attempt == attempt
     }
@@ -63,7 +64,7 @@ impl ChangedRows {
         self.bytes = self.keys.iter().chain(&self.sent).map(|key| key.len()).sum();
     }
 
-    /// A row has changed, durably. Says whether that can be remembered.
+    /// Adds a row that has changed, durably. Returns false if there are too many to remember.
     pub(crate) fn add(&mut self, key: &[u8]) -> bool {
         if self.keys.insert(Key::from_slice(key)) {
             self.bytes += key.len();
@@ -71,7 +72,7 @@ impl ChangedRows {
         self.bytes <= MAX_KEY_BYTES
     }
 
-    /// Takes the first keys for an answer. Rows from `from` on are copied later anyway.
+    /// Takes the first keys for an answer. Keys from `from` on are dropped, because the copy has not reached their rows yet.
     pub(crate) fn take(&mut self, from: Option<&[u8]>, most: usize) -> Vec<Key> {
         if let Some(from) = from {
             self.keys.split_off(from);
@@ -82,13 +83,16 @@ impl ChangedRows {
         self.sent.iter().cloned().collect()
     }
 
-    /// Some of what was taken for an answer did not fit. Says how much is still to be told.
+    /// Puts back keys whose rows did not fit the answer. Returns the number of keys that are not sent yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if that is not the last question any more.
+    /// [`ErrorKind::Unavailable`] if this is not the last request any more.
     pub(crate) fn put_back(&mut self, (attempt, number): (u64, u64), rest: &[Key]) -> Result<u64> {
         if (attempt, number) != (self.attempt, self.number) {
-            return Err(Error::new(ErrorKind::Unavailable, "another question came meanwhile: ask again"));
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "another request for rows arrived in the meantime: ask again",
+            ));
         }
         for key in rest.iter().filter(|_| !planted(Bug::RestForgotten)) {
             self.sent.remove(key);
@@ -99,9 +103,9 @@ impl ChangedRows {
     }
 }
 
-/// What the new brick is told if it has to begin again.
+/// The error that makes the new brick begin its copy again.
 pub(crate) fn changes_unknown_error() -> Error {
-    let what = "what has changed since the copy was begun is not known any more: begin again";
+    let what = "the changes since the copy began are not known any more: begin the copy again";
     Error::new(ErrorKind::NotFound, what)
 }
 
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_told_again_until_its_answer_has_come() {
+    fn sent_keys_are_sent_again_until_acknowledged() {
         let mut changed = changed(&["a", "b"]);
         assert_eq!(changed.take(None, 10), keys(&["a", "b"]));
         assert!(changed.add(b"c"));
@@ -134,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn question_that_comes_late_takes_nothing_away() {
+    fn late_request_takes_no_keys() {
         let mut changed = changed(&["a"]);
-        // The first try waits somewhere, the second one is answered.
+        // The first try is delayed, the second one is answered.
         changed.begin_answer(7, 3, 0).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["a"]));
         assert!(changed.add(b"w"));
         assert_eq!(changed.begin_answer(7, 2, 0).unwrap_err().kind(), ErrorKind::Unavailable);
         changed.begin_answer(7, 4, 3).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["w"]));
-        // Of two answers that nobody got, all is told again.
+        // Neither of two answers was received, so all keys are sent again.
         assert!(changed.add(b"x"));
         changed.begin_answer(7, 5, 3).unwrap();
         assert_eq!(changed.take(None, 10), keys(&["w", "x"]));
@@ -152,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_fit_and_what_is_copied_later_stay_apart() {
+    fn keys_that_did_not_fit_are_kept_and_keys_copied_later_are_dropped() {
         let mut changed = changed(&["a", "b", "c", "x", "y"]);
-        // Of what is copied from "x" on nothing need be told.
+        // Rows from "x" on are copied later.
         assert_eq!(changed.take(Some(b"x"), 2), keys(&["a", "b"]));
         assert_eq!(changed.put_back((7, 1), &keys(&["b"])).unwrap(), 2);
         changed.begin_answer(7, 2, 1).unwrap();
@@ -164,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_those_who_got_what_is_not_known_have_to_begin_again() {
+    fn unknown_attempts_and_answers_have_to_begin_again() {
         let mut changed = changed(&["a"]);
         for (attempt, number, got) in [(8, 2, 1), (8, 2, 0), (7, 3, 2)] {
             assert_eq!(changed.begin_answer(attempt, number, got).unwrap_err().kind(), ErrorKind::NotFound);
@@ -173,18 +177,18 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_remembered_than_may_be() {
+    fn remembered_keys_are_bounded() {
         let mut changed = ChangedRows::new(7);
         let fits = (0..10_000_u32).take_while(|number| changed.add(&number.to_be_bytes())).count();
         assert_eq!(fits, MAX_KEY_BYTES / 4);
     }
 
     #[test]
-    fn mistakes_in_what_is_sent_again_are_noticed() {
+    fn planted_bugs_are_noticed() {
         let checks: [(Bug, fn()); 3] = [
-            (Bug::AnswersCountUnheard, what_was_told_is_told_again_until_its_answer_has_come),
-            (Bug::LateQuestionCounts, question_that_comes_late_takes_nothing_away),
-            (Bug::RestForgotten, what_did_not_fit_and_what_is_copied_later_stay_apart),
+            (Bug::AnswersCountUnheard, sent_keys_are_sent_again_until_acknowledged),
+            (Bug::LateQuestionCounts, late_request_takes_no_keys),
+            (Bug::RestForgotten, keys_that_did_not_fit_are_kept_and_keys_copied_later_are_dropped),
         ];
         for (bug, check) in checks {
             assert_noticed(&[bug], check);

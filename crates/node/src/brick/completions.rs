@@ -30,13 +30,13 @@ pub(crate) struct Completions {
 #[derive(Default)]
 struct Inner {
     list: Vec<Completion>,
-    /// There while nobody looks at the list.
+    /// Set while the list is empty and the I/O thread waits.
     waker: Option<Waker>,
 }
 
 impl Completions {
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        // A list and a waker, whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

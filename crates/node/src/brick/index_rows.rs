@@ -1,12 +1,12 @@
-//! How indexes stand in the rows of a store.
+//! The rows of indexes.
 //!
 //! | key | value |
 //! | --- | --- |
 //! | `I` node space index key page slot | nothing: an entry |
-//! | `D` node space index class | how far the objects of a class are in the index, and its fields |
+//! | `D` node space index class | how far the objects of a class have been entered in the index, and its fields |
 //! | `D` node space index 0 | the index is being removed |
 //!
-//! No key of an entry is the beginning of another one, so entries are in the order of keys, then of places.
+//! No key of an entry is a prefix of another one, so entries are ordered by key, then by place.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::{ClassId, Error, ErrorKind, FieldNumber, NodeId, PageId, Result, SpaceId};
@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 
 use super::page_rows::{self as rows, Rows};
 
-/// A key of an entry; most fit in place.
+/// The key of a row; most fit inline.
 pub(crate) type Key = SmallVec<[u8; 64]>;
 
-/// Bytes before and behind the key of an index.
+/// Bytes before and after the key of an entry.
 const PREFIX: usize = 1 + 4 + 2 + 4;
 const PLACE: usize = rows::PAGE_LEN + 2;
 
@@ -44,7 +44,7 @@ fn prefix(table: u8, id: IndexId) -> Key {
     key
 }
 
-/// The row of an entry.
+/// The key of the row of an entry.
 pub(crate) fn entry_key(id: IndexId, key: &[u8], page: PageId, slot: u16) -> Key {
     let mut row = bound(id, key);
     row.extend_from_slice(&rows::encode_page_number(page.number));
@@ -52,7 +52,7 @@ pub(crate) fn entry_key(id: IndexId, key: &[u8], page: PageId, slot: u16) -> Key
     row
 }
 
-/// What stands before the rows of all entries with this key, or larger ones.
+/// A lower bound of the rows of all entries with this key or a larger one.
 pub(crate) fn bound(id: IndexId, key: &[u8]) -> Key {
     let mut row = prefix(b'I', id);
     row.extend_from_slice(key);
@@ -62,7 +62,7 @@ pub(crate) fn bound(id: IndexId, key: &[u8]) -> Key {
 /// The key, page number and slot of an entry.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if the row has none.
+/// [`ErrorKind::Corrupt`] if the row is not an entry.
 pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> {
     let place = row.get(PREFIX..).and_then(|rest| rest.split_last_chunk::<PLACE>());
     let Some((key, [p0, p1, p2, p3, p4, p5, s0, s1])) = place else {
@@ -72,18 +72,18 @@ pub(crate) fn parse_entry(id: IndexId, row: &[u8]) -> Result<(&[u8], u64, u16)> 
     Ok((key, page, u16::from_be_bytes([*s0, *s1])))
 }
 
-/// An index cannot be used.
+/// The error for a damaged index.
 pub(crate) fn damaged(id: IndexId, why: &str) -> Error {
     let what = format!("{id} is damaged: {why}; remove the index and create it again");
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// How far the objects of a class are in an index.
+/// How far the objects of a class have been entered in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Those that change since are, others may not be.
+    /// Objects that have changed since the index is known are in it; others may be missing.
     Building(Vec<FieldNumber>),
-    /// All are.
+    /// All objects are in it.
     Complete(Vec<FieldNumber>),
     /// The index is being removed.
     Removing,
@@ -94,7 +94,7 @@ impl Mark {
     const COMPLETE: u8 = 2;
     const REMOVING: u8 = 3;
 
-    /// The row of a mark.
+    /// The value of the row of a mark.
     pub(crate) fn encode(&self) -> Bytes {
         let (code, fields) = match self {
             Self::Building(fields) => (Self::BUILDING, &fields[..]),
@@ -107,10 +107,10 @@ impl Mark {
         row.freeze()
     }
 
-    /// What a row says.
+    /// Decodes the value of a row.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if it says nothing.
+    /// [`ErrorKind::Corrupt`] if it is not a mark.
     pub(crate) fn decode(id: IndexId, row: &[u8]) -> Result<Self> {
         let (code, fields) = row.split_first().ok_or_else(|| damaged(id, "a mark is empty"))?;
         let (fields, rest) = fields.as_chunks::<4>();
@@ -119,19 +119,19 @@ impl Mark {
             Self::BUILDING if !fields.is_empty() && rest.is_empty() => Ok(Self::Building(fields)),
             Self::COMPLETE if !fields.is_empty() && rest.is_empty() => Ok(Self::Complete(fields)),
             Self::REMOVING => Ok(Self::Removing),
-            _ => Err(damaged(id, "a mark is of no known kind")),
+            _ => Err(damaged(id, "a mark has an unknown code")),
         }
     }
 }
 
-/// The row of a mark; without a class, of the mark that the index is being removed.
+/// The key of the mark of a class; with [`ClassId::NONE`], of the mark of removal.
 pub(crate) fn mark_key(id: IndexId, class: ClassId) -> Key {
     let mut row = prefix(b'D', id);
     row.extend_from_slice(&class.0.to_be_bytes());
     row
 }
 
-/// Before and behind all marks of a logical node.
+/// The range of the marks of a logical node.
 pub(crate) fn marks_range(node: NodeId) -> (Key, Key) {
     let mut from = Key::new();
     from.push(b'D');
@@ -141,14 +141,14 @@ pub(crate) fn marks_range(node: NodeId) -> (Key, Key) {
     (from, to)
 }
 
-/// Whose mark a row is.
+/// The index and the class of a mark.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it is nobody's.
+/// [`ErrorKind::Corrupt`] if the key is not that of a mark.
 pub(crate) fn parse_mark(node: NodeId, row: &[u8]) -> Result<(IndexId, ClassId)> {
-    let whose = row.get(5..).and_then(|rest| rest.first_chunk::<10>()).filter(|_| row.len() == 15);
-    let Some([s0, s1, i0, i1, i2, i3, c0, c1, c2, c3]) = whose else {
-        let what = format!("row {row:02x?} of logical node {:x} is damaged: it marks no index", node.0);
+    let ids = row.get(5..).and_then(|rest| rest.first_chunk::<10>()).filter(|_| row.len() == 15);
+    let Some([s0, s1, i0, i1, i2, i3, c0, c1, c2, c3]) = ids else {
+        let what = format!("row {row:02x?} of logical node {:x} is damaged: it is not the mark of an index", node.0);
         return Err(Error::new(ErrorKind::Corrupt, what));
     };
     let space = SpaceId(u16::from_be_bytes([*s0, *s1]));

@@ -1,18 +1,18 @@
-//! What a logical node knows of indexes: what is to be kept, how far it is, and which guards a change touches.
+//! The indexes of a logical node: which are maintained, how complete they are, and which guards a change touches.
 //!
-//! 1. From when a logical node knows of an index every change keeps it. What was there before is entered in portions
-//!    ([`super::node_driver`]); then the index is *complete* for a class, which a mark says that is written behind its entries.
-//! 2. That begins when all is decided and durable that came before the node knew: such transactions have touched no guards of
-//!    the index, and have made no entries.
-//! 3. While objects are entered, what changes meanwhile is passed over if it is not to be seen yet: its entries come with the
-//!    change.
-//! 4. All that is known is in rows, fields and classes too, so a node that is opened keeps its indexes before it has heard of any.
-//! 5. Nobody writes values that are to be unique who has not asked who has them: a transaction that has relies on a guard of theirs,
-//!    so of two that write the same values only one commits.
-//! 6. Guards of an index that was dropped are not touched any more, so whoever relies on one conflicts. Numbers of indexes are never
-//!    given twice.
-//! 7. Objects are taken only of classes that are known here, and what changes one touches the guards of the classes above its own
-//!    too. So who has looked through a class meets whoever adds to it, be it an object of a class that came later.
+//! 1. Every change updates an index from the moment when the logical node knows the index. Earlier objects are entered in portions
+//!    ([`super::node_driver`]); then the index is *complete* for a class, which a mark records that is written after the entries.
+//! 2. Entering begins when everything from before that moment is decided and durable: such transactions have touched no guards of
+//!    the index and have made no entries.
+//! 3. Entering skips objects whose last change is not durable yet: the change makes their entries.
+//! 4. Indexes, their fields and their classes are kept in rows, so a restarted node maintains its indexes before it has read the
+//!    catalogue.
+//! 5. A transaction that writes values of a unique index must have searched for them, so it relies on a guard of these values. Of
+//!    two transactions that write the same values, one conflicts.
+//! 6. Guards of a dropped index are not touched any more, so a transaction that relies on one conflicts. Numbers of indexes are
+//!    never reused.
+//! 7. Objects of unknown classes are refused. A change touches the guards of the superclasses too, so a scan of a class
+//!    conflicts with a change of any subclass, even of one that was defined after the scan.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,35 +33,35 @@ use super::plant::{Bug, planted};
 use super::recent_pages::ObjectReader;
 use crate::cluster_view::needs_definition;
 
-/// Changed objects that are remembered before those are forgotten that can be seen.
+/// Number of changed objects that are remembered before durable ones are forgotten.
 const MAX_RECENT: usize = 10_000;
 
-/// An index, as far as entries of it are made.
+/// An index that changes update.
 #[derive(Debug)]
 pub(crate) struct MaintainedIndex {
     pub(crate) id: IndexId,
     pub(crate) fields: Vec<FieldNumber>,
-    /// Whether no two objects may have the same values, and whether queries use it; as far as the catalogue is known.
+    /// Whether values are unique, and whether queries use the index, by the local catalogue.
     unique: bool,
     ready: bool,
 }
 
 impl MaintainedIndex {
-    /// Where an object stands, if it can be read as a record.
+    /// The entry of an object; `None` if it is not a record that can be read.
     fn entry(&self, object: &Object) -> Option<IndexEntry> {
         let record = (object.kind == Kind::Record).then(|| RecordRef::new(&object.data).ok())??;
         IndexEntry::of(&record, &self.fields).ok()
     }
 }
 
-/// An index that there is to be.
+/// An index of the catalogue.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexSpec {
     pub(crate) index: u32,
     pub(crate) fields: Vec<FieldNumber>,
     pub(crate) unique: bool,
     pub(crate) ready: bool,
-    /// Whose objects it has.
+    /// The classes whose objects it contains.
     pub(crate) classes: Vec<ClassId>,
 }
 
@@ -79,18 +79,18 @@ impl IndexSpec {
     }
 }
 
-/// How far the objects of a class are in an index.
+/// How far the objects of a class have been entered in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IndexStage {
-    /// Until a position is durable, and these transactions are decided.
+    /// Entering begins when this position is durable and these transactions are decided.
     Waiting(u64, BTreeSet<TxnId>),
-    /// All up to this place are.
+    /// The objects up to this place have been entered.
     Entering(Option<(u64, u16)>),
-    /// All are.
+    /// All objects have been entered.
     Complete,
 }
 
-/// An index and the classes whose objects are in it.
+/// An index and the state of each of its classes.
 #[derive(Debug)]
 struct TrackedIndex {
     index: Arc<MaintainedIndex>,
@@ -100,19 +100,19 @@ struct TrackedIndex {
 /// Entries of an object: the index and the key.
 type Entries = Vec<(IndexId, Vec<u8>)>;
 
-/// Why a transaction is not taken.
+/// Why the writes of a transaction are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteRejection {
-    /// An object is written in the place of one of another class, or as one of another class than its identifier's, or two are
-    /// written in one place.
+    /// An object replaces one of another class, or its class differs from that of its identifier, or two objects are written in
+    /// the same place.
     WrongClass(Oid),
-    /// The object's class is not known here: not yet, or there is none.
+    /// The class of the object is not in the local catalogue.
     UnknownClass(Oid),
-    /// An object gets values that are to be unique, and the transaction has not asked who has them.
+    /// An object gets values of a unique index for which the transaction has not searched.
     UniquenessUnchecked(Oid, IndexId),
 }
 
-/// What a write replaces, and what stands in its place.
+/// The class and entries of the object that a write replaces, and the entries of the new object.
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     pub(crate) before: Option<ClassId>,
@@ -120,39 +120,39 @@ pub(crate) struct Replaced {
     pub(crate) new: Entries,
 }
 
-/// What the writes of a transaction replace, by their places.
+/// What the writes of a transaction replace, by place.
 #[derive(Debug, Default)]
 pub(crate) struct ReplacedObjects {
-    /// Of which knowledge of indexes.
+    /// The generation of [`Indexes`] for which this was computed.
     generation: u64,
     places: Vec<((PageId, u16), Replaced)>,
     rejection: Option<WriteRejection>,
 }
 
 impl ReplacedObjects {
-    /// What is wrong with them, if anything is.
+    /// Why the writes are refused; `None` if they are not.
     pub(crate) fn rejection(&self) -> Option<WriteRejection> {
         self.rejection
     }
 
-    /// What a write replaces, if it is known.
+    /// Takes what a write replaces, if it was computed.
     pub(crate) fn take(&mut self, page: PageId, slot: u16) -> Option<Replaced> {
         let at = self.places.binary_search_by_key(&(page, slot), |(place, _)| *place).ok()?;
         self.places.get_mut(at).map(|(_, replaced)| std::mem::take(replaced))
     }
 
-    /// How many entries are changed, and the bytes of their keys.
+    /// Number of entries that change, and the bytes of their keys.
     pub(crate) fn entries(&self) -> (usize, usize) {
         let entries = self.places.iter().flat_map(|(_, replaced)| replaced.old.iter().chain(&replaced.new));
         entries.fold((0, 0), |(count, bytes), (_, key)| (count + 1, bytes + key.len()))
     }
 }
 
-/// What there is to be done.
+/// The next step of maintenance.
 pub(crate) enum IndexTask {
-    /// Objects of a class are to be entered, from behind a place.
+    /// Enter objects of a class, after a place.
     Enter(Arc<MaintainedIndex>, ClassId, Option<(u64, u16)>),
-    /// Entries are to be removed.
+    /// Remove all entries of an index.
     Remove(IndexId),
 }
 
@@ -160,22 +160,22 @@ pub(crate) enum IndexTask {
 #[derive(Debug, Default)]
 pub(crate) struct Indexes {
     tracked: BTreeMap<IndexId, TrackedIndex>,
-    /// The same, by class.
+    /// The indexes of each class.
     by_class: HashMap<(SpaceId, ClassId), Vec<Arc<MaintainedIndex>>>,
-    /// What is being removed, once so many flushed rows are durable: entries were made by those.
+    /// Dropped indexes. Their entries are removed when this many flushed rows are durable, because these may still add entries.
     removing: BTreeMap<IndexId, u64>,
-    /// Counts what has become known.
+    /// Counts changes of the known indexes.
     generation: u64,
-    /// What is to be followed when there is nothing in the way any more.
+    /// Indexes of the catalogue that can be adopted only when a removal has ended.
     postponed_specs: Option<Vec<IndexSpec>>,
-    /// Whether some index is not complete.
+    /// Whether an index is not complete.
     is_incomplete: bool,
-    /// Objects that have changed since, by the position of the last change.
+    /// Objects that have changed while an index was incomplete, with the position of the last change.
     recent: HashMap<(PageId, u16), u64>,
 }
 
 impl Indexes {
-    /// What the rows of a logical node say. These transactions are prepared.
+    /// Reads the indexes of a logical node from its rows. `prepared` are the prepared transactions.
     ///
     /// # Errors
     /// If rows cannot be read.
@@ -209,12 +209,12 @@ impl Indexes {
         Ok(indexes)
     }
 
-    /// Whether changes touch the guards of an index: not any more once it was dropped.
+    /// Whether changes touch the guards of an index. They do not after it was dropped.
     pub(crate) fn is_tracked(&self, id: IndexId) -> bool {
         self.tracked.contains_key(&id)
     }
 
-    /// Whether there is something to be done.
+    /// Whether maintenance has work to do.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_incomplete || !self.removing.is_empty()
     }
@@ -227,7 +227,7 @@ impl Indexes {
         }
     }
 
-    /// Something has become known: keeps what is by class in step with it.
+    /// Updates the table by class after a change.
     fn rebuild_by_class(&mut self) {
         self.generation += 1;
         self.by_class.clear();
@@ -239,10 +239,11 @@ impl Indexes {
         self.update_is_incomplete();
     }
 
-    // ------------------------------------------------------------------------------------------ what there is to be
+    // ------------------------------------------------------------------------------------------ definitions
 
-    /// These are the classes and indexes of the node's space now. What is new is kept from here on, in rows too; all of before
-    /// is durable when `last` is and these transactions are decided. So many rows were `flushed` before.
+    /// Adopts the classes and indexes that the node's space has now, and records them in rows. Everything from before is decided
+    /// when the position `last` is durable and the transactions `prepared` are decided. `flushed` is the number of rows flushed
+    /// before.
     pub(crate) fn set_specs(
         &mut self,
         (node, space): (NodeId, SpaceId),
@@ -254,7 +255,7 @@ impl Indexes {
         let (mut stays, mut changed) = (BTreeSet::new(), false);
         for IndexSpec { index, fields, unique, ready, classes } in wanted {
             let id = IndexId { node, space, index: *index };
-            // Old entries are in the way of new ones.
+            // The entries of a dropped index with the same number must be removed first.
             if self.removing.contains_key(&id) {
                 self.postponed_specs = Some(wanted.to_vec());
                 continue;
@@ -288,12 +289,12 @@ impl Indexes {
         }
     }
 
-    // ------------------------------------------------------------------------------------------ what changes
+    // ------------------------------------------------------------------------------------------ changes
 
-    /// What a write replaces.
+    /// Computes what a write replaces.
     ///
     /// # Errors
-    /// If what is there cannot be read.
+    /// If the old object cannot be read.
     pub(super) fn compute_replaced(
         &self,
         objects: ObjectReader<'_>,
@@ -318,8 +319,8 @@ impl Indexes {
         kept.filter_map(|kept| Some((kept.id, kept.entry(object)?.key))).collect()
     }
 
-    /// The index whose values are to be unique that an object gets, if whoever writes it has not asked who has them: then it relies on
-    /// the question, and on a guard of theirs in the index, or, as long as queries do not use it, on that of the class.
+    /// The unique index for whose values of `object` the transaction has not searched. A search has read the question, and a guard
+    /// of the values in the index or, while queries do not use the index yet, the guard of the class.
     fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
         let all = self.by_class.get(&(space, object.class))?;
@@ -342,11 +343,11 @@ impl Indexes {
         not_asked.map(|kept| kept.id)
     }
 
-    /// What the writes of a transaction replace, and the guards that it touches by that. Without a schema there are no classes above
-    /// others.
+    /// Computes what the writes of a transaction replace, and the guards that they touch. Without a schema no class has
+    /// superclasses.
     ///
     /// # Errors
-    /// If what is there cannot be read.
+    /// If an old object cannot be read.
     pub(super) fn compute_touches(
         &self,
         objects: ObjectReader<'_>,
@@ -388,7 +389,7 @@ impl Indexes {
             places.push(((page, slot), replaced));
         }
         places.sort_by_key(|(place, _)| *place);
-        // Of two objects in one place only one is there in the end, and not under both classes.
+        // Only one of two objects in the same place would exist in the end, and not under both classes.
         let twice = places.array_windows().find(|[(one, _), (other, _)]| one == other);
         if let Some([((page, slot), _), _]) = twice {
             wrong = Some(WriteRejection::WrongClass(Oid::new(ClassId::NONE, *page, *slot)));
@@ -396,12 +397,12 @@ impl Indexes {
         Ok((ReplacedObjects { generation: self.generation, places, rejection: wrong }, touches))
     }
 
-    /// Whether what was looked at is all that there is to know.
+    /// Whether `looked` was computed for the indexes of now.
     pub(crate) fn is_current(&self, looked: &ReplacedObjects) -> bool {
         looked.generation == self.generation
     }
 
-    /// An object changes by the record at this position: its entries do.
+    /// Updates the entries of an object that the record at `position` changes.
     pub(crate) fn change_entries(
         &mut self,
         position: u64,
@@ -414,7 +415,7 @@ impl Indexes {
             changes.remove(&rows::entry_key(*id, key, page, slot));
         }
         for (id, key) in &replaced.new {
-            // What stays is there, unless it has still to be entered.
+            // An entry that stays exists already, unless the index is being built.
             if self.is_incomplete || !replaced.old.iter().any(|old| old.0 == *id && old.1 == *key) {
                 changes.put(&rows::entry_key(*id, key, page, slot), Default::default());
             }
@@ -424,10 +425,10 @@ impl Indexes {
         }
     }
 
-    // ------------------------------------------------------------------------------------------ what is to be done
+    // ------------------------------------------------------------------------------------------ maintenance
 
-    /// The next thing to be done, if all is durable up to a position, and so many flushed rows, and these transactions are prepared.
-    /// Nothing is entered unless there is room.
+    /// The next task when positions up to `durable` and `durable_count` flushed rows are durable and `prepared` are the prepared
+    /// transactions. Objects are entered only if the store has room.
     pub(crate) fn next_task(
         &mut self,
         (durable, durable_count): (u64, u64),
@@ -457,8 +458,7 @@ impl Indexes {
         self.removing.iter().find(is_due).map(|(id, _)| IndexTask::Remove(*id))
     }
 
-    /// Enters an object, unless a change does that is not to be seen yet: that is, not up to `durable`, up to which there is
-    /// all of before the index was known.
+    /// Enters an object, unless its last change is not durable yet: that change makes the entry.
     pub(crate) fn enter_object(
         &self,
         kept: &MaintainedIndex,
@@ -474,7 +474,7 @@ impl Indexes {
         }
     }
 
-    /// All objects of a class are entered up to a place, or without one all there are.
+    /// Records that the objects of a class are entered up to a place, or completely if there is none.
     pub(crate) fn set_entered(
         &mut self,
         id: IndexId,
@@ -496,14 +496,14 @@ impl Indexes {
         }
     }
 
-    /// Nothing of an index is left. Returns what can be followed now.
+    /// Records that all entries of a dropped index are removed. Returns the indexes that can be adopted now.
     pub(crate) fn finish_removal(&mut self, id: IndexId, changes: &mut RowChanges) -> Option<Vec<IndexSpec>> {
         changes.remove(&rows::mark_key(id, ClassId::NONE));
         self.removing.remove(&id);
         self.postponed_specs.take()
     }
 
-    /// How far an index is, as a part of page numbers below `free`: done and all; `None` if it is not known.
+    /// Progress of an index as (done, total) in page numbers below `free`; `None` if it is not known.
     pub(crate) fn progress(&self, id: IndexId, free: u64) -> Option<(u64, u64)> {
         let classes = &self.tracked.get(&id)?.classes;
         let done = classes.values().map(|stage| match stage {

@@ -1,4 +1,4 @@
-//! Listings: a part of something long, bounded in entries and in bytes.
+//! Listings, whose answers have limits in entries and in bytes.
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Oid, Result, SpaceId, limits};
@@ -9,14 +9,14 @@ use wire::proto::response::Response;
 
 use super::service::{View, on};
 
-/// Entries up to which a listing is answered at once.
+/// Most entries of a listing that the I/O thread answers directly.
 const SHORT: usize = 128;
-/// Bytes of attributes after which an answer ends, whatever was asked for.
+/// Bytes of attributes after which an answer ends, whatever its limit in entries.
 const ENOUGH: usize = 1 << 20;
 /// Attributes read at a time, since one may have a mebibyte.
 const ATTRIBUTES: usize = 16;
 
-/// A listing that a request asks for.
+/// A requested listing.
 pub(crate) enum Listing {
     Attributes { oid: Oid, after: Option<Bytes>, limit: usize },
     Members { collection: Oid, after: Option<Oid>, limit: usize },
@@ -31,7 +31,7 @@ fn bounded(limit: u32) -> usize {
 }
 
 impl Listing {
-    /// The listing that `request` asks for, and the number of the snapshot to read.
+    /// The listing of `request`, and the number of the snapshot to read.
     pub(crate) fn asked_by(request: Request) -> Result<(u64, Self)> {
         Ok(match request {
             Request::ListAttributes(list) => {
@@ -57,11 +57,11 @@ impl Listing {
                 let (space, limit) = (convert::space(list.space)?, bounded(list.limit));
                 (list.snapshot, Self::Objects { space, after: list.after.map(Into::into), limit })
             }
-            _ => return Err(Error::new(ErrorKind::Internal, "a request was sent the wrong way")),
+            _ => return Err(Error::new(ErrorKind::Internal, "this request is not a listing")),
         })
     }
 
-    /// Whether it is read quickly.
+    /// Whether it is short enough for the I/O thread.
     pub(crate) fn is_short(&self) -> bool {
         match self {
             Self::Members { limit, .. }

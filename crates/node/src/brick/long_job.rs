@@ -1,4 +1,4 @@
-//! Jobs that may take hours, each on a thread of its own: backup and scrub.
+//! Jobs that may take hours, each on its own thread: backup and scrub.
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -16,13 +16,13 @@ use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
-/// Such jobs at a time.
+/// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
 /// Bytes in a piece of a backup.
 const PIECE: usize = 256 << 10;
-/// How often a client is told how far a scrub is.
+/// How often a client receives the progress of a scrub.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of all texts about damage together.
+/// Most bytes of all descriptions of damage together.
 const DAMAGE_BYTES: usize = 1 << 20;
 
 /// Runs a job, unless too many are running.
@@ -48,12 +48,12 @@ fn run(
         drop(place);
     });
     if let Err(error) = started {
-        // The request was answered when it was dropped with the job.
+        // The request was answered with an error when it was dropped with the job.
         warn!(name, %error, "a thread cannot be started");
     }
 }
 
-/// Answers with an archive of the store, piece by piece.
+/// Streams an archive of the store.
 pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("backup", places, reply, move |deferred| {
         let mut pieces = Pieces { deferred, piece: BytesMut::with_capacity(PIECE) };
@@ -66,15 +66,15 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>
     });
 }
 
-/// Answers with what a scrub found, and before that with how far it is.
+/// Reports the progress of a scrub, and then its result.
 pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("scrub", places, reply, move |deferred| {
-        let told = Cell::new(Instant::now());
+        let reported_at = Cell::new(Instant::now());
         let report = store.scrub(&|amount: Amount| {
-            if told.get().elapsed() < TELL_EVERY {
+            if reported_at.get().elapsed() < TELL_EVERY {
                 return ControlFlow::Continue(());
             }
-            told.set(Instant::now());
+            reported_at.set(Instant::now());
             let progress = proto::Progress { done: amount.bytes, total: amount.total_bytes };
             let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -87,7 +87,7 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>)
     });
 }
 
-/// What is damaged, as much of it as a message can hold.
+/// Descriptions of the damage, as many as a message can hold.
 fn in_words(report: &ScrubReport) -> Vec<String> {
     let mut room = DAMAGE_BYTES;
     let mut damaged = Vec::new();
@@ -103,7 +103,7 @@ fn in_words(report: &ScrubReport) -> Vec<String> {
     damaged
 }
 
-/// Sends what is written; waits while the client is behind, and fails once it is gone.
+/// Sends the written bytes in pieces. Waits while the client is slow, and fails when it has disconnected.
 struct Pieces<'a> {
     deferred: &'a DeferredResponder,
     piece: BytesMut,

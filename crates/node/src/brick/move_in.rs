@@ -1,15 +1,17 @@
-//! Logical nodes that move to this brick: copies their rows while the old brick serves, and takes over.
+//! Moves logical nodes to this brick: copies their rows while the old brick serves, and takes over.
 //!
 //! ```text
-//!   ┌──▶ nothing here counts ──▶ copying ──▶ few rows left: sealed ──▶ all is here, durable ──▶ served
-//!   └──────────── whatever goes wrong ◀────────┴─────────┘
+//!   ┌──▶ marked incomplete ──▶ copying ──▶ few rows left: sealed ──▶ all rows durable here ──▶ served
+//!   └──────────── any failure ◀────────────┴─────────┘
 //! ```
 //!
-//! 1. While rows come they do not count: the seal of the node says so, durably, before the first one is written. With the last
-//!    ones it becomes the epoch of the old brick's seal: who serves by a later map has all of them.
-//! 2. The catalogue ends a move only as of the epoch of the seal that was told with the last rows.
-//! 3. Whatever goes wrong, the attempt is given up and begun anew, and if the node is sealed the old brick serves meanwhile.
-//! 4. What is left here of nodes that are served elsewhere is removed when the map says so.
+//! 1. While rows are copied, the seal of the node marks the copy as incomplete. The mark is durable before the first row is
+//!    written. The last rows replace it by the epoch of the old brick's seal, so a brick that serves by a later map has all
+//!    rows.
+//! 2. The catalogue ends a move only under the epoch of the seal that came with the last rows.
+//! 3. After any failure, a new attempt begins from the start; a sealed node is unsealed and served by the old brick in the
+//!    meantime.
+//! 4. Rows of nodes that another brick serves are removed once the map says so.
 
 mod attempt;
 
@@ -38,36 +40,36 @@ use super::nodes::Nodes;
 use super::page_rows as rows;
 use crate::node_placement::Transfer;
 
-/// Logical nodes that are copied at a time; others wait.
+/// Logical nodes that are copied at the same time; others wait.
 const MAX_CONCURRENT: usize = 2;
-/// Rows that are removed at a time.
+/// Rows that are removed in one step.
 const REMOVE_BATCH: usize = 4_096;
-/// How long one question may take, how long the node is waited for to be served, and how soon it is looked for again.
+/// Time limit of one request; time limit for the node to be served after a move, and how often that is checked.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVED_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// How soon an attempt follows one that failed.
+/// Pause between a failed attempt and the next one.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The longest rest between two portions.
+/// Longest pause between two portions.
 const MAX_REST: Duration = Duration::from_millis(100);
-/// Nodes that have arrived of which is remembered how that went.
+/// Most completed moves whose results are remembered.
 const MAX_REMEMBERED: usize = 4_096;
 
-/// How far a logical node is that comes here, or how it came.
+/// Progress or result of the move of a logical node to this brick.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MoveIn {
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// How long nobody served it.
+    /// How long the node was not served by any brick; `None` until the move has ended.
     pub(crate) pause: Option<Duration>,
-    /// Why the last attempt was given up.
+    /// Why the last attempt failed.
     pub(crate) last_error: Option<String>,
 }
 
-/// What comes here.
+/// The moves to this brick.
 pub(super) struct MoveIns {
     move_ins: Mutex<BTreeMap<NodeId, MoveIn>>,
-    /// Nodes that somebody looks after.
+    /// Nodes for which [`Nodes::run_move_tasks`] is running.
     busy: Mutex<BTreeSet<NodeId>>,
     places: Semaphore,
 }
@@ -81,7 +83,7 @@ impl Default for MoveIns {
 
 impl MoveIns {
     fn lock_move_ins(&self) -> MutexGuard<'_, BTreeMap<NodeId, MoveIn>> {
-        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.move_ins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +91,7 @@ impl MoveIns {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far a logical node is, as far as that is known.
+    /// The progress of a move, if it is known.
     pub(crate) fn get(&self, node: NodeId) -> Option<MoveIn> {
         self.lock_move_ins().get(&node).cloned()
     }
@@ -102,7 +104,7 @@ impl MoveIns {
         note(arrivals.entry(node).or_default());
     }
 
-    /// The move that did not go on is over: the next one has nothing to do with that.
+    /// Clears the error of a move that has ended, so the next move does not report it.
     fn clear_error(&self, node: NodeId) {
         if let Some(arrival) = self.lock_move_ins().get_mut(&node) {
             arrival.last_error = None;
@@ -110,13 +112,13 @@ impl MoveIns {
     }
 }
 
-/// The seals of logical nodes that are not served here, of which there may be rows.
+/// The seals of logical nodes that are not served here and may have rows here.
 #[derive(Default)]
 pub(super) struct Leftovers(Mutex<BTreeMap<NodeId, u64>>);
 
 impl Leftovers {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, u64>> {
-        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,22 +127,22 @@ impl Leftovers {
     }
 }
 
-/// What is to be done about a logical node that is not served here.
+/// The next step for a logical node that is not served here.
 enum MoveTask {
-    /// It is to be served here.
+    /// It moves here.
     TakeOver(Transfer),
-    /// It is served elsewhere.
+    /// Another brick serves it.
     RemoveLeftovers,
 }
 
 impl Nodes {
-    /// Finds what was left here before this start.
+    /// Finds rows that earlier moves left here before this start.
     pub(super) fn find_leftovers(&self) -> Result<()> {
         rows::read_seals(&self.store)?.into_iter().for_each(|(node, epoch)| self.leftovers.insert(node, epoch));
         Ok(())
     }
 
-    /// How far these logical nodes are, as far as it is known here.
+    /// The progress of the moves of these logical nodes, where it is known.
     pub(crate) fn move_ins(&self, nodes: &[NodeId]) -> moves::MoveIns {
         let known = nodes.iter().filter_map(|node| Some((node.0, self.move_ins.get(*node)?)));
         let arrivals = known.map(|(node, MoveIn { rows, bytes, pause, last_error: trouble })| moves::MoveIn {
@@ -153,7 +155,7 @@ impl Nodes {
         moves::MoveIns { move_ins: arrivals.collect() }
     }
 
-    /// Does what the map says about moves, in the background.
+    /// Starts the moves of the placement map in the background.
     pub(super) fn follow_moves(self: &Arc<Self>) {
         let map = self.cluster_view.placement.snapshot();
         let coming = map.moving.iter().filter(|(_, one)| one.to == self.id).map(|(node, _)| *node);
@@ -176,12 +178,12 @@ impl Nodes {
         is_over.then_some(MoveTask::RemoveLeftovers)
     }
 
-    /// Whether a logical node is still to come here.
+    /// Whether a logical node still moves here.
     fn is_moving_in(&self, node: NodeId) -> bool {
         matches!(self.move_task(node), Some(MoveTask::TakeOver(_)))
     }
 
-    /// Does what is to be done about a logical node, until there is nothing.
+    /// Carries out tasks for a logical node until there are none.
     async fn run_move_tasks(self: Arc<Self>, node: NodeId) {
         loop {
             let task = self.move_task(node);
@@ -194,7 +196,7 @@ impl Nodes {
                 Some(MoveTask::RemoveLeftovers) => self.remove_leftovers(node).await,
                 None => {
                     let mut busy = self.move_ins.lock_busy();
-                    // What was said meanwhile nobody else would do.
+                    // A task that was added since the last check has no other runner.
                     if self.move_task(node).is_none() {
                         busy.remove(&node);
                         return;
@@ -204,27 +206,27 @@ impl Nodes {
             };
             if let Err(error) = done {
                 if is_taken_over && !self.is_moving_in(node) {
-                    info!(%node, %error, "a move of a logical node was given up");
+                    info!(%node, %error, "the move of a logical node was cancelled");
                     continue;
                 }
-                warn!(%node, %error, "a move of a logical node does not go on, and is tried again");
+                warn!(%node, %error, "the move of a logical node failed and is tried again");
                 self.move_ins.update(node, |arrival| arrival.last_error = Some(error.to_string()));
                 time::sleep(RETRY_DELAY).await;
             }
         }
     }
 
-    /// Does what may block where that holds nobody up.
+    /// Runs work that may block on a blocking thread.
     async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let nodes = self.clone();
-        let ended = |_| Error::new(ErrorKind::Internal, "work on the store was given up");
+        let ended = |_| Error::new(ErrorKind::Internal, "work on the store panicked or was cancelled");
         tokio::task::spawn_blocking(move || work(&nodes)).await.map_err(ended)?
     }
 
-    /// Removes what is left of a logical node that is served elsewhere.
+    /// Removes the rows of a logical node that another brick serves.
     async fn remove_leftovers(self: &Arc<Self>, node: NodeId) -> Result<()> {
         let seal = self.leftovers.lock().get(&node).copied();
         let is_over = |nodes: &Self| matches!(nodes.move_task(node), Some(MoveTask::RemoveLeftovers));
@@ -239,7 +241,7 @@ impl Nodes {
                     left.remove(&node);
                 }
                 if removed > 0 {
-                    info!(%node, rows = removed, "what was left of a logical node is removed");
+                    info!(%node, rows = removed, "removed the rows of a logical node that has moved");
                 }
                 return Ok(());
             }
@@ -248,7 +250,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Removes some rows of a logical node. Says how many.
+    /// Removes some rows of a logical node. Returns their number.
     fn remove_rows(&self, node: NodeId) -> Result<usize> {
         let mut removed = RowChanges::new();
         for (from, to) in rows::ranges(node) {
@@ -275,12 +277,12 @@ impl Nodes {
         self.cluster_view.refresh_placement().await?;
         let Some(MoveTask::TakeOver(transfer)) = self.move_task(node) else { return Ok(()) };
         if self.is_in_use(node) {
-            return Err(Error::new(ErrorKind::Unavailable, "what was served here before is being closed"));
+            return Err(Error::new(ErrorKind::Unavailable, "the logical node is still closing here: try again"));
         }
         let own_seal = self.run_blocking(move |nodes| nodes.seal_of(node)).await?;
         self.move_ins
             .update(node, |arrival| *arrival = MoveIn { last_error: arrival.last_error.take(), ..MoveIn::default() });
-        info!(%node, from = transfer.from.0, "a logical node is copied to here");
+        info!(%node, from = transfer.from.0, "copying a logical node to this brick");
         let seals = (transfer.sealed, own_seal);
         let (mut attempt, mut action) = Attempt::begin((node, self.id), rand::random(), seals, self.time.now());
         loop {
@@ -294,7 +296,7 @@ impl Nodes {
         }
     }
 
-    /// Does what an attempt wants next, and says how that went.
+    /// Carries out an action of an attempt and returns its result.
     async fn run_action(self: &Arc<Self>, node: NodeId, transfer: Transfer, action: Action) -> Result<Event> {
         match action {
             Action::Unseal(epoch) => {
@@ -312,19 +314,19 @@ impl Nodes {
                 self.run_blocking(move |nodes| nodes.write_rows(node, rows, sealed)).await?;
             }
             Action::Seal => match self.cluster_view.editor()?.seal(node, BrickId(self.id.0)).await {
-                // An earlier try has sealed it, and its answer was lost.
+                // An earlier try has sealed it and its answer was lost.
                 Ok(_) | Err(CatalogError::WrongMoveState { .. }) => {}
                 Err(error) => return Err(error.into()),
             },
             Action::Rest(ms) => time::sleep(Duration::from_millis(ms)).await,
             Action::End { .. } => {
-                return Err(Error::new(ErrorKind::Internal, "the end of an attempt is no action of the store"));
+                return Err(Error::new(ErrorKind::Internal, "the end of an attempt is not an action of the store"));
             }
         }
         Ok(Event::Done)
     }
 
-    /// Asks the old brick once.
+    /// Sends one request for rows to the old brick.
     async fn request_rows(self: &Arc<Self>, transfer: Transfer, asked: CopyRows) -> Event {
         let node = asked.node;
         let answer = self.brick_links.call(transfer.from, Request::CopyRows(asked.into()));
@@ -333,7 +335,7 @@ impl Nodes {
             Ok(Answer { response: Response::CopiedRows(copied), raw, .. }) => {
                 CopiedRows::from_proto(copied, Raw::Owned(raw))
             }
-            Ok(_) => Err(Error::new(ErrorKind::Internal, "a brick has answered something else")),
+            Ok(_) => Err(Error::new(ErrorKind::Internal, "brick answered a request for rows with another message")),
             Err(error) => Err(error),
         };
         match copied {
@@ -342,7 +344,7 @@ impl Nodes {
         }
     }
 
-    /// Writes rows that were copied, durably; with the last ones comes the seal.
+    /// Writes copied rows durably. The last rows include the seal.
     fn write_rows(&self, node: NodeId, rows: RowChanges, sealed: Option<u64>) -> Result<()> {
         if let Some(epoch) = sealed {
             self.leftovers.insert(node, epoch);
@@ -353,7 +355,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// All is here: the catalogue is to say so, and then the node is served.
+    /// Ends the move in the catalogue and waits until the node is served here.
     async fn finish_move_in(self: &Arc<Self>, node: NodeId, since: Ms, epoch: u64) -> Result<()> {
         self.end_move(node, epoch).await?;
         let until = Instant::now() + SERVED_TIMEOUT;
@@ -362,30 +364,33 @@ impl Nodes {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(Error::new(ErrorKind::Unavailable, "it has arrived and cannot be served; see the log"));
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "all rows were copied, but the logical node cannot be served; see the log",
+                ));
             }
             time::sleep(POLL_INTERVAL).await;
         }
         let pause = Duration::from_millis(self.time.now() - since);
         self.move_ins.update(node, |arrival| (arrival.pause, arrival.last_error) = (Some(pause), None));
-        info!(%node, ms = pause.as_millis() as u64, "a logical node has arrived, and is served here");
+        info!(%node, ms = pause.as_millis() as u64, "a logical node has moved here and is served");
         Ok(())
     }
 
-    /// Ends a move in the catalogue, as of the epoch of its seal.
+    /// Ends a move in the catalogue, under the epoch of its seal.
     async fn end_move(self: &Arc<Self>, node: NodeId, epoch: u64) -> Result<()> {
         loop {
             match self.cluster_view.editor()?.finish_move(node, Epoch(epoch)).await {
                 Ok(finished) => return self.cluster_view.wait_for_revision(finished.revision).await,
-                // It was by a try of which the answer was lost, or somebody has taken it back.
+                // An earlier try has ended it and its answer was lost, or the move was cancelled.
                 Err(CatalogError::WrongMoveState { .. }) => {
                     self.cluster_view.refresh_placement().await?;
                     let place = self.cluster_view.placement.of(node).filter(|place| place.brick == self.id);
-                    let lost = || Error::new(ErrorKind::Unavailable, "the move was taken back at its end");
+                    let lost = || Error::new(ErrorKind::Unavailable, "the move was cancelled before it ended");
                     return place.map(drop).ok_or_else(lost);
                 }
                 Err(error) => {
-                    warn!(%node, %error, "the end of a move cannot be said, and is tried again");
+                    warn!(%node, %error, "the end of a move cannot be recorded in the catalogue and is tried again");
                     time::sleep(RETRY_DELAY).await;
                 }
             }
@@ -397,7 +402,7 @@ impl Nodes {
     }
 }
 
-/// Lets others go before for as long as the last portion took.
+/// Pauses for as long as the last portion took, so that other work can proceed.
 async fn pause_after_portion(began: Instant) {
     time::sleep(began.elapsed().min(MAX_REST)).await;
 }

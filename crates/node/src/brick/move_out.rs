@@ -1,14 +1,14 @@
-//! Logical nodes that move to another brick: hands their rows over, and never serves them again by an old map.
+//! Moves logical nodes to another brick: sends their rows, and refuses to serve them again by an old map.
 //!
 //! ```text
-//!   served ──▶ sealed in the catalogue: closed ──▶ nothing under way, and the seal durable ──▶ the last rows are told
+//!   served ──▶ sealed in the catalogue: closed ──▶ no rows in flight, seal durable ──▶ the last rows are sent
 //! ```
 //!
-//! 1. The seal of a node is a row with an epoch: whatever a map up to that epoch says, the node is not served here. So a brick
-//!    that was started again, and has an old map, does not serve what it has handed over.
-//! 2. That all has been told is said only when the seal is durable: the old brick refuses before the new one accepts.
-//! 3. Whoever takes over has to ask all the time. If it does not, the old brick takes the seal back and serves again; the
-//!    catalogue compares epochs, so that what was handed over does not count then.
+//! 1. The seal of a node is a row with an epoch. The node is not served here by any map up to that epoch, so a restarted brick
+//!    with an old map does not serve a node that it has handed over.
+//! 2. An answer marks its rows as the last ones only after the seal is durable: the old brick refuses before the new one accepts.
+//! 3. The new brick has to keep sending requests. If it stops, the old brick unseals the node and serves it again. The
+//!    catalogue compares epochs, so rows that were sent under the old seal do not count.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -29,20 +29,20 @@ use super::page_rows::{self as rows, Key};
 use super::plant::{Bug, planted};
 use crate::node_placement::Transfer;
 
-/// Bytes of rows in one answer, beyond which no other row follows, and rows in it.
+/// Most bytes and rows of one answer; the last row may exceed the bytes.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_ROWS: usize = 4_096;
-/// How long whoever takes over may be silent, in milliseconds.
+/// How long the new brick may be silent before a sealed node is unsealed, in milliseconds.
 const ABANDONED_AFTER_MS: Ms = 10_000;
 
-/// An epoch that no map has: what is here is a part of a copy.
+/// An epoch that no map has: the copy of the node is incomplete.
 pub(crate) const INCOMPLETE_COPY: u64 = u64::MAX;
 
-/// A logical node that is sealed, with nothing under way.
+/// A logical node that is sealed and has no rows in flight.
 struct SealedNode {
     epoch: u64,
     changed_rows: Option<ChangedRows>,
-    /// When it was asked for last.
+    /// When the new brick last requested rows.
     asked_at: Ms,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct MoveOuts(Mutex<BTreeMap<NodeId, SealedNode>>);
 
 impl MoveOuts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, SealedNode>> {
-        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,26 +63,26 @@ impl MoveOuts {
 }
 
 impl Nodes {
-    /// The epoch up to which a logical node is not served here, whatever a map says.
+    /// The epoch of the seal of a logical node: no map up to that epoch makes this brick serve it. 0 if there is no seal.
     pub(super) fn seal_of(&self, node: NodeId) -> Result<u64> {
         rows::read_number(&self.store, &rows::seal_key(node))
     }
 
-    /// Makes it so, durably.
+    /// Sets the seal of a logical node, durably.
     pub(super) fn set_seal(&self, node: NodeId, epoch: u64) -> Result<()> {
         let mut seal = RowChanges::new();
         seal.put(&rows::seal_key(node), rows::encode_number(epoch));
-        // Also if there is no room: it is how there comes to be some.
+        // Written even if the store is full, because moving nodes away frees space.
         self.store.commit_rows(seal.needed())?;
         self.leftovers.insert(node, epoch);
         Ok(())
     }
 
-    /// Seals what the map says is sealed, with what has changed of those that were served until now. Not those that are
-    /// `closing`.
+    /// Seals the logical nodes that are sealed in the map, with the changed rows of those in `closed`. Skips nodes that are
+    /// still closing.
     ///
     /// # Errors
-    /// If a seal cannot be made durable: then it is to be tried again.
+    /// If a seal cannot be made durable. The caller has to try again.
     pub(super) fn seal_moving(
         &self,
         moving: &BTreeMap<NodeId, Transfer>,
@@ -100,19 +100,19 @@ impl Nodes {
             let changed = closed.remove(&node).unwrap_or_else(|| sealed.remove(&node).and_then(|one| one.changed_rows));
             let before = self.seal_of(node)?;
             if before > epoch {
-                warn!(%node, epoch, before, "the map is older than the seal of a logical node: it is not used");
+                warn!(%node, epoch, before, "the map is older than the seal of a logical node and is ignored");
                 continue;
             }
             if !planted(Bug::SealNotWritten) {
                 self.set_seal(node, epoch)?;
             }
-            info!(%node, epoch, "a logical node is sealed: it is served elsewhere soon");
+            info!(%node, epoch, "sealed a logical node that moves to another brick");
             sealed.insert(node, SealedNode { epoch, changed_rows: changed, asked_at: self.time.now() });
         }
         Ok(())
     }
 
-    /// Takes seals back for which nobody asks any more. Returns when to look again.
+    /// Unseals nodes whose new brick is silent. Returns when to check again.
     pub(super) fn unseal_abandoned(self: &Arc<Self>) -> Ms {
         let now = self.time.now();
         let mut sealed = self.move_outs.lock();
@@ -122,10 +122,10 @@ impl Nodes {
                 one.asked_at = now;
                 let (node, epoch, nodes) = (*node, one.epoch, self.clone());
                 tokio::spawn(async move {
-                    warn!(%node, "nobody takes a logical node over that is sealed: it is served here again");
+                    warn!(%node, "the new brick of a sealed logical node is silent: unsealing the node");
                     let Ok(editor) = nodes.cluster_view.editor() else { return };
                     if let Err(error) = editor.unseal(node, Epoch(epoch)).await {
-                        info!(%node, %error, "a seal was not taken back");
+                        info!(%node, %error, "a logical node was not unsealed");
                     }
                 });
             }
@@ -139,8 +139,8 @@ impl Nodes {
     /// Rows of a logical node, for the brick that it moves to.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it does not move there, or the copy has to begin again; [`ErrorKind::Unavailable`] if it is
-    /// being sealed just now, or cannot be handed over now.
+    /// [`ErrorKind::NotFound`] if the node does not move to that brick, or the copy has to begin again;
+    /// [`ErrorKind::Unavailable`] if the node is being sealed, or cannot be read now.
     pub(crate) fn copy_rows(&self, asked: &CopyRows) -> Result<CopiedRows> {
         let CopyRows { node, to, attempt, number, last_answered: got, .. } = *asked;
         let transfer = self.cluster_view.placement.snapshot().moving.get(&node).copied();
@@ -153,21 +153,21 @@ impl Nodes {
             changed.begin_answer(attempt, number, got)?;
             Ok(changed.take(from, MAX_ROWS))
         })?;
-        // What the keys were entered for is durable, so it is seen.
+        // The rows of these keys are durable already, so the snapshot has them.
         let mut reading = CopyReader::new(self.store.snapshot()?);
-        let told = reading.read_changed(&keys)?;
+        let sent = reading.read_changed(&keys)?;
         if let Some(from) = from {
             reading.read_range(node, from)?;
         }
         let mut copied = reading.copied;
         copied.changed = self
-            .with_changed_rows(asked, transfer.sealed, |changed| changed.put_back((attempt, number), &keys[told..]))?;
+            .with_changed_rows(asked, transfer.sealed, |changed| changed.put_back((attempt, number), &keys[sent..]))?;
         let is_all = copied.next.is_none() && (copied.changed == 0 || planted(Bug::LastBeforeAll));
         copied.sealed = transfer.sealed.filter(|_| is_all);
         Ok(copied)
     }
 
-    /// What has changed of a logical node that is copied: while it is served, or when it is sealed.
+    /// Calls `act` with the changed rows of a logical node that is being copied, whether it is served or sealed.
     fn with_changed_rows<T>(
         &self,
         asked: &CopyRows,
@@ -190,7 +190,7 @@ impl Nodes {
     }
 }
 
-/// Reads rows of one state for an answer.
+/// Reads the rows of an answer from one snapshot.
 struct CopyReader {
     snapshot: Snapshot,
     copied: CopiedRows,
@@ -211,7 +211,7 @@ impl CopyReader {
         self.copied.rows.push((Bytes::copy_from_slice(key), value));
     }
 
-    /// Reads these rows, as many as fit. Says how many.
+    /// Reads as many of these rows as fit. Returns how many.
     fn read_changed(&mut self, keys: &[Key]) -> Result<usize> {
         for (count, key) in keys.iter().enumerate() {
             if self.is_full() {
@@ -223,7 +223,7 @@ impl CopyReader {
         Ok(keys.len())
     }
 
-    /// Reads rows of a logical node from a key on, as many as fit.
+    /// Reads as many rows of a logical node from a key on as fit.
     fn read_range(&mut self, node: NodeId, from: &[u8]) -> Result<()> {
         for (start, end) in rows::ranges(node).filter(|(_, end)| from < &end[..]) {
             let start = if from > &start[..] { from } else { &start[..] };

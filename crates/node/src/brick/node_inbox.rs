@@ -1,4 +1,4 @@
-//! What the threads of a brick leave to the task that looks after its logical nodes.
+//! Tasks that the threads of a brick leave for the task that drives its logical nodes.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,21 +11,21 @@ use wire::driving::DeadlineTimer;
 
 use super::node_driver::Life;
 
-/// Something to be done.
+/// A task.
 pub(crate) enum NodeTask {
     /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
     Written { node: NodeId, life: Life, result: Result<()> },
-    /// The store has done with the rows of a reservation of a logical node.
+    /// The store has written or refused the rows of a reservation.
     Reserved { node: NodeId },
-    /// A logical node asks another one.
+    /// A logical node sends a request to another one.
     Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// A logical node answers another one of this brick.
     Answer { to: NodeId, node: NodeId, answer: Answer },
-    /// Somebody knows a class that is not known here: there may be news in the catalogue.
+    /// A message names a class that is not known here, so the schema may be outdated.
     RefreshSchema { space: SpaceId },
 }
 
-/// What is to be done, in order, and when there is more.
+/// The tasks, in order, and the time of the next deadline.
 #[derive(Default)]
 pub(crate) struct NodeInbox {
     tasks: Mutex<Vec<NodeTask>>,
@@ -34,11 +34,11 @@ pub(crate) struct NodeInbox {
 
 impl NodeInbox {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<NodeTask>> {
-        // A list that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds something.
+    /// Adds a task.
     pub(crate) fn add(&self, chore: NodeTask) {
         let is_first = {
             let mut list = self.lock();
@@ -50,12 +50,12 @@ impl NodeInbox {
         }
     }
 
-    /// Moves all to `list`, which is empty.
+    /// Moves all tasks to `list`, which must be empty.
     pub(crate) fn take(&self, list: &mut Vec<NodeTask>) {
         std::mem::swap(&mut *self.lock(), list);
     }
 
-    /// A logical node has something to do at `at`.
+    /// Wakes the task at time `at` for the deadline of a logical node.
     pub(crate) fn wake_at(&self, at: Ms) {
         self.timer.set(at);
     }

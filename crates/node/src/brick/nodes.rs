@@ -1,8 +1,8 @@
-//! The logical nodes of a brick, and the task that looks after them.
+//! The logical nodes of a brick, and the task that drives them.
 //!
-//! Messages are handled on the thread of the connection that they came by, with the logical node locked. What the store has
-//! made durable, what nodes ask each other, and what it is time for is handled by one task ([`Nodes::run`]). The decisions are those of
-//! [`NodeDriver`]; this module carries out its outputs.
+//! The thread of a connection handles its messages with the logical node locked. One task ([`Nodes::run`]) handles durable
+//! writes, messages between logical nodes, and deadlines. [`NodeDriver`] makes the decisions; this module carries out its
+//! outputs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,24 +39,24 @@ use crate::server::Metric;
 use wire::driving::MonotonicClock;
 use wire::driving::PeerHandle;
 
-/// How far the clocks of machines may differ, in milliseconds.
+/// Largest allowed difference between the clocks of machines, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
 
-/// How soon it is tried again to serve what the map says, in milliseconds.
+/// Pause before a placement map that could not be applied in full is applied again, in milliseconds.
 const RETRY_DELAY_MS: Ms = 200;
-/// How soon it is looked whether what is closing is closed, in milliseconds.
+/// How often closing logical nodes are checked, in milliseconds.
 const CLOSING_POLL_MS: Ms = 2;
 
-/// How long whoever waits for an index waits for an answer, and how often it is looked for.
+/// How long a request to build an index waits for its completion, and how often it checks.
 const INDEX_WAIT_MS: Ms = 500;
 const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long the catalogue is asked for news of classes before it is asked anew.
+/// Time limit of a schema refresh from the catalogue.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The driver of a logical node whose requests come over connections.
+/// The driver of a logical node, with requests from connections.
 pub(super) type Driver = NodeDriver<PeerHandle>;
 
-/// A logical node and the epoch as of which it is served here.
+/// A logical node, and the epoch of the placement map under which it is served.
 struct ServedNode {
     epoch: u64,
     driver: Mutex<Driver>,
@@ -69,49 +69,49 @@ pub(crate) struct Nodes {
     served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
     is_in_memory: bool,
     inbox: Arc<NodeInbox>,
-    /// Logical nodes that were opened since the process was started.
+    /// Number of logical nodes that were opened since the process started.
     openings: AtomicU64,
-    /// The way to other bricks, where nodes have participants.
+    /// Connections to other bricks, for transactions with participants there.
     pub(super) brick_links: Arc<BrickLinks>,
     pub(super) cluster_view: Arc<ClusterView>,
     pub(super) id: BrickId,
-    /// What was served until a moment ago, and has still rows under way.
+    /// Logical nodes that are no longer served and still have rows in flight.
     closing: Mutex<BTreeMap<NodeId, Arc<ServedNode>>>,
-    /// Whether all that the map says is done.
+    /// Whether the placement map has been applied in full.
     is_settled: AtomicBool,
-    /// Whether the catalogue is asked for news of classes.
+    /// Whether a schema refresh is running.
     is_learning: AtomicBool,
-    /// Why not all nodes are served, if they are not.
+    /// Why some logical nodes are not served; `None` if all are.
     health_problem: Mutex<Option<String>>,
-    /// What all nodes have answered that were served here.
+    /// Counts of the answers of all logical nodes that were served here.
     answer_counts: Arc<AnswerCounts>,
-    /// What moves away, what comes, and what was left here.
+    /// Logical nodes that move away, those that move here, and remains of earlier moves.
     pub(super) move_outs: MoveOuts,
     pub(super) move_ins: MoveIns,
     pub(super) leftovers: Leftovers,
 }
 
 impl ServedNode {
-    /// Ends it: nobody is served by it any more.
+    /// Closes the driver: it serves no more requests.
     fn close(&self) {
         if let Ok(mut driver) = self.driver.lock() {
             driver.close();
         }
     }
 
-    /// Whether it has ended, and none of its rows are under way.
+    /// Whether the driver is closed and none of its rows are in flight.
     fn is_closed(&self) -> bool {
         self.driver.lock().map_or(true, |driver| driver.is_closed())
     }
 
-    /// What has changed since another brick began to copy it.
+    /// The rows that have changed since another brick began to copy the logical node.
     fn take_changes(&self) -> Option<ChangedRows> {
         self.driver.lock().ok()?.take_changes()
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
         let driver = self.driver.lock();
-        // A machine that has panicked may have done half of something.
+        // A driver that has panicked may be in an inconsistent state.
         let driver = driver.map_err(|_| Error::new(ErrorKind::Internal, "the logical node has panicked"))?;
         match driver.failure() {
             Some(why) => Err(Error::new(why.kind(), format!("the logical node cannot be served: {}", why.message()))),
@@ -148,7 +148,7 @@ impl Nodes {
         })
     }
 
-    /// Serves what the placement map says, and connects to the other bricks.
+    /// Serves the logical nodes of the placement map, and connects to the other bricks.
     pub(super) fn follow_map(self: &Arc<Self>) {
         let map = self.cluster_view.placement.snapshot();
         let mine = map.nodes.iter().filter(|(_, place)| place.brick == self.id);
@@ -162,7 +162,7 @@ impl Nodes {
         self.follow_moves();
     }
 
-    /// Why it is not well, if it is not.
+    /// A problem to report in `/health`; `None` if there is none.
     pub(crate) fn health_problem(&self) -> Option<String> {
         let full = |served: &Arc<ServedNode>| {
             served.lock().map_or_else(|error| Some(error.to_string()), |one| one.health_problem())
@@ -171,7 +171,7 @@ impl Nodes {
         health_problem.or_else(|| self.served.load().values().find_map(full))
     }
 
-    /// What it tells of itself.
+    /// The metrics of the brick.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let served = self.served.load().len() as u64;
         let moving = &self.cluster_view.placement.snapshot().moving;
@@ -190,11 +190,13 @@ impl Nodes {
         metrics
     }
 
-    /// Serves these logical nodes from now on, and no others. Fails if what the store has of one cannot be read; the others
-    /// are served.
+    /// Serves exactly the logical nodes `wanted`.
     ///
-    /// What was served as of another epoch is closed first, and opened again, or sealed, when nothing of it is under way any
-    /// more.
+    /// A logical node that is served under another epoch is closed first. It is opened again, or sealed, when none of its
+    /// rows are in flight.
+    ///
+    /// # Errors
+    /// If the rows of a logical node cannot be read. The others are served.
     fn serve(
         &self,
         wanted: impl Iterator<Item = (NodeId, NodePlacement)>,
@@ -205,7 +207,7 @@ impl Nodes {
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         for (node, served) in before.iter() {
             if wanted.get(node).is_none_or(|place| place.epoch != served.epoch) {
-                info!(%node, epoch = served.epoch, "a logical node is not served here any more");
+                info!(%node, epoch = served.epoch, "closing a logical node");
                 served.close();
                 closing.insert(*node, served.clone());
             } else if !moving.contains_key(node)
@@ -235,12 +237,12 @@ impl Nodes {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Opens a logical node with what the store has of it.
+    /// Opens a logical node from its rows.
     fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
         let seal = self.seal_of(node)?;
         if seal >= epoch && !planted(Bug::ServedUnsealed) {
             let what = format!(
-                "logical node {:x} was handed over, or has come in part only: the map of epoch {epoch} is too old",
+                "logical node {:x} was moved to another brick, or its copy is incomplete: the map of epoch {epoch} is too old",
                 node.0
             );
             return Err(Error::new(ErrorKind::Unavailable, what));
@@ -259,21 +261,20 @@ impl Nodes {
         Ok(ServedNode { epoch, driver: Mutex::new(driver) })
     }
 
-    /// Whether a logical node is served here.
     pub(super) fn is_served(&self, node: NodeId) -> bool {
         self.served.load().contains_key(&node)
     }
 
-    /// Whether a logical node is served here, or was until a moment ago.
+    /// Whether a logical node is served here, is closing, or is sealed.
     pub(super) fn is_in_use(&self, node: NodeId) -> bool {
         let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         closing.contains_key(&node) || self.is_served(node) || self.move_outs.contains(node)
     }
 
-    /// Does something with a logical node that is served here.
+    /// Calls `act` with the driver of a logical node and carries out its outputs.
     ///
     /// # Errors
-    /// If it is not, or cannot be.
+    /// If the logical node is not served here or has failed.
     pub(super) fn with_driver<T>(&self, node: NodeId, act: impl FnOnce(&mut Driver) -> Result<T>) -> Result<T> {
         let served = self.require_served(node)?;
         let mut driver = served.lock()?;
@@ -282,7 +283,7 @@ impl Nodes {
         acted
     }
 
-    /// Does something with a logical node, unless it cannot be served.
+    /// Calls `act` with a driver and carries out its outputs; does nothing if the logical node has failed.
     fn act(&self, served: &ServedNode, act: impl FnOnce(&mut Driver)) {
         if let Ok(mut driver) = served.lock() {
             act(&mut driver);
@@ -290,14 +291,14 @@ impl Nodes {
         }
     }
 
-    /// Does what a driver wants done, in order.
+    /// Carries out the outputs of a driver in order.
     fn carry_out(&self, driver: &mut Driver) {
         let node = driver.node();
         while let Some(output) = driver.next_output() {
             match output {
                 DriverOutput::Send(to, message) => to.send(&message),
                 DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
-                    // A store in memory takes them at once.
+                    // A store in memory applies rows synchronously.
                     let result = self.store.commit_rows(rows.needed()).map(drop);
                     driver.handle_written(life, result, self.time.now());
                 }
@@ -319,7 +320,7 @@ impl Nodes {
         self.inbox.wake_at(driver.deadline());
     }
 
-    /// Makes a driver keep the indexes of the catalogue.
+    /// Gives a driver the current indexes of the catalogue.
     fn follow_schema(&self, driver: &mut Driver) {
         if let Some(catalog) = self.cluster_view.catalog()
             && let Some(space) = catalog.space_of(driver.node())
@@ -339,17 +340,17 @@ impl Nodes {
         self.served.load().get(&node).cloned()
     }
 
-    /// A logical node that is asked for something by whoever is answered with an error.
+    /// The logical node, or the error for the requester if it is not served here.
     fn require_served(&self, node: NodeId) -> Result<Arc<ServedNode>> {
         self.served(node).ok_or_else(|| not_served(node))
     }
 
     // -------------------------------------------------------------------------------------------- messages
 
-    /// Somebody says something.
+    /// Handles a message of a connection.
     ///
     /// # Errors
-    /// If nobody who follows the rules can have said it: whoever did should be disconnected.
+    /// If the message violates the protocol: disconnect the sender.
     pub(crate) fn handle_message(&self, from: &PeerHandle, message: Message) -> Result<()> {
         match message {
             Message::Up { node, epoch, holder, message } => {
@@ -376,7 +377,7 @@ impl Nodes {
         }
     }
 
-    /// A logical node cannot be served: that is nobody's fault who asks.
+    /// Answers that the node is unavailable. The sender is not disconnected, because it made no mistake.
     fn refuse(&self, from: &PeerHandle, node: NodeId) -> Result<()> {
         from.send(&Message::NotServedHere { node, epoch: 0 });
         Ok(())
@@ -394,7 +395,7 @@ impl Nodes {
         }
     }
 
-    /// Shows the newest durable state of an object where it lies; nothing, if there is none.
+    /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object.
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
@@ -402,7 +403,7 @@ impl Nodes {
         let node = oid.page().node;
         let all = self.served.load();
         let served = all.get(&node).ok_or_else(|| not_served(node))?;
-        // If it has moved away meanwhile, its rows may have been removed.
+        // If the node has moved away in the meantime, its rows may have been removed.
         let is_right = || {
             let now = self.served.load();
             Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
@@ -411,10 +412,10 @@ impl Nodes {
         shown.ok_or_else(|| not_served(node))
     }
 
-    /// Looks through extents or an index: see [`scan`].
+    /// Scans extents or an index: see [`scan`].
     ///
     /// # Errors
-    /// If the logical node is not served here, or something cannot be read.
+    /// If the logical node is not served here, or rows cannot be read.
     pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
         let served = self.require_served(wanted.node)?;
         let mut scanned = scan(&self.store, wanted)?;
@@ -422,30 +423,31 @@ impl Nodes {
         if driver.has_unlisted_classes(wanted) {
             return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
         }
-        // What was found was committed before.
+        // All objects found were committed before this time.
         scanned.seen = driver.clock();
         Ok(scanned)
     }
 
-    /// How far an index is: `None` if it has all objects of all its classes, as the catalogue is known here.
+    /// Progress of an index as (done, total); `None` if it is complete for all its classes in the local catalogue.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not known here.
+    /// [`ErrorKind::NotFound`] if the index is not in the local catalogue.
     pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
         let BuildIndex { space, node, index } = *wanted;
         let (served, id) = (self.require_served(node)?, IndexId { node, space, index });
         let progress = served.lock()?.index_progress(id)?;
-        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no {id}, as far as is known here"));
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"));
         let progress = progress.ok_or_else(unknown)?;
         let marks = index_rows::read_marks(&self.store, id)?;
         let is_complete = !marks.is_empty() && marks.iter().all(|(_, mark)| matches!(mark, Mark::Complete(_)));
         Ok((!is_complete).then_some(progress))
     }
 
-    /// Waits a moment for an index to have all objects. Returns how far it is, if it has not.
+    /// Waits up to [`INDEX_WAIT_MS`] for an index to become complete. Returns its progress if it is not.
     ///
     /// # Errors
-    /// As [`Nodes::index_progress`]; one that is not known yet may be in a moment.
+    /// As [`Nodes::index_progress`].
     pub(crate) async fn build_index(&self, wanted: BuildIndex) -> Result<Option<(u64, u64)>> {
         let until = self.time.now() + INDEX_WAIT_MS;
         loop {
@@ -457,7 +459,7 @@ impl Nodes {
         }
     }
 
-    /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` learns the first of them when that is durable.
+    /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` receives the first number when the reservation is durable.
     pub(crate) fn reserve(
         &self,
         node: NodeId,
@@ -466,7 +468,7 @@ impl Nodes {
         done: impl FnOnce(Result<u64>) + Send + 'static,
     ) {
         let Some(served) = self.served(node) else { return done(Err(not_served(node))) };
-        // Reservations are submitted in their order: with the node locked.
+        // The node stays locked until the rows are submitted, so reservations are submitted in order.
         let reserved = served.lock().and_then(|mut driver| Ok((driver.reserve(space, pages)?, driver)));
         match reserved {
             Ok((Reservation { first, rows }, _driver)) => {
@@ -480,14 +482,14 @@ impl Nodes {
         }
     }
 
-    // -------------------------------------------------------------------------------------------- looking after
+    // -------------------------------------------------------------------------------------------- background task
 
-    /// Does what is left to be done and what it is time for, for ever.
+    /// Handles tasks, deadlines and changes of the map and the catalogue. Never returns while the map is watched.
     pub(crate) async fn run(self: &Arc<Self>) {
         let (mut map, mut tasks) = (self.cluster_view.placement.watch(), Vec::new());
         let mut catalogue = self.cluster_view.catalog_changes();
         if let Err(error) = self.find_leftovers() {
-            error!(%error, "what was left here of logical nodes that have moved is not removed");
+            error!(%error, "the rows of logical nodes that moved away cannot be removed");
         }
         self.follow_map();
         loop {
@@ -532,7 +534,7 @@ impl Nodes {
         driver.deadline()
     }
 
-    /// Asks the catalogue for news of classes, if nobody does already; what has come is followed as all news are.
+    /// Refreshes the schema from the catalogue, unless a refresh is running.
     fn refresh_schema(self: &Arc<Self>, space: SpaceId) {
         if self.is_learning.swap(true, Ordering::AcqRel) {
             return;
@@ -543,7 +545,7 @@ impl Nodes {
             match learned {
                 Ok(Ok(_)) => nodes.on_schema_refreshed(),
                 Ok(Err(error)) => {
-                    warn!(space = space.0, %error, "it cannot be found out whether there are new classes")
+                    warn!(space = space.0, %error, "the schema cannot be refreshed from the catalogue")
                 }
                 Err(_) => {}
             }
@@ -551,7 +553,7 @@ impl Nodes {
         });
     }
 
-    /// What the catalogue has now is known here.
+    /// Gives the refreshed schema to all drivers.
     fn on_schema_refreshed(&self) {
         self.follow_schemas();
         for served in self.served.load().values() {
@@ -559,7 +561,7 @@ impl Nodes {
         }
     }
 
-    /// The driver of a logical node that is served here, or was and is being closed, whether it can be served or not.
+    /// Calls `act` with the driver of a logical node that is served or closing, even if it has failed.
     fn with_any_driver(&self, node: NodeId, act: impl FnOnce(&mut Driver)) {
         let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
         if let Some(served) = closing.or_else(|| self.served(node))
@@ -586,7 +588,7 @@ impl Nodes {
             NodeTask::Ask { from, node, seen, request } => match self.served(node) {
                 Some(served) => self.act(&served, |driver| {
                     if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
-                        warn!(%node, %error, "a logical node refuses the request of another one");
+                        warn!(%node, %error, "a logical node rejected the request of another one");
                     }
                 }),
                 None => {
@@ -606,14 +608,14 @@ impl BrickLinkHandler for Nodes {
     fn handle_message(&self, _: BrickId, message: Message) -> Result<()> {
         match message {
             Message::Answer { node, answer, .. } => {
-                // Whoever has asked knows the transaction.
+                // Only the driver that asked knows the transaction; the others ignore the answer.
                 let now = self.time.now();
                 for served in self.served.load().values() {
                     self.act(served, |driver| driver.handle_answer(node, answer.clone(), now));
                 }
                 Ok(())
             }
-            // It is asked again, by the map that is the newest then.
+            // The driver repeats the request, by the newest map then.
             Message::NotServedHere { .. } | Message::Deferred { .. } => Ok(()),
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
@@ -622,7 +624,7 @@ impl BrickLinkHandler for Nodes {
     fn on_disconnected(&self, _: BrickId) {}
 }
 
-/// Bytes of what is written.
+/// Sum of the sizes of objects.
 fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usize {
     contents.map(|content| if let ObjectState::Value(object) = content { object.data.len() } else { 0 }).sum()
 }

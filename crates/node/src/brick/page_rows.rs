@@ -1,19 +1,19 @@
-//! How the pages of logical nodes, and what is known of their transactions, stand in the rows of a store.
+//! The rows of the pages and transactions of a logical node.
 //!
 //! | key | value |
 //! | --- | --- |
 //! | `P` node space page | head: version and largest commit timestamp of the page |
 //! | `P` node space page slot | an object: class, kind, the checksum of its data, its data |
 //! | `E` node space class page slot | nothing: the extent of a class |
-//! | `F` node space | the first page number that was never reserved |
-//! | `K` node transaction piece | what is known of a transaction: a record of the protocol, in pieces if it is large |
+//! | `F` node space | the lowest page number that was never reserved |
+//! | `K` node transaction piece | a record of the protocol about a transaction, in pieces if it is large |
 //! | `B` node | the bound of promises (V4) |
 //! | `H` node | the horizon (C3) |
-//! | `L` node | a position above all that were used |
+//! | `L` node | a position above all positions used |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
-//! | `S` node | the epoch up to which the node is not served here, whatever a map says: [`super::move_out`] |
+//! | `S` node | the seal: no map up to this epoch makes the brick serve the node, see [`super::move_out`] |
 //!
-//! All numbers are big-endian, so a page is one range of keys, head first, and an extent is in the order of its pages.
+//! All numbers are big-endian, so a page is one range of keys that begins with its head, and an extent is ordered by page.
 
 use std::ops::ControlFlow;
 
@@ -25,13 +25,13 @@ use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{Snapshot, Store};
 
-/// Where rows are read: the newest durable state, or one state.
+/// A source of rows: the newest durable state, or a snapshot.
 pub(crate) trait Rows {
     /// The value of a row.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
-    /// Shows the value of a row where it lies.
+    /// Calls `show` with the value of a row, in place.
     fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>>;
-    /// Shows rows in order.
+    /// Visits rows in order.
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()>;
 }
 
@@ -55,7 +55,7 @@ macro_rules! rows_of {
 
 rows_of!(Store, Snapshot);
 
-/// A key; all fit in place.
+/// A key; all fit inline.
 pub(crate) type Key = SmallVec<[u8; 24]>;
 
 /// Bytes of the number of a page.
@@ -66,7 +66,7 @@ const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
 const EXTENT_KEY: usize = 1 + 4 + 2 + 4 + PAGE_LEN + 2;
 /// Bytes of a page's head.
 const HEAD: usize = 4 + 8 + 8;
-/// Bytes before an object's data: class, kind, and the CRC-32C of the data, with which it is sent to readers, who check it.
+/// Bytes before an object's data: class, kind, and the CRC-32C of the data. Readers receive the checksum and verify it.
 const OBJECT_HEAD: usize = 4 + 1 + 4;
 
 fn key(table: u8, parts: &[&[u8]]) -> Key {
@@ -93,7 +93,7 @@ pub(crate) fn object_key(page: PageId, slot: u16) -> Key {
     Key::from_slice(&object_bytes(page, slot))
 }
 
-/// Objects are read most, so their keys are made in one go.
+/// Builds the key in one step, because objects are read most often.
 fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_KEY + 2] {
     let [n0, n1, n2, n3] = node.0.to_be_bytes();
     let [s0, s1] = space.0.to_be_bytes();
@@ -102,7 +102,7 @@ fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_
     [b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5, o0, o1]
 }
 
-/// The key behind all of a page.
+/// The end of the keys of a page.
 fn page_end(page: PageId) -> Key {
     let mut key = head_key(page);
     key.extend_from_slice(&[0xff; 3]);
@@ -129,12 +129,12 @@ pub(crate) fn extent_place(key: &[u8]) -> Result<(u64, u16)> {
     Ok((u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]), u16::from_be_bytes([*s0, *s1])))
 }
 
-/// What the keys of an extent begin with.
+/// The prefix of the keys of an extent.
 pub(crate) fn extent_prefix(node: NodeId, space: SpaceId, class: ClassId) -> Key {
     key(b'E', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &class.0.to_be_bytes()])
 }
 
-/// The keys of the extent of a class behind a place, and the key behind them.
+/// The keys of the extent of a class after a place.
 pub(crate) fn extent_range(node: NodeId, space: SpaceId, class: ClassId, after: Option<(u64, u16)>) -> (Key, Key) {
     let (mut from, mut to) = (extent_prefix(node, space, class), extent_prefix(node, space, class));
     if let Some((page, slot)) = after {
@@ -146,23 +146,23 @@ pub(crate) fn extent_range(node: NodeId, space: SpaceId, class: ClassId, after: 
     (from, to)
 }
 
-/// The key of the first page number that is free.
+/// The key of the lowest page number that is free.
 pub(crate) fn free_key(node: NodeId, space: SpaceId) -> Key {
     key(b'F', &[&node.0.to_be_bytes(), &space.0.to_be_bytes()])
 }
 
-/// The key of a piece of what is known of a transaction.
+/// The key of a piece of the record of a transaction.
 pub(crate) fn txn_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
     let (start, client) = (txn.start.0.to_be_bytes(), txn.client.0.to_be_bytes());
     key(b'K', &[&node.0.to_be_bytes(), &start, &client, &piece.to_be_bytes()])
 }
 
-/// Whether a row is the first piece of what is known of a transaction.
+/// Whether a row is the first piece of the record of a transaction.
 pub(crate) fn is_first_piece(key: &[u8]) -> bool {
     key.ends_with(&[0, 0])
 }
 
-/// What the keys of all known transactions begin with, and the key behind them.
+/// The range of the records of all transactions.
 pub(crate) fn txn_range(node: NodeId) -> (Key, Key) {
     (key(b'K', &[&node.0.to_be_bytes()]), key(b'K', &[&node.0.to_be_bytes(), &[0xff; 19]]))
 }
@@ -177,7 +177,7 @@ pub(crate) fn horizon_key(node: NodeId) -> Key {
     key(b'H', &[&node.0.to_be_bytes()])
 }
 
-/// The key of the position above all that were used.
+/// The key of the position above all positions used.
 pub(crate) fn limit_key(node: NodeId) -> Key {
     key(b'L', &[&node.0.to_be_bytes()])
 }
@@ -185,9 +185,9 @@ pub(crate) fn limit_key(node: NodeId) -> Key {
 /// The tables whose rows move with a logical node, in order.
 const TABLES: [u8; 9] = *b"BDEFHIKLP";
 
-/// The keys of all rows that move with a logical node: in order, each range with the key behind it.
+/// The ranges of all rows that move with a logical node, in order.
 pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
-    // Numbers of nodes have 24 bits.
+    // Node numbers have 24 bits, so adding one does not overflow.
     TABLES
         .into_iter()
         .map(move |table| (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()])))
@@ -198,29 +198,32 @@ pub(crate) fn belongs_to(node: NodeId, key: &[u8]) -> bool {
     key.split_first().is_some_and(|(table, rest)| TABLES.contains(table) && rest.starts_with(&node.0.to_be_bytes()))
 }
 
-/// The key of the epoch up to which a logical node is not served here.
+/// The key of the seal of a logical node.
 pub(crate) fn seal_key(node: NodeId) -> Key {
     key(b'S', &[&node.0.to_be_bytes()])
 }
 
-/// Which logical nodes are not served here up to which epoch.
+/// The seals of all logical nodes.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if a row is no number of a node, or no epoch.
+/// [`ErrorKind::Corrupt`] if a row is not a seal.
 pub(crate) fn read_seals(store: &impl Rows) -> Result<Vec<(NodeId, u64)>> {
     let mut found = Vec::new();
     store.each(b"S", b"T", |key, row| {
         let parsed = (key[1..].try_into().map(u32::from_be_bytes), row.try_into().map(u64::from_be_bytes));
         found.push(match parsed {
             (Ok(node), Ok(epoch)) => Ok((NodeId(node), epoch)),
-            _ => Err(Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it seals no logical node"))),
+            _ => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("row {key:02x?} is damaged: it is not the seal of a logical node"),
+            )),
         });
         ControlFlow::Continue(())
     })?;
     found.into_iter().collect()
 }
 
-/// A page's version and largest commit timestamp.
+/// The version of a page and its largest commit timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) version: Version,
@@ -228,7 +231,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The row of a head.
+    /// The value of the row of a head.
     pub(crate) fn encode(self) -> Bytes {
         let mut row = BytesMut::with_capacity(HEAD);
         row.put_u32(self.version.moves);
@@ -238,14 +241,14 @@ impl Head {
     }
 
     fn decode(page: PageId, row: &[u8]) -> Result<Self> {
-        let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has another length"))?;
+        let row: &[u8; HEAD] = row.try_into().map_err(|_| damaged(page, "its head has the wrong length"))?;
         let [m0, m1, m2, m3, p @ .., t0, t1, t2, t3, t4, t5, t6, t7] = *row;
         let version = Version { moves: u32::from_be_bytes([m0, m1, m2, m3]), position: u64::from_be_bytes(p) };
         Ok(Self { version, timestamp: HlcTimestamp(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7])) })
     }
 }
 
-/// The row of an object.
+/// The value of the row of an object.
 pub(crate) fn encode_object(object: &Object) -> Bytes {
     let mut row = BytesMut::with_capacity(OBJECT_HEAD + object.data.len());
     row.put_u32(object.class.0);
@@ -255,11 +258,11 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
     row.freeze()
 }
 
-/// An object where it lies in its row.
+/// An object in its row.
 pub(crate) struct StoredObject<'a> {
     pub(crate) class: ClassId,
     pub(crate) kind: Kind,
-    /// The CRC-32C of the data, since it was written.
+    /// The CRC-32C of the data, computed when it was written.
     pub(crate) checksum: u32,
     pub(crate) data: &'a [u8],
 }
@@ -269,12 +272,12 @@ impl<'a> StoredObject<'a> {
         let head = row.split_first_chunk::<OBJECT_HEAD>();
         let ([c0, c1, c2, c3, kind, s0, s1, s2, s3], data) =
             head.ok_or_else(|| damaged(page, "an object has no head"))?;
-        let kind = Kind::from_code(*kind).ok_or_else(|| damaged(page, "an object is of no known kind"))?;
+        let kind = Kind::from_code(*kind).ok_or_else(|| damaged(page, "an object has an unknown kind"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
         Ok(Self { class, kind, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), data })
     }
 
-    /// The object with this data, which is the same.
+    /// The object, with `data` as its data.
     fn with(&self, data: Bytes) -> Object {
         Object { class: self.class, kind: self.kind, data }
     }
@@ -293,20 +296,20 @@ fn damaged(page: PageId, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// The head of a page; that of one that was never changed if there is none.
+/// Reads the head of a page; the default if the page was never changed.
 pub(crate) fn read_head(state: &impl Rows, page: PageId) -> Result<Head> {
     let head = state.get_with(&head_key(page), |row| Head::decode(page, row))?;
     head.unwrap_or(Ok(Head::default()))
 }
 
-/// An object of a page; `None` if the slot is free. Its data is the row's, not a copy.
+/// Reads an object of a page; `None` if the slot is free. The data shares the row's buffer.
 pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<Option<Object>> {
     let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
     let stored = StoredObject::decode(page, &row)?;
     Ok(Some(stored.with(row.slice_ref(stored.data))))
 }
 
-/// Shows an object where it lies; nothing, if there is none.
+/// Calls `show` with an object, in place; with `None` if there is none.
 pub(crate) fn show_object<T>(
     store: &Store,
     oid: Oid,
@@ -319,15 +322,15 @@ pub(crate) fn show_object<T>(
     shown.unwrap_or_else(|| Ok(show(None)))
 }
 
-/// An object with the head of its page. If both change meanwhile, the object is newer than the head says: whoever validates it by
-/// that finds it changed.
+/// Reads an object and the head of its page. If both change in between, the object is newer than the head, and a transaction that
+/// validates it by the head's version conflicts.
 pub(crate) fn read_one(store: &impl Rows, oid: Oid) -> Result<(Head, Option<Object>)> {
     let head = read_head(store, oid.page())?;
     let object = read_object(store, oid.page(), oid.slot())?;
     Ok((head, object.filter(|object| object.class == oid.class())))
 }
 
-/// A whole page, of one state.
+/// Reads a whole page. `store` must be a snapshot for a consistent result.
 pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Object>> {
     let mut fetched = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: Default::default() };
     let mut failed = None;
@@ -339,7 +342,7 @@ pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Obj
             Some([high, low]) => decode_object(page, row).map(|object| {
                 fetched.objects.insert(u16::from_be_bytes([*high, *low]), object);
             }),
-            _ => Err(damaged(page, "it has a row of another length")),
+            _ => Err(damaged(page, "it has a row of the wrong length")),
         };
         match taken {
             Ok(()) => ControlFlow::Continue(()),
@@ -352,16 +355,16 @@ pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Obj
     failed.map_or(Ok(fetched), Err)
 }
 
-/// A row that is one number.
+/// The value of a row with one number.
 pub(crate) fn encode_number(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
-/// Reads a row that is one number; 0 if there is none.
+/// Reads a row with one number; 0 if there is none.
 pub(crate) fn read_number(store: &impl Rows, key: &[u8]) -> Result<u64> {
     let Some(row) = store.get(key)? else { return Ok(0) };
     let bytes = row.as_ref().try_into().map_err(|_| {
-        let what = format!("row {key:02x?} is damaged: it is no number; see \"Mend\" in docs/operations.md");
+        let what = format!("row {key:02x?} is damaged: it is not a number; see \"Mend\" in docs/operations.md");
         Error::new(ErrorKind::Corrupt, what)
     })?;
     Ok(u64::from_be_bytes(bytes))

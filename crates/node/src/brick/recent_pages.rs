@@ -1,12 +1,11 @@
-//! Pages that changed lately, and what is known of them: whoever fills a page, or changes it again, need not look for what is
-//! there.
+//! Pages that changed recently, so that filling or changing them again needs no lookup in the store.
 //!
-//! 1. A page is noted when it changes, with its head: all changes come from here, so nobody else can make another one.
-//! 2. One that changes for the first time ever has no head, so none of its slots has anything. From then on each slot is
-//!    noted when it is written, before the store has it. So one that is not noted is free; of one that is, the store is asked.
-//! 3. What is under way is not forgotten: the store has another head than the machine knows.
+//! 1. A page is entered with its head when it changes. All changes of a page pass through here.
+//! 2. A page that changes for the first time has no head, so all its slots are free. From then on each slot is marked when it is
+//!    written, before the store has it. A slot that is not marked is free; the store is asked about marked slots.
+//! 3. A page with changes in flight is not evicted, because the store's head is older than the machine's.
 //!
-//! That saves ways down the B-tree, many of them to nothing, for each transaction.
+//! This saves B-tree lookups, many of them for absent rows, in each transaction.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,9 +16,9 @@ use super::page_rows::{self as rows, Head};
 use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
 
-/// Pages that are remembered, if not more are changing. Whoever fills pages fills few at a time.
+/// Number of pages that are remembered, apart from those that are changing. Clients fill few pages at a time.
 const MAX_PAGES: usize = if cfg!(test) { 2 } else { 1_024 };
-/// Slots of a page that are noted; those above are guards, which have no content.
+/// Number of slots of a page that are marked. Slots above are guards, which have no content.
 const SLOTS: usize = 256;
 
 /// The slots of a page that were written, a bit for each.
@@ -27,26 +26,26 @@ type SlotBitmap = [u64; SLOTS / 64];
 
 #[derive(Debug)]
 struct RecentPage {
-    /// The version with all changes that came out of the machine.
+    /// The version with all changes that the machine has output.
     emitted: Version,
     /// The head with all changes.
     newest_head: Head,
-    /// How many have not come out.
+    /// Number of changes that the machine has not output yet.
     pending: u32,
     /// The slots that were written, if the page was new.
     written: Option<SlotBitmap>,
 }
 
-/// Pages that changed lately.
+/// Pages that changed recently.
 #[derive(Debug, Default)]
 pub(super) struct RecentPages {
     pages: HashMap<PageId, RecentPage, foldhash::fast::RandomState>,
-    /// The same, the oldest first.
+    /// The pages, the oldest first.
     order: VecDeque<PageId>,
 }
 
 impl RecentPages {
-    /// The version of a page with all changes that came out of the machine, if it is known: the store may have a newer one.
+    /// The version of a page with all changes that the machine has output, if it is known. The store may have a newer one.
     pub(super) fn emitted_version(&self, page: PageId) -> Option<Version> {
         self.pages.get(&page).map(|page| page.emitted)
     }
@@ -56,7 +55,7 @@ impl RecentPages {
         self.pages.get(&page).map(|page| page.newest_head)
     }
 
-    /// A page changes, and has another head then.
+    /// Begins a change that replaces the head of a page.
     pub(super) fn begin_change(&mut self, id: PageId, before: Head, newest: Head) {
         let page = self.pages.entry(id).or_insert_with(|| {
             self.order.push_back(id);
@@ -68,7 +67,7 @@ impl RecentPages {
         self.evict_oldest();
     }
 
-    /// A change of a page has come out of the machine.
+    /// Handles the output of a change.
     pub(super) fn on_emitted(&mut self, page: PageId, version: Version) {
         if let Some(page) = self.pages.get_mut(&page) {
             assert!(page.pending > 0, "L1: a change of a page was output that never began");
@@ -76,8 +75,8 @@ impl RecentPages {
         }
     }
 
-    /// Forgets the oldest pages, if there are too many, but not what is changing: that has its turn again. Two at most: one more
-    /// than was added.
+    /// Evicts the oldest pages if there are too many. A page with changes in flight is moved to the end instead. Visits two pages,
+    /// one more than was added, so that the table shrinks again.
     fn evict_oldest(&mut self) {
         for _ in 0..2 {
             if self.order.len() <= MAX_PAGES {
@@ -91,7 +90,7 @@ impl RecentPages {
         }
     }
 
-    /// A slot is written.
+    /// Marks a slot as written.
     pub(super) fn mark_written(&mut self, page: PageId, slot: u16) {
         let slot = usize::from(slot);
         let written = self.pages.get_mut(&page).and_then(|page| page.written.as_mut());
@@ -107,7 +106,7 @@ impl RecentPages {
     }
 }
 
-/// The newest durable objects of a logical node.
+/// Reads the newest durable objects of a logical node.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectReader<'a> {
     pub(super) reader: &'a RowReader,
@@ -139,14 +138,14 @@ mod tests {
         Head { version: Version { moves: 0, position }, timestamp: HlcTimestamp(position) }
     }
 
-    /// A change that has come out.
+    /// A change that was output.
     fn change(recent: &mut RecentPages, page: PageId, before: Head, newest: Head) {
         recent.begin_change(page, before, newest);
         recent.on_emitted(page, newest.version);
     }
 
     #[test]
-    fn only_slots_of_new_pages_that_nobody_wrote_are_free() {
+    fn only_unwritten_slots_of_new_pages_are_free() {
         let mut recent = RecentPages::default();
         change(&mut recent, page(1), head(1), head(2));
         recent.mark_written(page(1), 7);
@@ -158,14 +157,14 @@ mod tests {
             assert!(!recent.is_free(page(2), slot));
         }
         assert!(recent.is_free(page(2), 8));
-        assert!(!recent.is_free(page(2), 256), "guards are not noted");
+        assert!(!recent.is_free(page(2), 256), "guards are not marked");
         recent.mark_written(page(2), u16::MAX);
         change(&mut recent, page(2), head(3), head(4));
-        assert!(recent.is_free(page(2), 8) && !recent.is_free(page(2), 7), "it changes once more");
+        assert!(recent.is_free(page(2), 8) && !recent.is_free(page(2), 7), "the page changes once more");
     }
 
     #[test]
-    fn pages_that_are_forgotten_are_not_taken_for_new() {
+    fn evicted_pages_are_not_treated_as_new() {
         let mut recent = RecentPages::default();
         (1..=MAX_PAGES as u64 + 1).for_each(|number| change(&mut recent, page(number), Head::default(), head(1)));
         assert!(!recent.is_free(page(1), 0));
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_told_from_what_came_out_and_not_forgotten() {
+    fn changes_in_flight_are_kept_apart_and_not_evicted() {
         let mut recent = RecentPages::default();
         recent.begin_change(page(1), head(1), head(2));
         recent.begin_change(page(1), head(2), head(3));
@@ -188,7 +187,7 @@ mod tests {
             (Some(head(2).version), Some(head(3)))
         );
         (2..9).for_each(|number| change(&mut recent, page(number), head(1), head(2)));
-        assert_eq!(recent.newest_head(page(1)), Some(head(3)), "one change has not come out");
+        assert_eq!(recent.newest_head(page(1)), Some(head(3)), "one change is in flight");
         recent.on_emitted(page(1), head(3).version);
         (2..9).for_each(|number| change(&mut recent, page(number), head(2), head(3)));
         assert_eq!(recent.newest_head(page(1)), None);

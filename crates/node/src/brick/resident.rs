@@ -1,8 +1,7 @@
 //! Whether parts of files can be sent without waiting for a disk.
 //!
-//! `sendfile` waits for the disk if a page is not in the system's cache, and with it would wait every connection of the
-//! I/O thread. So each part's first byte is asked for without waiting; if that is not there, a thread that may block
-//! reads the parts first.
+//! `sendfile` blocks on the disk if a page is not in the system's cache, and with it every connection of the I/O thread. So the
+//! first byte of each part is read without waiting; if that fails, a blocking thread reads the parts first.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -12,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use tracing::debug;
 use wire::outbox::Piece;
 
-/// Whether all parts seem to be in memory.
+/// Whether all parts are probably in memory.
 pub(crate) fn is_resident(pieces: &[Piece]) -> bool {
     pieces.iter().all(|piece| match piece {
         Piece::Bytes(_) => true,
@@ -20,14 +19,14 @@ pub(crate) fn is_resident(pieces: &[Piece]) -> bool {
     })
 }
 
-/// Whether this byte can be read without waiting. A file system that cannot tell is taken to have it.
+/// Whether a byte can be read without waiting. True if the file system cannot tell.
 fn has_byte(file: &File, offset: u64) -> bool {
     let mut byte = [0];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT);
     !matches!(read, Err(Errno::AGAIN))
 }
 
-/// Has the system read all parts into its cache. What cannot be read is found out, and told, when it is sent.
+/// Makes the system read all parts into its cache. Errors are ignored here and reported when the parts are sent.
 pub(crate) fn make_resident(pieces: &[Piece]) {
     let mut buffer = vec![0; 64 << 10];
     for piece in pieces {
@@ -58,7 +57,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![1; 1 << 20]).unwrap();
         file.sync_all().unwrap();
-        // Puts the pages out, where the file system knows how.
+        // Evicts the pages, where the file system supports that.
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         let file = Arc::new(file);
         let piece = |number: u64| Piece::File { file: file.clone(), offset: number << 16, len: 1 << 16, checksum: 0 };

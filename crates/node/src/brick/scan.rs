@@ -1,11 +1,11 @@
-//! Looks for objects at one logical node: through the extents of classes, or through a range of an index.
+//! Scans one logical node for objects: through the extents of classes, or through a range of an index.
 //!
-//! An answer is of one state, and what it says was durable then; each object comes with the version of its page, by which a
-//! transaction can validate it. A scan is cut into answers of a bounded size, and so that none takes long. With the first come the
-//! guards of what is looked for, with their versions in that state: a transaction that has read them misses nothing that
-//! belongs to the set, in this answer or a later one, or conflicts.
+//! An answer is read from one durable snapshot. Each object comes with the version of its page, by which a transaction can
+//! validate it. A scan is split into answers of bounded size and time. The first answer has the guards of the scanned set, with
+//! their versions in that snapshot: a transaction that has read the guards either sees every object of the set, in this answer or a
+//! later one, or conflicts.
 //!
-//! An index is looked through only if it has all objects of the classes asked for.
+//! An index is scanned only if it is complete for the requested classes.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -23,21 +23,21 @@ use super::index_rows::{self, IndexId, Key, Mark};
 use super::page_rows as rows;
 use super::plant::{Bug, planted};
 
-/// Bytes of objects in one answer, beyond which no other follows.
+/// Most bytes of objects in one answer; the last object may exceed them.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Objects that are looked at for one answer.
+/// Most objects that are examined for one answer.
 const MAX_EXAMINED: u64 = 10_000;
-/// Entries that are counted for one answer, if the objects need not be looked at.
+/// Most entries that are counted for one answer, if the objects need not be read.
 const MAX_COUNTED: u64 = 100_000;
-/// Rows that are taken at a time: at first as many as are wanted, between these.
+/// Rows that are read in one step: first as many as requested within these bounds, then [`MAX_ROWS`].
 const MIN_ROWS: usize = 16;
 const MAX_ROWS: usize = 512;
 
-/// Looks for what a scan asks for.
+/// Answers a scan.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`] for an index that is not known here; [`ErrorKind::Unavailable`] for one that does not have all objects
-/// yet; [`ErrorKind::Corrupt`] if something is damaged.
+/// [`ErrorKind::NotFound`] for an unknown index; [`ErrorKind::Unavailable`] for an index that is not complete yet;
+/// [`ErrorKind::Corrupt`] for damaged rows.
 pub(crate) fn scan(store: &Store, scan: &Scan) -> Result<Scanned> {
     let state = store.snapshot()?;
     let mut looking = Scanner { state: &state, scan, scanned: Scanned::default(), bytes: 0 };
@@ -60,7 +60,7 @@ impl Scanner<'_> {
         PageId { space: self.scan.space, node: self.scan.node, number }
     }
 
-    /// These guards stand for what is looked for.
+    /// Adds guards with their versions to the first answer.
     fn add_guards(&mut self, guards: impl IntoIterator<Item = Oid>) -> Result<()> {
         if self.scan.after.is_some() || planted(Bug::GuardsNotRead) {
             return Ok(());
@@ -79,7 +79,7 @@ impl Scanner<'_> {
         self.add_guards(scan.classes.iter().map(|class| guards::of_class(scan.space, scan.node, *class)))?;
         let after = scan.after.as_ref().map(|place| place.oid);
         for class in &scan.classes {
-            // Classes rise, so those before the place where it goes on are done.
+            // Classes are in ascending order, so those before the position to continue from are done.
             if after.is_some_and(|oid| oid.class() > *class) {
                 continue;
             }
@@ -110,7 +110,7 @@ impl Scanner<'_> {
         })
     }
 
-    /// Looks at rows in order until there is enough, portion by portion: while rows are shown, nothing else of the state is read.
+    /// Visits rows in order, in portions, until `look` returns false. No other row is read while a portion is read.
     fn walk(
         &mut self,
         (from, to): (&[u8], &[u8]),
@@ -166,12 +166,12 @@ impl Scanner<'_> {
             }
             match read_at(looking.state, page, slot)? {
                 (version, Some(object)) => looking.add_object(Oid::new(object.class, page, slot), version, object, key),
-                (_, None) => Err(index_rows::damaged(id, "an entry is of no object")),
+                (_, None) => Err(index_rows::damaged(id, "an entry names an object that does not exist")),
             }
         })
     }
 
-    /// The classes whose objects are in an index; it must have all of those that are asked for.
+    /// Returns the classes for which an index is complete. Fails unless it is complete for the requested classes.
     fn check_complete(&self, id: IndexId) -> Result<BTreeSet<ClassId>> {
         let marks = index_rows::read_marks(self.state, id)?;
         let mut complete = BTreeSet::new();
@@ -189,15 +189,15 @@ impl Scanner<'_> {
             None => Ok(marks.into_iter().map(|(class, _)| class).collect()),
             Some(_) if planted(Bug::PartialIndexUsed) => Ok(complete),
             Some(class) => {
-                let what = format!("{id} does not have all objects of class {} yet: ask again in a moment", class.0);
+                let what = format!("{id} is not complete for class {} yet: try again in a moment", class.0);
                 Err(Error::new(ErrorKind::Unavailable, what))
             }
         }
     }
 
-    // -------------------------------------------------------------------------------------------- what is found
+    // -------------------------------------------------------------------------------------------- results
 
-    /// Looks at an object. Says whether there is room for another one.
+    /// Adds an object if it matches. Returns whether there is room for another one.
     fn add_object(&mut self, oid: Oid, version: Version, object: Object, key: &[u8]) -> Result<bool> {
         self.scanned.examined += 1;
         let matches = self.scan.classes.contains(&object.class)
@@ -221,7 +221,7 @@ impl Scanner<'_> {
         ))
     }
 
-    /// Counts an object that need not be looked at. Says whether another one may be.
+    /// Counts an object that need not be read. Returns whether another one may be counted.
     fn count_object(&mut self, oid: Oid, key: &[u8]) -> bool {
         self.scanned.count += 1;
         self.set_next_if_over(self.scanned.count >= MAX_COUNTED, oid, key)
@@ -235,7 +235,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The rows of a range, behind a place.
+/// The rows of a range of an index, after a position.
 fn bounds(id: IndexId, range: &IndexRange, after: Option<&ScanPosition>) -> (Key, Key) {
     let (mut from, mut to) = (index_rows::bound(id, &range.from), index_rows::bound(id, &range.to));
     if let Some(ScanPosition { key, oid }) = after {
@@ -256,12 +256,12 @@ fn read_at(state: &Snapshot, page: PageId, slot: u16) -> Result<(Version, Option
 }
 
 fn no_index(id: IndexId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no {id}, as far as is known here"))
+    Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"))
 }
 
 fn damaged_extent(node: NodeId, space: SpaceId, class: ClassId, oid: Oid) -> Error {
     let what = format!(
-        "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which is not there; see \
+        "the extent of class {} of space {} at logical node {:x} is damaged: it has {oid}, which does not exist; see \
          \"Mend\" in docs/operations.md",
         class.0, space.0, node.0
     );

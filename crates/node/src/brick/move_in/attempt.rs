@@ -1,4 +1,4 @@
-//! One attempt to take a logical node over, as a machine: what to do next, and what follows from how that went.
+//! One attempt to take a logical node over, as a machine: inputs are results of actions, outputs are the next actions.
 //!
 //! ```text
 //!   unseal ─▶ mark incomplete ─▶ remove rows ─▶ ask ─▶ write ─┬─▶ rest ─▶ ask …            many rows are left
@@ -6,7 +6,7 @@
 //!                                                └────────────┴─▶ end                      all rows are durable here
 //! ```
 //!
-//! M1. The mark is durable before the first row is written, and the last rows are durable before the catalogue is told of the end.
+//! M1. The mark is durable before the first row is written, and the last rows are durable before the move ends in the catalogue.
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Result};
@@ -19,47 +19,50 @@ use crate::brick::page_rows as rows;
 use crate::brick::plant::{Bug, planted};
 use crate::node_placement::BrickId;
 
-/// With so few rows in an answer that were all, the node is sealed; and at the latest after so many such answers.
+/// The node is sealed after an answer that has all remaining rows and at most this many, and at the latest after [`MAX_ROUNDS`].
 const SEAL_BELOW_ROWS: usize = if cfg!(test) { 4 } else { 256 };
 const MAX_ROUNDS: u32 = 20;
-/// How long a brick that cannot answer now is asked again, and the pause before that, in milliseconds.
+/// How long a request that fails for now is repeated, and the pause between tries, in milliseconds.
 const RETRY_TIMEOUT_MS: Ms = 10_000;
 const POLL_INTERVAL_MS: Ms = 2;
-/// The longest rest between two portions, in milliseconds.
+/// Longest pause between two portions, in milliseconds.
 const MAX_REST_MS: Ms = 100;
 
-/// What to do next. After each comes one [`Event`].
+/// The next action. Each is followed by one [`Event`].
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Take the seal of this epoch back in the catalogue, and wait until the map says so.
+    /// Unseal the node, which is sealed under this epoch, in the catalogue, and wait for the map with that change.
     Unseal(u64),
-    /// Write durably that what is here of the node is incomplete: see [`INCOMPLETE_COPY`].
+    /// Mark the copy as incomplete, durably: see [`INCOMPLETE_COPY`].
     MarkIncomplete,
     /// Remove some rows of the node, durably.
     RemoveRows,
-    /// Ask the brick that the node comes from.
+    /// Send the request to the brick that has the node.
     Ask(CopyRows),
-    /// Write rows durably. With the last ones comes the seal, as of this epoch.
+    /// Write rows durably. The last rows include the seal with this epoch.
     Write { rows: RowChanges, sealed: Option<u64> },
     /// Seal the node in the catalogue.
     Seal,
-    /// Wait for so many milliseconds.
+    /// Wait for this many milliseconds.
     Rest(Ms),
-    /// All rows are here, durable, as of the seal's epoch: end the move in the catalogue. The node was served last at about `since`.
+    /// All rows are durable here under the epoch of the seal: end the move in the catalogue. The node was last served at about
+    /// `since`.
     End { epoch: u64, since: Ms },
 }
 
-/// How an [`Action`] went. Whatever is not listed here ends the attempt.
+/// The result of an [`Action`]. Any other failure ends the attempt.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// It is done.
     Done,
-    /// So many rows were removed.
+    /// This many rows were removed.
     Removed(usize),
-    /// The brick has answered.
+    /// The brick has sent rows.
     Answered(CopiedRows),
-    /// The brick has not answered, or with this error. Says whether the node is still to be taken over.
-    AnswerFailed { error: Error, is_moving: bool },
+    /// The request failed. `is_moving` is whether the node still moves here.
+    AnswerFailed {
+        error: Error,
+        is_moving: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ enum Stage {
     Ended,
 }
 
-/// What is remembered of an answer while its rows are written.
+/// Facts about an answer while its rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portion {
     count: usize,
@@ -90,9 +93,9 @@ pub(crate) struct Attempt {
     node: NodeId,
     stage: Stage,
     asked: CopyRows,
-    /// When the last portion was asked for first.
+    /// When the last portion was first requested.
     asked_at: Ms,
-    /// When the catalogue was asked for the seal.
+    /// When the seal was requested from the catalogue.
     sealed_at: Option<Ms>,
     rounds: u32,
     rows: u64,
@@ -100,8 +103,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins attempt `number`, which no attempt before had, to take a node over to brick `to`. `sealed` is the epoch of the seal in the
-    /// catalogue; `own_seal` that of the seal in this store.
+    /// Begins an attempt to take a node over to brick `to`. No earlier attempt had the same `number`. `sealed` is the epoch of the
+    /// seal in the catalogue, `own_seal` that of the seal in this store.
     pub(crate) fn begin(
         (node, to): (NodeId, BrickId),
         number: u64,
@@ -113,7 +116,7 @@ impl Attempt {
         let mut attempt =
             Self { node, stage: Stage::Marking, asked, asked_at: now, sealed_at: None, rounds: 0, rows: 0, bytes: 0 };
         let action = match sealed {
-            // All of it came before this process was started again.
+            // All rows were copied before this process restarted.
             Some(epoch) if epoch == own_seal => {
                 attempt.stage = Stage::Ended;
                 Action::End { epoch, since: now }
@@ -127,15 +130,15 @@ impl Attempt {
         (attempt, action)
     }
 
-    /// Rows that have come, and their bytes.
+    /// Number of rows copied, and their bytes.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.rows, self.bytes)
     }
 
-    /// The last action went so. Returns the next one.
+    /// Handles the result of the last action and returns the next action.
     ///
     /// # Errors
-    /// If the attempt is over: another one may begin.
+    /// If the attempt has failed. A new one may begin.
     ///
     /// # Panics
     /// If the event does not follow from the action.
@@ -173,7 +176,7 @@ impl Attempt {
         self.ask_again()
     }
 
-    /// Asks with another number each time: earlier questions may still be on their way.
+    /// Sends the request with a new number, because earlier tries may still be in flight.
     fn ask_again(&mut self) -> Action {
         self.asked.number += 1;
         self.stage = Stage::Asking;
@@ -206,7 +209,7 @@ impl Attempt {
                 self.stage = Stage::Sealing;
                 Action::Seal
             }
-            // Others go before for as long as the last portion took.
+            // Pauses for as long as the last portion took, so that other work can proceed.
             None => self.rest((now - self.asked_at).min(MAX_REST_MS)),
         }
     }
@@ -217,7 +220,7 @@ impl Attempt {
     }
 }
 
-/// The changes that take copied rows over, and the bytes of the rows. With the last rows comes the seal.
+/// The changes that write copied rows, and the bytes of the rows. The last rows include the seal.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if a row does not belong to the node.

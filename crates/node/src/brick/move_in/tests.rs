@@ -1,4 +1,4 @@
-//! A logical node moves from one brick to another while somebody commits, with the map in the hands of the test.
+//! A logical node moves from one brick to another while clients commit. The test sets the placement map.
 
 use model::planted_bug::plant;
 use model::{ClassId, Object, Oid, PageId, SpaceId};
@@ -22,12 +22,12 @@ mod attempts;
 const NODE: NodeId = NodeId(7);
 const OLD: BrickId = BrickId(1);
 const NEW: BrickId = BrickId(2);
-/// The epochs of the node at the old brick, of its seal, and at the new one.
+/// The epochs of the node at the old brick, of its seal, and at the new brick.
 const AT_OLD: u64 = 4;
 const SEALED: u64 = 5;
 const AT_NEW: u64 = 6;
 
-/// Mistakes that this world notices; others are noticed by the simulation of drivers.
+/// Bugs that this test notices. The simulation of drivers notices others.
 const MOVE_BUGS: [Bug; 6] = [
     Bug::ChangesForgotten,
     Bug::LateQuestionCounts,
@@ -44,7 +44,7 @@ fn start_brick(store: &Store, id: BrickId) -> Arc<Nodes> {
     Nodes::new(store.clone(), realm, id, ClusterCredentials::default())
 }
 
-/// The map that a brick serves the node as of an epoch.
+/// The map by which a brick serves the node under an epoch.
 fn served_map(brick: BrickId, epoch: u64) -> PlacementSnapshot {
     PlacementSnapshot {
         nodes: [(NODE, NodePlacement { brick, epoch, moves: u32::from(epoch == AT_NEW) })].into(),
@@ -52,7 +52,7 @@ fn served_map(brick: BrickId, epoch: u64) -> PlacementSnapshot {
     }
 }
 
-/// The map that it moves.
+/// The map by which the node moves.
 fn moving_map(sealed: Option<u64>) -> PlacementSnapshot {
     let transfer = Transfer { from: OLD, to: NEW, sealed };
     let nodes = if sealed.is_some() { BTreeMap::new() } else { served_map(OLD, AT_OLD).nodes };
@@ -66,7 +66,7 @@ async fn follow(brick: &Arc<Nodes>, map: PlacementSnapshot) {
     brick.follow_map();
 }
 
-/// The bricks, and what was acknowledged.
+/// The two bricks, and the objects whose commits were acknowledged.
 struct MoveWorld {
     stores: [Store; 2],
     old: Arc<Nodes>,
@@ -86,7 +86,7 @@ impl MoveWorld {
         Self { stores, old, new, acknowledged: Vec::new(), asked }
     }
 
-    /// Somebody commits new objects of a size at a brick, by the epoch that he knows.
+    /// Commits new objects of these sizes at a brick, under an epoch.
     fn commit(&mut self, at: BrickId, epoch: u64, sizes: &[usize]) {
         let brick = if at == OLD { &self.old } else { &self.new };
         let post = PeerHandle::new(Arc::default());
@@ -105,7 +105,7 @@ impl MoveWorld {
         }
     }
 
-    /// Whoever serves the node has all that was acknowledged.
+    /// Checks that the brick that serves the node has all acknowledged objects.
     fn check_nothing_lost(&self) -> CheckResult {
         for brick in [&self.old, &self.new].into_iter().filter(|brick| brick.is_served(NODE)) {
             for (oid, size) in &self.acknowledged {
@@ -118,7 +118,7 @@ impl MoveWorld {
         Ok(())
     }
 
-    /// The new brick asks once. Says whether it was told that it has all, if it was answered.
+    /// Sends one request of the new brick. Returns whether the answer had the last rows.
     fn ask(&mut self) -> Result<bool> {
         self.asked.number += 1;
         let copied = self.old.copy_rows(&self.asked)?;
@@ -130,24 +130,24 @@ impl MoveWorld {
         Ok(is_all)
     }
 
-    /// All of it: a map that is old, a question that is late and one that is early, and a brick that is started again among others.
+    /// The whole move, with an outdated map, a late and an early request, and a restarted brick.
     async fn run() -> CheckResult {
         let mut world = Self::begin().await;
         world.commit(OLD, AT_OLD, &[100; 30]);
         follow(&world.old, moving_map(None)).await;
         assert!(!world.ask().unwrap());
         world.commit(OLD, AT_OLD, &[100; 10]);
-        // It was served there before, by a map that comes late.
+        // An outdated map, by which the new brick served the node before, arrives late.
         follow(&world.new, served_map(NEW, AT_OLD - 1)).await;
         world.check_nothing_lost()?;
         follow(&world.new, PlacementSnapshot::default()).await;
         assert!(!world.ask().unwrap());
-        // The question before, whose first try was answered, waited somewhere. Nobody gets its answer.
+        // The request before, whose first try was answered, arrives late. Its answer is lost.
         world.commit(OLD, AT_OLD, &[100; 10]);
         let late = CopyRows { last_answered: world.asked.number - 1, ..world.asked.clone() };
         drop(world.old.copy_rows(&late));
         assert!(!world.ask().unwrap());
-        // The old brick has still to follow the map that it does not serve the node any more.
+        // The old brick has not applied the map yet by which it does not serve the node any more.
         world.commit(OLD, AT_OLD, &[700 << 10; 3]);
         world.old.cluster_view.placement.set(moving_map(Some(SEALED)));
         let mut is_all = false;
@@ -167,7 +167,7 @@ impl MoveWorld {
         world.commit(NEW, AT_NEW, &[100; 10]);
         world.check_nothing_lost()?;
         follow(&world.old, served_map(NEW, AT_NEW)).await;
-        // The old brick is started again, and has an old map.
+        // The old brick restarts with an outdated map.
         world.old = start_brick(&world.stores[0], OLD);
         follow(&world.old, served_map(OLD, AT_OLD)).await;
         world.check_nothing_lost()?;
@@ -177,12 +177,12 @@ impl MoveWorld {
 }
 
 #[tokio::test]
-async fn whoever_serves_a_node_that_has_moved_has_all_that_was_acknowledged() {
+async fn new_brick_of_a_moved_node_has_all_acknowledged_objects() {
     MoveWorld::run().await.unwrap();
 }
 
 #[tokio::test]
-async fn mistakes_in_moves_are_noticed() {
+async fn planted_bugs_in_moves_are_noticed() {
     for bug in MOVE_BUGS {
         let _planted = plant(bug);
         let found = MoveWorld::run().await.expect_err(&format!("{bug:?} is not noticed"));

@@ -21,7 +21,7 @@ fn nodes() -> Arc<Nodes> {
     Nodes::new(Store::in_memory(Options::default()).unwrap(), realm, HERE, ClusterCredentials::default())
 }
 
-/// The map that the node is served here as of an epoch.
+/// The map by which this brick serves the node under an epoch.
 fn served_map(epoch: u64) -> PlacementSnapshot {
     PlacementSnapshot {
         nodes: [(NODE, NodePlacement { brick: HERE, epoch, moves: 0 })].into(),
@@ -29,7 +29,7 @@ fn served_map(epoch: u64) -> PlacementSnapshot {
     }
 }
 
-/// The map that it moves to brick 2, which serves another one.
+/// The map by which the node moves to brick 2, which serves another node.
 fn moving_map(epoch: u64, sealed: Option<u64>) -> PlacementSnapshot {
     let transfer = Transfer { from: HERE, to: BrickId(2), sealed };
     let served = served_map(epoch);
@@ -44,7 +44,7 @@ async fn follow(nodes: &Arc<Nodes>, map: PlacementSnapshot) {
     nodes.follow_map();
 }
 
-/// The first try of the question behind this answer.
+/// The first try of the request after the answer `got`.
 fn copy_request(got: u64, from: Option<Bytes>) -> CopyRows {
     CopyRows { node: NODE, to: 2, attempt: 5, number: got + 1, last_answered: got, from }
 }
@@ -55,18 +55,18 @@ fn put_row(nodes: &Nodes, key: &[u8], value: &str) {
     nodes.store.commit_rows(changes).unwrap();
 }
 
-/// A key of the node's, or of another one's.
+/// The key of a row of a node.
 fn key(node: u32, number: u32) -> Vec<u8> {
     [&b"E"[..], &node.to_be_bytes(), &number.to_be_bytes()].concat()
 }
 
 #[tokio::test]
-async fn what_was_sealed_is_never_served_by_an_old_map() {
+async fn sealed_node_is_never_served_by_an_old_map() {
     let nodes = nodes();
     follow(&nodes, served_map(1)).await;
     assert!(nodes.is_served(NODE));
     follow(&nodes, moving_map(1, None)).await;
-    assert!(nodes.is_served(NODE), "copying disturbs nobody");
+    assert!(nodes.is_served(NODE), "a node that is copied is served");
     follow(&nodes, moving_map(1, Some(5))).await;
     assert!(!nodes.is_served(NODE) && nodes.move_outs.contains(NODE));
     for old in [1, 5] {
@@ -79,7 +79,7 @@ async fn what_was_sealed_is_never_served_by_an_old_map() {
 }
 
 #[tokio::test]
-async fn all_rows_of_a_node_are_handed_over_in_portions_and_those_that_change_again() {
+async fn all_rows_of_a_node_are_sent_in_portions_and_changed_rows_again() {
     let nodes = nodes();
     follow(&nodes, moving_map(1, None)).await;
     let count = MAX_ROWS as u32 + 10;
@@ -92,7 +92,7 @@ async fn all_rows_of_a_node_are_handed_over_in_portions_and_those_that_change_ag
     let first = nodes.copy_rows(&copy_request(0, Some(Bytes::new()))).unwrap();
     assert_eq!((first.rows.len(), first.sealed), (MAX_ROWS, None));
     assert!(first.rows.iter().all(|(key, _)| rows::belongs_to(NODE, key)));
-    // One that was copied changes, and one that was not.
+    // One changed row was copied before, the other was not.
     for number in [3, count - 1] {
         put_row(&nodes, &key(NODE.0, number), "new");
         nodes.with_driver(NODE, |hosted| Ok(hosted.changes_for_attempt(5, 0)?.add(&key(NODE.0, number)))).unwrap();
@@ -109,23 +109,27 @@ async fn all_rows_of_a_node_are_handed_over_in_portions_and_those_that_change_ag
     assert_eq!((last.rows.len(), last.sealed), (0, Some(5)));
     let again = nodes.copy_rows(&CopyRows { number: 4, ..copy_request(2, None) }).unwrap();
     assert_eq!(again, last);
-    assert_eq!(nodes.copy_rows(&copy_request(2, None)).unwrap_err().kind(), ErrorKind::Unavailable, "it comes late");
+    assert_eq!(
+        nodes.copy_rows(&copy_request(2, None)).unwrap_err().kind(),
+        ErrorKind::Unavailable,
+        "the request is late"
+    );
 }
 
 #[tokio::test]
-async fn who_asks_for_what_does_not_move_to_it_is_refused() {
+async fn requests_for_nodes_that_do_not_move_to_the_brick_are_refused() {
     let nodes = nodes();
     follow(&nodes, served_map(1)).await;
     assert_eq!(nodes.copy_rows(&copy_request(0, Some(Bytes::new()))).unwrap_err().kind(), ErrorKind::NotFound);
     follow(&nodes, moving_map(1, None)).await;
     let other = CopyRows { to: 3, ..copy_request(0, Some(Bytes::new())) };
     assert_eq!(nodes.copy_rows(&other).unwrap_err().kind(), ErrorKind::NotFound);
-    // What has changed before is not known.
+    // Earlier changes are unknown.
     assert_eq!(nodes.copy_rows(&copy_request(4, None)).unwrap_err().kind(), ErrorKind::NotFound);
     nodes.copy_rows(&copy_request(0, Some(Bytes::new()))).unwrap();
 }
 
-/// Commits an object, as a client would.
+/// Commits an object as a client does.
 fn commit(nodes: &Nodes, number: u64) {
     let page = PageId { space: SpaceId(1), node: NODE, number: 1 + number % 100 };
     let oid = Oid::new(ClassId::NONE, page, (number % 7) as u16);
@@ -154,7 +158,7 @@ fn rows_of(nodes: &Nodes) -> BTreeMap<Bytes, Bytes> {
 }
 
 #[tokio::test]
-async fn more_changes_than_can_be_remembered_make_the_copy_begin_again_and_none_is_lost() {
+async fn too_many_changes_restart_the_copy_and_lose_none() {
     let nodes = nodes();
     follow(&nodes, moving_map(1, None)).await;
     (0..50).for_each(|number| commit(&nodes, number));
@@ -185,6 +189,6 @@ async fn more_changes_than_can_be_remembered_make_the_copy_begin_again_and_none_
             _ => assert!(round < 20, "it never ends"),
         }
     }
-    // The seal is of the old brick.
+    // The seal belongs to the old brick.
     assert_eq!(copied, rows_of(&nodes));
 }

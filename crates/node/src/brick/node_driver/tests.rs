@@ -578,7 +578,7 @@ fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
     world.set_indexes(&[by_age(BY_AGE), by_age(8)]);
     world.poll();
     let (kind, words) = refusal(&world, 8);
-    assert!(kind == ErrorKind::Unavailable && words.contains("does not have all objects of class 1"), "{words}");
+    assert!(kind == ErrorKind::Unavailable && words.contains("is not complete for class 1"), "{words}");
     assert!(world.driver.index_progress(IndexId { node: NODE, space: SPACE, index: 8 }).unwrap().is_some());
     world.decide(true);
     world.settle();
@@ -587,7 +587,7 @@ fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
     gone.remove(&rows::object_key(page(1), 1));
     world.store.commit_rows(gone).unwrap();
     let (kind, words) = refusal(&world, 8);
-    assert!(kind == ErrorKind::Corrupt && words.contains("an entry is of no object"), "{words}");
+    assert!(kind == ErrorKind::Corrupt && words.contains("an entry names an object that does not exist"), "{words}");
     let error = world.scan(wanted(None)).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("extent of class 1"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Attempts from seeds: questions and answers are lost, repeated and late, attempts are given up, and the node changes meanwhile.
+//! Random attempts: requests and answers are lost, repeated and late, attempts fail, and the node changes meanwhile.
 
 use std::panic::{self, AssertUnwindSafe};
 
@@ -10,11 +10,11 @@ use crate::brick::move_in::attempt::{Action, Attempt, Event};
 
 /// Objects of the node.
 const OBJECTS: u64 = 60;
-/// Runs without mistakes, and runs in which a mistake must be noticed.
+/// Runs without planted bugs, and most runs until a planted bug is noticed.
 const SEEDS: u64 = 40;
 const MAX_SEEDS: u64 = 60;
 
-/// The map of a move: who serves the node as of an epoch, and its seal.
+/// The map of a move: the epoch under which the old brick serves the node, and the seal.
 fn map(epoch: u64, sealed: Option<u64>) -> PlacementSnapshot {
     PlacementSnapshot {
         nodes: match sealed {
@@ -30,7 +30,7 @@ fn object(number: u64) -> Oid {
     Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number }, 1)
 }
 
-/// A move, and the sizes of the objects that there are.
+/// A move, and the sizes of the existing objects.
 struct Move {
     rng: StdRng,
     world: MoveWorld,
@@ -73,7 +73,7 @@ impl Move {
         }
     }
 
-    /// The old brick is asked; perhaps it is asked something old first, and perhaps the question or the answer is lost.
+    /// Sends a request to the old brick, perhaps after an old one. The request or the answer may be lost.
     fn ask(&mut self, asked: CopyRows) -> Event {
         let lost = |kind| Event::AnswerFailed { error: Error::new(kind, "lost"), is_moving: true };
         if self.chance(15) && !self.asked.is_empty() {
@@ -91,7 +91,7 @@ impl Move {
         }
     }
 
-    /// Does what an attempt wants; nothing, if it is given up.
+    /// Carries out an action of an attempt; returns `None` if the attempt fails.
     async fn act(&mut self, action: Action) -> Option<Event> {
         Some(match action {
             Action::Unseal(_) => {
@@ -124,7 +124,7 @@ impl Move {
         })
     }
 
-    /// One attempt. Returns the epoch of the seal if it has taken the node over.
+    /// Runs one attempt. Returns the epoch of the seal if it has taken the node over.
     async fn attempt(&mut self, number: u64) -> Option<u64> {
         let seals = (self.sealed, self.world.new.seal_of(NODE).unwrap());
         let (mut attempt, mut action) = Attempt::begin((NODE, NEW), number, seals, self.now);
@@ -189,14 +189,14 @@ fn run(seed: u64) -> CheckResult {
 }
 
 #[test]
-fn node_that_is_taken_over_has_what_was_committed_whatever_is_lost() {
+fn moved_node_has_all_committed_objects_despite_lost_messages() {
     for seed in 0..SEEDS {
         run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
 
 #[test]
-fn mistakes_in_attempts_are_noticed() {
+fn planted_bugs_in_attempts_are_noticed() {
     let bugs = [Bug::OldCopyKept, Bug::ChangesForgotten];
     let is_noticed = |bug| {
         (0..MAX_SEEDS).any(|seed| {
