@@ -10,7 +10,7 @@
 //! 2. A user authenticates by its password or by a certificate for its name. A process of the cluster authenticates by the
 //!    cluster's secret or by a certificate for [`NODE_CERTIFICATE_NAME`](meta::catalog::NODE_CERTIFICATE_NAME).
 //! 3. After each change of the catalogue, the server checks every connection again, and closes those that it would not admit. A
-//!    connection by a password ends when the user's password is set anew.
+//!    connection by a password ends when the user's password is set again.
 //! 4. A refusal does not tell whether a user exists, neither by its text nor by the time it takes.
 //! 5. Guesses are bounded, and known clients do not wait for those of others (`login_throttle`, `login_queue`).
 

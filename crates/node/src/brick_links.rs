@@ -264,11 +264,11 @@ async fn maintain_connection<B: BrickLinkHandler>(
                     user.on_disconnected(brick);
                 }
             }
-            // Only an operator can end these; a brick that is unavailable may return by itself.
+            // Only an operator can resolve these; an unavailable brick may return.
             Err(error) if error.kind() != ErrorKind::Unavailable => {
                 let message = error.to_string();
                 if last_warning.as_ref() != Some(&message) {
-                    warn!(brick = brick.0, %address, %error, "a brick refuses this process; check its configuration");
+                    warn!(brick = brick.0, %address, %error, "a brick refuses this process; check the configuration of both");
                     last_warning = Some(message);
                 }
             }
@@ -283,7 +283,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     let (stream, terms) = uplinks.membership.dial(&address, Role::Peer).await?;
     match terms.brick {
         found if found == brick.0 => Ok((stream, terms.max_frame)),
-        0 => Err(Error::new(ErrorKind::Invalid, format!("what answers at {address} is no brick of a cluster"))),
+        0 => Err(Error::new(ErrorKind::Invalid, format!("the server at {address} is not a brick of a cluster"))),
         other => {
             let what =
                 format!("brick {other} answers at {address}, where brick {} was: start that with its data", brick.0);
@@ -305,7 +305,7 @@ impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
         let Some(below) = self.handler.upgrade() else { return self.handle.hang_up() };
         let handled = Message::decode(request, raw).and_then(|message| below.handle_message(self.brick, message));
         if let Err(error) = handled {
-            warn!(brick = self.brick.0, %error, "a brick breaks the protocol");
+            warn!(brick = self.brick.0, %error, "a brick violates the protocol");
             reply.refuse(&error);
         }
     }

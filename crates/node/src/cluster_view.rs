@@ -68,7 +68,7 @@ impl std::fmt::Debug for ClusterView {
 }
 
 impl ClusterView {
-    /// An empty view without a catalogue. `numbers` takes so many consecutive numbers that are never given again.
+    /// An empty view without a catalogue. `numbers` takes a count of consecutive numbers that are never reused.
     pub fn new(numbers: impl Fn(u64) -> PendingNumbers + Send + Sync + 'static) -> Arc<Self> {
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
         let schemas = SchemaCache::default();
@@ -82,7 +82,7 @@ impl ClusterView {
         })
     }
 
-    /// A view that follows a catalogue as long as it exists.
+    /// A view that follows a catalogue for its lifetime.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the catalogue cannot be read now; [`ErrorKind::NotFound`] if it has not been set up,
@@ -149,7 +149,7 @@ impl ClusterView {
         self.spaces.load().values().cloned().collect()
     }
 
-    /// Takes so many consecutive numbers that are never given again, and returns the first.
+    /// Takes `count` consecutive numbers that are never reused, and returns the first.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the pool is empty and the catalogue cannot be reached.

@@ -28,7 +28,7 @@ pub(crate) const IDENTITY_ROW: &[u8] = b"member";
 /// Pauses between attempts to renew the session while the catalogue cannot be reached.
 const MIN_BACKOFF: Duration = Duration::from_millis(250);
 const MAX_BACKOFF: Duration = Duration::from_millis(750);
-/// How long ending the session may take when the process ends. It expires by itself too.
+/// Time limit of ending the session when the process ends. Otherwise it expires.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The identity of a process in its cluster.
@@ -49,7 +49,7 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// The entry that a process is alive, as long as this value exists.
+/// Keeps the entry of a process alive until it is dropped.
 pub struct Member {
     editor: CatalogEditor,
     task: AbortHandle,
@@ -112,7 +112,7 @@ fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
     })
 }
 
-/// The number of the peer server that listens at these addresses.
+/// The number of the peer server with these addresses.
 ///
 /// # Errors
 /// If the catalogue cannot be changed.

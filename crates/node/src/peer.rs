@@ -8,17 +8,17 @@
 //!
 //! [`driver::PeerDriver`] decides everything about transactions, caches, permissions and the status of spaces; it is a machine
 //! without I/O. [`PeerProcess`] is the shell around it: it holds the lock, the clock, the connections and the timer. A message is handled
-//! on the thread of the connection that it came by, and what the machine wants is sent before the lock is released, so that outputs
-//! keep their order. One task connects to the bricks of the placement map and does what is due.
+//! on the thread of its connection, and the outputs are sent before the lock is released, so that they keep their order.
+//! One task connects to the bricks of the placement map and handles timeouts.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`driver`] | the machine |
-//! | [`peer_client`] | what is known of a client, and the checks that follow |
+//! | [`peer_client`] | the state of a client, and the checks of its requests |
 //! | [`requests`] | request → permission, scope, handler |
-//! | [`client_connection`] | carries out the rows of that table |
+//! | [`client_connection`] | calls the handlers of that table |
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
-//! | [`query`] | queries: a machine of their own, and what carries for it |
+//! | [`query`] | queries: their machine, and the task that runs it |
 //! | [`classes`], [`indexes`], [`moves`] | work with the catalogue |
 
 pub(crate) mod cache;
@@ -71,7 +71,7 @@ const CACHE_BYTES: usize = 256 << 20;
 
 /// A running peer server.
 ///
-/// Dropped, it goes on serving until the process ends; [`PeerServer::shutdown`] ends it in good order.
+/// Dropping it does not stop the server: it serves until the process ends or [`PeerServer::shutdown`] is called.
 pub struct PeerServer {
     server: Server<PeerRole>,
 }
@@ -92,25 +92,25 @@ impl PeerServer {
         Ok(Self { server: Server::start(PeerRole { peer }, config).await? })
     }
 
-    /// Where it listens, in the order asked for, with the ports that the system chose.
+    /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.server.addresses
     }
 
-    /// Where `/metrics` and `/health` are, if anywhere.
+    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.server.http
     }
 
-    /// Ends it: accepts no more connections, and answers what was asked.
+    /// Stops accepting connections and answers pending requests.
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
 }
 
-/// What all threads of a peer server share.
+/// State shared by all threads of a peer server.
 pub(crate) struct PeerRole {
     peer: Arc<PeerProcess>,
 }
@@ -188,7 +188,7 @@ impl server::ServerRole for PeerRole {
         metrics.push(Metric::gauge(
             "bricks_unreachable",
             unreachable,
-            "Bricks that serve something and cannot be reached from here.",
+            "Bricks that serve logical nodes and cannot be reached from this peer server.",
         ));
         metrics.push(Metric::gauge("spaces_stopped", stopped, "Spaces that are refused until their bricks are back."));
         if let Some(catalog) = self.peer.cluster_view.catalog() {
@@ -206,7 +206,7 @@ impl server::ServerRole for PeerRole {
     }
 }
 
-/// What gets the result of a read of the object cache. It is called with the machine locked, so it must be quick.
+/// Receives the result of a read of the object cache. It is called with the machine locked, so it must be quick.
 type CacheReader = Box<dyn FnOnce(Result<CachedObject>) + Send>;
 
 /// The shell around the machine of a peer server: its lock, its clock, its connections to bricks, and its timer.
@@ -214,7 +214,7 @@ pub(crate) struct PeerProcess {
     driver: Mutex<PeerDriver<PeerHandle, Object, CacheReader>>,
     pub(crate) cluster_view: Arc<ClusterView>,
     pub(crate) brick_links: Arc<BrickLinks>,
-    /// The spaces that are stopped, to be looked at without the lock.
+    /// The spaces that are stopped, readable without the lock.
     stopped: ArcSwap<StoppedSpaces>,
     queries: query::QueryLimits,
     timer: DeadlineTimer,
@@ -245,7 +245,7 @@ impl PeerProcess {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, PeerDriver<PeerHandle, Object, CacheReader>>> {
-        // A machine that has panicked may have done half of something.
+        // A machine that has panicked may be in an inconsistent state.
         self.driver.lock().map_err(|_| Error::new(ErrorKind::Internal, "the peer server has panicked"))
     }
 
@@ -310,13 +310,13 @@ impl PeerProcess {
         Ok(found)
     }
 
-    /// The same once its page has come. `then` is called with the machine locked, so it must be quick.
+    /// Reads an object when its page has arrived. `then` is called with the machine locked, so it must be quick.
     pub(crate) fn read_when_cached(&self, oid: Oid, then: impl FnOnce(Result<CachedObject>) + Send + 'static) {
-        // After a panic of the machine `then` is dropped; so its owner learns that no result comes.
+        // After a panic of the machine `then` is dropped, which tells its owner that there is no result.
         let _ = self.with_driver(|driver, now| driver.read(oid, Box::new(then), now));
     }
 
-    /// Why this peer server cannot do all of its work, if it cannot.
+    /// A problem to report in `/health`; `None` if there is none.
     fn health_problem(&self) -> Option<String> {
         let unreachable = self.lock().ok()?.unreachable_bricks();
         let unreachable: Vec<String> = unreachable.iter().map(|brick| brick.0.to_string()).collect();
@@ -325,7 +325,7 @@ impl PeerProcess {
 
     // -------------------------------------------------------------------------------------------- background
 
-    /// Connects to bricks, and does what is due, until the process ends.
+    /// Connects to bricks and handles timeouts until the process ends.
     async fn run(self: &Arc<Self>) {
         let (mut map, mut catalogue) = (self.cluster_view.placement.watch(), self.cluster_view.catalog_changes());
         self.follow_map();
@@ -347,7 +347,7 @@ impl PeerProcess {
         }
     }
 
-    /// Connects to the bricks of the placement map, and gives it to the machine.
+    /// Connects to the bricks of the placement map, and gives the map to the machine.
     fn follow_map(self: &Arc<Self>) {
         let map = self.cluster_view.placement.snapshot();
         self.brick_links.set_bricks(&map.bricks, self);
@@ -355,7 +355,7 @@ impl PeerProcess {
         let _ = self.with_driver(|driver, now| driver.map(map, now));
     }
 
-    /// Checks which bricks respond. Bricks that the catalogue has given up are asked at once.
+    /// Checks which bricks respond. Bricks whose entry in the catalogue has expired are pinged at once.
     fn check_bricks(&self) {
         let Some(catalog) = self.cluster_view.catalog() else { return };
         let given_up = catalog.bricks().filter(|(_, alive)| alive.is_none()).map(|(brick, _)| BrickId(brick.id.0));

@@ -49,7 +49,7 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     type Service: Service + Send;
     /// State that each I/O thread has for itself.
     type Local: Default + Send + Sync;
-    /// What the role knows of an admitted caller.
+    /// The role's data about an admitted caller.
     type Admission: Send;
 
     /// Its name in logs.

@@ -1,6 +1,6 @@
 //! Clusters in one process: bricks in memory or on disk, peer servers before them, and clients.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What goes wrong on a connection, and what must not go wrong with it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod world;
 

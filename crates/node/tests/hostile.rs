@@ -1,6 +1,6 @@
 //! Clients that speak the protocol and not by its rules: what they send fails, or ends their connection, and harms no other.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Indexes of a cluster in one process: made while clients write, looked through, and removed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 use std::sync::Arc;

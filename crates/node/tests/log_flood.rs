@@ -1,6 +1,6 @@
 //! Connections that are refused do not fill the log. Alone in its process, as a log belongs to one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

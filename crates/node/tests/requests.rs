@@ -1,6 +1,6 @@
 //! Every request, through a client and a real socket, on a store in memory and on one on disk.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod world;
 

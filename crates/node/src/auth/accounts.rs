@@ -20,9 +20,7 @@ pub(crate) async fn administer(
     who: &Principal,
     wanted: proto::Administer,
 ) -> Result<(proto::Accounts, Revision)> {
-    let action = wanted
-        .action
-        .ok_or_else(|| Error::new(ErrorKind::Invalid, "the request does not say what is to be administered"))?;
+    let action = wanted.action.ok_or_else(|| Error::new(ErrorKind::Invalid, "the request names no operation"))?;
     let certified = matches!(who, Principal::User(login) if login.has_certificate()).then(|| editor.with_certificate());
     let editor = certified.as_ref().unwrap_or(editor);
     match action {

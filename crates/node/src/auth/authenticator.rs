@@ -135,7 +135,7 @@ impl Authenticator {
             }
             return Err(wrong_credentials_error());
         };
-        // This is told only to callers that have the password.
+        // Only callers that have the password learn this.
         if user.disabled && !planted(Bug::DisabledLogsIn) {
             attempt.forgive();
             return Err(denied(format!("user {} is disabled: an administrator can change that", user.name)));

@@ -37,7 +37,9 @@ impl ClusterCredentials {
 /// Adds the address of the process that refused to the error.
 fn explain(error: Error, address: &Address) -> Error {
     match error.kind() {
-        ErrorKind::Denied => Error::new(ErrorKind::Denied, format!("{address} says: {}", error.message())),
+        ErrorKind::Denied => {
+            Error::new(ErrorKind::Denied, format!("{address} refused this process: {}", error.message()))
+        }
         _ => error,
     }
 }

@@ -1,6 +1,6 @@
 //! Bounds how many passwords are checked at a time, and in which order.
 //!
-//! A check takes 19 MiB and some tens of milliseconds of a processor, and anybody can ask for one. So few run at a time, few
+//! A check takes 19 MiB and some tens of milliseconds of a processor, and any client can cause one. So few run at a time, few
 //! wait, and known clients ([`login_throttle`](super::login_throttle)) go first: a storm of logins delays them by the checks
 //! that already run.
 
@@ -45,7 +45,7 @@ struct Waiter {
 pub(super) struct CheckPermit(Option<Arc<LoginQueue>>);
 
 impl LoginQueue {
-    /// A queue that lets so many checks run at a time.
+    /// A queue that runs at most `at_once` checks at a time.
     pub(super) fn new(at_once: usize) -> Arc<Self> {
         let (known, unknown) = (VecDeque::new(), VecDeque::new());
         Arc::new(Self { state: Mutex::new(State { free: at_once.max(1), known, unknown }) })
@@ -75,7 +75,7 @@ fn busy() -> Error {
 impl State {
     fn enqueue(&mut self, source: ConnectionSource, is_known: bool) -> Result<oneshot::Receiver<CheckPermit>> {
         let queue = if is_known { &mut self.known } else { &mut self.unknown };
-        // Clients that have gone away take no place.
+        // Clients that have disconnected take no place.
         queue.retain(|waiter| !waiter.permit.is_closed());
         let of_source = || queue.iter().filter(|waiter| waiter.source == source).count();
         let is_full = match is_known {
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(queue.state.lock().free, 1);
     }
 
-    async fn those_beyond_the_ones_that_may_wait_are_refused() {
+    async fn checks_beyond_the_limit_of_waiting_ones_are_refused() {
         let queue = LoginQueue::new(1);
         let running = queue.acquire(source(0), false).await.unwrap();
         let mut tasks = JoinSet::new();
@@ -221,11 +221,11 @@ mod tests {
     /// Tests, each with the mistake that it notices.
     const DIRECTED: [(Bug, fn()); 2] = [
         (Bug::UnknownClientsFirst, || run(known_clients_go_first())),
-        (Bug::LoginQueueUnbounded, || run(those_beyond_the_ones_that_may_wait_are_refused())),
+        (Bug::LoginQueueUnbounded, || run(checks_beyond_the_limit_of_waiting_ones_are_refused())),
     ];
 
     #[test]
-    fn planted_mistakes_are_noticed() {
+    fn planted_bugs_are_noticed() {
         for (bug, test) in DIRECTED {
             assert_noticed(&[bug], test);
         }

@@ -23,9 +23,9 @@ use wire::transport::ConnectionSource;
 
 use crate::plant::{Bug, planted};
 
-/// Attempts at one name from clients that are not known: so many at once, and one more in each interval.
+/// Attempts at one name from unknown clients: a burst, and one more in each interval.
 const NAME_RATE: Rate = Rate { burst: 10, interval: Duration::from_secs(6) };
-/// Attempts from one address that is not known.
+/// Attempts from one unknown address.
 const ADDRESS_RATE: Rate = Rate { burst: 30, interval: Duration::from_secs(2) };
 /// Attempts of one known client of one user.
 const KNOWN_RATE: Rate = NAME_RATE;

@@ -31,7 +31,7 @@ pub(crate) async fn set_space(
 ) -> Result<Revision> {
     let proto::SetSpace { name, policy } = set;
     check_space_admin(who, catalog, &name)?;
-    let nothing = || Error::new(ErrorKind::Invalid, "the request does not say what is to change of the space");
+    let nothing = || Error::new(ErrorKind::Invalid, "the request names no property of the space to change");
     let policy = policy_from_proto(policy.ok_or_else(nothing)?)?;
     Ok(editor.set_policy(&name, policy).await?.revision)
 }

@@ -16,7 +16,10 @@ pub(crate) async fn handle_move_request(
     request: &moves::Move,
 ) -> Result<MoveAnswer> {
     let asked: MoveRequest = serde_json::from_slice(&request.request).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("a request of where logical nodes are cannot be read: {error}"))
+        Error::new(
+            ErrorKind::Invalid,
+            format!("a request about the placement of logical nodes cannot be decoded: {error}"),
+        )
     })?;
     follower.wait_for_revision(editor.placement_revision().await?).await?;
     let (answer, changed) = editor.handle_move_request(&follower.catalog(), asked).await?;

@@ -39,7 +39,7 @@ impl NumberPool {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so many consecutive numbers, and returns the first.
+    /// Takes `count` consecutive numbers and returns the first.
     pub(super) async fn take(&self, count: u64) -> Result<u64> {
         if let Some(first) = self.take_pooled(count) {
             return Ok(first);
@@ -67,7 +67,7 @@ impl NumberPool {
         Some(first)
     }
 
-    /// Fills the pool, and keeps it filled as long as it exists.
+    /// Fills the pool, and keeps it filled until it is dropped.
     pub(super) async fn keep_filled(self: &Arc<Self>) -> Result<()> {
         self.refill().await?;
         tokio::spawn(keep_filled(Arc::downgrade(self)));

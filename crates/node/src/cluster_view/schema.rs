@@ -15,7 +15,7 @@ use wire::proto::query as messages;
 
 use super::{CatalogSource, ClusterView};
 
-/// How long whoever keeps the catalogue may take to say what classes there are; then it is said what is known of them here.
+/// Time limit of reading the schema from the catalogue's store. After it, the local copy is returned.
 const SHOW_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The classes and indexes of a space at one moment.
@@ -27,18 +27,18 @@ pub struct QuerySchema {
     pub indexes: Vec<Index>,
 }
 
-/// What was worked out, with what it follows from.
+/// The schemas that were computed, each with the catalogue's schema that it was computed from.
 #[derive(Default)]
 pub(super) struct SchemaCache(Mutex<BTreeMap<SpaceId, CachedSchema>>);
 
 type CachedSchema = (Arc<catalog::Schema>, Arc<QuerySchema>);
 
 impl ClusterView {
-    /// Says what somebody wants to know of the classes and indexes of a space, or changes them as is wanted: it is known here
-    /// then. Both in JSON. `may_change` is why it may not, if it may not.
+    /// Answers a request about the classes and indexes of a space, and waits until this view has its changes. Request and answer
+    /// are JSON. `may_change` is the error if the caller may not change classes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
+    /// [`ErrorKind::Invalid`] if the request cannot be decoded; `may_change`; the errors of the operation.
     pub(crate) async fn handle_schema_request(
         &self,
         space: &str,
@@ -51,10 +51,10 @@ impl ClusterView {
         Ok(described)
     }
 
-    /// Waits until all is known here that the catalogue says now of the classes and indexes of a space.
+    /// Waits until this view has the classes and indexes that the catalogue has now.
     ///
     /// # Errors
-    /// If whatever keeps the catalogue cannot be asked now.
+    /// If the catalogue cannot be read.
     pub(crate) async fn refresh_schema(&self, space: SpaceId) -> Result<()> {
         self.wait_for_revision(self.editor()?.schema_revision(space).await?).await
     }
@@ -66,7 +66,7 @@ impl ClusterView {
     /// together.
     pub fn schema(&self, space: SpaceId) -> Result<Arc<QuerySchema>> {
         let source = self.source()?.follower.catalog().schema(space);
-        // A map that is whole between any two statements: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         let mut known = self.schema_cache.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((from, schema)) = known.get(&space)
             && Arc::ptr_eq(from, &source)
@@ -80,11 +80,11 @@ impl ClusterView {
     }
 }
 
-/// Answers a request of classes and indexes, and waits until what was changed is known here. `may_change` is why whoever asks
-/// may not change anything, if that is so.
+/// Answers a request about the classes and indexes of a space, and waits until `follower` has its changes. `may_change` is the
+/// error if the caller may not change classes.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] if it cannot be read; `may_change`; those of the operation.
+/// [`ErrorKind::Invalid`] if the request cannot be decoded; `may_change`; the errors of the operation.
 pub(crate) async fn handle_schema_request(
     editor: &CatalogEditor,
     follower: &Follower,
@@ -93,7 +93,7 @@ pub(crate) async fn handle_schema_request(
     may_change: Result<()>,
 ) -> Result<messages::Described> {
     let asked: SchemaRequest = serde_json::from_slice(request).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("a request of classes and indexes cannot be read: {error}"))
+        Error::new(ErrorKind::Invalid, format!("a request about classes and indexes cannot be decoded: {error}"))
     })?;
     if !asked.only_reads() {
         may_change?;
@@ -115,7 +115,7 @@ pub(crate) async fn handle_schema_request(
     Ok(messages::Described { answer: answer.into() })
 }
 
-/// The classes and indexes of a space as they are known here: queries go by them too.
+/// The classes and indexes of a space in the local copy of the catalogue, by which queries are planned too.
 fn known_schema(follower: &Follower, space: &str) -> Result<SchemaAnswer> {
     let catalog = follower.catalog();
     let no_space = || Error::new(ErrorKind::NotFound, format!("there is no space named {space:?}"));
@@ -124,7 +124,7 @@ fn known_schema(follower: &Follower, space: &str) -> Result<SchemaAnswer> {
 }
 
 impl QuerySchema {
-    /// What follows from the catalogue's classes and indexes of a space.
+    /// Derives the schema of queries from classes and indexes of the catalogue.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if the classes do not fit together.
@@ -134,7 +134,7 @@ impl QuerySchema {
     ) -> Result<Self> {
         let classes = classes.into_iter();
         let ids: HashMap<&str, ClassId> = classes.clone().map(|class| (class.name.as_str(), class.id)).collect();
-        // A reference to a class that the catalogue does not have (which the catalogue reports) is one to any object.
+        // A reference to a class that the catalogue lacks (it reports that itself) is treated as one to any object.
         let by_number = |class: &Class| class.map_classes(&|name| ids.get(name.as_str()).copied());
         let classes = query::Schema::new(classes.map(by_number)).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "the classes in the catalogue do not fit together").caused_by(error)
@@ -151,7 +151,7 @@ impl QuerySchema {
     }
 }
 
-/// Whether the catalogue has to tell of a class before there are objects of it. Of names, which are of the largest, it never does.
+/// Whether a class must be defined in the catalogue before it can have objects. The class of names, the largest number, need not.
 pub(crate) fn needs_definition(class: ClassId) -> bool {
     class != ClassId::NONE && class != ClassId::MAX
 }

@@ -12,7 +12,7 @@ async fn catalogue() -> Arc<dyn MetaStore> {
     store
 }
 
-/// A brick that lives.
+/// Adds a brick that is alive.
 async fn brick(editor: &CatalogEditor, address: &str) -> meta::catalog::BrickId {
     let id = editor.add_brick(&[address.to_owned()], Storage::Durable).await.unwrap().value.id;
     let session = editor.store().open_session(Duration::from_secs(60)).await.unwrap().id;
@@ -22,7 +22,7 @@ async fn brick(editor: &CatalogEditor, address: &str) -> meta::catalog::BrickId 
 }
 
 #[tokio::test]
-async fn realm_is_what_the_catalogue_says() {
+async fn view_has_the_spaces_and_the_map_of_the_catalogue() {
     let realm = ClusterView::follow(catalogue().await).await.unwrap();
     let editor = realm.editor().unwrap().clone();
     let (one, two) = (brick(&editor, "127.0.0.1:1").await, brick(&editor, "127.0.0.1:2").await);
@@ -40,7 +40,7 @@ async fn realm_is_what_the_catalogue_says() {
 }
 
 #[tokio::test]
-async fn nobody_serves_a_sealed_node() {
+async fn sealed_node_is_not_served() {
     let realm = ClusterView::follow(catalogue().await).await.unwrap();
     let editor = realm.editor().unwrap().clone();
     brick(&editor, "127.0.0.1:1").await;
@@ -49,7 +49,7 @@ async fn nobody_serves_a_sealed_node() {
     let other = brick(&editor, "127.0.0.1:2").await;
     let begun = editor.begin_move(node, other).await.unwrap();
     realm.wait_for_revision(begun.revision).await.unwrap();
-    assert_eq!(realm.placement.of(node).unwrap().epoch, epoch, "copying disturbs nobody");
+    assert_eq!(realm.placement.of(node).unwrap().epoch, epoch, "a node that is copied is served");
     let sealed = editor.seal(node, other).await.unwrap();
     realm.wait_for_revision(sealed.revision).await.unwrap();
     assert_eq!(realm.placement.of(node), None);
@@ -94,7 +94,7 @@ async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
     let index = editor.create_index("main", "by_name", "Person", &["name"], true).await.unwrap();
     realm.wait_for_revision(index.revision).await.unwrap();
     let schema = realm.schema(space).unwrap();
-    assert!(Arc::ptr_eq(&schema, &realm.schema(space).unwrap()), "what is the same is worked out once");
+    assert!(Arc::ptr_eq(&schema, &realm.schema(space).unwrap()), "an unchanged schema is computed once");
     let (person, student) = (schema.classes.class_named("Person").unwrap(), schema.classes.class_named("Student"));
     assert_eq!(student.unwrap().parent, Some(person.id));
     let friends = schema.classes.field_named(person.id, "friends").unwrap();
@@ -103,7 +103,7 @@ async fn schema_is_what_the_catalogue_has_of_classes_and_indexes() {
     assert_eq!((made.name.as_str(), made.class, made.unique, made.ready), ("by_name", person.id, true, false));
     assert_eq!(made.fields, [FieldNumber(1)]);
 
-    // What older records lack has the default of the day when the field was added, whatever new objects get.
+    // Older records get the default from when the field was added, whatever the default for new objects is.
     let age = FieldDefinition::required("age", FieldType::Int64).with_default(18_i64);
     let other = EvolutionStep::SetDefault { field: "age".to_owned(), default: None };
     editor.evolve("main", "Person", &[EvolutionStep::Add(age), other]).await.unwrap();

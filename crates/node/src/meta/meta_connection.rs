@@ -218,7 +218,7 @@ impl Service for MetaConnection {
             }
             Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
-            // Every kind is named, so that a new request of the schema does not compile before it has its place here.
+            // Every kind is listed, so that a new request of the schema does not compile before it is handled.
             Request::Commit(_)
             | Request::GetStat(_)
             | Request::Get(_)
@@ -287,10 +287,10 @@ async fn run_watch(mut watch: Box<dyn Watch>, deferred: &Arc<DeferredResponder>)
             Err(_) => vec![(Response::MetaBatch(proto::meta::Batch::default()), Vec::new())],
         };
         for (response, raw) in answers {
-            // This blocks while the reader is behind, so it runs on a thread for that.
+            // Blocks while the reader is slow, so it runs on a blocking thread.
             let deferred = deferred.clone();
-            let told = tokio::task::spawn_blocking(move || deferred.send_more(response, raw)).await;
-            if !told.unwrap_or(false) {
+            let is_sent = tokio::task::spawn_blocking(move || deferred.send_more(response, raw)).await;
+            if !is_sent.unwrap_or(false) {
                 return Err(Error::new(ErrorKind::Unavailable, "the connection of the watch has ended"));
             }
         }

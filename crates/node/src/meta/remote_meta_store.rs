@@ -68,7 +68,7 @@ struct Inner {
     membership: ClusterCredentials,
     role: Role,
     connection: Mutex<ConnectionSlot>,
-    /// The place of the address that worked last: watches begin with it.
+    /// Index of the address that worked last. Watches begin with it.
     place: AtomicUsize,
     /// The number by which the meta-server identifies this writer.
     writer: [u8; 16],
@@ -336,7 +336,7 @@ impl Inner {
             let end = link::drive(link).await;
             debug!(address = %peer, %end, "a connection to a meta-server ended");
         });
-        // Given up, it must not stay open.
+        // Closed if this future is dropped.
         let ungreeted = HangUpGuard(Some(caller.clone()));
         let greeted = caller.call(Request::MetaGetRun(proto::meta::GetRun {}), Vec::new()).await?.response;
         let Response::MetaRun(greeted) = greeted else { return Err(unexpected_response_error(&greeted)) };
@@ -411,7 +411,7 @@ impl MetaStore for RemoteMetaStore {
         Box::pin(async move {
             meta_store::check_ttl(ttl)?;
             let ttl_ms = codec::milliseconds(ttl);
-            // A session whose answer was lost expires by itself.
+            // If the answer is lost, the session expires.
             match self.call(Request::MetaOpenSession(proto::meta::OpenSession { ttl_ms })).await? {
                 Response::MetaSession(session) => Ok(codec::session(&session)),
                 other => Err(unexpected_response_error(&other)),

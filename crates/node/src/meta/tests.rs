@@ -89,9 +89,9 @@ async fn a_remote_goes_on_when_the_meta_server_is_started_again() {
 #[tokio::test]
 async fn the_next_address_is_tried_when_one_does_not_answer() {
     let server = serve(Arc::new(Embedded::in_memory().unwrap()), config()).await;
-    // It was free a moment ago.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let addresses = vec![nobody.to_string().parse().unwrap(), server.addresses()[0].clone()];
+    // The listener is closed at once, so nothing listens at its address.
+    let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let addresses = vec![closed_address.to_string().parse().unwrap(), server.addresses()[0].clone()];
     let remote = RemoteMetaStore::new(addresses).unwrap();
     assert!(remote.get(vec![key("a")]).await.unwrap().entries.is_empty());
 }
@@ -107,8 +107,8 @@ async fn a_write_whose_outcome_is_lost_with_its_run_is_unknown_unless_it_can_hap
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_less_patience_hears_sooner_that_no_meta_server_answers() {
-    // Nobody listens there, as nobody may.
+async fn calls_without_a_meta_server_end_within_the_caller_s_time_limit() {
+    // Nothing listens on this port.
     let remote = RemoteMetaStore::new(vec!["127.0.0.1:1".parse().unwrap()]).unwrap();
     let (key, patience) = (Key::new("a").unwrap(), Duration::from_millis(700));
     let begun = tokio::time::Instant::now();

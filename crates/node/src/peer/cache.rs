@@ -159,7 +159,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
     pub(super) fn outputs(&mut self) -> Vec<(NodeId, HolderId, Up<T>)> {
         let up = |output| match output {
             Output::Up(node, holder, message) => Some((node, holder, message)),
-            // It begins no transactions, and writes nothing.
+            // The session begins no transactions and writes nothing.
             _ => None,
         };
         self.session.outputs().filter_map(up).collect()
@@ -173,7 +173,7 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         }
         for waiting in self.waiting.values_mut() {
             for late in waiting.extract_if(.., |one| one.until <= now) {
-                let what = format!("{} has not come for {WAIT_TIMEOUT_MS} ms: try again", late.oid);
+                let what = format!("{} has not arrived within {WAIT_TIMEOUT_MS} ms: try again", late.oid);
                 self.finished.push((late.reader, late.oid, Err(Error::new(ErrorKind::Unavailable, what))));
             }
         }

@@ -1,6 +1,6 @@
 //! Records in the catalogue which indexes are ready.
 //!
-//! Bricks enter all objects into a new index by themselves. A peer server that sees an index being built asks all logical nodes, and
+//! Bricks enter all objects into a new index. A peer server that sees an index being built asks all logical nodes, and
 //! records that the index is ready when each has answered that its objects are in it. Several peer servers may do so at once: the
 //! second record changes nothing.
 //!
@@ -78,13 +78,13 @@ async fn make_ready(peer: &PeerProcess, space: &Space, index: &Index) -> Result<
         return Ok(false);
     }
     let is_ready = flaw.is_none();
-    let told = peer.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
-    // Until this process knows it, it would ask again.
-    peer.cluster_view.wait_for_revision(told.revision).await?;
+    let recorded = peer.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
+    // Until this process has the revision, it would record the index again.
+    peer.cluster_view.wait_for_revision(recorded.revision).await?;
     Ok(is_ready)
 }
 
-/// Whether all objects of a logical node are in an index. The brick waits a moment for that.
+/// Whether an index has all objects of a logical node. The brick waits a moment for that.
 async fn is_complete_at(peer: &PeerProcess, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
     let answer = peer.call_node(node, Request::BuildIndex(build)).await?;

@@ -1,4 +1,4 @@
-//! What a peer server knows of one client, and what the client may say because of it.
+//! The state that a peer server has of one client, and the checks of the client's messages.
 //!
 //! All checks are functions of this state, the catalogue and the time. They do no I/O.
 

@@ -1,4 +1,4 @@
-//! Queries of clients: a peer server asks all logical nodes of the space for candidates, and does what a plan leaves to do.
+//! Queries of clients: a peer server asks all logical nodes of the space for candidates, and carries out the rest of the plan.
 //!
 //! ```text
 //!  bricks ── Scanned ──▶ ┌──────────────┐ ── Read ──▶ object cache
@@ -6,17 +6,17 @@
 //!                        └──────────────┘ ── rows ──▶ FetchRows, portion by portion
 //! ```
 //!
-//! [`machine::QueryMachine`] decides which logical nodes are asked, in which order, when again, what is missing, and when the query has
-//! to begin anew. What is here carries its questions and answers, one task for each open query.
+//! [`machine::QueryMachine`] decides which logical nodes are asked, in which order, when a request is repeated, what is missing,
+//! and when the query restarts. This module carries out its work, with one task for each open query.
 //!
-//! 1. Rows are fetched: a query works only while its client waits for rows, so what waits for a slow client is bounded. It ends with
-//!    the connection, when the client says so, or when no rows were asked for [`IDLE_TIMEOUT`].
-//! 2. A transaction relies on the guards of what was scanned, as they were *before* its first member was examined, and on the
-//!    objects that were followed. Candidates need no more: a change of one touches a guard. The read set comes with the rows that
-//!    rest on it, so a client may stop reading.
-//! 3. Objects that the transaction has written take the place of what the bricks have.
-//! 4. An answer has the objects of all classes that exist. When a brick or an object names a class that this peer server does not
-//!    know, the query begins anew with what the catalogue says by then.
+//! 1. A query works only while its client waits for rows, so the rows that wait for a slow client are bounded. It ends with the
+//!    connection, when the client ends it, or when no rows were requested for [`IDLE_TIMEOUT`].
+//! 2. A transaction relies on the guards of the scanned sets, as they were *before* the first member was examined, and on the
+//!    objects of followed references. Candidates need not be in the read set, because a change of one touches a guard. Each
+//!    answer has the part of the read set that its rows depend on, so a client may stop early.
+//! 3. Objects that the transaction has written replace those of the bricks.
+//! 4. An answer has the objects of all existing classes. When a brick or an object names a class that this peer server does not
+//!    know, the query restarts with the classes that the catalogue has then.
 
 mod machine;
 mod own_writes;
@@ -42,16 +42,16 @@ use crate::cluster_view::SpaceView;
 use crate::node_placement::{BrickId, NodePlacement};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
 
-/// Queries of one connection that may be open.
+/// Most open queries of one connection.
 const MAX_OPEN: usize = 64;
-/// Queries of all clients that may be open.
+/// Most open queries of all clients.
 const MAX_OPEN_TOTAL: usize = 1024;
-/// Queries that may sort or group at a time; the others wait.
+/// Most queries that may sort or group at the same time; others wait.
 const MAX_COLLECTING: usize = 8;
-/// How long a query waits until more rows are wanted.
+/// How long an open query may be unused.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What bounds the queries of all clients.
+/// Limits of the queries of all clients.
 pub(super) struct QueryLimits {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
@@ -63,7 +63,7 @@ impl Default for QueryLimits {
     }
 }
 
-/// The queries of one connection. Dropped, they end.
+/// The queries of one connection. Dropping it ends them.
 #[derive(Default)]
 pub(super) struct Queries {
     open: HashMap<u64, OpenQuery>,
@@ -123,7 +123,7 @@ impl Queries {
             },
             None => deferred,
         };
-        let what = "the query has ended, or its next rows were asked for already: ask it again";
+        let what = "the query has ended, or another request for its next rows is pending: run it again";
         unsent.fail(&Error::new(ErrorKind::NotFound, what));
     }
 
@@ -138,14 +138,14 @@ impl Queries {
     }
 }
 
-/// Something that has arrived for a query.
+/// An event for a query.
 enum Arrival {
     Event(Event),
     /// Its turn to sort or group has come.
     Turn(OwnedSemaphorePermit),
 }
 
-/// What carries for one query.
+/// The task that runs one query.
 struct QueryTask {
     peer: Arc<PeerProcess>,
     machine: QueryMachine,
@@ -182,7 +182,7 @@ impl QueryTask {
         Ok(Self { peer: peer.clone(), machine, space: space.clone(), arrivals, sender, turn: None, _open: open })
     }
 
-    /// Answers for as long as the client asks.
+    /// Answers requests for rows until the query ends.
     async fn run(mut self, cursor: u64, mut requested: mpsc::Receiver<DeferredResponder>) {
         while let Ok(Some(deferred)) = time::timeout(IDLE_TIMEOUT, requested.recv()).await {
             match self.next_portion().await {
@@ -199,7 +199,7 @@ impl QueryTask {
         }
     }
 
-    /// The next rows, perhaps none yet; and whether they are the last.
+    /// The next rows, perhaps none; and whether they are the last.
     async fn next_portion(&mut self) -> Result<(QueryRows, bool)> {
         self.machine.request(self.peer.time.now());
         loop {
@@ -217,7 +217,7 @@ impl QueryTask {
                 return Ok(portion);
             }
             if activity == Activity::Worked {
-                // Other connections of this thread have their turn.
+                // Lets other connections of this thread proceed.
                 task::yield_now().await;
                 continue;
             }
@@ -239,7 +239,7 @@ impl QueryTask {
         self.machine.handle(event, self.peer.time.now())
     }
 
-    /// Does what the machine wants. A query that has ended takes no answers, so sending them may fail.
+    /// Carries out the work that the machine requests. Sending fails if the query has ended, which is ignored.
     fn carry_out(&mut self) {
         for work in self.machine.work() {
             let sender = self.sender.clone();
@@ -280,7 +280,7 @@ impl QueryTask {
     }
 }
 
-/// Asks a brick for candidates.
+/// Requests candidates from a brick.
 fn ask_brick(
     peer: &PeerProcess,
     (ticket, brick): ((u32, u32), BrickId),
@@ -299,7 +299,7 @@ fn ask_brick(
 
 fn decode_scanned(answer: link::Answer) -> Result<Scanned> {
     let Response::Scanned(scanned) = answer.response else {
-        return Err(Error::new(ErrorKind::Internal, "a brick has answered something else than it was asked"));
+        return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
     Scanned::from_proto(scanned, Raw::Owned(answer.raw))
 }

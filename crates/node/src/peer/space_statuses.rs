@@ -1,11 +1,11 @@
-//! The status of each space: which of its bricks can be reached, whether it serves, and which clients are told.
+//! The status of each space: which of its bricks are reachable, whether it serves, and which clients receive the status.
 //!
 //! A brick is *unreachable* when this peer server has no connection to it, or receives nothing on it
 //! ([`BrickLinks::check_liveness`](crate::brick_links::BrickLinks::check_liveness)). A [`SpaceStatus`] follows from that and from the
 //! catalogue. It is computed again when either has changed, and sent to the watchers of the space if it differs. While a space is
 //! stopped, requests of clients are refused here; commits that were taken before are finished.
 //!
-//! Each peer server finds this out by itself, some moments late, so for a moment one may serve what another one refuses. That is
+//! Each peer server determines this on its own, with a short delay, so for a moment one may serve what another one refuses. That is
 //! safe: a commit needs all of its bricks, and they validate it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -42,7 +42,7 @@ pub(super) struct SpaceStatuses<A> {
     bricks: BTreeMap<BrickId, Reachability>,
     spaces: BTreeMap<SpaceId, WatchedSpace<A>>,
     stopped: Arc<StoppedSpaces>,
-    /// What is to be sent, and to which client.
+    /// Statuses to send, and the clients to send them to.
     unsent: Vec<(A, SpaceStatus)>,
 }
 
@@ -105,7 +105,7 @@ impl<A: Clone + PartialEq> SpaceStatuses<A> {
         }
     }
 
-    /// Takes what is to be sent, in order.
+    /// Takes the unsent statuses, in order.
     pub(super) fn unsent(&mut self) -> Vec<(A, SpaceStatus)> {
         std::mem::take(&mut self.unsent)
     }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! 1. Half-open connections have places of their own. When those are taken, the server evicts one: of the source with the
-//!    most of them, the oldest that has said nothing, or else the oldest.
+//!    most of them, the oldest that has sent nothing, or else the oldest.
 //! 2. At most [`ConnectionLimits::total`] admitted connections are not privileged. Administrators and processes of the cluster are
 //!    privileged: [`ConnectionLimits::administrator_reserve`] more places are for them.
 //! 3. One user has at most [`ConnectionLimits::per_user`] admitted connections, and one source at most
@@ -82,7 +82,7 @@ impl AdmittedLink for Mailbox {
     }
 }
 
-/// Whose a connection is, once it is authenticated.
+/// The user of an authenticated connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionOwner {
     /// The user; `None` of anonymous callers and of processes of the cluster.
@@ -107,7 +107,7 @@ struct State {
 
 struct HalfOpen {
     source: ConnectionSource,
-    /// Whether it has said who it is.
+    /// Whether it has begun to authenticate.
     is_authenticating: bool,
     evict: Arc<Notify>,
 }
@@ -268,7 +268,7 @@ impl ConnectionSlot {
         self.evict.notified().await;
     }
 
-    /// The other end has said who it is.
+    /// Marks the connection as authenticating.
     pub(crate) fn begin_authentication(&self) {
         if let Some(half_open) = self.table.state.lock().half_open.get_mut(&self.id) {
             half_open.is_authenticating = true;
@@ -298,7 +298,7 @@ impl ConnectionSlot {
 }
 
 impl ConnectionTable {
-    /// Says whether a connection is privileged, which may change with the catalogue.
+    /// Sets whether a connection is privileged, which may change with the catalogue.
     pub(crate) fn set_privileged(&self, id: u64, is_privileged: bool) {
         if let Some(admitted) = self.state.lock().admitted.get_mut(&id) {
             admitted.owner.is_privileged =

@@ -1,6 +1,6 @@
 //! Who may come in, and what they may do: clusters in one process, with users, permissions and TLS.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod hostile;
 mod tls;

@@ -1,6 +1,6 @@
 //! Logical nodes that move from brick to brick while clients work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod world;
 

@@ -1,6 +1,6 @@
 //! Queries of clusters in one process: several bricks, a peer server, and clients.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod guards;
 mod random;

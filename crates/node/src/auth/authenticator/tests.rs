@@ -79,7 +79,7 @@ fn name(who: &Principal) -> &str {
 }
 
 #[tokio::test]
-async fn doors_are_open_until_there_is_a_user_and_never_to_other_machines() {
+async fn anonymous_callers_are_admitted_until_there_is_a_user_and_never_from_other_machines() {
     let world = World::new().await;
     let guard = world.authenticator();
     for hello in [hello(Role::Client, "", ""), hello(Role::Brick, "", ""), hello(Role::Client, "ann", "x")] {
@@ -94,7 +94,7 @@ async fn doors_are_open_until_there_is_a_user_and_never_to_other_machines() {
     let after = world.follower.wait_for_revision(first.revision).await.unwrap();
     let refused = world.admit(&guard, hello(Role::Client, "", ""), &peer_without_certificate()).await.unwrap_err();
     assert!(refused.message().contains("USER@"), "{refused}");
-    assert!(Principal::Anonymous.check(Some(&after)).is_err(), "whoever is in has to go");
+    assert!(Principal::Anonymous.check(Some(&after)).is_err(), "an anonymous caller is not admitted any more");
     assert_eq!(Principal::Anonymous.permission(Some(&after), "main"), None);
 }
 
@@ -106,9 +106,9 @@ async fn a_password_lets_its_user_in_and_refusals_do_not_tell_who_exists() {
     assert_eq!(name(&who), "ann");
     let wrong =
         world.admit(&guard, hello(Role::Client, "ann", "wrong"), &peer_without_certificate()).await.unwrap_err();
-    let nobody =
+    let unknown_user =
         world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &peer_without_certificate()).await.unwrap_err();
-    assert_eq!((wrong.kind(), wrong.message()), (ErrorKind::Denied, nobody.message()));
+    assert_eq!((wrong.kind(), wrong.message()), (ErrorKind::Denied, unknown_user.message()));
     assert!(world.admit(&guard, hello(Role::Client, "ann", ""), &peer_without_certificate()).await.is_err());
 }
 
@@ -117,17 +117,17 @@ async fn a_disabled_user_learns_it_only_by_the_right_password() {
     let (guard, ann) = (world.authenticator(), world.user("ann").await);
     let disabled = world.editor.set_disabled("ann", true).await.unwrap();
     let catalog = world.follower.wait_for_revision(disabled.revision).await.unwrap();
-    let told =
+    let refused =
         world.admit(&guard, hello(Role::Client, "ann", "right one"), &peer_without_certificate()).await.unwrap_err();
-    assert!(told.message().contains("disabled"), "{told}");
+    assert!(refused.message().contains("disabled"), "{refused}");
     let untold =
         world.admit(&guard, hello(Role::Client, "ann", "wrong"), &peer_without_certificate()).await.unwrap_err();
     assert_eq!(untold.message(), wrong_credentials_error().message());
     assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("ann")).await.is_err());
-    assert!(ann.check(Some(&catalog)).is_err(), "whoever is in has to go");
+    assert!(ann.check(Some(&catalog)).is_err(), "a disabled user is not admitted any more");
 }
 
-async fn nobody_stays_by_a_password_that_was_changed() {
+async fn connections_end_when_the_password_of_their_user_changes() {
     let world = World::with_users().await;
     let guard = world.authenticator();
     let by_password =
@@ -135,7 +135,7 @@ async fn nobody_stays_by_a_password_that_was_changed() {
     let (by_certificate, root) = (world.user("ann").await, world.user("root").await);
     assert!(!format!("{by_password:?}").contains("argon2"), "{by_password:?}");
     assert!(by_password.check(Some(&world.follower.catalog())).is_ok());
-    // Also by the same password, set anew: whoever sets it wants all others out.
+    // Setting the same password again also ends the connections that used it.
     let changed = world.editor.set_password("ann", Some("right one")).await.unwrap();
     let catalog = world.follower.wait_for_revision(changed.revision).await.unwrap();
     let out = by_password.check(Some(&catalog)).unwrap_err();
@@ -143,7 +143,7 @@ async fn nobody_stays_by_a_password_that_was_changed() {
     assert!(out.message().contains("was changed"), "{out}");
     assert!(by_password.check_administrator(Some(&catalog)).is_err());
     assert!(by_certificate.check(Some(&catalog)).is_ok() && root.check(Some(&catalog)).is_ok());
-    // One of the same name that comes later is somebody else.
+    // A new user of the same name is another user.
     let again =
         world.admit(&guard, hello(Role::Client, "ann", "right one"), &peer_without_certificate()).await.unwrap();
     world.editor.remove_user("ann").await.unwrap();
@@ -156,8 +156,8 @@ async fn a_certificate_stands_for_its_user_and_for_no_other() {
     let world = World::with_users().await;
     let guard = world.authenticator();
     let ann = certified("ann");
-    for said in ["", "ann"] {
-        assert_eq!(name(&world.admit(&guard, hello(Role::Client, said, ""), &ann).await.unwrap()), "ann");
+    for user in ["", "ann"] {
+        assert_eq!(name(&world.admit(&guard, hello(Role::Client, user, ""), &ann).await.unwrap()), "ann");
     }
     assert!(world.admit(&guard, hello(Role::Client, "root", ""), &ann).await.is_err());
     let by_password = world.admit(&guard, hello(Role::Client, "root", "right one"), &ann).await.unwrap();
@@ -186,7 +186,7 @@ async fn processes_show_the_secret_or_a_certificate() {
     let refused =
         world.admit(&without, hello(Role::Brick, "", &secret), &peer_without_certificate()).await.unwrap_err();
     assert!(refused.message().contains("--cluster-secret"), "{refused}");
-    // A wrong one is told also while the doors are open: it is a mistake that would be felt later.
+    // A wrong secret is refused even without users, because the process would be refused later.
     let open = World::new().await;
     assert!(
         open.admit(&open.authenticator(), hello(Role::Brick, "", &secret), &peer_without_certificate()).await.is_err()
@@ -216,7 +216,7 @@ async fn permissions_are_those_of_the_catalogue_as_it_is_now() {
     assert_eq!(may(Some(Permission::Read)).await, [true, false, false]);
     assert_eq!(may(Some(Permission::Write)).await, [true, true, false]);
     assert_eq!(may(Some(Permission::Admin)).await, [true, true, true]);
-    // In one space, that says nothing of another.
+    // A permission in one space does not count in another.
     world.editor.create_space("other", Default::default()).await.unwrap();
     let granted = world.editor.grant("main", Grantee::User("ann"), Some(Permission::Admin)).await.unwrap();
     let catalog = world.follower.wait_for_revision(granted.revision).await.unwrap();
@@ -229,7 +229,7 @@ fn at(number: u32) -> RemoteEndpoint {
     RemoteEndpoint { address: Some(PeerAddress::Ip(address)), subject: None, is_private: true }
 }
 
-/// Lets all tasks that can go on do so.
+/// Runs all tasks that are ready.
 async fn settle() {
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
@@ -271,7 +271,7 @@ async fn the_owner_logs_in_at_once_while_others_guess() {
     let (who, checked_before) = owner.await.unwrap();
     assert_eq!(name(&who.unwrap()), "ann");
     assert!(begun.elapsed().is_zero(), "no time passes");
-    assert_eq!(checked_before, 0, "it goes before all that wait");
+    assert_eq!(checked_before, 0, "the owner is served before all that wait");
     let kinds = guesses.join_all().await;
     let unchecked = kinds.iter().filter(|kind| **kind == ErrorKind::Unavailable).count();
     assert!(unchecked >= 100, "most guesses are not checked at all: {unchecked}");
@@ -285,7 +285,7 @@ async fn an_attacker_that_finds_the_password_late_does_not_get_in() {
         let refused = world.admit(&guard, hello(Role::Client, "ann", "wrong"), &at(number)).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied);
     }
-    // The eleventh guess is right, and is not looked at.
+    // The eleventh guess is right and is not checked.
     let refused = world.admit(&guard, hello(Role::Client, "ann", "right one"), &at(11)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(refused.message().contains("try again in 6 s"), "{refused}");
@@ -293,9 +293,9 @@ async fn an_attacker_that_finds_the_password_late_does_not_get_in() {
     for number in 0..10 {
         world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &at(100 + number)).await.unwrap_err();
     }
-    let nobody = world.admit(&guard, hello(Role::Client, "nobody", "x"), &at(200)).await.unwrap_err();
-    assert_eq!(nobody.message(), refused.message());
-    // A certificate or an earlier login gets in all the while, and so does anybody after some seconds.
+    let unknown_user = world.admit(&guard, hello(Role::Client, "nobody", "x"), &at(200)).await.unwrap_err();
+    assert_eq!(unknown_user.message(), refused.message());
+    // A client with a certificate or an earlier login is admitted all the time, and any other client after some seconds.
     let certified = RemoteEndpoint { address: at(300).address, ..certified("laptop") };
     world.admit(&guard, hello(Role::Client, "ann", "right one"), &certified).await.unwrap();
     tokio::time::advance(std::time::Duration::from_secs(6)).await;
@@ -306,17 +306,17 @@ fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
-/// Tests, each with the mistake that it notices.
+/// Tests, each with the planted bug that it notices.
 const DIRECTED: [(Bug, fn()); 5] = [
     (Bug::DisabledLogsIn, || run(a_disabled_user_learns_it_only_by_the_right_password())),
-    (Bug::OldPasswordStays, || run(nobody_stays_by_a_password_that_was_changed())),
+    (Bug::OldPasswordStays, || run(connections_end_when_the_password_of_their_user_changes())),
     (Bug::SecretComparedPartly, || run(processes_show_the_secret_or_a_certificate())),
     (Bug::PermissionOfAnotherSpace, || run(permissions_are_those_of_the_catalogue_as_it_is_now())),
     (Bug::SpaceAdminIsAdministrator, || run(permissions_are_those_of_the_catalogue_as_it_is_now())),
 ];
 
 #[test]
-fn planted_mistakes_are_noticed() {
+fn planted_bugs_are_noticed() {
     for (bug, test) in DIRECTED {
         assert_noticed(&[bug], test);
     }

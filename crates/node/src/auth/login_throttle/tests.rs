@@ -10,7 +10,7 @@ fn address(number: u32) -> ClientKey {
     ClientKey::Address(ConnectionSource::Network(IpAddr::from(number.to_be_bytes())))
 }
 
-/// Guesses wrong; `false` if the guess was not looked at.
+/// Guesses a wrong password; returns false if the guess was not checked.
 async fn guess(throttle: &LoginThrottle, client: ClientKey, name: &str) -> bool {
     match throttle.begin(client, name, PASSWORD).await {
         Ok(mut attempt) => {
@@ -32,7 +32,7 @@ async fn log_in(throttle: &LoginThrottle, client: ClientKey, name: &str) -> Resu
     Ok(())
 }
 
-/// How many of so many guesses at once, each from an address of its own, are looked at.
+/// Makes this many guesses at once, each from its own address. Returns how many are checked.
 async fn guesses_from_anywhere(throttle: &LoginThrottle, count: u32) -> u32 {
     let mut attempts = Vec::new();
     for number in 0..count {
@@ -173,7 +173,7 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// Tests, each with the mistake that it notices.
+/// Tests, each with the planted bug that it notices.
 const DIRECTED: [(Bug, fn()); 3] = [
     (Bug::GuessNotCounted, || {
         run(an_attacker_has_so_many_guesses_a_minute());
@@ -184,7 +184,7 @@ const DIRECTED: [(Bug, fn()); 3] = [
 ];
 
 #[test]
-fn planted_mistakes_are_noticed() {
+fn planted_bugs_are_noticed() {
     for (bug, test) in DIRECTED {
         assert_noticed(&[bug], test);
     }

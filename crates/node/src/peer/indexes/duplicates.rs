@@ -19,7 +19,7 @@ const PORTION: u32 = 500;
 struct EntryStream {
     node: NodeId,
     buffered: VecDeque<(Vec<u8>, Oid)>,
-    /// Where it goes on; at first from the beginning.
+    /// Where the next request continues: `Some(None)` before the first one, `None` after the last one.
     next: Option<Option<ScanPosition>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Re
     }
 }
 
-/// Fetches the next entries of a logical node. Those with null are equal to nothing.
+/// Fetches the next entries of a logical node. Entries with null equal no other entry.
 async fn fetch(
     peer: &PeerProcess,
     space: &Space,
@@ -74,7 +74,7 @@ async fn fetch(
     };
     let answer = peer.call_node(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
-        return Err(Error::new(ErrorKind::Internal, "the brick has answered something else than it was asked"));
+        return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
     let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
     if behind {

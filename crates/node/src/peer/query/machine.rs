@@ -1,4 +1,4 @@
-//! One query as a machine: inputs are what bricks, the object cache and the catalogue answer, and the time; outputs are questions to them.
+//! One query as a machine. Inputs: answers of bricks, the object cache and the catalogue, and the time. Outputs: requests to them.
 //!
 //! ```text
 //!  request, handle(event) ──▶ ┌──────────────┐ ──▶ Work: Scan, Read, RefreshSchema, Step, …
@@ -6,8 +6,8 @@
 //!               advance(now) ─▶└──────────────┘ ──▶ take_portion: rows for the client
 //! ```
 //!
-//! It works only while its client waits for rows ([`QueryMachine::request`]). [`QueryMachine::advance`] does one thing at a time, so that
-//! the thread that drives it can serve others in between.
+//! It works only while its client waits for rows ([`QueryMachine::request`]). Each call of [`QueryMachine::advance`] is one small
+//! step, so that the calling thread can serve others in between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,28 +29,28 @@ use crate::node_placement::{BrickId, NodePlacement};
 use crate::peer::cache::CachedObject;
 use crate::peer::plant::{Bug, planted};
 
-/// How long a query waits for classes that bricks know already, in milliseconds, and how often it looks for them.
+/// How long a query waits for classes that bricks know already, in milliseconds, and how often it refreshes them.
 const SCHEMA_TIMEOUT_MS: Ms = 10_000;
 const SCHEMA_RETRY_MS: Ms = 50;
-/// How often a client hears that its query is being worked on, in milliseconds.
+/// How often a client receives an answer without rows while its query works, in milliseconds.
 pub(super) const PROGRESS_INTERVAL_MS: Ms = 2_000;
-/// Rows of one answer, and bytes after which no other row follows.
+/// Most rows of one answer, and bytes after which no row is added.
 const PORTION: usize = 1_000;
 const PORTION_BYTES: usize = 512 << 10;
-/// Candidates and objects that are examined on the thread of the driver. More of them are examined on a thread of their own.
+/// Most candidates and objects that are examined on the calling thread. More are examined on a blocking thread.
 const MAX_INLINE: usize = 64;
 
-/// What a query needs to know of bricks.
+/// Facts about bricks that a query needs.
 pub(super) trait Bricks {
-    /// The brick that serves a logical node, and as of which epoch.
+    /// The brick that serves a logical node, and its epoch.
     fn place(&self, node: NodeId) -> Option<NodePlacement>;
     /// Whether there is a connection to a brick, and it responds.
     fn is_reachable(&self, brick: BrickId) -> bool;
-    /// Whether nothing was received from a brick lately.
+    /// Whether nothing was received from a brick recently.
     fn is_silent(&self, brick: BrickId) -> bool;
 }
 
-/// Something to be done for a query.
+/// Work for the driver of a query.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "most work is a scan, and a box would be one allocation more for each")]
 pub(super) enum Work {
@@ -60,15 +60,15 @@ pub(super) enum Work {
     Read { generation: u32, oid: Oid },
     /// Fetch the classes from the catalogue. Answered by [`Event::Schema`].
     RefreshSchema,
-    /// Call [`QueryRun::step`] where that may take long. Answered by [`Event::Stepped`].
+    /// Call [`QueryRun::step`] on a blocking thread. Answered by [`Event::Stepped`].
     Step(Box<QueryRun>),
-    /// Wait for one of the few turns to sort or group. Answered by [`Event::Turn`].
+    /// Wait for a permit to sort or group. Answered by [`Event::Turn`].
     AcquireTurn,
-    /// The turn is not needed any more.
+    /// Release the permit.
     ReleaseTurn,
 }
 
-/// What has come of the work for a query.
+/// Results of work.
 #[derive(Debug)]
 pub(super) enum Event {
     Scanned {
@@ -81,32 +81,32 @@ pub(super) enum Event {
         found: Result<CachedObject>,
     },
     Schema(Result<Arc<QuerySchema>>),
-    /// `None` if the thread that stepped has panicked.
+    /// `None` if the step has panicked.
     Stepped(Option<(Box<QueryRun>, Result<Progress>)>),
     Turn,
 }
 
-/// Whether a call of [`QueryMachine::advance`] did something.
+/// The result of a call of [`QueryMachine::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// It did: call it again.
+    /// A step was made: call it again.
     Worked,
     /// Nothing can be done before an event arrives or the [deadline](QueryMachine::deadline) passes.
     Waits,
 }
 
-/// Where a query is.
+/// The state of a query.
 #[derive(Debug)]
 enum Stage {
-    /// Its run is here, and works.
+    /// Its run is here and works.
     Running,
-    /// Its run is at work on another thread.
+    /// Its run works on another thread.
     Stepping,
-    /// It waits for its turn to sort or group.
+    /// It waits for a permit to sort or group.
     Queued,
-    /// It asks for classes at this time.
+    /// It will refresh the classes at this time.
     AwaitsSchemaRetry(Ms),
-    /// It has asked for classes.
+    /// It waits for classes from the catalogue.
     AwaitsSchema,
 }
 
@@ -115,18 +115,18 @@ pub(super) struct QueryMachine {
     asked: Arc<cluster::QueryRequest>,
     space: Arc<SpaceView>,
     plan: Arc<Plan>,
-    /// The classes that the plan was made by.
+    /// The classes with which the plan was made.
     schema: Arc<QuerySchema>,
-    /// Counted up when the query begins anew.
+    /// Number of restarts.
     generation: u32,
     stage: Stage,
-    /// `None` while it is at work on another thread.
+    /// `None` while it works on another thread.
     run: Option<Box<QueryRun>>,
-    /// What the run wanted last, if that has not been done.
+    /// The last result of the run, until it has been acted on.
     progress: Option<Progress>,
     streams: Streams,
     own_writes: OwnWrites,
-    /// Candidates and objects that the run was given and has not examined.
+    /// Number of candidates and objects that the run has received and not examined.
     unexamined: usize,
     /// Objects that were asked for, and those that have come.
     missing: BTreeSet<Oid>,
@@ -219,15 +219,15 @@ impl QueryMachine {
 
     // -------------------------------------------------------------------------------------------- inputs
 
-    /// The client wants rows.
+    /// Handles a request for rows.
     pub(super) fn request(&mut self, now: Ms) {
         self.answer_by = now + PROGRESS_INTERVAL_MS;
     }
 
-    /// Takes what has come.
+    /// Handles the result of work.
     ///
     /// # Errors
-    /// What the query fails with.
+    /// The error with which the query fails.
     pub(super) fn handle(&mut self, event: Event, now: Ms) -> Result<()> {
         match event {
             Event::Scanned { ticket, answer } => self.streams.handle_answer(ticket, answer),
@@ -256,10 +256,10 @@ impl QueryMachine {
         Ok(())
     }
 
-    /// Does the next thing that there is to do.
+    /// Makes the next step.
     ///
     /// # Errors
-    /// What the query fails with.
+    /// The error with which the query fails.
     pub(super) fn advance(&mut self, bricks: &impl Bricks, now: Ms) -> Result<Activity> {
         if self.is_done || !self.ready.is_empty() {
             return Ok(Activity::Waits);
@@ -321,7 +321,7 @@ impl QueryMachine {
         Ok(Activity::Worked)
     }
 
-    /// Takes the questions and tasks, in order.
+    /// Takes the work to be done, in order.
     pub(super) fn work(&mut self) -> impl Iterator<Item = Work> {
         self.work.drain(..)
     }
@@ -339,7 +339,7 @@ impl QueryMachine {
 
     // -------------------------------------------------------------------------------------------- classes
 
-    /// Waits for classes that bricks or objects have, and begins anew with them.
+    /// Waits for classes that bricks or objects have, and restarts the query with them.
     fn await_schema(&mut self, now: Ms) -> Result<Activity> {
         if self.has_sent_rows {
             let what = "classes were added below that of the query while its rows were sent: ask it again";
@@ -366,10 +366,10 @@ impl QueryMachine {
         }
     }
 
-    /// Begins anew with these classes.
+    /// Restarts the query with these classes.
     fn restart(&mut self, schema: Arc<QuerySchema>, now: Ms) -> Result<()> {
         if self.schema_deadline.is_some_and(|until| until <= now) {
-            // The next call of `advance` says so.
+            // The next call of `advance` fails with the reason.
             return Ok(());
         }
         let anew = Self::begin(self.space.clone(), schema, self.asked.clone(), self.generation + 1)?;
@@ -394,7 +394,7 @@ impl QueryMachine {
         self.run.as_deref_mut().ok_or_else(lost_run_error)
     }
 
-    /// What the run wants next; `None` while it works on another thread.
+    /// Lets the run make a step; returns `None` while it works on another thread.
     fn step(&mut self) -> Result<Option<Progress>> {
         if let Some(progress) = self.progress.take() {
             return Ok(Some(progress));
@@ -429,7 +429,7 @@ impl QueryMachine {
         Ok(())
     }
 
-    /// Asks for objects that others refer to. Each is asked for once; the object cache limits how long that takes.
+    /// Requests objects of followed references, each once. The object cache limits how long that takes.
     fn fetch_objects(&mut self, oids: Vec<Oid>) -> Result<()> {
         for oid in oids {
             let is_of_space = oid.space() == self.space.id || planted(Bug::QueryFollowsForeign);
@@ -446,7 +446,7 @@ impl QueryMachine {
         Ok(())
     }
 
-    /// Takes the objects that others refer to, as far as they have come.
+    /// Takes the objects of followed references that have arrived.
     fn take_fetched(&mut self) -> Result<Activity> {
         while let Some((oid, found)) = self.fetched.pop_front() {
             if !self.missing.remove(&oid) {
@@ -531,18 +531,18 @@ impl QueryMachine {
     }
 }
 
-/// Whether a brick knows classes that the query does not.
+/// Whether a brick has objects of classes that the query does not know.
 fn is_stale(scanned: &Scanned) -> bool {
     scanned.has_stale_classes && !planted(Bug::QueryStaleClasses)
 }
 
-/// Whether an object is of a class that is not known.
+/// Whether the class of an object is unknown.
 fn is_unknown_class(schema: &QuerySchema, oid: Oid) -> bool {
     needs_definition(oid.class()) && schema.classes.class(oid.class()).is_none()
 }
 
 fn lost_run_error() -> Error {
-    Error::new(ErrorKind::Internal, "the query was lost while it was at work")
+    Error::new(ErrorKind::Internal, "the query was lost because the thread that evaluated it panicked")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Objects that the querying transaction has written: they take the place of what bricks and caches have.
+//! Objects that the querying transaction has written: they replace those of bricks and caches.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a transaction relies on that takes the rows of a query for true: guards, and the objects that were followed.
+//! The read set of a query: guards, and the objects of followed references.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use wire::cluster::MAX_MESSAGE_READS;
 
 use crate::peer::plant::{Bug, planted};
 
-/// Objects that the answer of one query may rest on.
+/// Most objects in the read set of one query.
 const MAX_READS: usize = MAX_MESSAGE_READS / 2;
 
-/// What a transaction relies on.
+/// The read set of a query.
 #[derive(Default)]
 pub(super) struct ReadSet {
     is_wanted: bool,
     oids: BTreeSet<Oid>,
-    /// What the client has not been sent.
+    /// Reads that were not sent to the client yet.
     unsent: Vec<Read>,
-    /// A time at or after all of it.
+    /// A time at or after all reads.
     at: HlcTimestamp,
 }
 
@@ -28,13 +28,13 @@ impl ReadSet {
         Self { is_wanted, ..Self::default() }
     }
 
-    /// Whether the client wants to know it.
+    /// Whether the client requested the read set.
     pub(super) fn is_wanted(&self) -> bool {
         self.is_wanted
     }
 
-    /// Adds reads, as they were when they were first read: a guard that comes again with a later page keeps its first version, since the
-    /// earlier page rests on that.
+    /// Adds reads with the version of their first read: a guard that occurs again with a later page keeps its first version,
+    /// because the earlier page depends on it.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`].
@@ -54,13 +54,13 @@ impl ReadSet {
             return Ok(());
         }
         let what = format!(
-            "the answer rests on more than {MAX_READS} objects that were followed, too many for one transaction: ask for \
-             less, or outside of a transaction"
+            "the answer depends on more than {MAX_READS} referenced objects, too many for one transaction: select \
+             fewer objects, or query outside of a transaction"
         );
         Err(Error::new(ErrorKind::TooLarge, what))
     }
 
-    /// Takes what the client has not been sent, and a time at or after all of it.
+    /// Takes the reads that were not sent yet, and a time at or after all of them.
     pub(super) fn take_unsent(&mut self) -> (Vec<Read>, HlcTimestamp) {
         (std::mem::take(&mut self.unsent), self.at)
     }

@@ -1,7 +1,7 @@
 //! Candidates from all logical nodes of a space: which nodes to ask, in which order, and what to do when one does not answer.
 //!
-//! A stream is what is still to come of one logical node. At most [`MAX_IN_FLIGHT`] of them are asked at a time, each for the page that
-//! follows its last one. A node whose brick cannot be asked, or is silent, is asked again for [`RETRY_TIMEOUT_MS`].
+//! A stream has the remaining candidates of one logical node. At most [`MAX_IN_FLIGHT`] streams have a request in flight, each for
+//! its next page. A request to a brick that is unreachable or silent is repeated for [`RETRY_TIMEOUT_MS`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,48 +16,48 @@ use super::machine::{Bricks, Work};
 use crate::cluster_view::SpaceView;
 use crate::peer::plant::{Bug, planted};
 
-/// Logical nodes that are asked at a time: it bounds the candidates that have arrived and were not examined.
+/// Most requests in flight. It bounds the candidates that have arrived and were not examined.
 const MAX_IN_FLIGHT: usize = if cfg!(test) { 2 } else { 8 };
-/// Candidates of one answer; few in tests, so that they have several pages.
+/// Candidates in one answer; few in tests, so that there are several pages.
 const PAGE: u64 = if cfg!(test) { 3 } else { 1_000 };
-/// How long a logical node that cannot be asked is asked again, in milliseconds.
+/// How long requests to an unreachable logical node are repeated, in milliseconds.
 const RETRY_TIMEOUT_MS: Ms = 10_000;
 const RETRY_DELAY_MS: Ms = 50;
 /// After how long without an answer a logical node of a silent brick counts as unreachable, in milliseconds.
 const STALL_MS: Ms = 1_000;
 
-/// What is still to come of a logical node.
+/// The remaining candidates of a logical node.
 struct Stream {
     node: NodeId,
     /// Ranges of the index that follow the current one.
     ranges: VecDeque<KeyRange>,
     range: Option<KeyRange>,
     after: Option<ScanPosition>,
-    /// Since when it cannot be asked.
+    /// Since when its logical node is unreachable.
     unreachable_since: Option<Ms>,
 }
 
-/// What the streams have next.
+/// The next result of the streams.
 pub(super) enum Next {
     /// Candidates, perhaps none, of the stream with this number.
     Page(u32, Scanned),
-    /// Nothing yet: an answer has to arrive, or time to pass.
+    /// Nothing yet: wait for an answer or for time to pass.
     Pending,
-    /// Nothing more: all streams are at their end.
+    /// All streams have ended.
     Finished,
 }
 
-/// What streams are made from.
+/// The settings of streams.
 pub(super) struct StreamSettings<'a> {
     pub(super) space: &'a SpaceView,
     pub(super) plan: Arc<Plan>,
-    /// The class of the query, if its subclasses are asked for, too.
+    /// The class of the query, if subclasses are included.
     pub(super) family: Option<ClassId>,
     /// Only guards are wanted, no candidates.
     pub(super) only_guards: bool,
-    /// How many objects the transaction has written: so many of a brick's candidates may not count.
+    /// Number of objects that the transaction has written: this many of a brick's candidates may not count.
     pub(super) own_writes: usize,
-    /// Counted up each time that a query begins anew; answers for another generation are dropped.
+    /// Number of restarts of the query. Answers for another generation are dropped.
     pub(super) generation: u32,
 }
 
@@ -70,16 +70,16 @@ pub(super) struct Streams {
     counts: bool,
     limit: u32,
     generation: u32,
-    /// All streams that are not at their end.
+    /// The streams that have not ended.
     streams: BTreeMap<u32, Stream>,
-    /// The streams to ask next, and those to ask again at a time.
+    /// The streams to ask next, and those to ask again at a given time.
     waiting: VecDeque<u32>,
     retrying: VecDeque<(Ms, u32)>,
-    /// The streams that were asked, and when.
+    /// The streams with a request in flight, and when it was sent.
     in_flight: BTreeMap<u32, Ms>,
     arrived: VecDeque<(u32, Result<Scanned>)>,
     examined: u64,
-    /// The epochs as of the first question, for the planted mistake that keeps them.
+    /// The epochs of the first requests, for the planted bug that keeps them.
     first_epochs: BTreeMap<u32, u64>,
 }
 
@@ -133,28 +133,27 @@ impl Streams {
         self.counts
     }
 
-    /// Whether all streams are at their end.
+    /// Whether all streams have ended.
     pub(super) fn is_finished(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// The numbers of the streams that are not at their end.
+    /// The numbers of the streams that have not ended.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.streams.keys().copied()
     }
 
-    /// Drops a stream of which nothing more is wanted.
+    /// Drops a stream.
     pub(super) fn drop_stream(&mut self, stream: u32) {
         self.streams.remove(&stream);
     }
 
-    /// How many objects or index entries the bricks have examined.
+    /// Number of objects or index entries that the bricks have examined.
     pub(super) fn examined(&self) -> u64 {
         self.examined
     }
 
-    /// The logical nodes that could not be asked when they were asked last, and those whose brick is silent while an answer of it is
-    /// overdue.
+    /// The logical nodes whose last request could not be sent, and those whose brick is silent while an answer is overdue.
     pub(super) fn unreachable_nodes(&self, bricks: &impl Bricks, now: Ms) -> Vec<NodeId> {
         let is_stalled = |number: &u32, stream: &Stream| {
             let is_overdue = self.in_flight.get(number).is_some_and(|asked| asked + STALL_MS <= now);
@@ -167,18 +166,18 @@ impl Streams {
         unreachable.map(|(_, stream)| stream.node).collect()
     }
 
-    /// Takes an answer to a question of some generation.
+    /// Handles the answer to a request.
     pub(super) fn handle_answer(&mut self, (generation, stream): (u32, u32), answer: Result<Scanned>) {
         if generation == self.generation || planted(Bug::QueryOldAnswer) {
             self.arrived.push_back((stream, answer));
         }
     }
 
-    /// The next page, or what to wait for; questions to bricks go to `out`. If a page
-    /// [has stale classes](Scanned::has_stale_classes), the query has to begin anew.
+    /// The next page, or what to wait for. Adds requests to bricks to `out`. If a page
+    /// [has stale classes](Scanned::has_stale_classes), the query has to restart.
     ///
     /// # Errors
-    /// If a logical node cannot be asked for [`RETRY_TIMEOUT_MS`], or its brick cannot read what it has.
+    /// If a logical node is unreachable for [`RETRY_TIMEOUT_MS`], or its brick cannot read its rows.
     pub(super) fn next(&mut self, bricks: &impl Bricks, now: Ms, out: &mut Vec<Work>) -> Result<Next> {
         loop {
             while self.retrying.front().is_some_and(|(at, _)| *at <= now) {
@@ -204,7 +203,7 @@ impl Streams {
         }
     }
 
-    /// Gives up if a brick hangs: it is connected, but silent, and an answer of it is overdue.
+    /// Fails if a brick hangs: it is connected, but silent, and an answer is overdue.
     fn check_hangs(&self, bricks: &impl Bricks, now: Ms) -> Result<()> {
         if planted(Bug::QueryHangs) {
             return Ok(());
@@ -260,12 +259,12 @@ impl Streams {
         out.push(Work::Scan { ticket: (self.generation, number), brick: place.brick, scan });
     }
 
-    /// What has come of a logical node, if it counts.
+    /// Handles the answer of a logical node; returns it unless it has to be repeated.
     fn take_answer(&mut self, number: u32, answer: Result<Scanned>, now: Ms) -> Result<Option<Scanned>> {
         let Some(stream) = self.streams.get_mut(&number) else { return Ok(None) };
         let mut scanned = match answer {
             Ok(scanned) => scanned,
-            // A brick that has just begun to serve may not know an index yet.
+            // A brick that has just begun to serve the node may not know an index yet.
             Err(error) if is_transient(&error, stream.range.is_some()) => {
                 if *stream.unreachable_since.get_or_insert(now) + RETRY_TIMEOUT_MS <= now {
                     return Err(error);

@@ -153,7 +153,7 @@ fn a_full_server_evicts_the_connection_that_is_idle_longest() {
 }
 
 #[test]
-fn what_has_just_come_in_keeps_a_connection() {
+fn connection_that_has_just_received_bytes_is_kept() {
     let table = ConnectionTable::new(ConnectionLimits { total: 1, administrator_reserve: 0, ..limits() });
     let (_slot, link) = connect(&table, address(1), "ann").unwrap();
     tick(&table, 10);
@@ -204,7 +204,7 @@ async fn half_open_connections_take_no_places_and_the_oldest_silent_one_of_the_b
         refusal(attackers[0].admit(owner("ann"))),
         "the server is full and has closed this connection: try again later"
     );
-    // However many come, whoever has begun to say who it is can finish.
+    // A client that has begun to authenticate can finish, however many connections arrive.
     for _ in 0..1_000 {
         drop(table.accept(address(2)));
         std::mem::forget(table.accept(address(2)));
@@ -224,7 +224,7 @@ async fn without_file_descriptors_half_open_connections_go_before_idle_ones() {
     assert!(table.evict_one() && ann.is_hung_up());
 }
 
-/// Tests, each with the mistake that it notices.
+/// Tests, each with the planted bug that it notices.
 const DIRECTED: [(Bug, fn()); 5] = [
     (Bug::AddressNotCounted, one_address_has_no_more_connections_than_its_limit),
     (Bug::NoReserve, administrators_have_places_that_others_cannot_take),
@@ -234,7 +234,7 @@ const DIRECTED: [(Bug, fn()); 5] = [
 ];
 
 #[test]
-fn planted_mistakes_are_noticed() {
+fn planted_bugs_are_noticed() {
     for (bug, test) in DIRECTED {
         assert_noticed(&[bug], test);
     }

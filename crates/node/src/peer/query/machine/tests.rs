@@ -272,7 +272,7 @@ fn references_are_followed_within_the_space_only() {
         world.objects.insert(other, person(PERSON, 20, Some(foreign)));
         let answer = world.ask("boss.age > 50", BTreeMap::new()).unwrap();
         assert_eq!(answer.rows, BTreeMap::from([(one, 1)]));
-        assert!(answer.reads.iter().any(|read| read.oid == boss), "the answer rests on the boss");
+        assert!(answer.reads.iter().any(|read| read.oid == boss), "the answer depends on the boss");
     });
 }
 
