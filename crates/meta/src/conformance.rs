@@ -19,19 +19,19 @@ mod sessions;
 mod watches;
 mod writes;
 
-/// What is tested.
+/// An implementation to test.
 pub trait Subject: Send + Sync {
-    /// An empty catalogue.
+    /// Creates an empty catalogue.
     fn create_empty(&self) -> Pending<'_, Arc<dyn MetaStore>>;
 
-    /// Makes the history up to a revision of a catalogue that `fresh` gave unknown.
+    /// Discards the history up to a revision of a catalogue from [`Subject::create_empty`].
     fn forget<'a>(&'a self, store: &'a Arc<dyn MetaStore>, up_to: Revision) -> Pending<'a, ()>;
 
-    /// The shortest time to live that sessions get here.
+    /// The shortest time to live that sessions get.
     fn shortest_ttl(&self) -> Duration;
 }
 
-/// Longer than anything lasts that has not failed.
+/// Time limit of one test.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 macro_rules! run_each {
@@ -76,7 +76,7 @@ fn put(text: &str, value: &'static str) -> KeyChange {
     KeyChange::put(key(text), value)
 }
 
-/// Writes; it must not conflict.
+/// Makes a write that must not conflict.
 async fn write(store: &Arc<dyn MetaStore>, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Revision {
     match store.write(expects, changes).await.unwrap() {
         WriteOutcome::Done(revision) => revision,
@@ -88,13 +88,13 @@ fn entry(value: &'static str, revision: Revision) -> MetaEntry {
     MetaEntry { value: Bytes::from_static(value.as_bytes()), revision, session: None }
 }
 
-/// Keys and values as text: `a=1 b=2`.
+/// The entries as text: `a=1 b=2`.
 fn show(state: &MetaSnapshot) -> String {
     let entries = state.entries.iter().map(|(key, entry)| format!("{key}={}", String::from_utf8_lossy(&entry.value)));
     entries.collect::<Vec<_>>().join(" ")
 }
 
-/// A batch as text: `a=1 b-`.
+/// The changes as text: `a=1 b-`.
 fn show_batch(batch: &WatchBatch) -> String {
     let mut changes: Vec<String> = batch
         .changes
@@ -111,7 +111,7 @@ fn show_batch(batch: &WatchBatch) -> String {
 async fn next(watch: &mut Box<dyn Watch>) -> WatchBatch {
     match watch.next().await.unwrap() {
         WatchEvent::Changed(batch) => batch,
-        WatchEvent::Compacted => panic!("the history is gone"),
+        WatchEvent::Compacted => panic!("the history was discarded"),
     }
 }
 

@@ -27,12 +27,12 @@ use rows::Rows;
 use state::{EmbeddedState, PreparedWrite};
 use store::Store;
 
-/// How late the clock of sessions may be before that counts as a stall.
+/// A delay of the session clock that counts as a stall.
 const STALL_THRESHOLD: Duration = Duration::from_millis(500);
-/// When the end of a session is tried again after it could not be made durable.
+/// Pause before the end of a session is tried again that could not be made durable.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A catalogue in this process. Clones are the same one.
+/// A catalogue in this process. Clones share it.
 #[derive(Clone)]
 pub struct Embedded {
     inner: Arc<Inner>,
@@ -41,17 +41,17 @@ pub struct Embedded {
 struct Inner {
     rows: Box<dyn Rows>,
     shared: Arc<SharedState>,
-    /// Whoever has its permit writes.
+    /// Its only permit belongs to the current writer.
     writer: Arc<Semaphore>,
-    /// Wakes the clock of sessions.
+    /// Wakes the session clock.
     sessions: Arc<Notify>,
 }
 
-/// What is shown. Apart from the rows, as a store's own thread shows it: that must not come to hold the last handle of the
-/// store, as it would then wait for itself to end.
+/// The visible state. It does not contain the rows: the store's own thread updates it and must not hold the last handle of the
+/// store, because it would then wait for its own end.
 struct SharedState {
     state: Mutex<EmbeddedState>,
-    /// Moves when something was written.
+    /// Notifies of writes.
     revision: watch::Sender<Revision>,
 }
 
@@ -62,10 +62,10 @@ impl Drop for Inner {
 }
 
 impl Embedded {
-    /// The catalogue in a store, which may hold other things too. Nobody else may open it there meanwhile.
+    /// Opens the catalogue in a store, which may hold other data too. It must not be open elsewhere at the same time.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if its rows are damaged, and what reading a store may fail with.
+    /// [`ErrorKind::Corrupt`] if rows are damaged; errors of reading the store.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -73,10 +73,10 @@ impl Embedded {
         Self::with_rows(Box::new(store.clone()))
     }
 
-    /// Whether there is a catalogue in a store.
+    /// Whether a store contains a catalogue.
     ///
     /// # Errors
-    /// What reading a store may fail with.
+    /// Errors of reading the store.
     pub fn exists_in(store: &Store) -> Result<bool> {
         let mut found = false;
         store.rows(rows::ROW_PREFIX, rows::ROWS_END, |_, _| {
@@ -86,10 +86,10 @@ impl Embedded {
         Ok(found)
     }
 
-    /// A catalogue in memory, which ends with the last of its handles.
+    /// A catalogue in memory. It ends when its last handle is dropped.
     ///
     /// # Errors
-    /// None that are known; as for the others.
+    /// None are known.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -106,7 +106,7 @@ impl Embedded {
         Ok(Self { inner })
     }
 
-    /// Forgets the history up to a revision, for tests of watches.
+    /// Discards the history up to a revision, for tests of watches.
     #[cfg(any(test, feature = "conformance"))]
     pub fn forget(&self, up_to: Revision) {
         self.inner.shared.state.lock().forget(up_to);
@@ -115,12 +115,12 @@ impl Embedded {
 
 impl Inner {
     async fn acquire_permit(&self) -> Result<OwnedSemaphorePermit> {
-        // It is never closed.
-        let closed = |_| Error::new(ErrorKind::Internal, "the catalogue's writers were shut out");
+        // The semaphore is never closed.
+        let closed = |_| Error::new(ErrorKind::Internal, "the semaphore of the catalogue's writers was closed");
         self.writer.clone().acquire_owned().await.map_err(closed)
     }
 
-    /// Makes durable what was prepared with this permit, and shows it. That goes on if nobody waits for it any more.
+    /// Makes a prepared write durable, and then visible. This continues if the caller stops waiting.
     async fn finish(&self, permit: OwnedSemaphorePermit, mut prepared: PreparedWrite) -> Result<Revision> {
         let (done, answer) = oneshot::channel();
         let (seen, rows) = (self.shared.clone(), prepared.take_rows());
@@ -137,7 +137,7 @@ impl Inner {
                     revision
                 });
                 drop(permit);
-                // Nobody waits any more: fine.
+                // The caller may have stopped waiting.
                 let _ = done.send(result);
             }),
         );
@@ -209,7 +209,7 @@ impl MetaStore for Embedded {
     }
 }
 
-/// A watch: a place in the history, which it does not hold on to.
+/// A watch: a position in the history, which the history may discard.
 struct EmbeddedWatch {
     inner: Arc<Inner>,
     prefix: Prefix,
@@ -221,19 +221,19 @@ impl Watch for EmbeddedWatch {
     fn next(&mut self) -> Pending<'_, WatchEvent> {
         Box::pin(async {
             loop {
-                // Before looking: what comes afterwards wakes.
+                // Before the lookup, so that later writes wake it.
                 self.revisions.mark_unchanged();
                 if let Some(watched) = self.inner.shared.state.lock().history().next(&self.prefix, &mut self.after) {
                     return Ok(watched);
                 }
-                let closed = |_| Error::new(ErrorKind::Internal, "the catalogue ended before those who watch it");
+                let closed = |_| Error::new(ErrorKind::Internal, "the catalogue was closed before its watches");
                 self.revisions.changed().await.map_err(closed)?;
             }
         })
     }
 }
 
-/// Ends sessions when it is time, as long as the catalogue is there.
+/// Ends expired sessions until the catalogue is dropped.
 async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
     loop {
         let Some(alive) = inner.upgrade() else { return };
@@ -253,14 +253,14 @@ async fn end_sessions(inner: Weak<Inner>, woken: Arc<Notify>) {
             let mut catalogue = alive.shared.state.lock();
             let late = now.saturating_duration_since(deadline);
             if late > STALL_THRESHOLD {
-                tracing::warn!(?late, "the meta-server stood still; sessions begin their time anew");
+                tracing::warn!(?late, "the meta-server stalled; all sessions are renewed");
                 catalogue.renew_all_sessions(now);
             }
             catalogue.expire(now, RETRY_PAUSE)
         };
         for session in over {
             if let Err(error) = alive.end_session(session).await {
-                tracing::error!(%error, session = session.0, "a session that is over cannot be ended yet");
+                tracing::error!(%error, session = session.0, "an expired session cannot be ended yet");
             }
         }
     }

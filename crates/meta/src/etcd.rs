@@ -1,8 +1,8 @@
 //! A catalogue in etcd 3.4 or later: for clusters that must survive the loss of a machine.
 //!
-//! It uses etcd's gateway, JSON over HTTP/1.1, which every member serves at its client address. Any member can answer: if one does
-//! not, or has no leader, the next one is asked. The loss of a leader is therefore a pause: reads are linearizable, writes take effect
-//! once (`write`), and watches lose nothing (`watch`). Sessions are leases of etcd.
+//! It uses etcd's gateway, JSON over HTTP/1.1, which every member serves at its client address. Requests go to the next member
+//! if one does not answer or has no leader, so the loss of a leader is a pause. Reads are linearizable, writes take effect once
+//! (`write`), and watches lose nothing (`watch`). Sessions are leases of etcd.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,30 +27,30 @@ use keys::Namespace;
 use watch::EtcdWatch;
 use write::Markers;
 
-/// Addresses of an etcd.
+/// Most addresses of an etcd.
 const MAX_ENDPOINTS: usize = 32;
-/// Entries that are read at a time.
+/// Entries that are read with one request.
 const ENTRIES_PER_READ: i64 = 256;
-/// How often a read begins again that a compaction got in the way of.
+/// How often a read restarts because etcd was compacted meanwhile.
 const MAX_READ_RESTARTS: usize = 10;
 
-/// Where an etcd is and how it is used.
+/// The addresses of an etcd and how to use it.
 #[derive(Clone)]
 pub struct EtcdConfig {
     /// The members' client addresses: `http://HOST:PORT`.
     pub endpoints: Vec<String>,
-    /// What all keys begin with; an etcd may keep the catalogues of several clusters.
+    /// The prefix of all keys. An etcd may hold the catalogues of several clusters.
     pub namespace: String,
-    /// Name and password, if etcd asks for them.
+    /// Name and password, if etcd requires them.
     pub user: Option<(String, String)>,
-    /// How long one member may take to answer before another is asked.
+    /// Time limit of one request to one member.
     pub attempt_timeout: Duration,
-    /// How long an operation may take until it fails: at least as long as choosing another leader takes.
+    /// Time limit of an operation. It should be longer than the election of a leader.
     pub operation_timeout: Duration,
 }
 
 impl EtcdConfig {
-    /// An etcd with these members, used as is usual.
+    /// An etcd with these members and default settings.
     #[must_use]
     pub fn new(endpoints: impl IntoIterator<Item = String>) -> Self {
         let (namespace, user) = ("mortar".to_owned(), None);
@@ -65,7 +65,7 @@ impl EtcdConfig {
     }
 }
 
-/// A catalogue in etcd. Clones are the same one.
+/// A catalogue in etcd. Clones share their connections.
 #[derive(Clone)]
 pub struct Etcd {
     inner: Arc<Inner>,
@@ -78,10 +78,10 @@ struct Inner {
 }
 
 impl Etcd {
-    /// The catalogue that is kept there. Nobody is asked yet.
+    /// The catalogue in this etcd. Does not connect yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for addresses or a namespace that cannot be.
+    /// [`ErrorKind::Invalid`] for invalid addresses or an invalid namespace.
     pub fn new(config: &EtcdConfig) -> Result<Self> {
         let (cluster, namespace) = (EtcdCluster::new(config)?, Namespace::new(&config.namespace)?);
         Ok(Self { inner: Arc::new(Inner { cluster, namespace, markers: Markers::default() }) })
@@ -89,7 +89,7 @@ impl Etcd {
 }
 
 impl Inner {
-    /// Reads a prefix, page by page, all of them as of the first one's revision.
+    /// Reads a prefix in pages, all as of the revision of the first one.
     async fn read(&self, prefix: &Prefix) -> Result<MetaSnapshot> {
         for _ in 0..MAX_READ_RESTARTS {
             match self.read_once(prefix).await {
@@ -110,7 +110,7 @@ impl Inner {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         loop {
             let page: RangeAnswer = match self.cluster.request("/v3/kv/range", &request).await {
-                // More than an answer may have: fewer at a time.
+                // The answer is too large: read fewer entries at a time.
                 Err(failure) if is_too_long(&failure) && request.limit.0 > 1 => {
                     request.limit.0 /= 2;
                     continue;
@@ -147,7 +147,7 @@ impl Inner {
         let mut ranges: Vec<Range> =
             keys.iter().map(|key| Range { key: self.namespace.key(key), ..Range::default() }).collect();
         if ranges.is_empty() {
-            // Only the revision is asked for, and a transaction of nothing is not said to be linearizable.
+            // Reads the marker, because etcd documents an empty transaction as not linearizable.
             ranges.push(Range { key: self.namespace.marker(0), ..Range::default() });
         }
         let (revision, found) = match self.get_at_once(&ranges).await {
@@ -168,7 +168,7 @@ impl Inner {
         Ok((Revision(answer.header.revision.to_u64()), found.collect()))
     }
 
-    /// One after the other, as of the revision of the first.
+    /// Reads ranges with one request each, as of the revision of the first.
     async fn get_each(&self, ranges: Vec<Range>) -> Result<(Revision, Vec<api::KeyValue>), RequestFailure> {
         let (mut revision, mut found) = (JsonInt64(0), Vec::new());
         for range in ranges {
@@ -200,7 +200,7 @@ fn lease_id(session: MetaSessionId) -> Result<JsonInt64> {
     i64::try_from(session.0).map(JsonInt64).map_err(|_| meta_store::session_ended(session))
 }
 
-/// Whether an answer was more than could be sent or taken.
+/// Whether an answer was too large to be sent or received.
 fn is_too_long(failure: &RequestFailure) -> bool {
     match failure {
         RequestFailure::TooLong => true,
@@ -225,12 +225,12 @@ impl MetaStore for Etcd {
         Box::pin(async {
             meta_store::check_write(&expects, &changes)?;
             let inner = self.inner.clone();
-            // It goes on to its end when nobody waits for it any more: its marker must be known afterwards.
+            // Runs to its end even if the caller stops waiting, because the state of its marker must be known afterwards.
             let writing =
                 tokio::spawn(
                     async move { inner.markers.write(&inner.cluster, &inner.namespace, &expects, &changes).await },
                 );
-            let ended = |_| Error::new(ErrorKind::Unknown, "the process ends while it writes to the catalogue");
+            let ended = |_| Error::new(ErrorKind::Unknown, "the process ended during a write to the catalogue");
             writing.await.map_err(ended)?
         })
     }

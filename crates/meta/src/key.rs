@@ -12,7 +12,7 @@ use crate::limits;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// What keys begin with: up to [`limits::KEY`] bytes. All keys begin with the empty one.
+/// A prefix of keys: up to [`limits::KEY`] bytes. The empty prefix covers all keys.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Prefix(Arc<str>);
 
@@ -24,10 +24,7 @@ impl Key {
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self> {
         let text = text.into();
         if text.is_empty() {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "a key of the catalogue has at least one byte; this one has none",
-            ));
+            return Err(Error::new(ErrorKind::Invalid, "a key of the catalogue is empty"));
         }
         check(&text)?;
         Ok(Self(text))
@@ -51,13 +48,13 @@ impl Prefix {
         Ok(Self(text))
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Whether a key begins so.
+    /// Whether a key has this prefix.
     #[must_use]
     pub fn covers(&self, key: &Key) -> bool {
         key.0.starts_with(&*self.0)

@@ -7,21 +7,21 @@ use std::time::Duration;
 pub const KEY: usize = 1024;
 /// Bytes in a value.
 pub const VALUE: usize = 1 << 20;
-/// Keys that one write may expect something of. etcd takes 128 as it is installed, and some are kept for our own use.
+/// Keys in the expectations of one write. etcd allows 128 by default, of which some are reserved for markers.
 pub const EXPECTS: usize = 100;
-/// Keys that one write may change, or one call may get.
+/// Keys that one write may change, or one read by key may name.
 pub const CHANGES: usize = 100;
-/// Bytes of keys and values in one write. etcd takes 1.5 MiB as it is installed.
+/// Bytes of keys and values in one write. etcd allows 1.5 MiB by default.
 pub const WRITE: usize = VALUE + (256 << 10);
-/// Keys and values that one read may give, in bytes.
+/// Bytes of keys and values that one read may return.
 pub const READ: usize = 256 << 20;
-/// How long a session may live without being kept.
+/// Time to live of a session without renewal.
 pub const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-/// Sessions at a time.
+/// Open sessions.
 pub const SESSIONS: usize = 65_536;
-/// Keys of one session: they vanish together, in one step.
+/// Keys of one session, which are removed in one step.
 pub const SESSION_KEYS: usize = 16_384;
-/// Bytes of keys and values that are kept in all; all of it is held in memory.
+/// Bytes of all keys and values; an embedded catalogue holds them in memory.
 pub const TOTAL: usize = 256 << 20;
 
 /// Bytes in the name of a class, index, user or group.
@@ -32,29 +32,29 @@ pub const FIELD_NAME: usize = 255;
 pub const ADDRESS: usize = 255;
 /// Addresses of a brick or peer server.
 pub const ADDRESSES: usize = 16;
-/// Bricks, and peer servers, of a cluster.
+/// Bricks, and also peer servers, of a cluster.
 pub const MEMBERS: usize = 4096;
 /// Logical nodes of a space.
 pub const NODES: u32 = 4096;
-/// Fields of a class, with those of its parents.
+/// Fields of a class, inherited ones included.
 pub const FIELDS: usize = 2000;
 /// Classes of a space.
 pub const CLASSES: usize = 20_000;
-/// Parents above a class.
+/// Ancestors of a class.
 pub const PARENTS: usize = 64;
 /// Indexes of a space.
 pub const INDEXES: usize = 4096;
-/// Fields of an index: as many as its keys have.
+/// Fields of an index: the most that an index key has.
 pub const INDEX_FIELDS: usize = 8;
 /// Groups of a user.
 pub const GROUPS: usize = 256;
-/// Users and groups that a space names in its permissions.
+/// Users and groups in the permissions of a space.
 pub const PERMISSIONS: usize = 4096;
-/// Characters that a password has at least.
+/// Fewest characters of a password.
 pub const PASSWORD_CHARACTERS: usize = 8;
 /// Bytes in a password.
 pub const PASSWORD: usize = 1024;
-/// Numbers that are handed out at once.
+/// Numbers that can be reserved at once.
 pub const NUMBERS: u64 = 1 << 32;
-/// Bytes of a default value's text.
+/// Bytes of a default value as JSON.
 pub const DEFAULT: usize = 64 << 10;

@@ -22,95 +22,95 @@ use model::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Key, Prefix};
 
-/// An answer to come. Dropping it gives up waiting: what was sent may still happen.
+/// A pending result. Dropping it stops waiting; a request that was sent may still take effect.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// Counts the writes. It only grows, by one or more from one write to the next.
+/// The number of a write. It increases from one write to the next, not always by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A session: a life that keys are attached to.
+/// The number of a session, to which keys can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetaSessionId(pub u64);
 
 /// A session that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSession {
-    /// Its number; no other session has it.
+    /// Its number, which is never reused.
     pub id: MetaSessionId,
-    /// It ends when it is not kept for so long: at least what was asked for. Its holder counts from when it *sent* the
-    /// last call that kept it, so it stops to rely on the session first.
+    /// The session ends when it is not renewed for this long, which is at least the requested time. Its holder counts from when it
+    /// *sent* the last renewal, so it stops relying on the session first.
     pub ttl: Duration,
 }
 
-/// What a key has.
+/// The entry of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaEntry {
     /// The value.
     pub value: Bytes,
-    /// Which write has put it.
+    /// The revision of the write that last put it.
     pub revision: Revision,
-    /// The session that it vanishes with.
+    /// The session with which it is removed; `None` if it stays.
     pub session: Option<MetaSessionId>,
 }
 
-/// What was read, all of it as of one revision.
+/// The result of a read, as of one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaSnapshot {
-    /// The last write that is in it, or a later one that changed nothing of it.
+    /// The revision of the read. Later writes up to it have not changed the entries.
     pub revision: Revision,
     /// The entries in the order of their keys.
     pub entries: Vec<(Key, MetaEntry)>,
 }
 
-/// What a write expects of a key.
+/// A condition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     /// The key.
     pub key: Key,
-    /// The revision of its entry; `None` if it shall have no entry.
+    /// The revision of its entry; `None` if it must have no entry.
     pub revision: Option<Revision>,
 }
 
-/// What a write does to a key.
+/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Gives it a value, and attaches it to a session or, with `None`, to none.
+    /// Sets the value, and attaches the key to a session or, with `None`, to none.
     Put {
         /// The key.
         key: Key,
-        /// Its value from now on.
+        /// The value.
         value: Bytes,
-        /// What it vanishes with.
+        /// The session with which the key is removed.
         session: Option<MetaSessionId>,
     },
-    /// Takes its entry away, if it has one.
+    /// Removes the entry, if there is one.
     Remove {
         /// The key.
         key: Key,
     },
 }
 
-/// How a write ended.
+/// The outcome of a write.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It happened, as this revision; if it changed nothing, as of this revision.
+    /// The write took effect with this revision. If it changed nothing, this is the revision as of which that holds.
     Done(Revision),
-    /// Something is not as it expected. Nothing was changed: read again.
+    /// An expectation does not hold. Nothing was changed: read again.
     Conflict,
 }
 
-/// A key that a write has changed.
+/// A change of a key, as watches report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The key.
+    /// The new entry; `None` if it was removed.
     pub key: Key,
     /// What it has now; `None` if that was taken away.
     pub entry: Option<MetaEntry>,
 }
 
-/// All that one write has changed of what is watched.
+/// All changes of one write to the watched keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchBatch {
     /// The write's revision.
@@ -119,67 +119,66 @@ pub struct WatchBatch {
     pub changes: Vec<ChangedKey>,
 }
 
-/// What a watch has seen.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The next write.
     Changed(WatchBatch),
-    /// What comes next is no longer known: read again, and watch from there.
+    /// Later changes are no longer known: read again, and watch from the revision of that read.
     Compacted,
 }
 
-/// The writes to some keys, one after the other.
+/// A stream of the writes to some keys.
 pub trait Watch: Send {
-    /// Waits for the next write. Waits as long as nobody can be asked. After [`WatchEvent::Compacted`] it says that again.
+    /// Waits for the next write, also while no server is reachable. After [`WatchEvent::Compacted`] every call returns it again.
     ///
-    /// Dropping the answer to come loses nothing: the next call gives it.
+    /// Dropping the pending result loses no event: the next call returns it.
     ///
     /// # Errors
-    /// Those that waiting does not mend, such as [`ErrorKind::Denied`].
+    /// Permanent errors, such as [`ErrorKind::Denied`].
     fn next(&mut self) -> Pending<'_, WatchEvent>;
 }
 
-/// What keeps the catalogue. The module's documentation has the rules.
+/// A store for the catalogue. The module's documentation has the rules.
 ///
-/// All calls fail with [`ErrorKind::Unavailable`] if nobody could be asked, and nothing was
-/// changed then; with [`ErrorKind::TooLarge`] and
-/// [`ErrorKind::Invalid`] if they are against the [`limits`].
+/// All calls fail with [`ErrorKind::Unavailable`] if no server was reachable, and nothing was changed then; with
+/// [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] if they violate the [`limits`].
 pub trait MetaStore: Send + Sync {
-    /// All entries whose keys begin so.
+    /// Reads the entries whose keys have a prefix.
     fn read(&self, prefix: Prefix) -> Pending<'_, MetaSnapshot>;
 
-    /// The entries of these keys, as of one revision: those that have one, in the order of the keys.
+    /// Reads the entries of these keys as of one revision, in the order of the keys. Keys without an entry are left out.
     fn get(&self, keys: Vec<Key>) -> Pending<'_, MetaSnapshot>;
 
-    /// Does all changes, if everything is as expected. No key may be named twice by the changes, nor by the expectations.
+    /// Makes all changes if all expectations hold. Changes and expectations name each key at most once.
     ///
-    /// Fails with [`ErrorKind::NotFound`] if a key is to be attached to a session that has
-    /// ended, and with [`ErrorKind::Unknown`] if the answer was lost and could not be found out.
+    /// Fails with [`ErrorKind::NotFound`] if a key is attached to a session that has ended, and with [`ErrorKind::Unknown`] if the
+    /// outcome could not be determined.
     fn write(&self, expects: Vec<Expect>, changes: Vec<KeyChange>) -> Pending<'_, WriteOutcome>;
 
-    /// The writes to keys that begin so, after a revision.
+    /// Watches the writes after a revision to keys with a prefix.
     fn watch(&self, prefix: Prefix, after: Revision) -> Pending<'_, Box<dyn Watch>>;
 
     /// Opens a session with a time to live within [`limits::TTL`].
     fn open_session(&self, ttl: Duration) -> Pending<'_, MetaSession>;
 
-    /// Gives a session its whole time to live again.
+    /// Renews a session for its whole time to live.
     ///
-    /// Fails with [`ErrorKind::NotFound`] if it has ended: open another.
+    /// Fails with [`ErrorKind::NotFound`] if it has ended: open another one.
     fn renew_session(&self, session: MetaSessionId) -> Pending<'_, ()>;
 
-    /// Ends a session: its keys vanish together. One that has ended already is no error.
+    /// Ends a session and removes its keys together. Succeeds if the session has ended already.
     fn end_session(&self, session: MetaSessionId) -> Pending<'_, ()>;
 }
 
 impl Expect {
-    /// The key has no entry.
+    /// Expects that the key has no entry.
     #[must_use]
     pub fn absent(key: Key) -> Self {
         Self { key, revision: None }
     }
 
-    /// The key's entry is the one of this revision.
+    /// Expects that the key's entry has this revision.
     #[must_use]
     pub fn at(key: Key, revision: Revision) -> Self {
         Self { key, revision: Some(revision) }
@@ -187,25 +186,25 @@ impl Expect {
 }
 
 impl KeyChange {
-    /// Gives a key a value that stays.
+    /// Sets the value of a key that stays.
     #[must_use]
     pub fn put(key: Key, value: impl Into<Bytes>) -> Self {
         Self::Put { key, value: value.into(), session: None }
     }
 
-    /// Gives a key a value that vanishes with a session.
+    /// Sets the value of a key that is removed with a session.
     #[must_use]
     pub fn attach(key: Key, value: impl Into<Bytes>, session: MetaSessionId) -> Self {
         Self::Put { key, value: value.into(), session: Some(session) }
     }
 
-    /// Takes a key's entry away.
+    /// Removes the entry of a key.
     #[must_use]
     pub fn remove(key: Key) -> Self {
         Self::Remove { key }
     }
 
-    /// The key that is changed.
+    /// The key that changes.
     #[must_use]
     pub fn key(&self) -> &Key {
         match self {
@@ -230,10 +229,10 @@ impl MetaSnapshot {
     }
 }
 
-/// Checks a write against the limits, for those who implement [`MetaStore::write`].
+/// Checks a write against the limits, for implementations of [`MetaStore::write`].
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`], with words.
+/// [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`].
 pub fn check_write(expects: &[Expect], changes: &[KeyChange]) -> Result<()> {
     if expects.len() > limits::EXPECTS || changes.len() > limits::CHANGES {
         let (most_expects, most_changes) = (limits::EXPECTS, limits::CHANGES);
@@ -270,14 +269,14 @@ pub fn check_write(expects: &[Expect], changes: &[KeyChange]) -> Result<()> {
     Ok(())
 }
 
-/// Checks how many keys are to be got.
+/// Checks the number of keys of one [`MetaStore::get`].
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`].
 pub fn check_get(keys: &[Key]) -> Result<()> {
     if keys.len() > limits::CHANGES {
         let limit = limits::CHANGES;
-        return Err(too_large(format!("{limit} keys of the catalogue can be got at a time, not {}", keys.len())));
+        return Err(too_large(format!("a read of the catalogue may name {limit} keys; this one names {}", keys.len())));
     }
     Ok(())
 }
@@ -289,16 +288,17 @@ pub fn check_get(keys: &[Key]) -> Result<()> {
 pub fn check_ttl(ttl: Duration) -> Result<()> {
     if !limits::TTL.contains(&ttl) {
         let (least, most) = (limits::TTL.start(), limits::TTL.end());
-        let message = format!("a session lives {least:?} to {most:?} without being kept, not {ttl:?}");
+        let message = format!("the time to live of a session must be {least:?} to {most:?}, not {ttl:?}");
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(())
 }
 
-/// The error for a session that is not there.
+/// The error for a session that does not exist.
 #[must_use]
 pub fn session_ended(session: MetaSessionId) -> Error {
-    let message = format!("session {} has ended: it was not kept in time, or was closed; open another", session.0);
+    let message =
+        format!("session {} has ended: it was not renewed in time, or was closed; open another one", session.0);
     Error::new(ErrorKind::NotFound, message)
 }
 
@@ -306,7 +306,9 @@ pub fn session_ended(session: MetaSessionId) -> Error {
 #[must_use]
 pub fn read_too_large(prefix: &Prefix) -> Error {
     let (prefix, limit) = (prefix.as_str(), limits::READ);
-    too_large(format!("what begins with {prefix:?} in the catalogue has more than {limit} bytes: read it in parts"))
+    too_large(format!(
+        "the entries of the catalogue with prefix {prefix:?} have more than {limit} bytes: read them in parts"
+    ))
 }
 
 fn too_large(message: String) -> Error {

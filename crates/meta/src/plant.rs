@@ -8,13 +8,13 @@ model::planted_bugs! {
         LoadIgnored "new logical nodes go to the first bricks, whatever these serve already"
         SpreadIgnoresMoves "spreading counts a moving logical node at its old brick"
         DrainingBrickAssigned "a new space gets logical nodes at a brick that is being drained"
-        SealKeepsEpoch "sealing does not change the epoch, so that the old brick admits requests of before"
-        StaleSealFinishes "a move is finished by a hand-over of an earlier seal"
+        SealKeepsEpoch "sealing does not change the epoch, so that the old brick admits requests from before the seal"
+        StaleSealFinishes "a move is finished with the copy of an earlier seal"
         MoveNotCounted "a finished move does not raise the move count, which page versions contain"
-        DrainNotRecorded "a request to drain a brick moves its nodes away, and new ones may come"
+        DrainNotRecorded "a request to drain a brick moves its nodes away, but new ones may be assigned"
         OldProgramAdopted "a program whose field is narrower than the class's is accepted"
         MissingNotFixed "an added field does not record its default for older records"
-        FieldNumberReused "the number of a removed field is given again"
+        FieldNumberReused "the number of a removed field is reused"
         DisabledUserPermitted "a disabled user keeps permissions"
         LastPasswordLost "the last administrator with a password can lose it without a certificate"
         FollowerSkipsChanges "a follower reaches a revision without applying its changes"
@@ -31,7 +31,7 @@ mod tests {
     use crate::catalog::{follower, placement};
 
     impl Bug {
-        /// The test that notices the mistake.
+        /// The test that notices the bug.
         fn noticed_by(self) -> fn() {
             match self {
                 Self::LoadIgnored => placement::tests::new_nodes_go_round_and_begin_where_there_is_least,
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn each_planted_mistake_is_noticed() {
+    fn planted_bugs_are_noticed() {
         for bug in Bug::ALL {
             assert_noticed(&[*bug], bug.noticed_by());
         }

@@ -62,7 +62,7 @@ impl User {
 /// logged in with a certificate (`certified`) has shown that they do. The check passes if `before` had no such administrator.
 ///
 /// # Errors
-/// [`CatalogError::Invalid`] for a first user without a password, [`CatalogError::InUse`] for what would take the last one away.
+/// [`CatalogError::Invalid`] for a first user without a password, [`CatalogError::InUse`] if no such administrator would remain.
 pub(super) fn check_administrator_remains(
     before: &[User],
     after: &[User],
@@ -93,7 +93,7 @@ pub(super) fn check_administrator_remains(
     }
 }
 
-/// Without the hash of the password, which must not be logged.
+/// Omits the hash of the password, which must not be logged.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let password = if self.password.is_some() { "set" } else { "none" };
@@ -124,7 +124,7 @@ impl Record for Group {
 pub(crate) mod tests {
     use super::*;
 
-    /// `A` and `a` are administrators with and without a password, `X` and `x` disabled ones, `u` is no administrator.
+    /// `A` and `a` are administrators with and without a password, `X` and `x` disabled ones, `u` is not an administrator.
     fn users(kinds: &str) -> Vec<User> {
         let user = |kind: char| User {
             name: kind.to_string(),
@@ -147,7 +147,7 @@ pub(crate) mod tests {
         }
         for (before, after) in [("A", "a"), ("Aa", "aa"), ("Aa", "a"), ("Aa", "Xa"), ("Aau", "aau")] {
             assert!(refusal(before, after, false).is_some_and(|why| why.contains("password")), "{before} to {after}");
-            assert_eq!(refusal(before, after, true), None, "certificates are believed: {before} to {after}");
+            assert_eq!(refusal(before, after, true), None, "certificates count: {before} to {after}");
         }
         for (before, after) in [("A", ""), ("A", "u"), ("A", "X"), ("AX", "X"), ("a", "x"), ("a", "u")] {
             for certified in [false, true] {
@@ -165,7 +165,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_cluster_that_nobody_enters_by_password_goes_on_without() {
+    fn cluster_without_passwords_can_stay_without() {
         for (before, after) in [("a", "aa"), ("aa", "a"), ("a", "au"), ("a", "aA"), ("x", "x")] {
             assert_eq!(refusal(before, after, false), None, "{before} to {after}");
         }

@@ -28,7 +28,7 @@ pub struct WantedClass {
     pub indexes: Vec<WantedIndex>,
 }
 
-/// An index as a program wants it.
+/// An index that a program requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedIndex {
     /// Its name, unique in the space.
@@ -63,7 +63,9 @@ pub(super) fn steps(
                     continue;
                 }
                 let (name, has, wants) = (&field.name, &field.field_type, &want.field_type);
-                let what = format!("its field {name:?} is {has} by now, and {wants} in the program, which is too old");
+                let what = format!(
+                    "its field {name:?} is {has} in the catalogue, and {wants} in the program, which is too old"
+                );
                 return Err(unfit_error(class, what));
             }
             steps.push(EvolutionStep::Widen { field: field.name.clone(), to: want.field_type.clone() });
@@ -97,7 +99,8 @@ pub(super) fn index(
     if (*class, fields, *unique) == (shape.class().id, &numbers, index.unique) {
         return Ok(None);
     }
-    let what = format!("its index {:?} is of another class or other fields, or unique in one of the two", index.name);
+    let what =
+        format!("its index {:?} has another class or other fields, or is unique in one of the two only", index.name);
     Err(unfit_error(shape.class(), what))
 }
 
@@ -119,12 +122,12 @@ fn field_of<'a>(
 /// The error if a program gives numbers to fields of a class that does not exist.
 pub(super) fn preset_number_error(wanted: &WantedClass) -> Option<CatalogError> {
     let (field, number) = wanted.numbers.iter().next()?;
-    let why = format!("the program says that it has the number {number}: a new class gets its numbers here");
+    let why = format!("the program gives it the number {number}: a new class gets its numbers from the catalogue");
     Some(CatalogError::invalid("a field of a new class", field, why))
 }
 
 fn unknown_number_error(class: &Class, want: &FieldDefinition, number: FieldNumber) -> CatalogError {
-    unfit_error(class, format!("it has no field number {number}, which the program says of {:?}", want.name))
+    unfit_error(class, format!("it has no field with the number {number}, which the program gives to {:?}", want.name))
 }
 
 /// Whether a program with one type can read values of the other without conversion: the types are equal, except that references

@@ -86,7 +86,7 @@ impl<'a> CatalogDraft<'a> {
         let first = self.get::<Counter>(&path).await?.unwrap_or_default().next.max(1);
         let next = first.checked_add(count).filter(|next| next - 1 <= most);
         let next =
-            next.ok_or(CatalogError::TooMany { what: "numbers, those of what was removed included", limit: most })?;
+            next.ok_or(CatalogError::TooMany { what: "numbers, including those of removed entries", limit: most })?;
         self.put(&path, &Counter { next })?;
         Ok(first)
     }

@@ -46,9 +46,9 @@ pub(super) fn check_default(of: &FieldType, optional: bool, default: Option<&Val
     Ok(())
 }
 
-/// The length of the JSON of a value.
+/// Length of the JSON form of a value.
 fn json_len(value: &Value) -> usize {
-    // A value that cannot be written is too long.
+    // A value that cannot be encoded counts as too long.
     serde_json::to_string(&ValueAsJson(value)).map_or(usize::MAX, |json| json.len())
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_from_json_with_their_types() {
+    fn values_keep_their_types_in_json() {
         let scalars = vec![
             Value::Bool(true),
             Value::Int64(i64::MIN),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_no_value_is_refused() {
+    fn invalid_json_values_are_refused() {
         for text in [
             "5",
             "{}",

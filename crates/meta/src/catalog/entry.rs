@@ -75,12 +75,12 @@ impl Path {
     /// The key.
     ///
     /// # Errors
-    /// If a name has not been checked and is no part of a key.
+    /// If a name was not checked and contains characters that keys cannot have.
     pub(super) fn key(&self) -> Result<Key> {
         Key::new(self.to_string())
     }
 
-    /// What a key names; `None` if it is none of this program's, as a newer one may have more.
+    /// Parses a key; `None` if this version does not know its kind, because a newer version may have written it.
     pub(super) fn parse(key: &Key) -> Option<Self> {
         let parts: Vec<&str> = key.as_str().split('/').collect();
         Some(match parts[..] {
@@ -108,7 +108,7 @@ impl Path {
     }
 }
 
-/// The number that is written so, and not otherwise: a key names one thing, and a thing has one key.
+/// Parses a number in its only allowed form, so that each entry has exactly one key.
 fn number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
@@ -136,22 +136,22 @@ pub(super) fn versions(space: SpaceId, class: ClassId) -> Result<Prefix> {
 
 // ---------------------------------------------------------------------------------------------- values
 
-/// Something that is the value of a key.
+/// A type of values.
 pub(super) trait Record: Serialize + DeserializeOwned {
-    /// Checks what its type does not: sizes, names, ranges.
+    /// Checks what the type itself does not ensure: sizes, names, ranges.
     fn check(&self) -> Result<(), CatalogError>;
 }
 
-/// The bytes of a record, which are checked first: nothing is written that cannot be read.
+/// Encodes a value after checking it, so that nothing is written that cannot be read.
 pub(super) fn encode<T: Record>(record: &T) -> Result<Bytes, CatalogError> {
     record.check()?;
     let unwritable = |error: serde_json::Error| {
-        model::Error::new(model::ErrorKind::Internal, "an entry of the catalogue cannot be written").caused_by(error)
+        model::Error::new(model::ErrorKind::Internal, "an entry of the catalogue cannot be encoded").caused_by(error)
     };
     Ok(serde_json::to_vec(record).map_err(unwritable)?.into())
 }
 
-/// The record that bytes hold.
+/// Decodes and checks a value.
 pub(super) fn decode<T: Record>(key: &Key, bytes: &[u8]) -> Result<T, CatalogError> {
     let damaged = |why: String| CatalogError::Damaged { key: key.to_string(), why };
     let record: T = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_is_read_back_from_its_key_and_no_other_key_is_taken_for_it() {
+    fn paths_round_trip_through_keys_and_other_keys_are_not_parsed() {
         let name = || "a.b".to_owned();
         for path in [
             Path::Parameters,

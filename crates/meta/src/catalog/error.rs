@@ -6,75 +6,75 @@ use thiserror::Error as ThisError;
 use super::evolution::EvolutionError;
 use super::ident::BrickId;
 
-/// Why an operation on the catalogue was refused. Nothing was changed, except where a [`CatalogError::Store`] says that it
-/// is unknown.
+/// Why an operation on the catalogue failed. Nothing was changed, except that the outcome of a [`CatalogError::Store`] may be
+/// unknown.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum CatalogError {
-    /// There is one of that name already.
+    /// An entry of that name exists.
     #[error("there is {} {what} named {name:?} already: choose another name", article(what))]
     Exists {
-        /// What there is: "space", "class", ...
+        /// The kind of entry: "space", "class", ...
         what: &'static str,
         /// Its name.
         name: String,
     },
-    /// There is none of that name.
-    #[error("there is no {what} {name:?}: look at which there are, or create it")]
+    /// No entry has that name.
+    #[error("there is no {what} {name:?}: list the existing ones, or create it")]
     Missing {
-        /// What there is not.
+        /// The kind of entry.
         what: &'static str,
-        /// The name, or the number, that was asked for.
+        /// The requested name or number.
         name: String,
     },
-    /// A name, or something else that was given, is not allowed.
+    /// A name or another argument is not allowed.
     #[error("{what} cannot be {given:?}: {why}")]
     Invalid {
-        /// What it was to be.
+        /// What the argument stands for.
         what: &'static str,
-        /// What was given.
+        /// The argument.
         given: String,
-        /// What it has to be instead.
+        /// The rule that it violates.
         why: String,
     },
-    /// There are as many as there may be.
-    #[error("there are as many {what} as there may be, {limit}: remove some")]
+    /// A limit is reached.
+    #[error("there are {limit} {what}, the maximum: remove some")]
     TooMany {
-        /// What there are too many of.
+        /// What the limit counts.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: u64,
     },
-    /// Something else needs it.
+    /// Another entry depends on it.
     #[error("the {what} {name:?} is needed by {by}: {remedy}")]
     InUse {
-        /// What was to go or to change.
+        /// The kind of entry that was to be removed or changed.
         what: &'static str,
         /// Its name.
         name: String,
-        /// What needs it.
+        /// What depends on it.
         by: String,
         /// What to do first.
         remedy: &'static str,
     },
-    /// A class cannot change so.
-    #[error("class {class:?} cannot change so: {why}")]
+    /// A class cannot change in this way.
+    #[error("class {class:?} cannot change in this way: {why}")]
     Evolution {
         /// The class.
         class: String,
-        /// Why not.
+        /// The reason.
         why: EvolutionError,
     },
-    /// The class is there, with other fields.
-    #[error("class {class:?} is there and differs ({difference}): evolve it to what is wanted")]
+    /// The class exists with other fields.
+    #[error("class {class:?} exists and differs ({difference}): evolve it to match the definition")]
     Differs {
         /// The class.
         class: String,
         /// The first difference.
         difference: String,
     },
-    /// The class is there, and cannot become what a program has.
-    #[error("class {class:?} is there and differs from the program's ({difference}): bring the program up to it")]
+    /// The class exists and cannot be extended to match a program's.
+    #[error("class {class:?} exists and differs from the program's ({difference}): update the program")]
     Incompatible {
         /// The class.
         class: String,
@@ -84,7 +84,7 @@ pub enum CatalogError {
     /// No brick that could serve new logical nodes is alive.
     #[error("no brick that keeps objects {storage} is alive: start one, then try again")]
     NoBricks {
-        /// Where objects were to be kept.
+        /// The kind of storage: "durably" or "in memory".
         storage: &'static str,
     },
     /// A newer process has taken over.
@@ -94,17 +94,17 @@ pub enum CatalogError {
         what: &'static str,
         /// Its number.
         id: u32,
-        /// Which start this is.
+        /// The number of this start.
         start: u64,
-        /// Which start there is.
+        /// The number of the later start.
         newer: u64,
     },
-    /// A logical node is in another state than the change needs.
+    /// A logical node is in the wrong state for the change.
     #[error("logical node {node:x} is {state}: {remedy}")]
     WrongMoveState {
         /// The node.
         node: u32,
-        /// In which state it is.
+        /// Its state.
         state: String,
         /// What to do.
         remedy: &'static str,
@@ -115,9 +115,9 @@ pub enum CatalogError {
     /// A newer program has written the catalogue.
     #[error("the catalogue has format {found}, this program reads {known}: upgrade this program")]
     Newer {
-        /// The format that it has.
+        /// The format of the catalogue.
         found: u32,
-        /// The format that is known here.
+        /// The newest format that this version knows.
         known: u32,
     },
     /// An entry cannot be read.
@@ -128,19 +128,19 @@ pub enum CatalogError {
         /// What is wrong with it.
         why: String,
     },
-    /// Others changed the same again and again.
-    #[error("others kept changing the same part of the catalogue, {attempts} times: try again")]
+    /// Every attempt conflicted with a concurrent change.
+    #[error("the change conflicted with concurrent changes of the catalogue in {attempts} attempts: try again")]
     Busy {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// What keeps the catalogue has failed.
+    /// The store of the catalogue has failed.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
 impl CatalogError {
-    /// What the caller should do about it.
+    /// The kind of the error, which tells the caller what to do.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -166,22 +166,21 @@ impl CatalogError {
         Self::Missing { what, name: name.to_string() }
     }
 
-    /// A brick that is to be emptied gets no logical node.
+    /// The error for a move to a brick that is being drained.
     pub(super) fn brick_draining(brick: BrickId) -> Self {
-        let why =
-            format!("it is to be empty: `mortar remap --cancel --drain {brick}` first, if it is to stay after all");
+        let why = format!("it is being drained: to keep it, run `mortar remap --cancel --drain {brick}` first");
         Self::invalid("the brick that logical nodes move to", brick, why)
     }
 
     pub(super) fn invalid(what: &'static str, given: impl ToString, why: impl Into<String>) -> Self {
-        /// Bytes that are quoted.
+        /// Most characters that are quoted.
         const QUOTED: usize = 100;
         let given: String = given.to_string().chars().take(QUOTED).collect();
         Self::Invalid { what, given, why: why.into() }
     }
 }
 
-/// The article of a word that the catalogue has things of.
+/// The indefinite article of a kind of entry.
 fn article(what: &str) -> &'static str {
     if what.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
 }

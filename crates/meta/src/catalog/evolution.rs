@@ -2,8 +2,8 @@
 //!
 //! Every allowed change keeps all existing records readable through the new version:
 //!
-//! 1. The number of a field is never given again. The value that an old record has at a number belongs to that field or to none.
-//! 2. A field that is added fixes the value that older records have for it: the default at that moment, or null.
+//! 1. The number of a field is never reused. The value that an old record has at a number belongs to that field or to none.
+//! 2. Adding a field fixes the value that older records have for it: its default at that time, or null.
 //! 3. The type of a field changes only to one that includes all values of the old type.
 //! 4. A field that an index uses keeps its type.
 
@@ -20,56 +20,56 @@ use crate::plant::{Bug, planted};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvolutionStep {
-    /// A new field. It is optional or has a default, for the objects that there are.
+    /// Adds a field, which is optional or has a default for existing objects.
     Add(FieldDefinition),
-    /// A field goes. What records have of it is not read any more.
+    /// Removes a field. Its values in records are no longer read.
     Remove {
         /// Its name.
         field: String,
     },
-    /// A field gets another name.
+    /// Renames a field.
     Rename {
-        /// Its name so far.
+        /// Its current name.
         field: String,
-        /// Its name from now on.
+        /// Its new name.
         to: String,
     },
-    /// A field gets a type that holds all that its old one did.
+    /// Changes the type of a field to one that includes all values of the old type.
     Widen {
         /// Its name.
         field: String,
-        /// Its type from now on.
+        /// Its new type.
         to: FieldType,
     },
-    /// New objects get another default, or none.
+    /// Sets or removes the default for new objects.
     SetDefault {
         /// The field's name.
         field: String,
-        /// The default from now on.
+        /// The new default.
         #[serde(with = "model::value_json::option", default)]
         default: Option<Value>,
     },
-    /// A field may be null from now on.
+    /// Allows null in a field.
     MakeOptional {
         /// Its name.
         field: String,
     },
-    /// A field may not be null any more; where it is, its default is read.
+    /// Forbids null in a field. Existing nulls are read as its default.
     MakeRequired {
         /// Its name.
         field: String,
     },
 }
 
-/// Why a class cannot change so.
+/// Why a class cannot change in this way.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EvolutionError {
     /// It has no such field.
     #[error("it has no field {0:?}")]
     NoField(String),
-    /// The field is another class's.
-    #[error("its field {field:?} is of its parent {class:?}: change that class")]
+    /// The field is inherited.
+    #[error("its field {field:?} belongs to its parent {class:?}: change that class")]
     Inherited {
         /// The field.
         field: String,
@@ -81,45 +81,45 @@ pub enum EvolutionError {
     FieldExists {
         /// The name.
         field: String,
-        /// The class that has it: this one, a parent, or one below.
+        /// The class that has it: this one, an ancestor or a descendant.
         class: String,
     },
-    /// Old records would have no value.
+    /// Older records would have no value.
     #[error("old objects have no value for field {0:?}: make it optional, or give it a default")]
     NoValue(String),
-    /// The type cannot become the other.
+    /// The new type does not include all values of the old one.
     #[error("field {field:?} is {from} and cannot become {to}: {why}")]
     Type {
         /// The field.
         field: String,
         /// Its type.
         from: Box<FieldType>,
-        /// The type that it was to get.
+        /// The requested type.
         to: Box<FieldType>,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// An index is made of the field.
-    #[error("index {index:?} is made of field {field:?}: remove the index, and make it again afterwards")]
+    /// An index uses the field.
+    #[error("index {index:?} uses field {field:?}: remove the index, and create it again afterwards")]
     Indexed {
         /// The field.
         field: String,
         /// The index.
         index: String,
     },
-    /// A class that is referred to does not exist.
-    #[error("its field {field:?} refers to class {class:?}, which the space does not have: create that first")]
+    /// A referenced class does not exist.
+    #[error("its field {field:?} refers to class {class:?}, which does not exist in the space: create it first")]
     NoClass {
         /// The field.
         field: String,
-        /// The class that is not there.
+        /// The missing class.
         class: String,
     },
     /// A name, a type or a default is not allowed, or there are too many fields.
     #[error("{0}")]
     Definition(Box<CatalogError>),
-    /// There are no numbers left.
-    #[error("it has had so many fields or versions that there are no numbers left: make a new class")]
+    /// No numbers are left.
+    #[error("all numbers of fields or versions are used: create a new class")]
     Exhausted,
 }
 
@@ -129,16 +129,16 @@ impl From<CatalogError> for EvolutionError {
     }
 }
 
-/// What becomes of a class.
+/// The result of an evolution.
 #[derive(Debug)]
 pub(super) struct Evolved {
-    /// The class in its new version.
+    /// The new version of the class.
     pub(super) class: Class,
-    /// The class at the top of its tree, if that is another one and has to count field numbers.
+    /// The topmost ancestor, if it is another class and its counter of field numbers has changed.
     pub(super) root: Option<Class>,
 }
 
-/// Works out the next version of a class; `None` if the steps change nothing.
+/// Computes the next version of a class; `None` if the steps change nothing.
 pub(super) fn evolve(
     schema: &Schema,
     shape: &ResolvedClass,
@@ -260,7 +260,7 @@ impl ClassEvolution<'_> {
         Ok(())
     }
 
-    /// Where the class's own field of this name is.
+    /// The index of the class's own field with this name.
     fn own_field_index(&self, name: &str) -> Result<usize, EvolutionError> {
         if let Some(at) = self.class.fields.iter().position(|field| field.name == name) {
             return Ok(at);
@@ -271,7 +271,7 @@ impl ClassEvolution<'_> {
         }
     }
 
-    /// The parent that has a field of this name.
+    /// The ancestor that has a field with this name.
     fn ancestor_with_field(&self, name: &str) -> Option<&str> {
         let parents = self.shape.lineage().iter().skip(1).filter_map(|id| self.schema.class(*id));
         parents
@@ -280,7 +280,7 @@ impl ClassEvolution<'_> {
             .map(|class| &*class.name)
     }
 
-    /// Checks that no field of the class, its parents and the classes below has this name.
+    /// Checks that neither the class nor an ancestor or descendant has a field with this name.
     fn check_name_free(&self, name: &str) -> Result<(), EvolutionError> {
         let own = self.class.fields.iter().any(|field| field.name == name).then_some(&*self.class.name);
         let below = || {
@@ -297,7 +297,7 @@ impl ClassEvolution<'_> {
         }
     }
 
-    /// Checks that the classes exist that a type refers to.
+    /// Checks that the classes referenced by a type exist.
     fn check_references(&self, field: &str, field_type: &FieldType) -> Result<(), EvolutionError> {
         match field_type.classes().into_iter().find(|class| self.schema.class_named(class).is_none()) {
             Some(class) => Err(EvolutionError::NoClass { field: field.to_owned(), class: class.to_owned() }),
@@ -317,13 +317,13 @@ impl ClassEvolution<'_> {
         }
     }
 
-    /// Whether a class is of this one's tree, where a field number means one field.
+    /// Whether a class has the same topmost ancestor; field numbers are unique below one.
     fn is_in_same_tree(&self, class: model::ClassId) -> bool {
         self.schema.class(class).is_some_and(|other| other.lineage().last() == self.shape.lineage().last())
     }
 }
 
-/// A field of this number. `is_late` if there may be records without it.
+/// A field with this number. `is_late` if there may be records without it.
 pub(super) fn numbered_field(definition: FieldDefinition, number: u32, is_late: bool) -> Field {
     let FieldDefinition { name, field_type, optional, default } = definition;
     let missing = default.clone().filter(|_| is_late && !planted(Bug::MissingNotFixed));

@@ -14,7 +14,7 @@ use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 use super::snapshot::Catalog;
 use crate::plant::{Bug, planted};
 
-/// How long it waits after the store has failed.
+/// Pause after the store has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps a [`Catalog`] current until the last clone is dropped.
@@ -94,17 +94,17 @@ async fn read(store: &dyn MetaStore) -> Result<Catalog> {
 }
 
 async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
-    let mut told = None;
+    let mut reported = None;
     loop {
         if let Err(error) = follow_watch(&*store, &shown).await {
-            // Each message once, not twice a second.
+            // Logs each message once, not at each attempt.
             let message = error.to_string();
-            if told.as_ref() != Some(&message) {
+            if reported.as_ref() != Some(&message) {
                 tracing::warn!(%error, "cannot follow the catalogue; its last known state stays in use");
-                told = Some(message);
+                reported = Some(message);
             }
         } else {
-            told = None;
+            reported = None;
         }
         time::sleep(RETRY_PAUSE).await;
     }

@@ -20,11 +20,11 @@ macro_rules! identifier {
 }
 
 identifier! {
-    /// A brick, with its store: one that has lost its store comes back under another number.
+    /// A brick, identified with its store: a brick that has lost its store gets another number.
     BrickId(u32)
 }
 identifier! {
-    /// A peer server, whose configuration stays the same from one start to the next.
+    /// A peer server, identified by its configuration across restarts.
     PeerId(u32)
 }
 identifier! {
@@ -32,15 +32,15 @@ identifier! {
     IndexId(u32)
 }
 identifier! {
-    /// Counts the changes of the placement map.
+    /// The number of changes of the placement map.
     Epoch(u64)
 }
 identifier! {
-    /// The number of a start: unique in the cluster, and larger than those of all starts before.
+    /// The number of a start of a process: unique in the cluster, and larger than those of all earlier starts.
     StartNumber(u64)
 }
 
-/// How a newtype of `model` is written: `#[serde(with = "ident::space")]`.
+/// Defines how a newtype of `model` is serialized: `#[serde(with = "ident::space")]`.
 macro_rules! written_as_number {
     ($module:ident, $type:ident, $inner:ty, $max:expr) => {
         pub(super) mod $module {
@@ -61,7 +61,7 @@ macro_rules! written_as_number {
             pub(in crate::catalog) fn checked<E: Error>(number: $inner) -> Result<$type, E> {
                 if number > $max {
                     return Err(E::custom(format_args!(
-                        "{number} is no {}: the largest is {}",
+                        "{number} is not a valid {}: the largest is {}",
                         stringify!($type),
                         $max
                     )));

@@ -9,36 +9,36 @@ use super::ident::{self, IndexId};
 use super::names;
 use crate::limits;
 
-/// An index over the objects of a class and all below it, ordered by fields.
+/// An index of the objects of a class and its descendants, ordered by fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
-    /// Its number in the space; never used again.
+    /// Its number in the space, which is never reused.
     pub id: IndexId,
     /// Its name.
     pub name: String,
     /// The class.
     #[serde(with = "ident::class")]
     pub class: ClassId,
-    /// The fields that it is ordered by, the first one first.
+    /// The fields that it is ordered by.
     #[serde(with = "ident::fields")]
     pub fields: Vec<FieldNumber>,
-    /// Whether no two objects may have the same values. Null is equal to nothing.
+    /// Whether no two objects may have the same values. Null values are never equal.
     #[serde(default)]
     pub unique: bool,
-    /// What it can be used for.
+    /// Whether queries can use it.
     pub state: IndexState,
-    /// Why it does not become ready, if something is in the way: of one that is unique, two objects with the same values.
+    /// Why it cannot become ready, if so: two objects with the same values in a unique index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
 }
 
-/// What an index can be used for.
+/// The state of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexState {
-    /// Transactions keep it, and objects from before it are being entered: queries must not use it yet.
+    /// Transactions maintain it, and earlier objects are being entered. Queries cannot use it yet.
     Building,
-    /// It has all objects.
+    /// It contains all objects. Queries can use it.
     Ready,
 }
 

@@ -115,14 +115,15 @@ impl CatalogEditor {
             MemberRequest::RemoveBrick { brick } => {
                 let removed = self.remove_brick(brick).await?;
                 let BrickRecord { id, addresses, storage, leaving } = removed.value;
-                let gone = BrickEntry { brick: id, addresses, storage, alive: false, leaving, nodes: 0, coming: 0 };
-                Ok((MemberAnswer { bricks: vec![gone], peers: Vec::new() }, Some(removed.revision)))
+                let removed_brick =
+                    BrickEntry { brick: id, addresses, storage, alive: false, leaving, nodes: 0, coming: 0 };
+                Ok((MemberAnswer { bricks: vec![removed_brick], peers: Vec::new() }, Some(removed.revision)))
             }
             MemberRequest::RemovePeer { peer } => {
                 let removed = self.remove_peer(peer).await?;
                 let PeerRecord { id, addresses } = removed.value;
-                let gone = PeerEntry { peer: id, addresses, alive: false };
-                Ok((MemberAnswer { bricks: Vec::new(), peers: vec![gone] }, Some(removed.revision)))
+                let removed_peer = PeerEntry { peer: id, addresses, alive: false };
+                Ok((MemberAnswer { bricks: Vec::new(), peers: vec![removed_peer] }, Some(removed.revision)))
             }
         }
     }

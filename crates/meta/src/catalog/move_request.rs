@@ -173,7 +173,7 @@ impl Catalog {
                     return Err(CatalogError::WrongMoveState {
                         node: *node,
                         state,
-                        remedy: "wait until it is there, or cancel",
+                        remedy: "wait until it has moved, or cancel the move",
                     });
                 }
                 None if placed.brick != to => {
@@ -201,7 +201,7 @@ impl Catalog {
 
     /// The moves that empty a brick.
     fn moves_to_drain(&self, brick: BrickId) -> Result<Vec<PlannedMove>, CatalogError> {
-        self.check_alive("the brick to be emptied", brick)?;
+        self.check_alive("the brick to drain", brick)?;
         let moves = self.spread_without(brick);
         let stays = self
             .placement_map()
@@ -211,12 +211,12 @@ impl Catalog {
             None => Ok(moves),
             Some((node, placed)) if placed.moving.is_some() => {
                 let (node, state) = (node.0, format!("moving to brick {brick}"));
-                Err(CatalogError::WrongMoveState { node, state, remedy: "wait until it is there, or cancel" })
+                Err(CatalogError::WrongMoveState { node, state, remedy: "wait until it has moved, or cancel the move" })
             }
             Some((node, _)) => {
                 let storage = self.space_of(node).map_or("", |space| space.storage.adverb());
-                let by = format!("logical nodes that are kept {storage}, which no other brick may take");
-                let remedy = "start another brick that keeps objects so, or let one stay that is drained \
+                let by = format!("logical nodes that are kept {storage}, which no other brick can serve");
+                let remedy = "start another brick with this storage, or cancel the drain of one \
                               (`mortar remap --cancel --drain BRICK`)";
                 Err(CatalogError::InUse { what: "brick", name: brick.to_string(), by, remedy })
             }

@@ -16,7 +16,7 @@ pub(super) fn check_space(name: &str) -> Result<(), CatalogError> {
 pub(super) fn check_user(name: &str) -> Result<(), CatalogError> {
     let what = "the name of a user";
     if name == NODE_CERTIFICATE_NAME {
-        return Err(CatalogError::invalid(what, name, "it stands for the processes of the cluster"));
+        return Err(CatalogError::invalid(what, name, "it is the name of the cluster's processes"));
     }
     check_account(what, name)
 }
@@ -46,7 +46,7 @@ pub(super) fn check_class(name: &str) -> Result<(), CatalogError> {
     Err(CatalogError::invalid(
         what,
         name,
-        "it is made of identifiers with dots between them, such as com.example.Point",
+        "it must consist of identifiers separated by dots, such as com.example.Point",
     ))
 }
 
@@ -57,14 +57,18 @@ pub(super) fn check_field(name: &str) -> Result<(), CatalogError> {
     if model::is_identifier(name) {
         return Ok(());
     }
-    Err(CatalogError::invalid(what, name, "it begins with a letter, '_' or '$'; letters, digits, '_' and '$' follow"))
+    Err(CatalogError::invalid(
+        what,
+        name,
+        "it must begin with a letter, '_' or '$', and continue with letters, digits, '_' and '$'",
+    ))
 }
 
 /// Checks the addresses of a server.
 pub(super) fn check_addresses(addresses: &[String]) -> Result<(), CatalogError> {
     let what = "the addresses of a server";
     if addresses.is_empty() || addresses.len() > limits::ADDRESSES {
-        let why = format!("there have to be 1 to {}", limits::ADDRESSES);
+        let why = format!("there must be 1 to {}", limits::ADDRESSES);
         return Err(CatalogError::invalid(what, format!("{} addresses", addresses.len()), why));
     }
     for address in addresses {
@@ -82,7 +86,7 @@ fn check_account(what: &'static str, name: &str) -> Result<(), CatalogError> {
     if name.chars().all(valid) {
         return Ok(());
     }
-    Err(CatalogError::invalid(what, name, "letters, digits, '-', '_', '.', '@' and '+' please"))
+    Err(CatalogError::invalid(what, name, "it may contain letters, digits, '-', '_', '.', '@' and '+'"))
 }
 
 fn check_plain(what: &'static str, name: &str, limit: usize) -> Result<(), CatalogError> {
@@ -90,14 +94,14 @@ fn check_plain(what: &'static str, name: &str, limit: usize) -> Result<(), Catal
     if name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) {
         return Ok(());
     }
-    Err(CatalogError::invalid(what, name, "letters of ASCII, digits, '-', '_' and '.' please"))
+    Err(CatalogError::invalid(what, name, "it may contain ASCII letters, digits, '-', '_' and '.'"))
 }
 
 fn check_len(what: &'static str, name: &str, limit: usize) -> Result<(), CatalogError> {
     if (1..=limit).contains(&name.len()) {
         return Ok(());
     }
-    Err(CatalogError::invalid(what, name, format!("it has 1 to {limit} bytes")))
+    Err(CatalogError::invalid(what, name, format!("it must have 1 to {limit} bytes")))
 }
 
 #[cfg(test)]
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_their_users_need_and_no_more() {
+    fn names_are_checked() {
         for name in ["Point", "com.example.Point$Inner", "größe", "_x1"] {
             assert!(check_class(name).is_ok(), "{name}");
         }

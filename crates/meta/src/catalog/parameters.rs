@@ -37,12 +37,12 @@ impl Record for Parameters {
             return Err(CatalogError::invalid(
                 "the number of a cluster",
                 &self.cluster,
-                "it has 32 hexadecimal digits",
+                "it must have 32 hexadecimal digits",
             ));
         }
         if !(1_000..=60_000).contains(&self.session_ttl_ms) {
             let what = "the time to live of sessions";
-            return Err(CatalogError::invalid(what, self.session_ttl_ms, "it is 1000 to 60000 milliseconds"));
+            return Err(CatalogError::invalid(what, self.session_ttl_ms, "it must be 1000 to 60000 milliseconds"));
         }
         Ok(())
     }

@@ -17,47 +17,49 @@ use super::account::User;
 use super::error::CatalogError;
 use crate::limits;
 
-/// KiB of memory that one check takes: what OWASP recommends at least with two passes.
+/// KiB of memory for one check: OWASP's minimum for two passes.
 const MEMORY_KIB: u32 = 19 * 1024;
 /// Passes over that memory.
 const PASSES: u32 = 2;
-/// Nobody who writes into the catalogue makes a check take more than this.
+/// Most KiB of memory for one check, whatever the catalogue contains.
 const MAX_MEMORY_KIB: u32 = 256 * 1024;
 const MAX_PASSES: u32 = 16;
 const MAX_LANES: u32 = 4;
-/// Bytes of a hash in its text form.
+/// Most bytes of a hash in its text form.
 const MAX_HASH_BYTES: usize = 512;
 
-/// What passwords of users that do not exist are checked against, so that the time taken does not tell who exists. It has
-/// the parameters of [`hash`], and is of no password that anybody knows.
+/// The hash that passwords of unknown users are checked against, so that the time taken does not reveal which users exist. It
+/// has the parameters of [`hash`], and its password is unknown.
 const DUMMY_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ib2R5$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 fn argon2() -> Argon2<'static> {
-    // The constants are within what is allowed; if not, the defaults are the same.
+    // The constants are within the allowed range; the defaults are equal.
     let params = Params::new(MEMORY_KIB, PASSES, 1, None).unwrap_or_default();
     Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
 }
 
-/// Checks what is to become a password. Which characters it has is nobody's business (NIST SP 800-63B).
+/// Checks the length of a new password. Any characters are allowed (NIST SP 800-63B).
 ///
 /// # Errors
-/// [`CatalogError::Invalid`], without the password.
+/// [`CatalogError::Invalid`]; the message does not contain the password.
 pub fn check_password(password: &str) -> Result<(), CatalogError> {
     let (characters, bytes) = (password.chars().count(), password.len());
     if characters < limits::PASSWORD_CHARACTERS {
-        let why =
-            format!("it has {} characters at least; a few words are easy to remember", limits::PASSWORD_CHARACTERS);
+        let why = format!(
+            "it must have at least {} characters; a few words are easy to remember",
+            limits::PASSWORD_CHARACTERS
+        );
         return Err(CatalogError::invalid("a password", format!("one of {characters} characters"), why));
     }
     if bytes > limits::PASSWORD {
-        let why = format!("it has {} bytes at most", limits::PASSWORD);
+        let why = format!("it must have at most {} bytes", limits::PASSWORD);
         return Err(CatalogError::invalid("a password", format!("one of {bytes} bytes"), why));
     }
     Ok(())
 }
 
-/// The text that a password is kept as, different each time. Takes as long as [`verify`].
+/// Hashes a password with a random salt. Takes as long as [`verify`].
 pub(super) fn hash(password: &str) -> Result<String, CatalogError> {
     check_password(password)?;
     let salt: [u8; 16] = rand::random();
@@ -67,13 +69,13 @@ pub(super) fn hash(password: &str) -> Result<String, CatalogError> {
     Ok(hash.to_string())
 }
 
-/// Checks a text that [`hash`] gave, from the catalogue.
+/// Checks a hash from the catalogue or from a request.
 pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
-    let refuse = |why: &str| Err(CatalogError::invalid("the hash of a password", "what is there", why));
+    let refuse = |why: &str| Err(CatalogError::invalid("the hash of a password", "the given text", why));
     if text.len() > MAX_HASH_BYTES {
         return refuse("it is too long");
     }
-    let Ok(hash) = PasswordHash::new(text) else { return refuse("it is not in PHC's form") };
+    let Ok(hash) = PasswordHash::new(text) else { return refuse("it is not in the PHC format") };
     let Ok(params) = Params::try_from(&hash) else { return refuse("its parameters are not those of argon2") };
     if hash.algorithm.as_str() != "argon2id" {
         return refuse("it is not argon2id");
@@ -84,22 +86,22 @@ pub(super) fn check_hash(text: &str) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// Whether a password is the one that was kept so; with `None`, no, after as long a time.
+/// Whether a password matches a hash. Without a hash the answer is no, after the same time.
 pub(super) fn verify(hash: Option<&str>, password: &str) -> bool {
     let Ok(parsed) = PasswordHash::new(hash.unwrap_or(DUMMY_HASH)) else { return false };
     let is_right = password.len() <= limits::PASSWORD && argon2().verify_password(password.as_bytes(), &parsed).is_ok();
     is_right && hash.is_some()
 }
 
-/// Passwords that were right lately, so that whoever connects again is known at once.
+/// Number of correct passwords that are remembered, so that reconnecting users are not checked again.
 const MAX_RECENT: usize = 4096;
-/// How long they are known.
+/// How long they are remembered.
 const RECENT_TTL: Duration = Duration::from_secs(600);
-/// Checks that may wait; those beyond are refused, as they would wait for minutes.
+/// Most waiting checks. Further ones are refused, because they would wait for minutes.
 const MAX_WAITING: usize = 256;
 
-/// Checks passwords on threads that may be held up, a few at a time: each takes 19 MiB and some tens of milliseconds, and
-/// strangers decide how many there are. Clones share their places.
+/// Checks passwords on blocking threads, a few at a time: each check takes 19 MiB and some tens of milliseconds, and any client can
+/// cause one. Clones share the limit.
 #[derive(Clone)]
 pub struct PasswordChecker {
     inner: Arc<Inner>,
@@ -108,7 +110,7 @@ pub struct PasswordChecker {
 struct Inner {
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// Of this process only.
+    /// Random for each process.
     salt: [u8; 32],
     recent: Mutex<HashMap<Digest, Instant>>,
 }
@@ -121,7 +123,7 @@ impl std::fmt::Debug for PasswordChecker {
     }
 }
 
-/// One who waits, as long as this is there.
+/// Counts a waiting check until it is dropped.
 struct WaitingGuard<'a>(&'a AtomicUsize);
 
 impl Drop for WaitingGuard<'_> {
@@ -131,7 +133,7 @@ impl Drop for WaitingGuard<'_> {
 }
 
 impl PasswordChecker {
-    /// One that checks so many passwords at a time; others wait.
+    /// A checker that runs this many checks at a time; others wait.
     #[must_use]
     pub fn new(at_once: usize) -> Self {
         let places = Arc::new(Semaphore::new(at_once.max(1)));
@@ -139,11 +141,11 @@ impl PasswordChecker {
         Self { inner: Arc::new(Inner { permits: places, waiting, salt: rand::random(), recent }) }
     }
 
-    /// Whether a password is that of a user; whether the user may log in, the caller looks at. A user that does not exist is
-    /// `None`, and takes as long as a wrong password.
+    /// Whether a password is that of a user. The caller checks whether the user may log in. An unknown user is `None`, which takes
+    /// as long as a wrong password.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if too many wait to be checked, or while the process ends.
+    /// [`ErrorKind::Unavailable`] if too many checks are waiting, or the process ends.
     pub async fn verify(&self, user: Option<Arc<User>>, password: String) -> Result<bool> {
         let digest = user.as_ref().and_then(|user| self.inner.digest(user, &password));
         if digest.is_some_and(|digest| self.inner.is_recent(&digest)) {
@@ -152,9 +154,9 @@ impl PasswordChecker {
         let waiting = self.inner.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = WaitingGuard(&self.inner.waiting);
         if waiting >= MAX_WAITING {
-            return Err(Error::new(ErrorKind::Unavailable, "too many log in at the same time: try again"));
+            return Err(Error::new(ErrorKind::Unavailable, "too many users log in at the same time: try again"));
         }
-        let ending = || Error::new(ErrorKind::Unavailable, "the server is going away: log in elsewhere");
+        let ending = || Error::new(ErrorKind::Unavailable, "the server is shutting down: connect to another one");
         let place = self.inner.permits.clone().acquire_owned().await.map_err(|_| ending())?;
         let checked = tokio::task::spawn_blocking(move || {
             let is_right = verify(user.as_ref().and_then(|user| user.password.as_deref()), &password);
@@ -170,7 +172,7 @@ impl PasswordChecker {
 }
 
 impl Inner {
-    /// What a right password is remembered by: another one, or the same for another hash, is something else.
+    /// The digest by which a correct password is remembered. It depends on the password and its hash.
     fn digest(&self, user: &User, password: &str) -> Option<Digest> {
         let known = user.password.as_deref()?;
         let mut digest = Blake2s256::new();
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_known_again_and_no_other_is() {
+    fn password_matches_its_hash_and_no_other() {
         let kept = hash("correct horse").unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{kept}");
         assert!(check_hash(&kept).is_ok());
@@ -210,11 +212,11 @@ mod tests {
         assert!(!verify(Some(&kept), "correct horses"));
         assert!(!verify(Some(&kept), ""));
         assert!(!verify(None, "correct horse"));
-        assert_ne!(kept, hash("correct horse").unwrap(), "each has its own salt");
+        assert_ne!(kept, hash("correct horse").unwrap(), "each hash has its own salt");
     }
 
     #[test]
-    fn hashes_that_are_none_or_too_dear_are_refused() {
+    fn invalid_and_expensive_hashes_are_refused() {
         assert!(check_hash(DUMMY_HASH).is_ok());
         for text in [
             "",
@@ -228,17 +230,17 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_neither_guessed_at_once_nor_endless() {
+    fn lengths_of_passwords_are_checked() {
         for right in ["correct horse", "12345678", "пароль йо", &"x".repeat(limits::PASSWORD)] {
             assert!(check_password(right).is_ok(), "{right}");
         }
-        // Seven characters of two bytes are seven.
+        // Seven characters of two bytes each count as seven.
         for wrong in ["", "x", "1234567", "парольй", &"x".repeat(limits::PASSWORD + 1)] {
             let refused = hash(wrong).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid);
-            let told = refused.to_string();
-            assert!(told.contains("at least") || told.contains("at most"), "{told}");
-            assert!(wrong.len() < 2 || !told.contains(wrong), "{told}");
+            let message = refused.to_string();
+            assert!(message.contains("at least") || message.contains("at most"), "{message}");
+            assert!(wrong.len() < 2 || !message.contains(wrong), "{message}");
         }
     }
 
@@ -248,13 +250,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passwords_are_checked_and_right_ones_are_remembered_as_long_as_they_are_right() {
+    async fn correct_passwords_are_remembered_until_they_change() {
         let verifier = PasswordChecker::new(1);
         let ann = user("xxxxxxxx");
         assert!(!verifier.verify(ann.clone(), "y".to_owned()).await.unwrap());
-        assert!(verifier.inner.recent.lock().is_empty(), "a wrong one is not remembered");
+        assert!(verifier.inner.recent.lock().is_empty(), "a wrong password is not remembered");
         assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
-        // Remembered, it takes no place: there is none.
+        // No permit is free, so only a remembered password can succeed.
         let place = verifier.inner.permits.clone().acquire_owned().await.unwrap();
         assert!(verifier.verify(ann.clone(), "xxxxxxxx".to_owned()).await.unwrap());
         let waits = async |user, password: &str| {
@@ -268,11 +270,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_beyond_the_ones_that_may_wait_are_refused() {
+    async fn checks_beyond_the_limit_of_waiting_ones_are_refused() {
         let verifier = PasswordChecker::new(1);
         verifier.inner.waiting.store(MAX_WAITING, Ordering::Relaxed);
         let refused = verifier.verify(user("xxxxxxxx"), "xxxxxxxx".to_owned()).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
-        assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), MAX_WAITING, "whoever was refused waits no more");
+        assert_eq!(verifier.inner.waiting.load(Ordering::Relaxed), MAX_WAITING, "a refused check does not wait");
     }
 }

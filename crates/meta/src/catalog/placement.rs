@@ -231,7 +231,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_space_gets_several_nodes_for_each_brick_and_a_power_of_two() {
+    fn default_number_of_nodes_is_a_power_of_two_above_the_number_of_bricks() {
         let counts: Vec<u32> = [0, 1, 2, 3, 4, 5, 64, 1 << 20, usize::MAX].into_iter().map(default_nodes).collect();
         assert_eq!(counts, [8, 8, 8, 16, 16, 32, 256, 4096, 4096]);
     }
@@ -245,7 +245,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn spreading_moves_as_few_as_it_can() {
+    fn spreading_moves_as_few_nodes_as_possible() {
         for (counts, alive, expected, moved) in [
             (&[(1, 4), (2, 4)][..], &[1, 2][..], &[(1, 4), (2, 4)][..], 0),
             (&[(1, 4), (2, 4)], &[1, 2, 3, 4], &[(1, 2), (2, 2), (3, 2), (4, 2)], 4),
@@ -263,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_left_over_goes_where_there_is_least_in_all() {
+    fn remaining_nodes_go_to_the_bricks_with_the_lowest_load() {
         let served = served(&[(1, 7)]);
         let mut load = [(BrickId(1), 7), (BrickId(2), 90), (BrickId(3), 4)].into();
         let moves = spread(&served, &bricks([1, 2, 3]), &mut load);

@@ -18,7 +18,7 @@ use super::member::Liveness;
 
 /// How often a session is renewed within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// How long to wait after a failure.
+/// Pause after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A server of the cluster.
@@ -143,7 +143,7 @@ impl PresenceTask {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot renew the session in the catalogue; other processes may count this one as dead");
+                    tracing::warn!(%error, "cannot renew the session in the catalogue; other processes may consider this one dead");
                     pause = RETRY_PAUSE;
                 }
             }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_is_alive_until_it_ends_or_is_gone() {
+    async fn process_is_alive_until_it_ends_or_is_dropped() {
         let (editor, brick) = with_brick().await;
         let presence = begin(&editor, &brick, 1).await.unwrap();
         time::sleep(TTL * 5).await;
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_taken_for_dead_comes_back() {
+    async fn expired_process_announces_itself_again() {
         let (editor, brick) = with_brick().await;
         let presence = begin(&editor, &brick, 1).await.unwrap();
         let session = presence.session.borrow().id;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_superseded_is_told_to_end() {
+    async fn superseded_process_is_revoked() {
         let (editor, brick) = with_brick().await;
         let old = begin(&editor, &brick, 1).await.unwrap();
         let new = begin(&editor, &brick, 2).await.unwrap();

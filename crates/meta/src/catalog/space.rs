@@ -104,7 +104,7 @@ impl Record for Space {
         names::check_space(&self.name)?;
         let fits = self.nodes.checked_add(self.first_node.0).is_some_and(|end| end <= NodeId::MAX.0);
         if self.nodes == 0 || self.nodes > limits::NODES || !fits || self.id == SpaceId(0) {
-            let why = format!("a space has a number from 1 on, and 1 to {} logical nodes", limits::NODES);
+            let why = format!("its number must be at least 1, and it must have 1 to {} logical nodes", limits::NODES);
             return Err(CatalogError::invalid("a space", &self.name, why));
         }
         let Permissions { users, groups } = &self.permissions;

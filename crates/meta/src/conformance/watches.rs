@@ -31,7 +31,7 @@ pub(super) async fn a_watch_gives_each_write_once_and_whole(_: &dyn Subject, sto
         let batch = next(&mut some).await;
         assert_eq!((batch.revision, show_batch(&batch).as_str()), (revision, expected));
     }
-    assert!(time::timeout(Duration::from_millis(50), some.next()).await.is_err(), "there is nothing more to see");
+    assert!(time::timeout(Duration::from_millis(50), some.next()).await.is_err(), "a change was reported twice");
 }
 
 pub(super) async fn a_watch_begins_where_it_is_told_to(_: &dyn Subject, store: Arc<dyn MetaStore>) {
@@ -59,11 +59,11 @@ pub(super) async fn a_watch_does_not_lose_what_it_is_interrupted_at(_: &dyn Subj
     });
     let mut seen = Vec::new();
     while seen.len() < WRITES {
-        // Most of these are dropped before they are done.
+        // Most of these futures are dropped before they end.
         if let Ok(watched) = time::timeout(Duration::from_micros(200), watch.next()).await {
             match watched.unwrap() {
                 WatchEvent::Changed(batch) => seen.push(batch.revision),
-                WatchEvent::Compacted => panic!("the history is gone"),
+                WatchEvent::Compacted => panic!("the history was discarded"),
             }
         }
     }

@@ -139,9 +139,9 @@ pub(super) async fn much_is_read_whole(_: &dyn Subject, store: Arc<dyn MetaStore
 }
 
 pub(super) async fn what_is_given_up_leaves_the_store_in_order(_: &dyn Subject, store: Arc<dyn MetaStore>) {
-    // Each is dropped after another while: some before they are sent, some before their answer has come.
+    // Each is dropped at another time: some before they are sent, some before their answer has arrived.
     for micros in [0, 1, 10, 100, 300, 1000, 3000] {
-        let write = store.write(vec![], vec![put("a", "given up"), put("b", "given up")]);
+        let write = store.write(vec![], vec![put("a", "dropped"), put("b", "dropped")]);
         let _ = tokio::time::timeout(Duration::from_micros(micros), write).await;
     }
     write(&store, vec![], vec![put("c", "1")]).await;
@@ -150,7 +150,7 @@ pub(super) async fn what_is_given_up_leaves_the_store_in_order(_: &dyn Subject, 
     assert_eq!(values[0], values[1]);
 }
 
-/// Adds one to a counter by compare-and-set, however often it takes. For tests.
+/// Increments a counter by compare-and-set, with any number of attempts. For tests.
 pub(super) async fn increment(store: &Arc<dyn MetaStore>, name: &str) {
     loop {
         let state = store.get(vec![key(name)]).await.unwrap();

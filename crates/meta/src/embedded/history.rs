@@ -4,22 +4,22 @@ use std::collections::VecDeque;
 
 use crate::{ChangedKey, Prefix, Revision, WatchBatch, WatchEvent};
 
-/// Writes that are kept.
+/// Most writes that are kept.
 const MAX_BATCHES: usize = 16_384;
-/// Bytes of keys and values that are kept.
+/// Most bytes of keys and values that are kept.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The last writes, oldest first.
+/// The last writes, the oldest first.
 #[derive(Debug)]
 pub(super) struct History {
     batches: VecDeque<WatchBatch>,
     bytes: usize,
-    /// All that came after this revision is here.
+    /// All writes after this revision are kept.
     floor: Revision,
 }
 
 impl History {
-    /// One that begins after a revision.
+    /// An empty history after a revision.
     pub(super) fn after(floor: Revision) -> Self {
         Self { batches: VecDeque::new(), bytes: 0, floor }
     }
@@ -32,7 +32,7 @@ impl History {
         }
     }
 
-    /// Forgets what came up to a revision.
+    /// Discards the writes up to a revision.
     #[cfg(any(test, feature = "conformance"))]
     pub(super) fn forget(&mut self, up_to: Revision) {
         while self.batches.front().is_some_and(|batch| batch.revision <= up_to) {
@@ -47,8 +47,8 @@ impl History {
         }
     }
 
-    /// The first write after a revision that touched such keys; `None` if there is none yet. Moves `after` to what was
-    /// looked at.
+    /// The first write after revision `after` that touched a key with the prefix; `None` if there is none yet. Advances `after` to
+    /// the last revision that was searched.
     pub(super) fn next(&self, prefix: &Prefix, after: &mut Revision) -> Option<WatchEvent> {
         if *after < self.floor {
             return Some(WatchEvent::Compacted);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_forgets_the_oldest_over_its_bounds_and_says_so() {
+    fn oldest_writes_are_discarded_over_the_bounds_and_watches_learn_it() {
         let mut history = History::after(Revision(10));
         for revision in 11..=30 {
             history.push(batch(revision, 1 << 20));

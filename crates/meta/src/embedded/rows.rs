@@ -21,30 +21,30 @@ use store::{RowChanges, Store};
 
 use crate::{Key, MetaEntry, MetaSessionId, Revision, limits};
 
-/// What all rows of the catalogue begin with.
+/// The prefix of all rows of the catalogue.
 pub(super) const ROW_PREFIX: &[u8] = b"meta/";
-/// What is behind all rows of the catalogue.
+/// The end of the range of the catalogue's rows.
 pub(super) const ROWS_END: &[u8] = b"meta0";
 
 const HEADER: &[u8] = b"meta/r";
 const VERSION: u8 = 1;
 
-/// A row that changes: its name, and what it has from now on.
+/// A changed row: its name and its new value; `None` if it is removed.
 pub(super) type RowChange = (Vec<u8>, Option<Bytes>);
 
-/// What is called when changes are durable, or have failed.
+/// Called when changes are durable or have failed.
 pub(super) type DurableCallback = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Where rows are kept.
+/// A store of rows.
 pub(super) trait Rows: Send + Sync {
-    /// All rows of the catalogue, in any order.
+    /// Visits all rows of the catalogue, in any order.
     fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()>;
 
-    /// Makes changes durable together; calls `done` then, from any thread, or before it returns.
+    /// Makes changes durable together, and then calls `done`, on any thread, perhaps before it returns.
     fn submit(&self, changes: Vec<RowChange>, done: DurableCallback);
 }
 
-/// What a row says.
+/// A decoded row.
 #[derive(Debug, PartialEq)]
 pub(super) enum Row {
     Header { revision: Revision, last_row: u64, last_session: u64 },
@@ -69,19 +69,19 @@ pub(super) fn entry(row: u64, key: &Key, entry: &MetaEntry) -> RowChange {
     bytes.put_u8(VERSION);
     bytes.put_u64(entry.revision.0);
     bytes.put_u64(entry.session.map_or(0, |session| session.0));
-    // At most `limits::KEY`.
+    // At most `limits::KEY`, so it fits.
     bytes.put_u16(text.len() as u16);
     bytes.put_slice(text.as_bytes());
     bytes.put_slice(&entry.value);
     (name(b'e', row), Some(bytes.freeze()))
 }
 
-/// The row of an entry that is gone.
+/// The removal of the row of an entry.
 pub(super) fn entry_removal(row: u64) -> RowChange {
     (name(b'e', row), None)
 }
 
-/// The row of a session, or that it is gone.
+/// The row of a session; without a time to live, its removal.
 pub(super) fn session(id: MetaSessionId, ttl: Option<Duration>) -> RowChange {
     let value = ttl.map(|ttl| {
         let mut bytes = BytesMut::new();
@@ -99,7 +99,7 @@ fn name(kind: u8, number: u64) -> Vec<u8> {
     name
 }
 
-/// Reads a row that was stored.
+/// Decodes a row.
 pub(super) fn parse(name: &[u8], value: Bytes) -> Result<Row> {
     parse_known(name, value).ok_or_else(|| {
         let message = format!(
@@ -142,7 +142,7 @@ fn parse_known(name: &[u8], mut value: Bytes) -> Option<Row> {
     }
 }
 
-/// Durable in the log of the store before they are visible.
+/// Rows become durable in the log of the store before they become visible.
 impl Rows for Store {
     fn load(&self, visit: &mut dyn FnMut(&[u8], Bytes) -> Result<()>) -> Result<()> {
         let mut result = Ok(());
@@ -165,7 +165,7 @@ impl Rows for Store {
     }
 }
 
-/// Rows in memory. Clones are the same rows.
+/// Rows in memory. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct MemoryRows(Arc<Mutex<BTreeMap<Vec<u8>, Bytes>>>);
 

@@ -14,7 +14,7 @@ use crate::{
     WatchBatch, limits, meta_store,
 };
 
-/// What is seen: only what is durable.
+/// The visible state. It contains only durable writes.
 pub(super) struct EmbeddedState {
     revision: Revision,
     keys: BTreeMap<Key, StoredEntry>,
@@ -31,21 +31,21 @@ struct StoredEntry {
     row: u64,
 }
 
-/// A session that is open.
+/// An open session.
 struct OpenSession {
     ttl: Duration,
-    /// When it ends unless it is kept.
+    /// When it ends unless it is renewed.
     deadline: Instant,
-    /// It is over; its keys vanish as soon as that can be written.
+    /// Whether it has expired. Its keys are removed when that can be made durable.
     is_ending: bool,
     keys: BTreeSet<Key>,
 }
 
-/// A write that was checked against everything before it: what it will have done.
+/// A write that was validated against all earlier ones, with its effects.
 pub(super) struct PreparedWrite {
     batch: WatchBatch,
     rows: Vec<RowChange>,
-    /// Rows of keys that had none.
+    /// Row numbers of keys that had no row.
     new_rows: BTreeMap<Key, u64>,
     last_row: u64,
     last_session: u64,
@@ -54,19 +54,19 @@ pub(super) struct PreparedWrite {
 }
 
 impl PreparedWrite {
-    /// What has to be durable first. Takes it away.
+    /// Takes the rows that must be durable before the write is applied.
     pub(super) fn take_rows(&mut self) -> Vec<RowChange> {
         std::mem::take(&mut self.rows)
     }
 
-    /// The revision as of which it will have happened.
+    /// The revision of the write.
     pub(super) fn revision(&self) -> Revision {
         self.batch.revision
     }
 }
 
 impl EmbeddedState {
-    /// What rows say. Sessions begin their time to live anew: whoever held one could not keep it meanwhile.
+    /// Loads the state from rows. All sessions are renewed, because their holders could not renew them while this process was down.
     pub(super) fn load(rows: &dyn rows::Rows, now: Instant) -> Result<Self> {
         let mut catalogue = Self {
             revision: Revision(0),
@@ -97,8 +97,7 @@ impl EmbeddedState {
         for (key, kept) in &catalogue.keys {
             let Some(session) = kept.entry.session else { continue };
             let life = catalogue.sessions.get_mut(&session).ok_or_else(|| {
-                let message =
-                    format!("the catalogue's key {key} belongs to session {}, of which there is no row", session.0);
+                let message = format!("the catalogue's key {key} belongs to session {}, which has no row", session.0);
                 Error::new(ErrorKind::Corrupt, message)
             })?;
             life.keys.insert(key.clone());
@@ -141,7 +140,7 @@ impl EmbeddedState {
 
     // ------------------------------------------------------------------------------------------ writing
 
-    /// Checks a write and works out what it does; `None` if something is not as expected.
+    /// Validates a write and computes its effects; `None` if an expectation does not hold.
     pub(super) fn prepare(&self, expects: &[Expect], changes: Vec<KeyChange>) -> Result<Option<PreparedWrite>> {
         let is_as_expected =
             |expect: &Expect| self.keys.get(&expect.key).map(|kept| kept.entry.revision) == expect.revision;
@@ -182,8 +181,7 @@ impl EmbeddedState {
         }
         if total > limits::TOTAL {
             let limit = limits::TOTAL;
-            let message =
-                format!("the catalogue would have {total} bytes; {limit} are allowed: remove what is not needed");
+            let message = format!("the catalogue would have {total} bytes; {limit} are allowed: remove unused entries");
             return Err(Error::new(ErrorKind::Full, message));
         }
         self.finish(&mut prepared);
@@ -192,8 +190,7 @@ impl EmbeddedState {
 
     pub(super) fn prepare_opening(&self, ttl: Duration) -> Result<(MetaSession, PreparedWrite)> {
         if self.sessions.len() >= limits::SESSIONS {
-            let message =
-                format!("there are {} sessions, which is the most that can be: try again later", limits::SESSIONS);
+            let message = format!("there are {} sessions, the maximum: try again later", limits::SESSIONS);
             return Err(Error::new(ErrorKind::Full, message));
         }
         let mut prepared = self.prepare_empty();
@@ -205,12 +202,12 @@ impl EmbeddedState {
         Ok((session, prepared))
     }
 
-    /// Works out what the end of a session does; `None` if there is none.
+    /// Computes the effects of the end of a session; `None` if there is no such session.
     pub(super) fn prepare_end(&self, session: MetaSessionId) -> Option<PreparedWrite> {
         let life = self.sessions.get(&session)?;
         let mut prepared = self.prepare_empty();
         for key in &life.keys {
-            // Every key of a session is known.
+            // Every key of a session has an entry.
             prepared.rows.extend(self.keys.get(key).map(|kept| rows::entry_removal(kept.row)));
             prepared.batch.changes.push(ChangedKey { key: key.clone(), entry: None });
         }
@@ -241,7 +238,7 @@ impl EmbeddedState {
         }
     }
 
-    /// Shows what was prepared and is durable now. Nothing else was applied since it was prepared.
+    /// Makes a prepared and durable write visible. No other write was applied since it was prepared.
     pub(super) fn apply(&mut self, prepared: PreparedWrite, now: Instant) {
         (self.last_row, self.last_session) = (prepared.last_row, prepared.last_session);
         if let Some(session) = prepared.opened {
@@ -291,20 +288,20 @@ impl EmbeddedState {
         Ok(())
     }
 
-    /// When the next session ends, unless it is kept, or its end is tried again.
+    /// When the next session expires, or its end is tried again.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.sessions.values().map(|life| life.deadline).min()
     }
 
-    /// Gives all sessions their whole time again: this process was not there to hear that they are kept.
+    /// Renews all sessions, because this process could not receive renewals.
     pub(super) fn renew_all_sessions(&mut self, now: Instant) {
         for life in self.sessions.values_mut() {
             life.deadline = now + life.ttl;
         }
     }
 
-    /// The sessions whose time has run out: they cannot be kept any more. Those whose end does not succeed come again
-    /// after a while.
+    /// Returns the sessions that have expired, which cannot be renewed any more. Those whose end fails are returned again after the
+    /// pause `again`.
     pub(super) fn expire(&mut self, now: Instant, again: Duration) -> Vec<MetaSessionId> {
         let mut over = Vec::new();
         for (id, life) in &mut self.sessions {

@@ -9,7 +9,7 @@ use super::*;
 use crate::conformance::{self, Subject};
 use crate::{Key, limits};
 
-/// Embedded catalogues, of which the last is remembered so that its history can be made to be forgotten.
+/// Embedded catalogues. The last one is kept so that the suite can discard its history.
 struct Subjects {
     open: fn() -> Result<Embedded>,
     last: Mutex<Option<Embedded>>,
@@ -35,15 +35,15 @@ impl Subject for Subjects {
 }
 
 #[tokio::test]
-async fn in_memory_it_conforms() {
+async fn memory_conforms() {
     conformance::run(&Subjects { open: Embedded::in_memory, last: Mutex::default() }).await;
 }
 
 #[tokio::test]
-async fn in_a_store_it_conforms() {
+async fn store_conforms() {
     let open = || {
         let directory = tempfile::tempdir().unwrap();
-        // Unlinked while it is open: nothing is left over.
+        // Unlinked while it is open, so nothing is left behind.
         Embedded::open(&Store::open(directory.path(), store::Options::default())?)
     };
     conformance::run(&Subjects { open, last: Mutex::default() }).await;
@@ -56,12 +56,12 @@ fn key(text: &str) -> Key {
 async fn write(store: &Embedded, changes: Vec<KeyChange>) -> Revision {
     match store.write(vec![], changes).await.unwrap() {
         WriteOutcome::Done(revision) => revision,
-        WriteOutcome::Conflict => panic!("it expects nothing"),
+        WriteOutcome::Conflict => panic!("a write without expectations conflicts"),
     }
 }
 
 #[tokio::test]
-async fn a_catalogue_is_there_when_its_store_is_opened_again() {
+async fn catalogue_persists_when_its_store_is_reopened() {
     let directory = tempfile::tempdir().unwrap();
     let open = || Store::open(directory.path(), store::Options::default()).unwrap();
     let store = open();
@@ -77,7 +77,7 @@ async fn a_catalogue_is_there_when_its_store_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_entries_revisions_and_sessions_with_their_whole_time() {
+async fn restart_keeps_entries_revisions_and_renews_sessions() {
     let rows = MemoryRows::default();
     let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     tokio::time::pause();
@@ -99,26 +99,26 @@ async fn a_restart_keeps_entries_revisions_and_sessions_with_their_whole_time() 
     assert_eq!(old.next().await.unwrap(), WatchEvent::Compacted);
     let mut watch = store.watch(Prefix::all(), last).await.unwrap();
     let begin = Instant::now();
-    let WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
+    let WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("the history is known") };
     assert_eq!(batch.changes[0].key, key("alive"));
     assert!(batch.revision > last);
     assert_eq!(begin.elapsed().as_secs(), 10);
     let next = store.open_session(Duration::from_secs(10)).await.unwrap();
-    assert!(next.id > ended.id, "numbers of sessions are not used again");
+    assert!(next.id > ended.id, "numbers of sessions are not reused");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_is_not_held_against_sessions() {
+async fn sessions_do_not_expire_because_of_a_stall() {
     let store = Embedded::in_memory().unwrap();
     let session = store.open_session(Duration::from_secs(10)).await.unwrap();
-    // Lets the clock of sessions begin to wait.
+    // Lets the session clock begin to wait.
     tokio::task::yield_now().await;
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::task::yield_now().await;
     store.renew_session(session.id).await.unwrap();
 }
 
-/// Rows that can be made to fail, or to answer later.
+/// Rows whose writes can be made to fail, or to end later.
 #[derive(Clone, Default)]
 struct FlakyRows {
     rows: MemoryRows,
@@ -153,7 +153,7 @@ impl FlakyRows {
 }
 
 #[tokio::test]
-async fn a_write_that_cannot_be_made_durable_is_not_seen() {
+async fn write_that_cannot_be_made_durable_is_not_visible() {
     let rows = FlakyRows::default();
     let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let first = write(&store, vec![KeyChange::put(key("a"), "1")]).await;
@@ -167,7 +167,7 @@ async fn a_write_that_cannot_be_made_durable_is_not_seen() {
 }
 
 #[tokio::test]
-async fn a_write_is_seen_when_it_is_durable_even_if_nobody_waits_for_it() {
+async fn write_becomes_visible_when_durable_even_if_its_caller_is_dropped() {
     let rows = FlakyRows::default();
     let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let mut watch = store.watch(Prefix::all(), Revision(0)).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_write_is_seen_when_it_is_durable_even_if_nobody_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_session_is_tried_until_it_is_durable() {
+async fn end_of_a_session_is_repeated_until_it_is_durable() {
     let rows = FlakyRows::default();
     let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let session = store.open_session(Duration::from_secs(5)).await.unwrap();
@@ -198,12 +198,12 @@ async fn the_end_of_a_session_is_tried_until_it_is_durable() {
 }
 
 #[tokio::test]
-async fn keys_of_a_session_without_a_row_are_damage() {
+async fn keys_of_a_session_without_a_row_are_reported_as_damage() {
     let rows = MemoryRows::default();
     let store = Embedded::with_rows(Box::new(rows.clone())).unwrap();
     let session = store.open_session(Duration::from_secs(5)).await.unwrap();
     write(&store, vec![KeyChange::attach(key("a"), "1", session.id)]).await;
     rows.submit(vec![rows::session(session.id, None)], Box::new(|_| ()));
-    let Err(error) = Embedded::with_rows(Box::new(rows)) else { panic!("it opens") };
+    let Err(error) = Embedded::with_rows(Box::new(rows)) else { panic!("a damaged catalogue opens") };
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes.
+/// Bytes in base64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Base64(pub(super) Vec<u8>);
 
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Base64 {
     }
 }
 
-/// A long integer.
+/// A 64-bit integer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JsonInt64(pub(super) i64);
 
@@ -39,7 +39,7 @@ impl JsonInt64 {
         self.0 == 0
     }
 
-    /// As a number that is not negative; what is negative is nothing that etcd says.
+    /// The number; 0 if it is negative, which etcd never sends.
     pub(super) fn to_u64(self) -> u64 {
         u64::try_from(self.0).unwrap_or(0)
     }
@@ -126,12 +126,12 @@ pub(super) struct Token {
     pub(super) token: String,
 }
 
-/// An answer of no interest.
+/// An answer without content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct EmptyAnswer {}
 
-/// A part of a stream.
+/// A message of a stream.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub(super) struct StreamMessage<T> {
@@ -147,7 +147,7 @@ pub(super) struct StreamError {
     pub(super) message: String,
 }
 
-/// A refusal.
+/// An error answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {
@@ -164,7 +164,7 @@ pub(super) struct WatchAnswer {
     pub(super) canceled: bool,
     pub(super) compact_revision: JsonInt64,
     pub(super) cancel_reason: String,
-    /// More of the same comes with the next answer.
+    /// Whether the next answer continues this one.
     pub(super) fragment: bool,
     pub(super) events: Vec<Event>,
 }
@@ -172,7 +172,7 @@ pub(super) struct WatchAnswer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
-    /// Left out for a put.
+    /// Omitted for a put.
     #[serde(rename = "type")]
     pub(super) kind: EventKind,
     pub(super) kv: KeyValue,
@@ -233,7 +233,7 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    /// The key was last put by this revision; it is not there if that is zero.
+    /// The condition that the key was last put by this revision; with zero, that it does not exist.
     pub(super) fn revision(key: Base64, revision: JsonInt64) -> Self {
         Self { key, target: "MOD", result: "EQUAL", mod_revision: revision }
     }
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_as_the_gateway_wants_them() {
+    fn requests_have_the_form_of_the_gateway() {
         let key = || Base64(b"k".to_vec());
         let txn = Txn {
             compare: vec![Compare::revision(key(), JsonInt64(0))],
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_with_whatever_is_left_out() {
+    fn answers_with_omitted_fields_are_decoded() {
         let text = r#"{"result":{"header":{"cluster_id":"1","revision":"7"},"events":[{"kv":{"key":"aw==","mod_revision":7}},
                        {"type":"DELETE","kv":{"key":"aw==","mod_revision":"8"}}]}}"#;
         let answer: StreamMessage<WatchAnswer> = serde_json::from_str(text).unwrap();

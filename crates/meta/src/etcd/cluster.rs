@@ -15,7 +15,7 @@ use super::api::{Authenticate, Token};
 use super::http::{EtcdMember, Lines, RequestFailure};
 use super::{EtcdConfig, MAX_ENDPOINTS};
 
-/// gRPC's codes.
+/// Error codes of gRPC.
 pub(super) mod code {
     pub(in crate::etcd) const INVALID_ARGUMENT: i32 = 3;
     pub(in crate::etcd) const NOT_FOUND: i32 = 5;
@@ -27,10 +27,10 @@ pub(super) mod code {
     pub(in crate::etcd) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// etcd's members.
+/// The members of an etcd.
 pub(super) struct EtcdCluster {
     members: Vec<EtcdMember>,
-    /// Who is asked first: the last one that answered.
+    /// Index of the member to ask first: the last one that answered.
     pub(super) current: AtomicUsize,
     user: Option<(String, String)>,
     token: Mutex<Option<HeaderValue>>,
@@ -56,12 +56,12 @@ impl EtcdCluster {
         })
     }
 
-    /// By when an operation that begins now has to be done.
+    /// The deadline of an operation that begins now.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.operation_timeout
     }
 
-    /// Asks, again and again, until somebody answers or it is too late: for what may happen twice.
+    /// Sends an idempotent request, and repeats it until a member answers or the time limit is reached.
     pub(super) async fn request<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -80,15 +80,16 @@ impl EtcdCluster {
         }
     }
 
-    /// Asks one member once.
+    /// Sends a request to one member, once.
     pub(super) async fn request_once<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, RequestFailure> {
         let at = self.current.load(Ordering::Relaxed);
         let member = &self.members[at % self.members.len()];
         let answer =
             self.with_token(member, |token| member_call(member, path, body.clone(), token, self.attempt_timeout)).await;
         let parsed = answer.and_then(|answer| {
-            serde_json::from_slice(&answer)
-                .map_err(|error| RequestFailure::Lost(format!("{} answers nonsense: {error}", member.authority())))
+            serde_json::from_slice(&answer).map_err(|error| {
+                RequestFailure::Lost(format!("the answer of {} cannot be decoded: {error}", member.authority()))
+            })
         });
         self.switch_on_failure(at, parsed)
     }
@@ -103,17 +104,17 @@ impl EtcdCluster {
         self.switch_on_failure(at, opened).map(|lines| (lines, at))
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// Asks another member next, as this one is no good now.
+    /// Makes the next request go to another member than `at`.
     pub(super) fn switch_member(&self, at: usize) {
         let _ = self.current.compare_exchange(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Logs in again before the next request: the token has run out.
+    /// Logs in again before the next request, because the token has expired.
     pub(super) fn forget_token(&self) {
         *self.token.lock() = None;
     }
@@ -127,7 +128,7 @@ impl EtcdCluster {
         result
     }
 
-    /// Does something with the token that was got for the user; gets another if that has run out.
+    /// Makes a call with the token of the user, and once more with a new one if it has expired.
     async fn with_token<T, F: Future<Output = Result<T, RequestFailure>>>(
         &self,
         member: &EtcdMember,
@@ -143,14 +144,15 @@ impl EtcdCluster {
         }
         let login = body(&Authenticate { name, password })?;
         let answer = member.call("/v3/auth/authenticate", login, None, self.attempt_timeout).await;
-        // Nothing was asked yet: whatever happens here, the request had no effect.
+        // The request itself was not sent yet, so it had no effect.
         let answer = answer.map_err(|failure| match failure {
             RequestFailure::Lost(message) => RequestFailure::NotSent(message),
             other => other,
         })?;
-        let nonsense = || RequestFailure::NotSent(format!("{} gives no token", member.authority()));
-        let token: Token = serde_json::from_slice(&answer).map_err(|_| nonsense())?;
-        let mut token = HeaderValue::from_str(&token.token).map_err(|_| nonsense())?;
+        let no_token =
+            || RequestFailure::NotSent(format!("{} has answered a login without a token", member.authority()));
+        let token: Token = serde_json::from_slice(&answer).map_err(|_| no_token())?;
+        let mut token = HeaderValue::from_str(&token.token).map_err(|_| no_token())?;
         token.set_sensitive(true);
         *self.token.lock() = Some(token.clone());
         call(Some(token)).await
@@ -177,12 +179,12 @@ async fn member_stream(
     member.stream(path, body, token.as_ref(), within).await
 }
 
-/// A request's bytes.
+/// The body of a request.
 pub(super) fn body(request: &impl Serialize) -> Result<Bytes, RequestFailure> {
     serde_json::to_vec(request).map(Bytes::from).map_err(|error| RequestFailure::NotSent(error.to_string()))
 }
 
-/// Whether asking again, or somebody else, may help.
+/// Whether repeating the request, perhaps at another member, may succeed.
 pub(super) fn is_transient(failure: &RequestFailure) -> bool {
     match failure {
         RequestFailure::NotSent(_) | RequestFailure::Lost(_) => true,
@@ -201,14 +203,15 @@ pub(super) fn is_transient(failure: &RequestFailure) -> bool {
     }
 }
 
-/// The error for somebody who asked.
+/// The error for the caller.
 pub(super) fn to_error(failure: RequestFailure) -> Error {
     let (kind, message) = match failure {
-        RequestFailure::NotSent(message) | RequestFailure::Lost(message) => (
-            ErrorKind::Unavailable,
-            format!("no member of etcd could be asked ({message}): look whether most of them run"),
-        ),
-        RequestFailure::TooLong => (ErrorKind::TooLarge, "an answer of etcd is too long: ask for less".to_owned()),
+        RequestFailure::NotSent(message) | RequestFailure::Lost(message) => {
+            (ErrorKind::Unavailable, format!("no member of etcd is available ({message}): check that most of them run"))
+        }
+        RequestFailure::TooLong => {
+            (ErrorKind::TooLarge, "an answer of etcd is too large: read less at a time".to_owned())
+        }
         RequestFailure::Refused { code, message } => {
             let no_user = message.contains("user name is empty");
             match code {
@@ -230,7 +233,7 @@ pub(super) fn to_error(failure: RequestFailure) -> Error {
     Error::new(kind, format!("etcd: {message}"))
 }
 
-/// Waits between attempts: not at all before the next member is asked, longer each time that all have failed.
+/// Pauses between attempts: none before the next member is asked, and longer each time when all have failed.
 pub(super) struct Backoff {
     deadline: Instant,
     attempts: usize,
@@ -241,7 +244,7 @@ impl Backoff {
         Self { deadline, attempts: 0 }
     }
 
-    /// Waits for the next attempt; false if it is too late for that.
+    /// Waits for the next attempt; returns false if the deadline has passed.
     pub(super) async fn wait(&mut self, members: usize) -> bool {
         const LONGEST_MS: u64 = 1_000;
         self.attempts += 1;

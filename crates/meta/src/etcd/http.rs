@@ -1,6 +1,6 @@
 //! HTTP/1.1 to one member of etcd: requests with a single answer, and requests with a stream of answers.
 //!
-//! Answers are bounded in size and time. Errors say whether the request can have had an effect.
+//! Answers are bounded in size and time. Errors tell whether the request may have taken effect.
 
 use std::time::Duration;
 
@@ -18,32 +18,32 @@ use tokio::time;
 
 use super::api::Refusal;
 
-/// Bytes of an answer, and of a part of a stream.
+/// Most bytes of an answer, and of a message of a stream.
 pub(super) const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// Connections that are kept for later.
+/// Idle connections that are kept.
 const MAX_IDLE_CONNECTIONS: usize = 4;
-/// How long connecting may take.
+/// Time limit of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What went wrong with a request.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum RequestFailure {
-    /// It was not sent: it had no effect.
+    /// It was not sent, so it had no effect.
     NotSent(String),
-    /// Its answer did not come: nobody knows.
+    /// Its answer was lost, so its effect is unknown.
     Lost(String),
-    /// It was answered with an error, by gRPC's codes.
+    /// It was answered with an error of gRPC.
     Refused {
-        /// The code.
+        /// The error code.
         code: i32,
-        /// The words.
+        /// The error message.
         message: String,
     },
-    /// Its answer has more than [`ANSWER`] bytes.
+    /// Its answer has more than [`MAX_ANSWER_BYTES`] bytes.
     TooLong,
 }
 
-/// One of etcd's members.
+/// A member of etcd.
 #[derive(Debug)]
 pub(super) struct EtcdMember {
     /// `host:port`.
@@ -61,14 +61,16 @@ impl EtcdMember {
                 format!("etcd's address {url:?}: TLS is not supported yet"),
             ));
         }
-        let Some(authority) = url.strip_prefix("http://") else { return refuse("http://HOST:PORT please") };
+        let Some(authority) = url.strip_prefix("http://") else {
+            return refuse("it must have the form http://HOST:PORT");
+        };
         let authority = authority.trim_end_matches('/');
         let port = authority
             .rsplit_once(':')
             .filter(|(host, _)| !host.is_empty())
             .and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none() || authority.contains('/') || HeaderValue::from_str(authority).is_err() {
-            return refuse("http://HOST:PORT please");
+            return refuse("it must have the form http://HOST:PORT");
         }
         Ok(Self { authority: authority.to_owned(), idle: Mutex::default() })
     }
@@ -78,7 +80,7 @@ impl EtcdMember {
         &self.authority
     }
 
-    /// Sends a request and waits for its whole answer.
+    /// Sends a request and returns its whole answer.
     pub(super) async fn call(
         &self,
         path: &str,
@@ -101,7 +103,7 @@ impl EtcdMember {
         if ok { Ok(bytes) } else { Err(self.refusal(&bytes)) }
     }
 
-    /// Sends a request and gives its answer as lines, of which the first may take so long.
+    /// Sends a request and returns its answer as lines. The time limit is for the first line.
     pub(super) async fn stream(
         &self,
         path: &str,
@@ -130,7 +132,7 @@ impl EtcdMember {
         let mut request = Request::post(path)
             .header(HOST, &self.authority)
             .header(CONTENT_TYPE, "application/json")
-            // A member that has lost its leader says so, instead of waiting for one.
+            // Makes a member without a leader answer with an error instead of waiting for one.
             .header("Grpc-Metadata-hasleader", "true");
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
@@ -139,7 +141,7 @@ impl EtcdMember {
         let mut sender = self.connection().await?;
         match time::timeout(within, sender.try_send_request(request)).await {
             Ok(Ok(response)) => Ok((sender, response)),
-            // It comes back if nothing of it was sent.
+            // The error contains the request if nothing of it was sent.
             Ok(Err(mut error)) => {
                 let was_sent = error.take_message().is_none();
                 let message = format!("{}: {}", self.authority, error.error());
@@ -149,7 +151,7 @@ impl EtcdMember {
         }
     }
 
-    /// A connection that was kept, or a new one.
+    /// An idle connection, or a new one.
     async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, RequestFailure> {
         while let Some(mut sender) = { self.idle.lock().pop() } {
             if sender.ready().await.is_ok() {
@@ -162,11 +164,11 @@ impl EtcdMember {
             Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
             Err(_) => return Err(failed(format!("no connection within {CONNECT_TIMEOUT:?}"))),
         };
-        // Each request is one small write.
+        // Each request is one small write, which must not wait for more data.
         let _ = stream.set_nodelay(true);
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
-        // It ends with the sender, or when the other side does; whoever waits for an answer learns why.
+        // Ends when the sender is dropped or the server closes it; pending requests then fail.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
@@ -179,7 +181,7 @@ impl EtcdMember {
     }
 
     fn timeout_failure(&self) -> RequestFailure {
-        RequestFailure::Lost(format!("{} does not answer", self.authority))
+        RequestFailure::Lost(format!("{} has not answered in time", self.authority))
     }
 
     fn refusal(&self, body: &[u8]) -> RequestFailure {
@@ -189,23 +191,23 @@ impl EtcdMember {
             }
             _ => {
                 let shown: String = String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned();
-                RequestFailure::Lost(format!("{} answers as etcd 3.4 and later do not: {shown:?}", self.authority))
+                RequestFailure::Lost(format!("{} does not answer like etcd 3.4 or later: {shown:?}", self.authority))
             }
         }
     }
 }
 
-/// An answer that goes on, line by line.
+/// An answer that arrives line by line.
 pub(super) struct Lines {
     body: Incoming,
     buffer: BytesMut,
-    /// So much of the buffer has no end of a line.
+    /// Number of buffered bytes that contain no end of a line.
     searched: usize,
     _sender: SendRequest<Full<Bytes>>,
 }
 
 impl Lines {
-    /// The next line; `None` at the end. Nothing is lost if this is dropped before it is done.
+    /// The next line; `None` at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RequestFailure> {
         loop {
             if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -218,7 +220,7 @@ impl Lines {
                 return Err(RequestFailure::TooLong);
             }
             match self.body.frame().await {
-                // What came without the end of its line was cut off.
+                // A last line without its end was cut off.
                 None => return Ok(None),
                 Some(Err(error)) => return Err(RequestFailure::Lost(error.to_string())),
                 Some(Ok(frame)) => {
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_checked_before_anybody_connects() {
+    fn addresses_are_checked_without_connecting() {
         assert_eq!(EtcdMember::new("http://127.0.0.1:2379/").unwrap().authority(), "127.0.0.1:2379");
         assert_eq!(EtcdMember::new("http://[::1]:2379").unwrap().authority(), "[::1]:2379");
         for url in ["127.0.0.1:2379", "http://", "http://a", "http://:1", "http://a:x", "http://a:1/b", "http://a\n:1"]

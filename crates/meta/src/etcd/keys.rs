@@ -5,7 +5,7 @@ use model::{Error, ErrorKind, Result};
 use super::api::{Base64, KeyValue};
 use crate::{Key, MetaEntry, MetaSessionId, Prefix, Revision};
 
-/// The part of etcd's keys that belongs to one cluster: keys of the catalogue begin with `NAMESPACE/k/`, markers with
+/// The keys of one cluster in etcd: keys of the catalogue begin with `NAMESPACE/k/`, markers with
 /// `NAMESPACE/w/`.
 #[derive(Clone, Debug)]
 pub(super) struct Namespace(String);
@@ -24,30 +24,29 @@ impl Namespace {
         Base64(format!("{}/w/{number:032x}", self.0).into_bytes())
     }
 
-    /// The first key that can begin so, and the first one behind all that do.
+    /// The range of the keys with a prefix: its first key, and the first one after it.
     pub(super) fn range(&self, prefix: &Prefix) -> (Base64, Base64) {
         let first = format!("{}/k/{}", self.0, prefix.as_str()).into_bytes();
         let mut end = first.clone();
-        // No byte of UTF-8 is 0xff, so there is always a next one.
+        // No byte of UTF-8 is 0xff, so incrementing does not overflow.
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
         (Base64(first), Base64(end))
     }
 
-    /// The key of the catalogue that one of etcd's is.
+    /// The key of the catalogue for a key of etcd.
     pub(super) fn strip(&self, key: &Base64) -> Result<Key> {
         let text = std::str::from_utf8(&key.0).ok();
         let own = text.and_then(|text| text.strip_prefix(&*self.0)?.strip_prefix("/k/"));
         own.and_then(|own| Key::new(own).ok()).ok_or_else(|| {
             let shown = String::from_utf8_lossy(&key.0[..key.0.len().min(200)]);
-            let message =
-                format!("etcd has the key {shown:?} among those of the catalogue, which cannot be one: remove it");
+            let message = format!("etcd has the key {shown:?}, which is not a valid key of the catalogue: remove it");
             Error::new(ErrorKind::Corrupt, message)
         })
     }
 
-    /// An entry of the catalogue.
+    /// Decodes an entry of the catalogue.
     pub(super) fn entry(&self, found: KeyValue) -> Result<(Key, MetaEntry)> {
         let key = self.strip(&found.key)?;
         let session = Some(found.lease.to_u64()).filter(|lease| *lease != 0).map(MetaSessionId);

@@ -1,4 +1,4 @@
-//! Tests on real members of etcd, which they start.
+//! Tests with real members of etcd, started by the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod chaos;
 mod relay;
 mod servers;
 
-/// Catalogues in one etcd, each in a namespace of its own.
+/// Catalogues in one etcd, each in its own namespace.
 struct Namespaces<'a> {
     servers: &'a Servers,
     given: std::sync::atomic::AtomicU32,
@@ -41,7 +41,7 @@ impl Subject for Namespaces<'_> {
 async fn it_conforms() {
     let servers = Servers::start(3).await;
     conformance::run(&Namespaces { servers: &servers, given: 1.into() }).await;
-    // One cluster's catalogue is not another's, also when its name begins alike.
+    // Namespaces with a common prefix do not share keys.
     let read =
         |namespace: &str| Etcd::new(&EtcdConfig { namespace: namespace.to_owned(), ..servers.config() }).unwrap();
     assert!(read("test").read(Prefix::all()).await.unwrap().entries.is_empty());
@@ -61,7 +61,7 @@ fn is_done(written: Result<WriteOutcome>) -> bool {
     matches!(written.unwrap(), WriteOutcome::Done(_))
 }
 
-/// One member, a store that asks it, and another one that asks it through a relay, then directly.
+/// One member, a store that connects directly, and a store that connects first through a relay and then directly.
 async fn with_relay() -> (Servers, Etcd, Relay, Etcd) {
     let servers = Servers::start(1).await;
     let direct = Etcd::new(&servers.config()).unwrap();
@@ -69,36 +69,36 @@ async fn with_relay() -> (Servers, Etcd, Relay, Etcd) {
     let endpoints = vec![relay.url(), servers.urls()[0].clone()];
     let attempt = Duration::from_millis(500);
     let relayed = Etcd::new(&EtcdConfig { endpoints, attempt_timeout: attempt, ..servers.config() }).unwrap();
-    // So that it has a lease, a marker and a connection.
+    // Gives it a lease, a marker and a connection.
     assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("first"), "1")]).await));
-    // On a busy machine it may have left the relay already.
+    // On a busy machine it may have switched to the direct address already.
     relayed.inner.cluster.current.store(0, std::sync::atomic::Ordering::SeqCst);
     (servers, direct, relay, relayed)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_whose_answers_are_lost_happens_once_and_is_told_so() {
+async fn write_whose_answers_are_lost_takes_effect_once_and_succeeds() {
     let (_servers, direct, relay, relayed) = with_relay().await;
     let start = direct.read(Prefix::all()).await.unwrap().revision;
     relay.set_mode(Mode::DropAnswers);
-    // It expects nothing, so only its marker keeps it from happening twice.
+    // The write has no expectation, so only its marker prevents a second effect.
     assert!(is_done(relayed.write(vec![], vec![KeyChange::put(key("x"), "1")]).await));
     assert!(relay.lost_answers() > 0, "no answer was lost");
     let mut watch = direct.watch(Prefix::all(), start).await.unwrap();
-    let crate::WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("nothing was forgotten") };
+    let crate::WatchEvent::Changed(batch) = watch.next().await.unwrap() else { panic!("the history is known") };
     assert_eq!(batch.changes[0].key, key("x"));
-    assert!(time::timeout(Duration::from_millis(100), watch.next()).await.is_err(), "it happened twice");
+    assert!(time::timeout(Duration::from_millis(100), watch.next()).await.is_err(), "the write took effect twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_was_refused_does_not_happen_later() {
+async fn refused_write_does_not_take_effect_later() {
     let (_servers, direct, relay, relayed) = with_relay().await;
     assert!(is_done(direct.write(vec![], vec![KeyChange::put(key("x"), "other")]).await));
     relay.set_mode(Mode::HoldRequests);
     let expects = vec![Expect::absent(key("x"))];
     let written = relayed.write(expects, vec![KeyChange::put(key("y"), "1")]).await.unwrap();
     assert_eq!(written, WriteOutcome::Conflict);
-    // Now what it expects is so, and its first copy arrives.
+    // The expectation of the delayed attempt holds when it arrives.
     assert!(is_done(direct.write(vec![], vec![KeyChange::remove(key("x"))]).await));
     assert!(relay.held_requests() > 0, "nothing was held back");
     relay.set_mode(Mode::Forward);
@@ -108,7 +108,7 @@ async fn a_write_that_was_refused_does_not_happen_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
+async fn write_without_an_answer_is_unknown_and_one_that_was_not_sent_is_unavailable() {
     let (servers, direct, relay, _) = with_relay().await;
     let (operation_timeout, attempt_timeout) = (Duration::from_secs(3), Duration::from_secs(1));
     let config = EtcdConfig { endpoints: vec![relay.url()], attempt_timeout, operation_timeout, ..servers.config() };
@@ -123,13 +123,13 @@ async fn what_nobody_answers_is_unknown_and_what_nobody_gets_is_not() {
     assert_eq!(unavailable.kind(), ErrorKind::Unavailable, "{unavailable}");
     drop(relay);
     let config = EtcdConfig { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..config };
-    let nobody = Etcd::new(&config).unwrap();
-    let unavailable = nobody.write(vec![], vec![KeyChange::put(key("c"), "1")]).await.unwrap_err();
+    let unreachable = Etcd::new(&config).unwrap();
+    let unavailable = unreachable.write(vec![], vec![KeyChange::put(key("c"), "1")]).await.unwrap_err();
     assert_eq!(unavailable.kind(), ErrorKind::Unavailable, "{unavailable}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn markers_that_have_gone_are_replaced() {
+async fn removed_markers_are_replaced() {
     let servers = Servers::start(1).await;
     let store = Etcd::new(&servers.config()).unwrap();
     assert!(is_done(store.write(vec![], vec![KeyChange::put(key("a"), "1")]).await));
@@ -139,7 +139,7 @@ async fn markers_that_have_gone_are_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_are_let_in_by_their_password() {
+async fn users_log_in_with_their_password() {
     let servers = Servers::start(1).await;
     servers.require_password("root", "secret").await;
     let with = |user: Option<(&str, &str)>| {
@@ -161,7 +161,7 @@ async fn users_are_let_in_by_their_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_wrote_into_the_namespace_is_named() {
+async fn foreign_keys_in_the_namespace_are_named() {
     let servers = Servers::start(1).await;
     let store = Etcd::new(&servers.config()).unwrap();
     servers.put(b"mortar/k/a\nb").await;

@@ -17,23 +17,23 @@ use super::http::{Lines, RequestFailure};
 use super::{Inner, cluster};
 use crate::{ChangedKey, Pending, Prefix, Revision, Watch, WatchBatch, WatchEvent};
 
-/// How long a stream may say nothing before another is opened: its member may be gone without a word.
+/// How long a stream may be silent before another one is opened, because its member may have failed.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to wait when all members have failed.
+/// Pause after all members have failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// A watch.
+/// A watch on etcd.
 pub(super) struct EtcdWatch {
     inner: Arc<Inner>,
     prefix: Prefix,
-    /// All up to here was given, or is ready.
+    /// The last revision whose events were returned or are queued.
     after: Revision,
     stream: Option<(Lines, usize)>,
-    /// Events of fragments whose last one has not come.
+    /// Events of a revision whose last fragment has not arrived.
     partial: Vec<(Revision, ChangedKey)>,
     ready: VecDeque<WatchBatch>,
     is_compacted: bool,
-    /// Members that failed one after the other.
+    /// Number of consecutive failures.
     failures: usize,
 }
 
@@ -77,7 +77,7 @@ impl EtcdWatch {
         self.inner.cluster.stream("/v3/watch", body(&WatchRequest { create_request })?).await
     }
 
-    /// The next line; `None` if the stream ended, or says nothing.
+    /// The next line; `None` if the stream ended or was silent for too long.
     async fn next_line(&mut self) -> Result<Option<bytes::Bytes>, RequestFailure> {
         let Some((stream, _)) = &mut self.stream else { return Ok(None) };
         time::timeout(STREAM_TIMEOUT, stream.next()).await.unwrap_or(Ok(None))
@@ -89,7 +89,7 @@ impl EtcdWatch {
             Ok(StreamMessage { error: Some(StreamError { grpc_code, message }), .. }) => {
                 return self.handle_failure(RequestFailure::Refused { code: grpc_code, message });
             }
-            Ok(_) => return self.handle_failure(RequestFailure::Lost("a watch's answer says nothing".to_owned())),
+            Ok(_) => return self.handle_failure(RequestFailure::Lost("an answer to a watch is empty".to_owned())),
             Err(nonsense) => return self.handle_failure(RequestFailure::Lost(nonsense.to_string())),
         };
         if answer.canceled {
@@ -98,11 +98,11 @@ impl EtcdWatch {
                 self.stream = None;
                 return Ok(());
             }
-            // The code is only in the words.
-            let says = |words: &str| answer.cancel_reason.contains(words);
+            // etcd reports the reason only as text.
+            let has_reason = |words: &str| answer.cancel_reason.contains(words);
             let code = match () {
-                () if says("permission denied") || says("user name is empty") => code::PERMISSION_DENIED,
-                () if says("invalid auth token") => code::UNAUTHENTICATED,
+                () if has_reason("permission denied") || has_reason("user name is empty") => code::PERMISSION_DENIED,
+                () if has_reason("invalid auth token") => code::UNAUTHENTICATED,
                 () => 0,
             };
             return self.handle_failure(RequestFailure::Refused { code, message: answer.cancel_reason });
@@ -115,13 +115,13 @@ impl EtcdWatch {
             let (key, entry) = match self.inner.namespace.entry(event.kv) {
                 Ok(entry) => entry,
                 Err(foreign) => {
-                    // So that the next call does not go on behind it.
+                    // The next call must not continue after this event.
                     self.reopen();
                     return Err(foreign);
                 }
             };
             let revision = entry.revision;
-            // A member that is behind may give again what another has given.
+            // A member that lags behind may repeat events.
             if revision > self.after {
                 self.partial.push((revision, ChangedKey { key, entry: is_put.then_some(entry) }));
             }
@@ -130,14 +130,14 @@ impl EtcdWatch {
             let is_progress = self.partial.is_empty() && !answer.created;
             self.flush_partial();
             if is_progress {
-                // All up to here was given.
+                // All events up to this revision have arrived.
                 self.after = self.after.max(Revision(answer.header.revision.to_u64()));
             }
         }
         Ok(())
     }
 
-    /// Makes batches of the events that have come.
+    /// Makes batches of the events that have arrived.
     fn flush_partial(&mut self) {
         for (revision, changed) in self.partial.drain(..) {
             self.after = self.after.max(revision);
@@ -148,7 +148,7 @@ impl EtcdWatch {
         }
     }
 
-    /// Goes on at another member.
+    /// Closes the stream; the next one is opened at another member.
     fn reopen(&mut self) {
         self.partial.clear();
         self.failures += 1;
@@ -164,13 +164,13 @@ impl EtcdWatch {
                 self.inner.cluster.forget_token();
                 Ok(())
             }
-            // More at once than can be taken: reading goes in parts.
+            // The answer is too large; the caller can read the state in parts instead.
             RequestFailure::TooLong | RequestFailure::Refused { code: code::RESOURCE_EXHAUSTED, .. } => {
                 self.is_compacted = true;
                 Ok(())
             }
             passing if is_transient(&passing) => {
-                tracing::debug!(failure = ?passing, "a watch goes on at another member of etcd");
+                tracing::debug!(failure = ?passing, "a watch continues at another member of etcd");
                 Ok(())
             }
             lasting => Err(cluster::to_error(lasting)),

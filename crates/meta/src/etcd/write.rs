@@ -26,14 +26,14 @@ use super::http::RequestFailure;
 use super::keys::Namespace;
 use crate::{Expect, KeyChange, Revision, WriteOutcome, meta_store};
 
-/// Writes at a time; more wait.
+/// Most concurrent writes; others wait.
 const MAX_CONCURRENT_WRITES: usize = 16;
-/// How long markers stay after the last write of their process.
+/// How long markers live after the last write of their process.
 const MARKER_TTL: Duration = Duration::from_secs(600);
-/// How old their lease may get before it is renewed.
+/// Age at which the lease of the markers is renewed.
 const LEASE_RENEWAL_AGE: Duration = Duration::from_secs(120);
 
-/// The markers of this process.
+/// The markers of a process.
 pub(super) struct Markers {
     permits: Semaphore,
     idle: parking_lot::Mutex<Vec<Marker>>,
@@ -43,11 +43,11 @@ pub(super) struct Markers {
 /// A key that only this process writes.
 struct Marker {
     key: Base64,
-    /// By which revision it was last put.
+    /// The revision of its last put.
     revision: JsonInt64,
 }
 
-/// What became of a write that had an open end.
+/// The result of a fence.
 enum FenceOutcome {
     Committed(JsonInt64),
     NotCommitted,
@@ -62,8 +62,8 @@ impl Default for Markers {
 }
 
 impl Markers {
-    /// Does a write once, or says that it did not happen, or that nobody knows. It goes on to the end once it is polled, if
-    /// it is let to: whoever gives up waiting should not drop it.
+    /// Executes a write at most once and returns its outcome, or an error of kind `Unknown`. Do not drop the future before it ends:
+    /// the state of the marker would be lost.
     pub(super) async fn write(
         &self,
         cluster: &EtcdCluster,
@@ -71,7 +71,7 @@ impl Markers {
         expects: &[Expect],
         changes: &[KeyChange],
     ) -> Result<WriteOutcome> {
-        let closed = |_| Error::new(ErrorKind::Internal, "writers to etcd were shut out");
+        let closed = |_| Error::new(ErrorKind::Internal, "the semaphore of writers to etcd was closed");
         let _place = self.permits.acquire().await.map_err(closed)?;
         let deadline = cluster.deadline();
         loop {
@@ -82,7 +82,7 @@ impl Markers {
                     self.idle.lock().push(marker);
                     return Ok(written);
                 }
-                // The marker was gone before anything happened: with another one.
+                // The marker was removed before the write took effect: repeat with a new one.
                 None => {
                     self.idle.lock().clear();
                     *self.lease.lock().await = None;
@@ -91,7 +91,7 @@ impl Markers {
         }
     }
 
-    /// A marker that nobody uses.
+    /// A marker that no other write uses.
     async fn acquire_marker(&self, cluster: &EtcdCluster, namespace: &Namespace) -> Result<Marker> {
         let lease = self.lease(cluster).await?;
         if let Some(marker) = { self.idle.lock().pop() } {
@@ -108,15 +108,15 @@ impl Markers {
         let revision = if answer.succeeded {
             answer.header.revision
         } else {
-            // It was put by the first of several attempts.
+            // An earlier attempt has put it.
             let gone =
-                || Error::new(ErrorKind::Unavailable, "etcd: a marker vanished as soon as it was put: try again");
+                || Error::new(ErrorKind::Unavailable, "etcd: a marker was removed right after it was put: try again");
             marker_of(answer).ok_or_else(gone)?.mod_revision
         };
         Ok(Marker { key, revision })
     }
 
-    /// The lease of the markers, which has most of its time left.
+    /// The lease of the markers, renewed if it is old.
     async fn lease(&self, cluster: &EtcdCluster) -> Result<JsonInt64> {
         let mut lease = self.lease.lock().await;
         let now = Instant::now();
@@ -128,7 +128,7 @@ impl Markers {
                 *lease = Some((id, now));
                 return Ok(id);
             }
-            // They have gone with it.
+            // The markers were removed with the lease.
             self.idle.lock().clear();
         }
         let granted = grant_lease(cluster, MARKER_TTL).await?;
@@ -143,7 +143,8 @@ pub(super) async fn grant_lease(cluster: &EtcdCluster, ttl: Duration) -> Result<
     let ttl = JsonInt64(i64::try_from(seconds).unwrap_or(i64::MAX));
     let granted: Lease = cluster.request("/v3/lease/grant", &Grant { ttl }).await.map_err(to_error)?;
     if granted.id.0 <= 0 || granted.ttl < ttl {
-        let message = format!("etcd: it granted lease {} for {} s, of {} s", granted.id.0, granted.ttl.0, ttl.0);
+        let message =
+            format!("etcd granted lease {} for {} s, not for the requested {} s", granted.id.0, granted.ttl.0, ttl.0);
         return Err(Error::new(ErrorKind::Internal, message));
     }
     Ok(granted)
@@ -157,11 +158,11 @@ pub(super) async fn renew_lease(cluster: &EtcdCluster, id: JsonInt64) -> Result<
         super::api::StreamMessage { error: Some(why), .. } => {
             Err(to_error(RequestFailure::Refused { code: why.grpc_code, message: why.message }))
         }
-        _ => Err(Error::new(ErrorKind::Unavailable, "etcd: an answer says nothing: try again")),
+        _ => Err(Error::new(ErrorKind::Unavailable, "etcd: the answer to a renewal is empty: try again")),
     }
 }
 
-/// A write that is under way.
+/// A write in progress.
 struct MarkedWrite<'a> {
     cluster: &'a EtcdCluster,
     namespace: &'a Namespace,
@@ -169,7 +170,7 @@ struct MarkedWrite<'a> {
     changes: &'a [KeyChange],
     nonce: Base64,
     pause: Backoff,
-    /// Whether it was sent and not answered: it may happen, now or later.
+    /// Whether an attempt was sent whose answer was lost: it may take effect, now or later.
     is_uncertain: bool,
 }
 
@@ -185,7 +186,7 @@ impl<'a> MarkedWrite<'a> {
         Self { cluster, namespace, expects, changes, nonce, pause: Backoff::new(deadline), is_uncertain: false }
     }
 
-    /// `None` if the marker was gone, and nothing happened.
+    /// Runs the write; returns `None` if the marker did not exist and the write had no effect.
     async fn run(mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
         let request = body(&self.txn(marker)).map_err(to_error)?;
         loop {
@@ -205,7 +206,7 @@ impl<'a> MarkedWrite<'a> {
                             .await
                             .map(|happened| Some(happened.unwrap_or(WriteOutcome::Conflict)));
                     }
-                    _ if self.is_uncertain => return Err(unknown_error("the marker of the write is gone")),
+                    _ if self.is_uncertain => return Err(unknown_error("the marker of the write was removed")),
                     _ => return Ok(None),
                 },
                 Err(failure) if is_transient(&failure) => {
@@ -226,7 +227,7 @@ impl<'a> MarkedWrite<'a> {
         }
     }
 
-    /// It was refused: it has not happened, unless by an earlier attempt; says how that ended.
+    /// Handles a failed expectation: the write had no effect, unless an earlier attempt had. Returns the outcome.
     async fn resolve_refusal(&mut self, marker: &mut Marker) -> Result<Option<WriteOutcome>> {
         if !self.is_uncertain {
             return Ok(None);
@@ -234,11 +235,11 @@ impl<'a> MarkedWrite<'a> {
         match self.fence(marker).await? {
             FenceOutcome::Committed(revision) => Ok(Some(done_outcome(revision))),
             FenceOutcome::NotCommitted => Ok(None),
-            FenceOutcome::Unknown => Err(unknown_error("the marker of the write is gone")),
+            FenceOutcome::Unknown => Err(unknown_error("the marker of the write was removed")),
         }
     }
 
-    /// Puts a fence, so that what is still under way cannot happen any more, or finds that it has happened.
+    /// Puts a fence, after which no attempt in flight can take effect, or finds that one has taken effect.
     async fn fence(&mut self, marker: &mut Marker) -> Result<FenceOutcome> {
         let fence = Base64([b"fence ", &self.nonce.0[..]].concat());
         let put = Put { key: marker.key.clone(), value: fence.clone(), lease: JsonInt64(0), ignore_lease: true };
@@ -303,7 +304,7 @@ impl<'a> MarkedWrite<'a> {
             KeyChange::Remove { .. } => None,
         });
         match (&failure, session) {
-            // Which of several it is etcd does not say.
+            // etcd does not report which lease was not found.
             (RequestFailure::Refused { code: code::NOT_FOUND, .. }, Some(session)) => {
                 meta_store::session_ended(session)
             }
@@ -320,12 +321,12 @@ fn read_op(key: &Base64) -> Op {
     Op::Range(Range { key: key.clone(), ..Range::default() })
 }
 
-/// What was read of a marker.
+/// The marker that was read.
 fn marker_of(answer: TxnAnswer) -> Option<KeyValue> {
     answer.responses.into_iter().next()?.response_range?.kvs.into_iter().next()
 }
 
 fn unknown_error(why: &str) -> Error {
-    let message = format!("it is not known whether a write to the catalogue happened ({why}): read to find out");
+    let message = format!("the outcome of a write to the catalogue is unknown ({why}): read the catalogue to find out");
     Error::new(ErrorKind::Unknown, message)
 }

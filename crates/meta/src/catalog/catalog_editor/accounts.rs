@@ -185,8 +185,8 @@ impl CatalogEditor {
     pub async fn remove_group(&self, name: &str) -> Result<Edited<()>> {
         names::check_group(name)?;
         if name == ADMINISTRATORS {
-            let why = "it is built in; `mortar group leave` takes members out".to_owned();
-            return Err(CatalogError::Invalid { what: "the group to be removed", given: name.to_owned(), why });
+            let why = "it is built in; `mortar group leave` removes members".to_owned();
+            return Err(CatalogError::Invalid { what: "the group to remove", given: name.to_owned(), why });
         }
         let path = Path::Group(name.to_owned());
         edit!(self, |draft| {
@@ -195,7 +195,7 @@ impl CatalogEditor {
             let users = users(&draft).await?;
             if let Some(user) = users.iter().find(|user| user.groups.contains(name)) {
                 let (name, by) = (name.to_owned(), format!("user {:?}", user.name));
-                return Err(CatalogError::InUse { what: GROUP, name, by, remedy: "take its members out first" });
+                return Err(CatalogError::InUse { what: GROUP, name, by, remedy: "remove its members first" });
             }
             check_no_grants(&draft, GROUP, name, |space| space.permissions.groups.contains_key(name)).await?;
             draft.remove(&path)?;
@@ -247,7 +247,7 @@ async fn check_no_grants(
     match spaces.iter().find(|(_, space)| is_granted(space)) {
         Some((_, space)) => {
             let (name, by) = (name.to_owned(), format!("the permissions of space {:?}", space.name));
-            Err(CatalogError::InUse { what, name, by, remedy: "take those away first" })
+            Err(CatalogError::InUse { what, name, by, remedy: "revoke these permissions first" })
         }
         None => Ok(()),
     }

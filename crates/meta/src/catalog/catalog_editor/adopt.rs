@@ -66,7 +66,7 @@ impl CatalogEditor {
                 }
             }
             if adopting.changed.is_empty() && indexes.is_empty() {
-                // Nothing to write, so the draft need not expect anything either.
+                // Nothing to write, so the draft need not expect anything.
                 draft = self.draft();
             } else if let Some(denied) = denied.take() {
                 return Err(denied.into());
@@ -96,7 +96,7 @@ fn new_classes(schema: &Schema, wanted: &[WantedClass]) -> Result<Vec<ClassDefin
 
 /// Classes that are being extended to match a program.
 struct Adoption {
-    /// As they will be.
+    /// The schema after the change.
     schema: Schema,
     changed: BTreeSet<ClassId>,
     /// The old versions of changed classes.

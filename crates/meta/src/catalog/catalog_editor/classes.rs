@@ -39,7 +39,7 @@ impl CatalogEditor {
             let schema = schema(&draft, &record).await?;
             let mut defining = ClassBuilder::new(&schema, definitions)?;
             if defining.new.is_empty() {
-                // Nothing to write, so the draft need not expect anything either.
+                // Nothing to write, so the draft need not expect anything.
                 draft = self.draft();
             } else {
                 let count = defining.new.len() as u64;
@@ -121,7 +121,7 @@ pub(super) fn check_list<'a>(definitions: impl ExactSizeIterator<Item = &'a Clas
         distinct.insert(&*definition.name);
     }
     if count > MAX_DEFINITIONS || distinct.len() != count {
-        let why = format!("up to {MAX_DEFINITIONS} different ones at once");
+        let why = format!("it may have up to {MAX_DEFINITIONS} different classes");
         return Err(CatalogError::invalid("a list of classes", count, why));
     }
     Ok(())
@@ -142,7 +142,7 @@ pub(super) async fn schema(draft: &CatalogDraft<'_>, space: &Space) -> Result<Sc
     }
 }
 
-/// Classes in the making.
+/// Classes that are being created.
 pub(super) struct ClassBuilder<'a> {
     schema: &'a Schema,
     definitions: &'a [ClassDefinition],

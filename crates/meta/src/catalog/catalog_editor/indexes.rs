@@ -50,7 +50,7 @@ impl CatalogEditor {
             }
             let id = draft.reserve_numbers(&format!("indexes.{}", record.id.0), 1, u32::MAX.into()).await?;
             let (class, fields, state) = (shape.class().id, numbers, IndexState::Building);
-            // It is at most `u32::MAX`.
+            // At most `u32::MAX`.
             let (id, name, flaw) = (IndexId(id as u32), name.to_owned(), None);
             let index = Index { id, name, class, fields, unique, state, flaw };
             draft.put(&Path::Index(record.id, index.name.clone()), &index)?;

@@ -67,7 +67,7 @@ impl CatalogEditor {
         edit!(self, |draft| {
             let brick = require(draft.get::<BrickRecord>(&Path::Brick(id)).await?, BRICK, id)?;
             let in_use = |by: String, remedy| CatalogError::InUse { what: BRICK, name: id.to_string(), by, remedy };
-            // From here until this is written no logical node can be assigned to it.
+            // From here until the draft is written, no logical node can be assigned to the brick.
             draft.touch(&Path::PlacementMap).await?;
             let sheets = draft.scan::<PlacementRange>(Prefix::new("placement/")?).await?;
             let nodes = || sheets.iter().flat_map(|(_, sheet)| &sheet.nodes);
@@ -76,14 +76,14 @@ impl CatalogEditor {
                 0 => {}
                 served => {
                     let by = format!("{} that it serves", count(served));
-                    return Err(in_use(by, "empty it with `mortar remap --drain` first, while it lives"));
+                    return Err(in_use(by, "drain it with `mortar remap --drain` first, while it is alive"));
                 }
             }
             match nodes().filter(|placed| placed.destination() == id).count() {
                 0 => {}
                 coming => {
                     let by = format!("{} that {} to it", count(coming), if coming == 1 { "moves" } else { "move" });
-                    return Err(in_use(by, "give that up with `mortar remap --cancel` first"));
+                    return Err(in_use(by, "cancel the moves with `mortar remap --cancel` first"));
                 }
             }
             check_not_alive(BRICK, id.0, draft.get(&Path::AliveBrick(id)).await?)?;

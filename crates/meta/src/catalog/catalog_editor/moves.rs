@@ -35,8 +35,8 @@ impl CatalogEditor {
                 placed.moving = Some(ActiveMove { to, phase: MovePhase::Copying });
                 Ok(())
             }
-            None => Err(state("there already", "nothing is to be done")),
-            Some(_) => Err(state("moving already", "wait until it has moved, or cancel that")),
+            None => Err(state("at that brick already", "there is nothing to do")),
+            Some(_) => Err(state("moving already", "wait until it has moved, or cancel the move")),
         })
         .await
     }
@@ -54,8 +54,8 @@ impl CatalogEditor {
                 }
                 Ok(())
             }
-            Some(moving) if moving.to == to => Err(state("sealed already", "nothing is to be done")),
-            _ => Err(state("not moving there", "begin a move first")),
+            Some(moving) if moving.to == to => Err(state("sealed already", "there is nothing to do")),
+            _ => Err(state("not moving to that brick", "begin a move first")),
         })
         .await
     }
@@ -71,7 +71,7 @@ impl CatalogEditor {
                 placed.epoch = epoch;
                 Ok(())
             }
-            _ => Err(state("not sealed so", "nothing is to be done")),
+            _ => Err(state("not sealed under that epoch", "there is nothing to do")),
         })
         .await
     }
@@ -88,11 +88,14 @@ impl CatalogEditor {
                 placed.brick = to;
                 placed.moving = None;
                 let more = if planted(Bug::MoveNotCounted) { 0 } else { 1 };
-                placed.moves = placed.moves.checked_add(more).ok_or_else(|| state("worn out", "copy its objects"))?;
+                placed.moves = placed
+                    .moves
+                    .checked_add(more)
+                    .ok_or_else(|| state("out of move numbers", "copy its objects into another space"))?;
                 placed.epoch = epoch;
                 Ok(())
             }
-            _ => Err(state("not sealed so", "seal it first")),
+            _ => Err(state("not sealed under that epoch", "seal it first")),
         })
         .await
     }
@@ -108,7 +111,7 @@ impl CatalogEditor {
                 placed.epoch = epoch;
                 Ok(())
             }
-            None => Err(state("not moving", "nothing is to be done")),
+            None => Err(state("not moving", "there is nothing to do")),
         })
         .await
     }

@@ -31,7 +31,7 @@ impl CatalogEditor {
     pub async fn create_space(&self, name: &str, options: SpaceOptions) -> Result<Edited<Space>> {
         names::check_space(name)?;
         if options.nodes.is_some_and(|nodes| !(1..=limits::NODES).contains(&nodes)) {
-            let (given, why) = (options.nodes.unwrap_or(0), format!("1 to {} please", limits::NODES));
+            let (given, why) = (options.nodes.unwrap_or(0), format!("it must be 1 to {}", limits::NODES));
             return Err(CatalogError::invalid("the number of a space's logical nodes", given, why));
         }
         let path = Path::Space(name.to_owned());
@@ -44,7 +44,7 @@ impl CatalogEditor {
             let nodes = options.nodes.unwrap_or_else(|| placement::default_nodes(bricks.len()));
             let id = draft.reserve_numbers("spaces", 1, SpaceId::MAX.0.into()).await?;
             let first = draft.reserve_numbers("nodes", nodes.into(), u64::from(NodeId::MAX.0) - 1).await?;
-            // The limits above are those of the types.
+            // The limits of the reservations are those of the types.
             let (id, first_node) = (SpaceId(id as u16), NodeId(first as u32));
             let load = read_placement_map(&draft).await?.load();
             let placed = placement::assign(nodes, &bricks, &load);

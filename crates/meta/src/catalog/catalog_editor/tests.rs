@@ -21,7 +21,7 @@ async fn session(editor: &CatalogEditor) -> MetaSession {
     editor.store().open_session(Duration::from_secs(600)).await.unwrap()
 }
 
-/// A brick that lives.
+/// Adds a brick that is alive.
 async fn brick(editor: &CatalogEditor, storage: Storage) -> BrickRecord {
     let brick = editor.add_brick(&["127.0.0.1:7000".to_owned()], storage).await.unwrap().value;
     let start = editor.start_number().await.unwrap();
@@ -29,7 +29,7 @@ async fn brick(editor: &CatalogEditor, storage: Storage) -> BrickRecord {
     brick
 }
 
-/// With two durable bricks and a space.
+/// An editor of a catalogue with two durable bricks and a space.
 async fn with_space() -> CatalogEditor {
     let editor = editor();
     brick(&editor, Storage::Durable).await;
@@ -50,7 +50,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn a_cluster_is_set_up_once() {
+async fn parameters_are_set_once() {
     let editor = editor();
     assert!(matches!(editor.parameters().await, Err(CatalogError::NotSetUp)));
     let first = Parameters::generate();
@@ -64,7 +64,7 @@ async fn a_cluster_is_set_up_once() {
 }
 
 #[tokio::test]
-async fn a_catalogue_of_a_newer_program_is_left_alone() {
+async fn catalogue_of_a_newer_program_is_not_changed() {
     let editor = editor();
     let text = r#"{"format":2,"cluster":"0123456789abcdef0123456789abcdef","session_ttl_ms":1000,"what":"is new"}"#;
     let key = crate::Key::new("parameters").unwrap();
@@ -84,7 +84,7 @@ async fn parameters_with_the_leases_and_skew_of_older_programs_are_read() {
 }
 
 #[tokio::test]
-async fn numbers_are_handed_out_once() {
+async fn numbers_are_reserved_once() {
     let editor = editor();
     let takers = (0..6).map(|_| {
         let editor = editor.clone();

@@ -21,7 +21,7 @@ async fn with_brick(store: Arc<dyn MetaStore>) -> CatalogEditor {
 }
 
 #[tokio::test]
-async fn it_shows_what_others_change_and_keeps_what_was_taken() {
+async fn follower_shows_changes_and_catalogues_are_immutable() {
     let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
     let editor = with_brick(store.clone()).await;
     let follower = Follower::start(store).await.unwrap();
@@ -31,17 +31,17 @@ async fn it_shows_what_others_change_and_keeps_what_was_taken() {
     let made = editor.create_space("main", SpaceOptions::default()).await.unwrap();
     let after = follower.wait_for_revision(made.revision).await.unwrap();
     assert_eq!(**after.space("main").unwrap(), made.value);
-    assert!(before.space("main").is_none(), "a catalogue that was taken does not change");
+    assert!(before.space("main").is_none(), "a catalogue does not change");
     assert!(*changed.borrow_and_update() >= made.revision);
     assert!(follower.load().revision() >= made.revision);
     editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     editor.create_user("ann", None, &[]).await.unwrap();
-    let gone = editor.remove_user("ann").await.unwrap();
-    assert!(follower.wait_for_revision(gone.revision).await.unwrap().user("ann").is_none());
+    let removed = editor.remove_user("ann").await.unwrap();
+    assert!(follower.wait_for_revision(removed.revision).await.unwrap().user("ann").is_none());
 }
 
 #[test]
-fn the_documents_examples_are_a_catalogue() {
+fn examples_of_the_documentation_form_a_catalogue() {
     let text = include_str!("../../../../../docs/catalogue.md");
     let examples = text.split("```\n").nth(1).unwrap().lines();
     let entries = examples.map(|line| {
@@ -75,7 +75,7 @@ pub(crate) async fn following_gives_the_same_as_reading() {
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_read_leaves_what_was_known() {
+async fn unreadable_entry_keeps_its_last_value() {
     let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
     let editor = with_brick(store.clone()).await;
     editor.create_space("main", SpaceOptions::default()).await.unwrap();
@@ -85,7 +85,7 @@ async fn an_entry_that_cannot_be_read_leaves_what_was_known() {
         async move {
             match store.write(vec![], vec![KeyChange::put(key("spaces/main"), text)]).await.unwrap() {
                 WriteOutcome::Done(revision) => revision,
-                WriteOutcome::Conflict => panic!("it expects nothing"),
+                WriteOutcome::Conflict => panic!("a write without expectations conflicts"),
             }
         }
     };
@@ -124,7 +124,7 @@ impl MetaStore for FlakyStore {
         let failures = &mut *self.failures.lock();
         if *failures > 0 {
             *failures -= 1;
-            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "nobody is there")) });
+            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "no server is reachable")) });
         }
         if self.compacted.swap(false, Ordering::Relaxed) {
             return Box::pin(async { Ok(Box::new(CompactedWatch) as Box<dyn Watch>) });
@@ -154,12 +154,12 @@ impl Watch for CompactedWatch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_after_failures_and_when_history_is_gone() {
+async fn follower_continues_after_failures_and_compaction() {
     let store = Embedded::in_memory().unwrap();
-    let moody = FlakyStore { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
-    let moody: Arc<dyn MetaStore> = Arc::new(moody);
-    let follower = Follower::start(moody.clone()).await.unwrap();
-    let editor = CatalogEditor::new(moody);
+    let flaky = FlakyStore { store, compacted: AtomicBool::new(true), failures: Mutex::new(3) };
+    let flaky: Arc<dyn MetaStore> = Arc::new(flaky);
+    let follower = Follower::start(flaky.clone()).await.unwrap();
+    let editor = CatalogEditor::new(flaky);
     let first = editor.create_group("a").await.unwrap();
     assert_eq!(follower.wait_for_revision(first.revision).await.unwrap().groups().count(), 1);
     let second = editor.create_group("b").await.unwrap();

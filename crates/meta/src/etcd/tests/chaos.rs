@@ -10,17 +10,17 @@ use crate::{WatchBatch, WatchEvent};
 
 const WRITERS: usize = 4;
 const COUNTERS: usize = 2;
-/// Acknowledged writes between two misfortunes.
+/// Acknowledged writes between two faults.
 const WRITES_BETWEEN_FAULTS: usize = 25;
 
-/// What a writer knows of its writes: each has a name of its own.
+/// The writes of one writer, each with a unique name.
 #[derive(Default)]
 struct WriterLog {
-    /// Done, as this revision.
+    /// Writes that took effect, with their revisions.
     done: BTreeMap<String, Revision>,
-    /// It may have happened or not.
+    /// Writes with an unknown outcome.
     unknown: BTreeSet<String>,
-    /// It has not happened.
+    /// Writes that did not take effect.
     failed: BTreeSet<String>,
 }
 
@@ -30,7 +30,7 @@ struct ChaosRun {
     stop: AtomicBool,
 }
 
-/// Writes that each increment a counter, leave a key of their own, and put their name where all put theirs.
+/// Makes writes that each increment a counter, put a key of their own, and put their name into a shared key.
 async fn write(run: Arc<ChaosRun>, writer: usize) -> WriterLog {
     let mut known = WriterLog::default();
     let mut number = 0;
@@ -63,7 +63,7 @@ async fn write(run: Arc<ChaosRun>, writer: usize) -> WriterLog {
     known
 }
 
-/// Sees everything up to the key `end`.
+/// Watches up to the key `end`.
 async fn watch(store: Etcd, after: Revision) -> Vec<WatchBatch> {
     let mut watch = store.watch(Prefix::all(), after).await.unwrap();
     let mut seen = Vec::new();
@@ -77,7 +77,7 @@ async fn watch(store: Etcd, after: Revision) -> Vec<WatchBatch> {
     }
 }
 
-/// Waits for so many more acknowledged writes.
+/// Waits for this many more acknowledged writes.
 async fn wait_for_progress(run: &ChaosRun) {
     let goal = run.acknowledged.load(Ordering::SeqCst) + WRITES_BETWEEN_FAULTS;
     while run.acknowledged.load(Ordering::SeqCst) < goal {
@@ -86,7 +86,7 @@ async fn wait_for_progress(run: &ChaosRun) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_doubled_when_leaders_die() {
+async fn no_write_is_lost_or_repeated_when_leaders_fail() {
     let mut servers = Servers::start(3).await;
     let config = EtcdConfig { attempt_timeout: Duration::from_millis(700), ..servers.config() };
     let store = Etcd::new(&config).unwrap();
@@ -111,7 +111,7 @@ async fn nothing_is_lost_or_doubled_when_leaders_die() {
         }
         wait_for_progress(&run).await;
     };
-    time::timeout(Duration::from_secs(120), misfortunes).await.expect("nothing is acknowledged any more");
+    time::timeout(Duration::from_secs(120), misfortunes).await.expect("no write was acknowledged for 120 s");
 
     run.stop.store(true, Ordering::SeqCst);
     let mut known = WriterLog::default();
@@ -133,9 +133,9 @@ async fn nothing_is_lost_or_doubled_when_leaders_die() {
 fn check(known: &WriterLog, histories: &[Vec<WatchBatch>], state: &MetaSnapshot) {
     assert_eq!(histories[0], histories[1]);
     let history = &histories[0];
-    assert!(history.is_sorted_by(|a, b| a.revision < b.revision), "a revision comes twice, or late");
+    assert!(history.is_sorted_by(|a, b| a.revision < b.revision), "a revision was reported twice, or out of order");
 
-    // By name of the write: what was seen, and where.
+    // The revision of each write, by name.
     let mut seen = BTreeMap::new();
     let mut replayed = BTreeMap::new();
     for batch in history {
@@ -143,8 +143,8 @@ fn check(known: &WriterLog, histories: &[Vec<WatchBatch>], state: &MetaSnapshot)
             replayed.insert(changed.key.clone(), changed.entry.clone().unwrap());
             if changed.key == key("last") {
                 let name = String::from_utf8(changed.entry.as_ref().unwrap().value.to_vec()).unwrap();
-                assert_eq!(batch.changes.len(), 3, "{name} was not seen whole");
-                assert_eq!(seen.insert(name.clone(), batch.revision), None, "{name} happened twice");
+                assert_eq!(batch.changes.len(), 3, "{name} was reported in part");
+                assert_eq!(seen.insert(name.clone(), batch.revision), None, "{name} took effect twice");
             }
         }
     }
@@ -154,7 +154,7 @@ fn check(known: &WriterLog, histories: &[Vec<WatchBatch>], state: &MetaSnapshot)
         assert_eq!(own.revision, *revision);
     }
     for name in &known.failed {
-        assert!(!seen.contains_key(name), "{name} was said not to have happened");
+        assert!(!seen.contains_key(name), "{name} took effect although it failed");
     }
     let maybe = seen.keys().filter(|name| !known.done.contains_key(*name)).count();
     assert!(seen.keys().all(|name| known.done.contains_key(name) || known.unknown.contains(name)));
@@ -165,5 +165,5 @@ fn check(known: &WriterLog, histories: &[Vec<WatchBatch>], state: &MetaSnapshot)
     assert_eq!(counted, known.done.len() + maybe);
     assert_eq!(replayed.into_iter().collect::<Vec<_>>(), state.entries);
     let (done, failed, unknown) = (known.done.len(), known.failed.len(), known.unknown.len());
-    println!("{done} writes done, {failed} not, {unknown} unknown of which {maybe} happened");
+    println!("{done} writes done, {failed} failed, {unknown} unknown, {maybe} of these took effect");
 }

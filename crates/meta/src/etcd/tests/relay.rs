@@ -1,4 +1,4 @@
-//! A relay in front of a member that can lose answers and delay requests.
+//! A relay in front of a member that can drop answers and delay requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use tokio::task::JoinHandle;
 /// What a relay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It passes everything on.
+    /// Forward everything.
     Forward,
-    /// Requests arrive; answers do not.
+    /// Forward requests and drop answers.
     DropAnswers,
-    /// Requests arrive when it is open again.
+    /// Delay requests until the relay forwards again.
     HoldRequests,
 }
 
-/// A relay. It ends with this.
+/// A relay. Dropping it closes it.
 pub(super) struct Relay {
     at: SocketAddr,
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Shared {
     mode: watch::Sender<Mode>,
     lost: AtomicUsize,
     held: AtomicUsize,
-    /// Answers to requests that were held back.
+    /// Number of answers to delayed requests.
     answered: watch::Sender<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Drop for Relay {
 }
 
 impl Relay {
-    /// A relay to a server.
+    /// Starts a relay to a server.
     pub(super) async fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -67,17 +67,17 @@ impl Relay {
         self.shared.mode.send_replace(mode);
     }
 
-    /// How many answers were lost.
+    /// Number of dropped answers.
     pub(super) fn lost_answers(&self) -> usize {
         self.shared.lost.load(Ordering::SeqCst)
     }
 
-    /// How many parts of requests were held back.
+    /// Number of delayed pieces of requests.
     pub(super) fn held_requests(&self) -> usize {
         self.shared.held.load(Ordering::SeqCst)
     }
 
-    /// Waits until a request that was held back is answered.
+    /// Waits until a delayed request is answered.
     pub(super) async fn wait_answered(&self) {
         self.shared.answered.subscribe().wait_for(|count| *count > 0).await.unwrap();
     }
@@ -100,7 +100,7 @@ async fn relay_connection(client: TcpStream, server: TcpStream, shared: Arc<Shar
                 break;
             }
         }
-        // The client may have gone; the server is to answer all the same.
+        // The client may have disconnected; the server has to answer all the same.
         std::future::pending::<()>().await;
     });
     let mut buffer = vec![0; 64 << 10];

@@ -1,4 +1,4 @@
-//! Members of etcd on their own ports, which end with the test.
+//! Members of etcd on their own ports. They end with the test.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -35,9 +35,9 @@ impl Drop for Servers {
 }
 
 impl Servers {
-    /// Starts so many, and waits until they serve.
+    /// Starts this many members, and waits until they serve.
     pub(super) async fn start(count: usize) -> Self {
-        // Held until all are chosen, so that they differ.
+        // The listeners are held until all ports are chosen, so that the ports differ.
         let held: Vec<TcpListener> = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<u16> = held.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
         drop(held);
@@ -48,7 +48,7 @@ impl Servers {
         }
         let store = Etcd::new(&EtcdConfig { operation_timeout: Duration::from_secs(60), ..servers.config() }).unwrap();
         if let Err(error) = store.read(Prefix::all()).await {
-            panic!("etcd does not begin to serve: {error}\n{}", servers.log(0));
+            panic!("etcd does not start: {error}\n{}", servers.log(0));
         }
         servers
     }
@@ -73,7 +73,7 @@ impl Servers {
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
-        // Where the shell finds it is all that it needs to know.
+        // PATH is the only variable that it needs.
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         member.process = Some(command.spawn().unwrap_or_else(|error| {
             panic!("etcd cannot be started ({error}): run script/setup, which installs Debian's etcd-server")
@@ -87,7 +87,7 @@ impl Servers {
         }
     }
 
-    /// Stops a member, or lets it go on.
+    /// Sends a signal to a member, such as to stop or continue it.
     pub(super) fn signal(&self, at: usize, signal: Signal) {
         let process = self.members[at].process.as_ref().unwrap();
         kill_process(Pid::from_child(process), signal).unwrap();
@@ -121,7 +121,7 @@ impl Servers {
         self.post(0, path, request).await.unwrap_or_else(|| panic!("{path} fails"))
     }
 
-    /// The member that leads.
+    /// Index of the leader.
     pub(super) async fn leader(&self) -> usize {
         loop {
             for (at, member) in self.members.iter().enumerate() {

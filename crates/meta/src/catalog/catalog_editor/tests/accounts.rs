@@ -22,7 +22,7 @@ pub(crate) async fn permissions_come_from_users_and_groups_and_the_largest_count
     editor.set_groups("ann", &[]).await.unwrap();
     assert_eq!(permissions().await[0], Some(Permission::Read));
     editor.set_disabled("ann", true).await.unwrap();
-    assert_eq!(permissions().await[0], None, "a disabled user has no permission, an administrator or not");
+    assert_eq!(permissions().await[0], None, "a disabled user has no permission, not even as an administrator");
     editor.set_disabled("ann", false).await.unwrap();
     editor.grant("main", Grantee::User("ann"), None).await.unwrap();
     assert_eq!(permissions().await[0], None);
@@ -32,7 +32,7 @@ pub(crate) async fn permissions_come_from_users_and_groups_and_the_largest_count
 }
 
 #[tokio::test]
-async fn passwords_are_kept_so_that_nobody_reads_them() {
+async fn passwords_are_stored_as_hashes() {
     let editor = editor();
     editor.create_user("first", Some("secret words"), &[]).await.unwrap();
     let ann = editor.create_user("ann", Some("secret words"), &[]).await.unwrap().value;
@@ -48,7 +48,7 @@ async fn passwords_are_kept_so_that_nobody_reads_them() {
 }
 
 #[tokio::test]
-async fn nobody_inherits_permissions_with_a_name() {
+async fn permissions_are_not_inherited_with_a_name() {
     let editor = with_space().await;
     editor.create_group("staff").await.unwrap();
     editor.create_user("first", Some("secret words"), &[]).await.unwrap();
@@ -67,7 +67,7 @@ async fn nobody_inherits_permissions_with_a_name() {
 }
 
 #[tokio::test]
-async fn names_that_are_taken_or_not_there_are_refused() {
+async fn existing_and_missing_names_are_refused() {
     let editor = with_space().await;
     editor.create_user("ann", Some("secret words"), &[]).await.unwrap();
     assert!(matches!(editor.create_user("ann", None, &[]).await, Err(CatalogError::Exists { .. })));
@@ -82,7 +82,7 @@ async fn names_that_are_taken_or_not_there_are_refused() {
     assert_eq!(catalog(&editor).await.users().count(), 1);
 }
 
-/// An administrator cannot be taken away, in whichever way.
+/// Checks that no operation removes an administrator.
 async fn assert_stays(editor: &CatalogEditor, user: &str) {
     let refusals = [
         editor.remove_user(user).await.map(drop),
@@ -96,7 +96,7 @@ async fn assert_stays(editor: &CatalogEditor, user: &str) {
 }
 
 #[tokio::test]
-async fn the_first_user_is_an_administrator_and_one_always_stays() {
+async fn first_user_is_an_administrator_and_one_always_remains() {
     let editor = editor();
     assert!(catalog(&editor).await.allows_anonymous());
     let first = editor.create_user("first", Some("secret words"), &[]).await.unwrap().value;
@@ -107,13 +107,13 @@ async fn the_first_user_is_an_administrator_and_one_always_stays() {
     assert_stays(&editor, "first").await;
     editor.set_disabled("second", true).await.unwrap();
     editor.set_member(ADMINISTRATORS, "second", true).await.unwrap();
-    assert!(editor.remove_user("first").await.is_err(), "the other one may not log in");
+    assert!(editor.remove_user("first").await.is_err(), "the other administrator is disabled");
     editor.set_disabled("second", false).await.unwrap();
     editor.remove_user("first").await.unwrap();
 }
 
 #[tokio::test]
-async fn who_needs_no_password_has_come_by_a_certificate() {
+async fn administrators_without_a_password_need_a_certificate() {
     let editor = editor();
     let refused = editor.create_user("first", None, &[]).await;
     assert_eq!(kind(refused), ErrorKind::Invalid);
@@ -124,11 +124,11 @@ async fn who_needs_no_password_has_come_by_a_certificate() {
     assert!(matches!(refused, Err(CatalogError::InUse { .. })), "{refused:?}");
     assert_stays(&editor, "first").await;
     editor.with_certificate().remove_user("first").await.unwrap();
-    assert!(editor.with_certificate().remove_user("second").await.is_err(), "somebody has to stay");
+    assert!(editor.with_certificate().remove_user("second").await.is_err(), "the last administrator cannot be removed");
 }
 
 #[tokio::test]
-async fn a_hash_from_elsewhere_is_checked() {
+async fn given_hashes_are_checked() {
     let editor = editor();
     let hash = crate::catalog::hash_password("secret words").unwrap();
     let ann = editor.create_user_hashed("ann", Some(&hash), &[]).await.unwrap().value;

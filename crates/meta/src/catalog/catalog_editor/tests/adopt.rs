@@ -1,4 +1,4 @@
-//! Classes of programs of several ages.
+//! Classes of programs of several versions.
 
 use super::classes::{definition, schema, show};
 use super::*;
@@ -18,7 +18,7 @@ fn account() -> WantedClass {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_made_and_what_lacks_something_gets_it() {
+async fn missing_classes_are_created_and_existing_ones_extended() {
     let editor = with_space().await;
     let bank = wanted("Bank", None, &[("name", "string")]);
     adopt(&editor, &[account(), bank.clone()]).await;
@@ -38,9 +38,9 @@ async fn what_is_not_there_is_made_and_what_lacks_something_gets_it() {
     assert!(account.field("owner").unwrap().optional);
     assert_eq!(account.class().version, 2);
     assert_eq!(editor.history("main", "Account").await.unwrap().len(), 2);
-    // Whoever comes again changes nothing.
+    // Adopting the same classes again changes nothing.
     let before = editor.adopt("main", &[newer.clone()], Ok(())).await.unwrap().revision;
-    // Nothing is changed, so nothing has to be allowed.
+    // Without changes no permission is needed.
     let denied = || Err(Error::new(ErrorKind::Denied, "may not"));
     assert_eq!(editor.adopt("main", &[newer, bank], denied()).await.unwrap().revision, before);
     assert_eq!(kind(editor.adopt("main", &[wanted("New", None, &[])], denied()).await), ErrorKind::Denied);
@@ -58,13 +58,13 @@ pub(crate) async fn a_program_that_is_older_takes_nothing_away() {
     adopt(&editor, &[wanted("Account", None, &[("balance", "decimal")])]).await;
     let too_old = editor.adopt("main", &[account(), wanted("New", None, &[])], Ok(())).await.unwrap_err();
     let message = too_old.to_string();
-    assert!(message.contains("\"balance\" is decimal by now, and int64 in the program"), "{message}");
-    // All, or nothing.
+    assert!(message.contains("\"balance\" is decimal in the catalogue, and int64 in the program"), "{message}");
+    // The operation is atomic.
     assert!(schema(&editor).await.class_named("New").is_none());
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_a_reason() {
+async fn incompatible_classes_are_refused_with_a_reason() {
     let editor = with_space().await;
     adopt(&editor, &[account(), wanted("Bank", None, &[])]).await;
     let refused = async |class: WantedClass| editor.adopt("main", &[class], Ok(())).await.unwrap_err();
@@ -79,7 +79,7 @@ async fn what_cannot_be_is_refused_with_a_reason() {
     let mut numbered = wanted("Account", None, &[("holder", "string")]);
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(9));
     assert!(matches!(refused(numbered.clone()).await, CatalogError::Incompatible { .. }));
-    // By its number it is found under another name.
+    // The number identifies the field although it has another name.
     numbered.numbers.insert("holder".to_owned(), model::FieldNumber(1));
     adopt(&editor, &[numbered.clone()]).await;
     numbered.class.name = "Fresh".to_owned();
@@ -87,7 +87,7 @@ async fn what_cannot_be_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn indexes_of_programs_are_made_once() {
+async fn indexes_of_programs_are_created_once() {
     let editor = with_space().await;
     let mut class = account();
     let index = WantedIndex { name: "Account.owner".to_owned(), fields: vec!["owner".to_owned()], unique: true };

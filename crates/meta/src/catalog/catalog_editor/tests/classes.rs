@@ -1,4 +1,4 @@
-//! Classes, how they change, and indexes.
+//! Classes, their evolution, and indexes.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) async fn schema(editor: &CatalogEditor) -> Arc<Schema> {
     catalog(editor).await.schema(SpaceId(1))
 }
 
-/// `name=1 age=2`: fields with their numbers.
+/// The fields with their numbers: `name=1 age=2`.
 pub(super) fn show(shape: &ResolvedClass) -> String {
     shape.fields().iter().map(|field| format!("{}={}", field.name, field.number)).collect::<Vec<_>>().join(" ")
 }
@@ -63,7 +63,7 @@ fn text(field: &str) -> String {
     field.to_owned()
 }
 
-/// A record as a class reads it.
+/// Reads a record through a class.
 fn read(shape: &ResolvedClass, record: &[(u32, Value)]) -> BTreeMap<String, Value> {
     let value =
         |number: FieldNumber| record.iter().find(|(known, _)| *known == number.0).map(|(_, value)| value.clone());
@@ -87,7 +87,7 @@ async fn classes_have_the_fields_of_their_parents_and_numbers_of_their_own() {
 }
 
 #[tokio::test]
-async fn defining_again_what_is_there_changes_nothing_and_says_what_differs() {
+async fn defining_an_existing_class_changes_nothing_and_names_the_difference() {
     let editor = people().await;
     let before = editor.store().read(Prefix::all()).await.unwrap();
     let person = definition("Person", None, &[("boss", "ref<Person>?"), ("age", "int64"), ("name", "string")]);
@@ -107,7 +107,7 @@ async fn defining_again_what_is_there_changes_nothing_and_says_what_differs() {
 }
 
 #[tokio::test]
-async fn classes_that_cannot_be_are_refused() {
+async fn invalid_classes_are_refused() {
     let editor = people().await;
     let define = |definition: ClassDefinition| {
         let editor = editor.clone();
@@ -167,11 +167,11 @@ pub(crate) async fn records_of_all_versions_are_read_through_the_newest() {
     assert_eq!(newer.version, 3);
     let schema = schema(&editor).await;
     let person = schema.class_named("Person").unwrap();
-    assert_eq!(show(person), "full_name=1 age=2 country=5 note=6", "numbers go on behind those of classes below");
+    assert_eq!(show(person), "full_name=1 age=2 country=5 note=6", "numbers continue after those of descendants");
     let record = read(person, &old);
     assert_eq!(record["full_name"], Value::from("ann"));
     assert_eq!(record["age"], Value::Decimal(30.into()));
-    assert_eq!(record["country"], Value::from("CN"), "what was added says for ever what older records have");
+    assert_eq!(record["country"], Value::from("CN"), "the value for older records never changes");
     assert_eq!(record["note"], Value::Null);
     assert!(!record.contains_key("boss"));
     assert_eq!(person.field("country").unwrap().default, Some(Value::from("US")));
@@ -193,7 +193,7 @@ pub(crate) async fn a_number_is_never_used_again() {
     let schema = schema(&editor).await;
     assert_eq!(show(schema.class_named("Student").unwrap()), "name=1 age=2 boss=3 x=6 term=7 y=8");
     let record = read(schema.class_named("Person").unwrap(), &[(1, "ann".into()), (2, 3.into()), (5, 7.into())]);
-    assert_eq!(record["x"], Value::Null, "what was at the number of the removed field is not the new one's");
+    assert_eq!(record["x"], Value::Null, "the value of the removed field is not read as the new field");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn nulls_become_values_when_a_field_becomes_required() {
 }
 
 #[tokio::test]
-async fn evolution_that_cannot_be_is_refused_whole_and_says_why() {
+async fn invalid_evolution_is_refused_as_a_whole_with_a_reason() {
     let editor = people().await;
     editor.create_index("main", "by_age", "Student", &["age"], false).await.unwrap();
     let before = editor.store().read(Prefix::all()).await.unwrap();
@@ -245,13 +245,13 @@ async fn evolution_that_cannot_be_is_refused_whole_and_says_why() {
     assert!(matches!(evolve_error(&editor, "Person", add("year", "bool")).await, EvolutionError::FieldExists { .. }));
     assert!(matches!(evolve_error(&editor, "Student", add("name", "bool")).await, EvolutionError::FieldExists { .. }));
     assert!(matches!(evolve_error(&editor, "Person", add("a b", "bool")).await, EvolutionError::Definition(_)));
-    assert!(matches!(evolve_error(&editor, "Person", add("x", "ref<Nobody>")).await, EvolutionError::NoClass { .. }));
+    assert!(matches!(evolve_error(&editor, "Person", add("x", "ref<Unknown>")).await, EvolutionError::NoClass { .. }));
     let no_field = EvolutionStep::Rename { field: text("what"), to: text("x") };
     assert!(matches!(evolve_error(&editor, "Person", no_field).await, EvolutionError::NoField(_)));
     let half =
         editor.evolve("main", "Person", &[add("x", "bool"), EvolutionStep::Remove { field: text("what") }]).await;
     assert_eq!(kind(half), ErrorKind::NotFound);
-    assert_eq!(kind(editor.evolve("main", "Nobody", &[]).await), ErrorKind::NotFound);
+    assert_eq!(kind(editor.evolve("main", "Unknown", &[]).await), ErrorKind::NotFound);
     assert_eq!(editor.store().read(Prefix::all()).await.unwrap().entries, before.entries);
 }
 
@@ -266,7 +266,7 @@ async fn references_widen_to_parents() {
 }
 
 #[tokio::test]
-async fn nothing_to_change_makes_no_version() {
+async fn unchanged_class_gets_no_new_version() {
     let editor = people().await;
     let class = evolve(&editor, "Person", &[EvolutionStep::MakeOptional { field: text("boss") }]).await;
     assert_eq!(class.version, 1);
@@ -274,7 +274,7 @@ async fn nothing_to_change_makes_no_version() {
 }
 
 #[tokio::test]
-async fn changes_of_one_schema_at_once_do_not_get_in_each_others_way() {
+async fn concurrent_changes_of_one_schema_all_succeed() {
     let editor = people().await;
     let changing = (0..8).map(|number| {
         let (editor, class) = (editor.clone(), if number % 2 == 0 { "Person" } else { "Student" });
@@ -290,7 +290,7 @@ async fn changes_of_one_schema_at_once_do_not_get_in_each_others_way() {
 }
 
 #[tokio::test]
-async fn an_index_is_built_before_it_is_ready() {
+async fn index_is_building_until_it_is_recorded_as_ready() {
     let editor = people().await;
     let index = editor.create_index("main", "by_name", "Person", &["name", "age"], true).await.unwrap().value;
     assert_eq!((index.state, index.unique, index.fields.len()), (IndexState::Building, true, 2));

@@ -6,7 +6,7 @@ use super::*;
 use crate::catalog::{MemberRequest, MoveRequest, StartNumber};
 
 #[tokio::test]
-async fn bricks_live_as_long_as_their_sessions() {
+async fn brick_is_alive_until_its_session_ends() {
     let editor = editor();
     let brick = editor.add_brick(&["127.0.0.1:7000".to_owned()], Storage::Durable).await.unwrap().value;
     let peer = editor.add_peer(&["127.0.0.1:7001".to_owned()]).await.unwrap().value;
@@ -55,7 +55,7 @@ async fn a_number_of_a_brick_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_brick_that_serves_stays() {
+async fn brick_that_serves_cannot_be_removed() {
     let editor = editor();
     let brick = editor.add_brick(&["a:1".to_owned()], Storage::Durable).await.unwrap().value;
     let session = session(&editor).await.id;
@@ -66,13 +66,13 @@ async fn a_brick_that_serves_stays() {
         assert_eq!(refused.kind(), ErrorKind::Invalid);
         let refused = refused.to_string();
         assert!(refused.contains("8 logical nodes") && refused.contains("mortar remap --drain"), "{refused}");
-        // Neither when it lives, nor when it does not.
+        // It serves logical nodes whether it is alive or not.
         editor.store().end_session(session).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_brick_that_is_empty_leaves_when_it_has_ended_and_nothing_comes_to_it() {
+async fn empty_brick_can_be_removed_when_it_has_ended_and_no_node_moves_to_it() {
     let editor = with_space().await;
     let added = editor.add_brick(&["c:3".to_owned()], Storage::Durable).await.unwrap().value;
     let session = session(&editor).await.id;
@@ -123,7 +123,7 @@ pub(crate) async fn a_brick_that_is_to_be_empty_gets_nothing_however_it_is_asked
 }
 
 #[tokio::test]
-async fn members_are_listed_with_what_they_have_and_removed_by_request() {
+async fn members_are_listed_and_removed_by_request() {
     let editor = with_space().await;
     let peer = editor.add_peer(&["p:1".to_owned()]).await.unwrap().value.id;
     let node = catalog(&editor).await.placement_map().nodes().next().unwrap().0;
@@ -136,8 +136,8 @@ async fn members_are_listed_with_what_they_have_and_removed_by_request() {
     assert_eq!(counts, [(1, true, 4, 0), (2, true, 4, 1)]);
     assert_eq!(answer.peers.len(), 1);
     assert!(editor.handle_member_request(&known, MemberRequest::RemoveBrick { brick: BrickId(1) }).await.is_err());
-    let (gone, changed) = editor.handle_member_request(&known, MemberRequest::RemovePeer { peer }).await.unwrap();
+    let (removed, changed) = editor.handle_member_request(&known, MemberRequest::RemovePeer { peer }).await.unwrap();
     assert!(changed.is_some());
-    assert_eq!(gone.peers, answer.peers);
+    assert_eq!(removed.peers, answer.peers);
     assert!(catalog(&editor).await.peers().next().is_none());
 }

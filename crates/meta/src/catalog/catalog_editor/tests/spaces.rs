@@ -1,4 +1,4 @@
-//! Spaces and where they are.
+//! Spaces and their placement.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
 }
 
 #[tokio::test]
-async fn a_space_needs_a_name_of_its_own_and_a_brick_of_its_kind() {
+async fn space_needs_a_unique_name_and_a_brick_with_its_storage() {
     let editor = editor();
     let create = |name: &'static str, storage| {
         let editor = editor.clone();
@@ -64,7 +64,7 @@ async fn a_space_needs_a_name_of_its_own_and_a_brick_of_its_kind() {
 }
 
 #[tokio::test]
-async fn spaces_made_at_once_get_different_numbers_and_nodes() {
+async fn concurrently_created_spaces_get_different_numbers_and_nodes() {
     let editor = editor();
     brick(&editor, Storage::Durable).await;
     let making = (0..8).map(|number| {
@@ -97,7 +97,7 @@ pub(crate) async fn a_logical_node_moves_step_by_step_and_counts_it() {
     assert_eq!(kind(editor.begin_move(NodeId(99), third).await), ErrorKind::NotFound);
     let began = editor.begin_move(node, third).await.unwrap().value;
     assert_eq!((began.brick, began.moves, began.moving.unwrap().phase), (before.brick, 0, MovePhase::Copying));
-    assert_eq!(began.epoch, before.epoch, "copying disturbs nobody");
+    assert_eq!(began.epoch, before.epoch, "a node that is copied keeps its epoch");
     assert!(moving(editor.begin_move(node, third).await));
     assert!(moving(editor.finish_move(node, began.epoch).await));
     assert_eq!(editor.cancel_move(node).await.unwrap().value.epoch, before.epoch);
@@ -115,7 +115,7 @@ pub(crate) async fn a_logical_node_moves_step_by_step_and_counts_it() {
     let after = catalog.node_placement(node).unwrap();
     assert_eq!((after.brick, after.moves, after.moving), (third, 1, None));
     assert_eq!(after.epoch, catalog.placement_map().epoch());
-    assert_eq!(catalog.node_placement(NodeId(2)).unwrap().epoch, before.epoch, "others are as they were");
+    assert_eq!(catalog.node_placement(NodeId(2)).unwrap().epoch, before.epoch, "other nodes are unchanged");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ pub(crate) async fn a_hand_over_counts_only_for_the_seal_that_it_belongs_to() {
 pub(crate) async fn spreading_gives_new_bricks_their_part_and_empties_those_that_leave() {
     let editor = with_space().await;
     let [third, fourth] = [brick(&editor, Storage::Durable).await.id, brick(&editor, Storage::Durable).await.id];
-    // What moves already is taken as moved.
+    // A moving node counts as moved.
     let first = catalog(&editor).await.node_placement(NodeId(1)).unwrap().brick;
     editor.begin_move(NodeId(1), third).await.unwrap();
     let moves = catalog(&editor).await.spread();
