@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");
     }
     let schema = protox::compile([SCHEMA], [FOLDER])?;
-    // These have passwords in them, or what those are kept as, which is nobody's business.
+    // These contain passwords or their hashes, which must not be printed.
     let secret = ["mortar.v1.Hello", "mortar.v1.account.AddUser", "mortar.v1.account.SetPassword"];
     prost_build::Config::new().bytes(["."]).skip_debug(secret).compile_fds(schema)?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Between the messages of the schema and the vocabulary of `model`.
+//! Converts between the messages of the schema and the types of `model`.
 //!
-//! Messages come from outside: everything is checked here, once, so that what `model` types hold is well formed.
+//! Messages come from outside. Everything is checked here, once, so that values of `model` types are valid.
 
 use bytes::Bytes;
 use model::{Committed, Conflict, Error, ErrorKind, Kind, Name, Oid, Op, Outcome, Result, SpaceId, Stat};
@@ -34,7 +34,7 @@ impl From<proto::Oid> for Oid {
     }
 }
 
-/// The identifier in a field that must be there; `part` names it in the error.
+/// The identifier in a required field; `part` names the field in the error.
 pub fn oid(field: Option<proto::Oid>, part: &'static str) -> Result<Oid> {
     field.map(Oid::from).ok_or_else(|| missing(part))
 }
@@ -45,7 +45,7 @@ pub fn space(number: u32) -> Result<SpaceId> {
         .ok()
         .map(SpaceId)
         .filter(|space| *space <= SpaceId::MAX)
-        .ok_or_else(|| invalid(format!("space {number} is over 15 bits")))
+        .ok_or_else(|| invalid(format!("space {number} does not fit into 15 bits")))
 }
 
 impl From<Name> for proto::Name {
@@ -54,7 +54,7 @@ impl From<Name> for proto::Name {
     }
 }
 
-/// The name in a field that must be there. Its path is checked by the store, which knows what a path may hold.
+/// The name in a required field. The store checks its path.
 pub fn name(field: Option<proto::Name>) -> Result<Name> {
     let field = field.ok_or_else(|| missing("name"))?;
     Ok(Name { space: space(field.space)?, path: field.path })
@@ -68,7 +68,7 @@ pub fn kind(code: u32) -> Result<Kind> {
         .ok_or_else(|| invalid(format!("no kind of object has the code {code}")))
 }
 
-/// Identifiers as raw bytes, 16 each.
+/// Encodes identifiers as raw bytes, 16 each.
 #[must_use]
 pub fn oids_to_raw(oids: &[Oid]) -> Bytes {
     let mut raw = Vec::with_capacity(oids.len() * Oid::LEN);
@@ -78,11 +78,11 @@ pub fn oids_to_raw(oids: &[Oid]) -> Bytes {
     raw.into()
 }
 
-/// The identifiers in raw bytes.
+/// Decodes identifiers from raw bytes.
 pub fn oids_from_raw(raw: &[u8]) -> Result<Vec<Oid>> {
     let (oids, rest) = raw.as_chunks::<{ Oid::LEN }>();
     if !rest.is_empty() {
-        return Err(invalid(format!("{} bytes are no whole number of identifiers", raw.len())));
+        return Err(invalid(format!("{} bytes are not a whole number of identifiers", raw.len())));
     }
     Ok(oids.iter().map(|bytes| Oid::from_bytes(*bytes)).collect())
 }
@@ -137,7 +137,7 @@ impl TryFrom<proto::Stat> for Stat {
 
 // ------------------------------------------------------------------------------------------------ transactions
 
-/// The message of a transaction, and the data of its operations in order: the frame's raw part.
+/// Encodes a transaction. The data of its operations, in order, is the raw part.
 #[must_use]
 pub fn transaction_to_proto(transaction: Transaction) -> (proto::Commit, Vec<Bytes>) {
     let mut raw = Vec::new();
@@ -145,8 +145,8 @@ pub fn transaction_to_proto(transaction: Transaction) -> (proto::Commit, Vec<Byt
     (proto::Commit { ops }, raw)
 }
 
-/// Keeps `data` for the raw part and returns its length. Longer data than a length can say is longer than any limit;
-/// the saturated length then makes the frame too large, which refuses it.
+/// Adds `data` to the raw part and returns its length. A length that does not fit becomes the largest one; the frame is then too
+/// large and is refused.
 fn push_data(data: Bytes, raw: &mut Vec<Bytes>) -> u32 {
     let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
     if !data.is_empty() {
@@ -196,13 +196,16 @@ fn membership(collection: Oid, member: Oid) -> proto::Member {
     proto::Member { collection: Some(collection.into()), member: Some(member.into()) }
 }
 
-/// The transaction of a message and the raw part that came with it.
+/// Decodes a transaction and its raw part.
 ///
 /// Fails if a part is missing or unknown, or if the lengths do not add up to the raw part.
 pub fn transaction_from_proto(commit: proto::Commit, raw: &Raw<'_>) -> Result<Transaction> {
     if commit.ops.len() > limits::OPERATIONS {
         let (found, most) = (commit.ops.len(), limits::OPERATIONS);
-        return Err(Error::new(ErrorKind::TooLarge, format!("{found} operations; a transaction has at most {most}")));
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("a transaction has {found} operations; it may have {most}"),
+        ));
     }
     let mut data = Cursor::new(raw);
     let mut ops = Vec::with_capacity(commit.ops.len());
@@ -250,7 +253,7 @@ fn op(step: Step, data: &mut Cursor<'_, '_>) -> Result<Op> {
     })
 }
 
-/// Parts a raw part into the pieces whose lengths a message gives, in order.
+/// Splits a raw part into the pieces whose lengths a message contains, in order.
 pub struct Cursor<'r, 'a> {
     raw: &'r Raw<'a>,
     at: usize,
@@ -266,22 +269,22 @@ impl<'r, 'a> Cursor<'r, 'a> {
     /// The next `length` bytes.
     pub fn take(&mut self, length: u32) -> Result<Bytes> {
         let end = self.at.checked_add(length as usize).filter(|end| *end <= self.raw.len());
-        let end = end.ok_or_else(|| invalid("the lengths in a message are more than the bytes that came with it"))?;
+        let end = end.ok_or_else(|| invalid("the lengths in a message exceed its raw part"))?;
         let piece = self.raw.slice(self.at..end);
         self.at = end;
         Ok(piece)
     }
 
-    /// Checks that nothing is left over.
+    /// Checks that no bytes are left.
     pub fn finish(self) -> Result<()> {
         if self.at == self.raw.len() {
             return Ok(());
         }
-        Err(invalid("the lengths in a message are less than the bytes that came with it"))
+        Err(invalid("the raw part of a message is longer than its lengths"))
     }
 }
 
-/// The message of an outcome, and the raw part: the identifiers of the created objects.
+/// Encodes an outcome. The identifiers of the created objects are the raw part.
 #[must_use]
 pub fn outcome_to_proto(outcome: Outcome) -> (proto::Decided, Bytes) {
     let (outcome, raw) = match outcome {
@@ -299,7 +302,7 @@ pub fn outcome_to_proto(outcome: Outcome) -> (proto::Decided, Bytes) {
     (proto::Decided { outcome: Some(outcome) }, raw)
 }
 
-/// The outcome of a message and the raw part that came with it.
+/// Decodes an outcome and its raw part.
 pub fn outcome_from_proto(decided: proto::Decided, raw: &[u8]) -> Result<Outcome> {
     let outcome = decided.outcome.ok_or_else(|| missing("outcome"))?;
     Ok(match outcome {

@@ -1,4 +1,4 @@
-//! What drivers of the machines of [`protocol`] have in common: a time, a task that wakes, and the way to others.
+//! What the drivers of the machines of [`protocol`] share: a clock, a timer, and handles of connections.
 
 mod deadline_timer;
 mod monotonic_clock;

@@ -8,7 +8,7 @@
 //! +--------+------+-------+------------+----------------+--------------+---------+---------------+-----+
 //! ```
 //!
-//! Numbers are little-endian. `length` counts the bytes behind itself. The head checksum covers all that is before it;
+//! Numbers are little-endian. `length` counts the bytes after itself. The head checksum covers all that is before it;
 //! if it fails, the connection is lost, since no length can be trusted. The raw checksum covers the raw part alone,
 //! from the writer's memory to the reader's. A server may send it from its disk unread, so a mismatch means that this
 //! one object is damaged, and the connection continues.
@@ -23,14 +23,14 @@ pub use model::checksum::crc32c;
 
 /// Bytes in a frame's header.
 pub const HEADER: usize = 20;
-/// Bytes in the checksum behind the message.
+/// Bytes in the checksum after the message.
 pub const CHECKSUM: usize = 4;
-/// Bytes in the largest message that is not the raw part, whatever the other limits say.
+/// Most bytes of a message without its raw part, whatever the other limits are.
 pub const MAX_MESSAGE: usize = 8 << 20;
-/// Bytes of raw part up to which [`Raw::slice`] copies rather than keeps the whole frame in memory.
+/// Size up to which [`Raw::slice`] copies instead of keeping the whole frame in memory.
 const MAX_COPY: usize = 16 << 10;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(pub u8);
 
@@ -39,7 +39,7 @@ impl Flags {
     pub const REQUEST: Self = Self(0);
     /// The last, or only, answer to a request of the other side.
     pub const RESPONSE: Self = Self(1);
-    /// With [`Flags::RESPONSE`]: an answer that others of the same request follow.
+    /// With [`Flags::RESPONSE`]: further answers to the same request follow.
     pub const MORE: Self = Self(1 | 2);
     /// A request that has no answer.
     pub const ONE_WAY: Self = Self(4);
@@ -65,42 +65,42 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// Why bytes are not a frame. The connection ends, as the start of the next frame is not known.
+/// Why bytes are not a frame. The connection ends, because the start of the next frame is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// The frame says it is longer than this side takes.
-    #[error("a frame of {length} bytes; at most {max} are taken")]
+    /// The length of the frame exceeds the limit of this side.
+    #[error("a frame has {length} bytes; at most {max} are accepted")]
     TooLong {
-        /// Bytes behind the length field.
+        /// Bytes after the length field.
         length: u32,
-        /// The most that is taken.
+        /// The limit.
         max: u32,
     },
-    /// The frame says it is shorter than its own header and message.
-    #[error("a frame of {length} bytes cannot hold a message of {message}")]
+    /// The length of the frame is less than that of its header and message.
+    #[error("a frame of {length} bytes cannot contain a message of {message} bytes")]
     TooShort {
-        /// Bytes behind the length field.
+        /// Bytes after the length field.
         length: u32,
         /// Bytes of message.
         message: u32,
     },
-    /// Flags of another version, or noise.
-    #[error("a frame with unknown flags {0:#04x}")]
+    /// Unknown flags: another version, or noise.
+    #[error("a frame has unknown flags {0:#04x}")]
     Flags(u8),
-    /// Header and message are not what was sent.
-    #[error("a frame whose header or message was damaged on its way")]
+    /// Header or message were damaged.
+    #[error("the header or message of a frame was damaged in transit")]
     Checksum,
-    /// The message is not of the schema.
-    #[error("a frame whose message cannot be read: {0}")]
+    /// The message is not part of the schema.
+    #[error("the message of a frame cannot be decoded: {0}")]
     Message(String),
     /// An answer to a request that this side did not send.
-    #[error("an answer to request {0}, which was not sent")]
+    #[error("the other side answered request {0}, which was not sent")]
     Stray(u32),
     /// A one-way request was damaged, failed, or is not allowed. Requests behind it may depend on it.
-    #[error("a message that was refused: {0}")]
+    #[error("a message was refused: {0}")]
     Refused(String),
     /// A frame was begun and not finished in time.
-    #[error("a frame of which only {received} bytes came in {seconds} s")]
+    #[error("only {received} bytes of a frame arrived within {seconds} s")]
     Late {
         /// Bytes that have arrived.
         received: usize,
@@ -108,7 +108,7 @@ pub enum FrameError {
         seconds: u64,
     },
     /// The server needs the memory of an unfinished frame for others.
-    #[error("an unfinished frame, for which the server has no memory left: try again")]
+    #[error("the server has no memory left for an unfinished frame: try again")]
     NoMemory,
     /// The other side ended the connection, with this reason.
     #[error("the other side ended the connection: {0}")]
@@ -118,7 +118,7 @@ pub enum FrameError {
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
+    /// The kind of the frame.
     pub flags: Flags,
     /// Chosen by the side that sends the request; an answer has the number of its request.
     pub id: u32,
@@ -131,7 +131,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header and checks every length against `max`, the bytes of the largest frame that is taken.
+    /// Decodes a header and checks its lengths; `max` is the most bytes of a frame.
     pub fn decode(bytes: &[u8; HEADER], max: u32) -> Result<Self, FrameError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let (length, message) = (word(0), word(12));
@@ -151,7 +151,7 @@ impl Header {
         Ok(Self { flags, id: word(8), message: message as usize, raw, raw_checksum: word(16) })
     }
 
-    /// Bytes up to the raw part: header, message and head checksum.
+    /// Bytes before the raw part: header, message and head checksum.
     #[must_use]
     pub fn head_len(&self) -> usize {
         HEADER + self.message + CHECKSUM
@@ -179,43 +179,43 @@ impl Header {
 /// A frame as it was received.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// What the frame is.
+    /// The kind of the frame.
     pub flags: Flags,
-    /// The request that it is, or answers.
+    /// The number of the request.
     pub id: u32,
     /// The message, still encoded.
     pub message: &'a [u8],
-    /// The bytes that belong to it.
+    /// The raw part.
     pub raw: Raw<'a>,
-    /// What the sender says the raw part's checksum is.
+    /// The checksum of the raw part, as the sender states it.
     pub raw_checksum: u32,
 }
 
 impl Frame<'_> {
-    /// Whether the raw part is what was sent.
+    /// Whether the raw part matches its checksum.
     #[must_use]
     pub fn is_raw_intact(&self) -> bool {
         crc32c(self.raw.as_slice()) == self.raw_checksum
     }
 }
 
-/// The raw part of a received frame: in a buffer that the next read overwrites, or in one of its own.
+/// The raw part of a received frame, in a buffer that the next read overwrites or in its own buffer.
 #[derive(Clone, Debug)]
 pub enum Raw<'a> {
     /// In the connection's read buffer.
     Borrowed(&'a [u8]),
-    /// In a buffer made for this frame.
+    /// In its own buffer.
     Owned(Bytes),
 }
 
 impl Raw<'_> {
-    /// How many bytes there are.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.as_slice().is_empty()
@@ -230,7 +230,7 @@ impl Raw<'_> {
         }
     }
 
-    /// Some of the bytes, to keep. Short ones are copied, so that they do not keep a large frame in memory.
+    /// A copy or reference of some of the bytes. Short ranges are copied, so that they do not keep a large frame in memory.
     ///
     /// # Panics
     /// If the range is not within the bytes.
@@ -243,7 +243,7 @@ impl Raw<'_> {
         }
     }
 
-    /// All the bytes, to keep.
+    /// A copy or reference of all bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         self.slice(0..self.len())

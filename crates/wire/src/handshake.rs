@@ -129,7 +129,7 @@ impl Introduction {
         }
         if !password.is_empty() && !peer.is_private && !self.insecure {
             let what =
-                "others could read the password on its way: connect over TLS (mortars://), or say that it may be";
+                "others could read the password in transit: connect over TLS (mortars://), or allow that explicitly";
             return Err(Error::new(ErrorKind::Denied, what));
         }
         let (space, agent, role) = (self.space.clone(), self.agent.clone(), self.role as i32);
@@ -252,7 +252,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         Received::Message(version, welcome) => (version, welcome.and_then(|welcome| welcome.answer)),
         Received::NotMortar(bytes) => {
             let words = String::from_utf8_lossy(&bytes);
-            return Err(unsupported(format!("what listens there is no server of Mortar; it said {words:?}")));
+            return Err(unsupported(format!("the server there is not a Mortar server; it sent {words:?}")));
         }
     };
     let accepted = match welcome {
@@ -289,7 +289,7 @@ pub trait HandshakeAuthenticator {
     fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> impl Future<Output = Result<Terms>> + Send;
 }
 
-/// Opens a connection that the other side dialled: reads its `Hello` and answers as `door` decides.
+/// Opens a connection that the other side dialled: reads its `Hello` and lets `door` decide.
 ///
 /// # Errors
 /// The reason of a refusal, which the other side was sent too.
@@ -299,8 +299,8 @@ pub async fn accept(
     agent: &str,
 ) -> Result<(proto::Hello, Terms)> {
     let broken = |error| ErrorContext::Accepted.explain(error);
-    let heard = read_message::<proto::Hello>(stream).await.map_err(broken)?;
-    let decision = match heard {
+    let received = read_message::<proto::Hello>(stream).await.map_err(broken)?;
+    let decision = match received {
         Received::NotMortar(bytes) => {
             write_and_drain(stream, HTTP_REPLY.as_bytes()).await.map_err(broken)?;
             return Err(Error::new(ErrorKind::Unsupported, describe_non_mortar(&bytes)));
@@ -349,20 +349,20 @@ fn describe_non_mortar(bytes: &[u8]) -> String {
     if bytes.first() == Some(&tls::HANDSHAKE) {
         return "a client that speaks TLS, which this port does not: it should connect as mortar://".to_owned();
     }
-    format!("not a client of Mortar; it said {:?}", String::from_utf8_lossy(bytes))
+    format!("not a Mortar client; it sent {:?}", String::from_utf8_lossy(bytes))
 }
 
 /// Tells a client without TLS that this port requires it. Returns the error for this side.
 pub(crate) async fn refuse_plain(stream: &mut Stream) -> Error {
     let error = Error::new(ErrorKind::Unsupported, "this port speaks TLS: connect to it as mortars://HOST:PORT/SPACE");
     let refused = proto::Welcome { answer: Some(proto::welcome::Answer::Refused((&error).into())) };
-    let said = match read_message::<proto::Hello>(stream).await {
+    let received = match read_message::<proto::Hello>(stream).await {
         Ok(Received::Message(..)) => write_and_drain(stream, &encode(VERSION, &refused)).await,
         Ok(Received::NotMortar(_)) => write_and_drain(stream, HTTP_REPLY_TLS.as_bytes()).await,
         Err(error) => Err(error),
     };
     let refusal = Error::new(ErrorKind::Unsupported, "a client without TLS, which this port speaks");
-    match said {
+    match received {
         Ok(()) => refusal,
         Err(error) => refusal.caused_by(error),
     }
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn password_is_sent_where_nobody_can_listen_or_a_person_says_so() {
+    fn password_is_sent_over_private_connections_or_if_explicitly_allowed() {
         let credentials = Some(Credentials { user: "alice".to_owned(), password: "secret".to_owned() });
         let alice = Introduction { credentials, ..Introduction::new("main", "test") };
         let (private, open) =

@@ -1,8 +1,8 @@
 //! Turns received bytes into frames.
 //!
-//! Small frames are parsed where they were read, in a buffer that all connections of a thread share, so an idle
-//! connection holds no buffer. A frame too large for that gets a buffer of its own, of its own size, and the rest of it
-//! is read straight into it. The receiver of the frame can keep parts of it without a copy.
+//! Small frames are parsed in place, in a buffer that all connections of a thread share, so an idle connection holds no buffer. A
+//! larger frame gets its own buffer of the right size, into which the rest of it is read directly. The receiver of the frame can
+//! keep parts of it without a copy.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,19 +15,19 @@ use crate::frame::{CHECKSUM, Frame, FrameError, HEADER, Header, Raw, crc32c};
 
 /// Bytes of the buffer that connections share.
 pub const SHARED_BUFFER_LEN: usize = 64 << 10;
-/// Bytes of a frame from which on it gets a buffer of its own.
+/// Size from which a frame gets its own buffer.
 const MIN_LARGE_FRAME: usize = SHARED_BUFFER_LEN / 2;
-/// Buffers for large frames that a connection keeps for the next ones until a small frame arrives, and the largest that it keeps:
+/// Buffers for large frames that a connection keeps until a small frame arrives, and the size of the largest one that it keeps:
 /// one for a piece of an upload.
 const MAX_SPARES: usize = 8;
 const MAX_SPARE_SIZE: usize = (1 << 20) + (4 << 10);
-/// Bytes of such buffers that all connections of the process keep together, as connections may be idle for long.
+/// Most bytes of such buffers of all connections of the process, because connections may be idle for long.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
-/// Bytes that are kept now.
+/// Bytes of such buffers now.
 static SPARE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of one connection that are not a whole frame yet.
+/// The received bytes of one connection that are not a whole frame yet.
 #[derive(Debug)]
 pub struct Inbox {
     max_frame: u32,
@@ -47,7 +47,7 @@ struct Large {
     bytes: BytesMut,
 }
 
-/// A buffer that is kept, and counted as long as it is.
+/// A buffer that is kept, and counted while it exists.
 #[derive(Debug)]
 struct Spare {
     bytes: BytesMut,
@@ -55,7 +55,7 @@ struct Spare {
 }
 
 impl Spare {
-    /// Keeps a buffer that takes `size` bytes, unless there are too many.
+    /// Keeps a buffer of `size` bytes, unless too many are kept.
     fn keep(bytes: BytesMut, size: usize) -> Option<Self> {
         let more = |now: usize| now.checked_add(size).filter(|now| *now <= MAX_SPARE_BYTES);
         let kept = SPARE_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -73,16 +73,16 @@ impl Drop for Spare {
     }
 }
 
-/// What the receiver of frames wants next.
+/// What the receiver of frames expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The next frame.
     Frame,
-    /// No more frames for now: the rest of what was read waits for the next call.
+    /// No more frames for now: the rest of the read bytes waits for the next call.
     Pause,
 }
 
-/// How a read ended.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// Bytes arrived, and all whole frames were handed out.
@@ -109,21 +109,20 @@ impl Inbox {
         Self { max_frame, pending: Vec::new(), is_paused: false, large: None, spare: Vec::new(), frames: 0 }
     }
 
-    /// Whether the bytes so far end between two frames.
+    /// Whether the received bytes end between two frames.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         self.pending.is_empty() && self.large.is_none()
     }
 
-    /// The frame that has begun to arrive and is not whole: its number, and the bytes that are there. `None` if there is none, or
-    /// if what was read waits for the next call.
+    /// The number and the received bytes of the unfinished frame. `None` if there is none, or if read bytes wait for the next call.
     #[must_use]
     pub fn unfinished(&self) -> Option<(u64, usize)> {
         let bytes = self.large.as_ref().map_or(self.pending.len(), |large| large.bytes.len());
         (bytes > 0 && !self.is_paused).then_some((self.frames, bytes))
     }
 
-    /// Reads once and hands every frame that is whole to `each`.
+    /// Reads once and passes every whole frame to `each`.
     pub fn poll_fill(
         &mut self,
         context: &mut Context<'_>,
@@ -152,8 +151,7 @@ impl Inbox {
         Poll::Ready(Ok(if read == 0 { Filled::End } else { Filled::Some }))
     }
 
-    /// Hands every whole frame in `bytes` to `each` and keeps the beginning of the next. `bytes` begins with what was
-    /// kept before.
+    /// Passes every whole frame in `bytes` to `each` and keeps the beginning of the next one. `bytes` begins with the kept bytes.
     fn parse(
         &mut self,
         bytes: &[u8],
@@ -193,7 +191,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Hands the large frame to `each` if it is whole.
+    /// Passes the large frame to `each` if it is whole.
     fn finish_large(&mut self, mut each: impl FnMut(Frame<'_>) -> Result<Next, FrameError>) -> Result<(), FrameError> {
         let Some(Large { header, mut bytes }) =
             self.large.take_if(|large| large.bytes.len() == large.header.frame_len())
@@ -210,7 +208,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// A buffer for a frame of `len` bytes: a kept one to which no reference is left, or a new one.
+    /// A buffer for a frame of `len` bytes: a kept one without references, or a new one.
     fn buffer(&mut self, len: usize) -> BytesMut {
         // The buffer that was used last is the likeliest to be in the processor's cache.
         let free = self.spare.iter_mut().rposition(|spare| spare.bytes.try_reclaim(len));
@@ -268,7 +266,7 @@ mod tests {
     use crate::proto;
 
     #[test]
-    fn idle_connections_keep_no_more_than_a_bound_together() {
+    fn memory_of_idle_connections_is_bounded() {
         let raw = vec![7; 1 << 20];
         let mut frame = Vec::new();
         encode_head(&mut frame, Flags::REQUEST, 1, &proto::Done {}, raw.len(), crc32c(&raw));

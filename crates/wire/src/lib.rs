@@ -3,11 +3,11 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`proto`] | the messages of `proto/mortar.proto`, generated |
-//! | [`convert`] | between those messages and the vocabulary of `model` |
-//! | [`cluster`] | between those messages and the machines of `protocol`; also what is kept of transactions on disk |
-//! | [`driving`] | what drivers of the machines have in common: time, alarm, the way to others |
+//! | [`convert`] | converts between those messages and the types of `model` |
+//! | [`cluster`] | converts between those messages and the machines of `protocol`; also the records of transactions on disk |
+//! | [`driving`] | what the drivers of the machines share: clock, timer, handles of connections |
 //! | [`connector`] | reconnecting: addresses in turn, a time limit for each attempt, pauses between rounds |
-//! | [`frame`] | `header \| message \| raw`: the unit that travels, its limits and checksums |
+//! | [`frame`] | `header \| message \| raw`: the unit of transfer, its limits and checksums |
 //! | [`inbox`], [`outbox`] | bytes to frames, frames to bytes; no I/O |
 //! | [`handshake`] | magic, version, features, authentication, space |
 //! | [`transport`] | addresses, listeners and streams: TCP, TLS, Unix sockets |

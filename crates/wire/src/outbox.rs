@@ -1,7 +1,7 @@
-//! Frames become bytes that leave, many at a time.
+//! Frames as bytes to be sent, many at a time.
 //!
-//! Whatever was pushed since the last flush leaves in one write: small things are copied behind one another, large ones
-//! are referred to, and parts of files go from the system's cache to the socket without passing through this process.
+//! Everything that was pushed since the last flush is sent with one write: small data is copied into a buffer, large data is
+//! referenced, and parts of files go from the system's cache to the socket without passing through this process.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,15 +21,15 @@ use crate::frame::{Flags, Header};
 use crate::pool;
 use crate::transport::Stream;
 
-/// Bytes from which on a raw part is referred to rather than copied.
+/// Size from which a raw part is referenced and not copied.
 const MIN_REFERENCED: usize = 16 << 10;
-/// Bytes that one call of `poll_flush` sends at most, so that other connections have their turn.
+/// Most bytes that one call of `poll_flush` sends, so that other connections have their turn.
 const MAX_FLUSH: usize = 4 << 20;
-/// Bytes before something that is referred to, up to which they are copied rather than take the buffer with them.
+/// Most bytes before referenced data that are copied into a segment; more take the buffer with them.
 const MAX_COPIED_HEAD: usize = 4 << 10;
-/// Bytes that have left, from which on they are removed from before those that have not.
+/// Number of sent bytes from which they are removed from the buffer.
 const MIN_COMPACTION: usize = 64 << 10;
-/// Slices handed to one write.
+/// Most slices of one write.
 const MAX_SLICES: usize = 32;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -43,9 +43,9 @@ pub enum Piece {
     File {
         /// The file.
         file: Arc<File>,
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many there are.
+        /// Number of bytes.
         len: usize,
         /// Their CRC-32C when they were written.
         checksum: u32,
@@ -53,7 +53,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// How many bytes there are.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -62,14 +62,14 @@ impl Piece {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Keeps alive what pieces refer to, until they are sent.
+/// Keeps alive what pieces reference until they are sent.
 pub type PieceGuard = Arc<dyn Any + Send + Sync>;
 
 enum Segment {
@@ -78,16 +78,16 @@ enum Segment {
     Release(#[expect(dead_code, reason = "held, not read")] PieceGuard),
 }
 
-/// What should leave on one connection and has not yet.
+/// Bytes to be sent on one connection.
 #[derive(Default)]
 pub struct Outbox {
-    /// In order, before `tail`.
+    /// Data before `tail`, in order.
     segments: VecDeque<Segment>,
-    /// Copied bytes; those before `sent` have left.
+    /// Copied bytes; those before `sent` were sent.
     tail: Vec<u8>,
     sent: usize,
     len: usize,
-    /// Bytes that were ever added.
+    /// Number of bytes ever added.
     total_added: u64,
     /// Bytes of raw parts that were added and not counted yet.
     uncounted: u64,
@@ -100,25 +100,25 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// Bytes that have not left yet.
+    /// Number of bytes that were not sent yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that were ever added.
+    /// Number of bytes ever added.
     #[must_use]
     pub fn total_added(&self) -> u64 {
         self.total_added
     }
 
-    /// Bytes that have ever left.
+    /// Number of bytes ever sent.
     #[must_use]
     pub fn total_sent(&self) -> u64 {
         self.total_added - self.len as u64
     }
 
-    /// Bytes of raw parts that were added since this was last asked for.
+    /// Number of bytes of raw parts added since the last call.
     pub fn take_raw_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.uncounted)
     }
@@ -128,18 +128,18 @@ impl Outbox {
         self.total_added += bytes as u64;
     }
 
-    /// Whether all has left.
+    /// Whether everything was sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0 && self.segments.is_empty()
     }
 
-    /// Adds a frame whose raw part is `raw`, one slice after the other.
+    /// Adds a frame with the slices `raw` as its raw part.
     pub fn push(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes]) {
         self.push_checked(flags, id, message, raw, crc32c_parts(raw));
     }
 
-    /// The same for a raw part that has this checksum.
+    /// Adds a frame with a raw part that has this checksum.
     pub fn push_checked(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[Bytes], checksum: u32) {
         let length = raw.iter().map(Bytes::len).sum();
         self.push_head(flags, id, message, length, checksum);
@@ -148,14 +148,14 @@ impl Outbox {
         }
     }
 
-    /// The same for a raw part that is copied at once and has this checksum.
+    /// Adds a frame with a raw part that is copied at once and has this checksum.
     pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8], checksum: u32) {
         self.push_head(flags, id, message, raw.len(), checksum);
         self.tail.extend_from_slice(raw);
         self.grow(raw.len());
     }
 
-    /// The same for a raw part that is partly in files; `guard` is dropped when it has left.
+    /// Adds a frame with a raw part that is partly in files. `guard` is dropped when it was sent.
     pub fn push_pieces(
         &mut self,
         flags: Flags,
@@ -184,7 +184,7 @@ impl Outbox {
         self.segments.push_back(Segment::Release(guard));
     }
 
-    /// Adds whole frames, which are copied only if there is something before them. `raw` says how many bytes of raw parts are in them.
+    /// Adds whole frames, which are copied only if other bytes precede them. `raw` is the number of bytes of raw parts in them.
     pub(crate) fn push_frames(&mut self, mut frames: Vec<u8>, raw: u64) {
         self.uncounted += raw;
         self.grow(frames.len());
@@ -216,7 +216,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a part of a file, to the part before it if that ends where this begins.
+    /// Adds a part of a file, merged with the previous part if it continues that.
     fn push_file(&mut self, file: Arc<File>, offset: u64, len: usize) {
         self.push_tail();
         self.grow(len);
@@ -230,7 +230,7 @@ impl Outbox {
         self.segments.push_back(Segment::File { file, offset, len });
     }
 
-    /// Turns the tail into a segment, so that something else can follow it.
+    /// Turns the tail into a segment, so that other data can follow it.
     fn push_tail(&mut self) {
         let unsent = &self.tail[self.sent..];
         if !unsent.is_empty() {
@@ -245,7 +245,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Writes until nothing is left, or the stream takes no more for now.
+    /// Writes until nothing is left or the stream accepts no more for now.
     pub fn poll_flush(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
         let mut turn = MAX_FLUSH;
         while !self.is_empty() {
@@ -288,11 +288,11 @@ impl Outbox {
                 return Poll::Pending;
             }
         }
-        // What a stream has taken may still be with it.
+        // The stream may have buffered what it accepted.
         Pin::new(stream).poll_flush(context)
     }
 
-    /// Writes memory up to the next file.
+    /// Writes data in memory up to the next file.
     fn poll_write(&mut self, context: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<usize>> {
         let written = if self.segments.is_empty() {
             Pin::new(stream).poll_write(context, &self.tail[self.sent..])
@@ -332,18 +332,18 @@ impl Outbox {
             pool::give(std::mem::take(&mut self.tail));
             self.sent = 0;
         } else if self.sent >= MIN_COMPACTION && self.sent >= self.tail.len() / 2 {
-            // More than what is moved has left: however long something waits, the buffer is no more than twice as large.
+            // More bytes were sent than are moved, so the buffer is at most twice as large as its unsent bytes.
             self.tail.drain(..self.sent);
             self.sent = 0;
         }
     }
 
-    /// A file that cannot be read ends as zeros: then the checksum, already on its way, tells the reader which object
-    /// is damaged, and the connection goes on.
+    /// Sends zeros in place of a file that cannot be read. The reader then finds a wrong checksum for this object, and the connection
+    /// continues.
     fn replace_by_zeros(&mut self, cause: Option<io::Error>) {
         let Some(Segment::File { offset, len, .. }) = self.segments.pop_front() else { return };
         let cause = cause.map_or_else(|| "it is shorter than it should be".to_owned(), |cause| cause.to_string());
-        error!(offset, len, cause, "a file of the store cannot be read; the reader is told by a wrong checksum");
+        error!(offset, len, cause, "a file of the store cannot be read; the reader gets a wrong checksum");
         let mut left = len;
         while left > 0 {
             let zeros = left.min(ZEROS.len());
@@ -353,19 +353,19 @@ impl Outbox {
     }
 }
 
-/// Whether the socket failed, rather than the file.
+/// Whether the socket failed, and not the file.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
 }
 
-/// Appends a frame up to its raw part, which has `raw` bytes and `raw_checksum`, to `out`.
+/// Appends a frame without its raw part, which has `raw` bytes and `raw_checksum`, to `out`.
 pub fn encode_head(out: &mut Vec<u8>, flags: Flags, id: u32, message: &impl Message, raw: usize, raw_checksum: u32) {
     let header = Header { flags, id, message: message.encoded_len(), raw, raw_checksum };
-    encode_with(out, header, |out| message.encode(out).expect("a vector has room"));
+    encode_with(out, header, |out| message.encode(out).expect("encoding into a vector succeeds"));
 }
 
-/// Appends a frame whose message is encoded already.
+/// Appends a frame whose message is already encoded.
 pub(crate) fn encode_frame(out: &mut Vec<u8>, header: Header, message: &[u8], raw: &[u8]) {
     out.reserve(header.frame_len());
     encode_with(out, header, |out| out.extend_from_slice(message));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_takes_no_memory_although_something_always_waits() {
+    fn sent_bytes_take_no_memory_while_others_wait() {
         let mut outbox = Outbox::default();
         for id in 0..20_000 {
             push(&mut outbox, id, &[id as u8; 4 << 10]);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_in_the_order_in_which_they_came() {
+    fn bytes_are_sent_in_the_order_in_which_they_were_added() {
         let mut outbox = Outbox::default();
         let (mut expected, mut left) = (Vec::new(), Vec::new());
         for id in 0..3_000_u32 {

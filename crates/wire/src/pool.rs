@@ -1,4 +1,4 @@
-//! Buffers of a thread, which its connections share.
+//! Buffers that the connections of a thread share.
 //!
 //! A connection that has sent everything keeps no buffer, as it may be idle for long. Allocating a large buffer for each batch of
 //! answers would cost more than filling it.
@@ -29,7 +29,7 @@ pub(crate) fn take() -> Vec<u8> {
         pool.bytes -= buffer.capacity();
         buffer
     });
-    // A thread that ends has no pool.
+    // The pool of a thread is dropped before the thread ends.
     taken.unwrap_or_default()
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_no_more_than_its_bound_and_nothing_that_was_written() {
+    fn pool_is_bounded_and_keeps_no_contents() {
         assert_eq!(take().capacity(), 0);
         give(Vec::new());
         give(vec![1; MAX_BUFFER_BYTES + 1]);

@@ -6,7 +6,7 @@ use model::{Class, ClassId, Error, ErrorKind, Field, FieldDefinition, FieldNumbe
 use crate::proto::schema;
 use crate::proto::schema::field_type::Kind;
 
-/// A type without parts.
+/// A type without parameters.
 fn plain(kind: Kind) -> schema::FieldType {
     schema::FieldType { kind: kind as i32, class: None, element: None, value: None }
 }
@@ -52,8 +52,8 @@ impl TryFrom<&schema::FieldType> for FieldType {
 fn field_type(of: &schema::FieldType, depth: usize) -> Result<FieldType> {
     let part = |of: &Option<Box<schema::FieldType>>| match (of, depth.checked_sub(1)) {
         (Some(of), Some(depth)) => field_type(of, depth),
-        (None, _) => Err(unsupported("a collection without the type of its elements".to_owned())),
-        (_, None) => Err(unsupported(format!("a type with more than {} levels of collections", limits::NESTING))),
+        (None, _) => Err(unsupported("a collection type has no element type".to_owned())),
+        (_, None) => Err(unsupported(format!("a type has more than {} levels of collections", limits::NESTING))),
     };
     let kind = Kind::try_from(of.kind).unwrap_or(Kind::None);
     Ok(match kind {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn types_come_back_from_their_messages() {
+    fn types_round_trip() {
         let scalars =
             ["bool", "int64", "float64", "decimal", "string", "bytes", "date", "timestamp", "ref", "ref<a.B>"];
         for text in scalars.into_iter().chain(["list<ref<P>>", "set<int64>", "map<date, list<map<string, bytes>>>"]) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_come_back_from_their_messages() {
+    fn classes_round_trip() {
         let mut class = Class::new(ClassId(7), "P")
             .extends(ClassId(3))
             .version(4)

@@ -1,6 +1,6 @@
-//! Whatever the processes of a cluster say to each other arrives as it was said, and nothing else does.
+//! Messages between the processes of a cluster: they round-trip, and invalid ones are refused.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ fn record(number: i64, text: &str) -> Bytes {
     record.build().unwrap()
 }
 
-/// An object that may be at an identifier of this class.
+/// An object of this class, or one without a class.
 fn object(class: ClassId) -> BoxedStrategy<Object> {
     let small = vec(any::<u8>(), 0..60).prop_map(Bytes::from);
     let large = (any::<u8>(), 16_000..40_000_usize).prop_map(|(byte, len)| Bytes::from([byte].repeat(len)));
@@ -141,7 +141,7 @@ fn part() -> BoxedStrategy<Part<Object>> {
     (reads(), writes(), touches()).prop_map(|(reads, writes, touches)| Part { reads, writes, touches }).boxed()
 }
 
-/// Parts as clients make them: each entry is about its own node.
+/// Parts as clients build them: each entry belongs to its node.
 fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
     (part(), participants())
         .prop_map(|(all, idle)| {
@@ -274,8 +274,8 @@ fn request() -> BoxedStrategy<Request<Object>> {
 }
 
 fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
-    let locked = (txn(), locked(), any::<bool>()).prop_map(|(txn, locked, is_told)| {
-        (Answer::Locked { txn, oid: locked.oid, mode: locked.mode }, is_told.then_some(locked))
+    let locked = (txn(), locked(), any::<bool>()).prop_map(|(txn, locked, has_state)| {
+        (Answer::Locked { txn, oid: locked.oid, mode: locked.mode }, has_state.then_some(locked))
     });
     let checked = (txn(), option::of(conflict()))
         .prop_map(|(txn, conflict)| Answer::Checked { txn, verdict: conflict.map_or(Ok(()), Err) });
@@ -409,7 +409,7 @@ fn scanned() -> BoxedStrategy<Scanned> {
 
 proptest! {
     #[test]
-    fn messages_arrive_as_they_were_sent(sent in message()) {
+    fn messages_round_trip(sent in message()) {
         let (request, parts) = sent.encode();
         let raw = parts.concat();
         let bytes = proto::Request { request: Some(request) }.encode_to_vec();
@@ -441,7 +441,7 @@ proptest! {
     }
 
     #[test]
-    fn records_are_read_as_they_were_written(record in kept(), version in version()) {
+    fn records_round_trip(record in kept(), version in version()) {
         let bytes = encode_record(&record, version);
         prop_assert_eq!(decode_record(&bytes).unwrap(), (version, record));
         prop_assert!(decode_record(&bytes[..bytes.len() - 1]).is_err());
@@ -449,7 +449,7 @@ proptest! {
     }
 
     #[test]
-    fn scans_and_what_they_find_arrive(scan in scan(), scanned in scanned(), extra in any::<u8>()) {
+    fn scans_and_their_answers_round_trip(scan in scan(), scanned in scanned(), extra in any::<u8>()) {
         prop_assert_eq!(Scan::from_proto(scan.clone().into_proto().unwrap()).unwrap(), scan);
         let (message, raw) = scanned.clone().into_proto();
         let raw = raw.concat();
@@ -459,18 +459,18 @@ proptest! {
     }
 
     #[test]
-    fn what_is_looked_at_arrives(locked in locked()) {
-        let told = object_read_to_proto(locked.value.as_ref().map(|object| (object.kind, object.data.len())));
+    fn read_objects_round_trip(locked in locked()) {
+        let message = object_read_to_proto(locked.value.as_ref().map(|object| (object.kind, object.data.len())));
         let raw = locked.value.as_ref().map(|object| object.data.clone()).unwrap_or_default();
-        let back = object_read_from_proto(locked.oid, told, Raw::Borrowed(&raw)).unwrap();
+        let back = object_read_from_proto(locked.oid, message, Raw::Borrowed(&raw)).unwrap();
         prop_assert_eq!(back, locked.value);
     }
 }
 
-// ------------------------------------------------------------------------------------------------ what is refused
+// ------------------------------------------------------------------------------------------------ invalid messages
 
 fn refused(request: Envelope, raw: &[u8]) -> (ErrorKind, String) {
-    let error = Message::decode(request, Raw::Borrowed(raw)).expect_err("it is taken");
+    let error = Message::decode(request, Raw::Borrowed(raw)).expect_err("the message is accepted");
     (error.kind(), error.to_string())
 }
 
@@ -493,7 +493,7 @@ fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Env
     Envelope::Ask(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request })
 }
 
-/// Writes of an object of this class, kind and length each, at rising slots.
+/// Writes with objects of this class and these kinds and lengths, at ascending slots.
 fn written(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
     let mut writes = cluster::Writes::default();
     for (slot, state) in states.iter().enumerate() {
@@ -506,12 +506,12 @@ fn written(class: u32, states: &[[u32; 2]]) -> Option<cluster::Writes> {
 }
 
 #[test]
-fn identifiers_out_of_their_range_are_refused() {
+fn identifiers_out_of_range_are_refused() {
     let wrong = [
-        (evict(1 << 24, some_page(1 << 24)), "node 16777216 is over 24 bits"),
-        (evict(2, some_page(3)), "a page of node 3 in a message about node 2"),
-        (evict(2, proto::Page { number: 1 << 48, ..some_page(2) }), "page 281474976710656 is over 48 bits"),
-        (evict(2, proto::Page { space: 1 << 15, ..some_page(2) }), "space 32768 is over 15 bits"),
+        (evict(1 << 24, some_page(1 << 24)), "node 16777216 does not fit into 24 bits"),
+        (evict(2, some_page(3)), "a message about node 2 names a page of node 3"),
+        (evict(2, proto::Page { number: 1 << 48, ..some_page(2) }), "page 281474976710656 does not fit into 48 bits"),
+        (evict(2, proto::Page { space: 1 << 15, ..some_page(2) }), "space 32768 does not fit into 15 bits"),
     ];
     for (request, why) in wrong {
         assert_eq!(refused(request, b""), (ErrorKind::Invalid, why.to_owned()));
@@ -519,18 +519,18 @@ fn identifiers_out_of_their_range_are_refused() {
 }
 
 #[test]
-fn identifiers_that_nobody_else_knows_are_refused() {
+fn temporary_identifiers_are_refused() {
     let temporary = proto::Oid::from(Oid::temporary(SpaceId(1), ClassId::NONE, 4));
     for oid in [temporary, proto::Oid::default()] {
         let reads = cluster::Reads { oids: vec![oid.high, oid.low], seen: vec![5], ..cluster::Reads::default() };
         let (kind, why) = refused(commit(Some(reads), None), b"");
         assert_eq!(kind, ErrorKind::Invalid);
-        assert!(why.ends_with("names no object that others can know"), "{why}");
+        assert!(why.ends_with("is not the identifier of a committed object"), "{why}");
     }
 }
 
 #[test]
-fn object_that_is_too_large_is_refused_before_its_data_is_looked_at() {
+fn object_that_is_too_large_is_refused_before_its_data_is_read() {
     let most = limits::OBJECT as u32;
     assert_eq!(refused(commit(None, written(0, &[[1, most + 1]])), b"").0, ErrorKind::TooLarge);
     let data = vec![0; limits::OBJECT];
@@ -539,14 +539,14 @@ fn object_that_is_too_large_is_refused_before_its_data_is_looked_at() {
 }
 
 #[test]
-fn objects_that_no_page_has_are_refused() {
+fn invalid_objects_are_refused() {
     for (class, kind) in [(0, 3), (0, 4), (7, 1)] {
         assert_eq!(refused(commit(None, written(class, &[[kind, 1]])), b"x").0, ErrorKind::Invalid);
     }
 }
 
 #[test]
-fn records_that_are_none_are_refused_on_their_way_up() {
+fn invalid_records_are_refused_on_their_way_up() {
     let whole = record(1, "text");
     let cut = &whole[..whole.len() - 1];
     let (kind, _) = refused(commit(None, written(7, &[[2, cut.len() as u32]])), cut);
@@ -569,7 +569,7 @@ fn lists_that_are_out_of_order_are_refused() {
 }
 
 #[test]
-fn more_participants_than_a_transaction_may_have_are_refused() {
+fn too_many_participants_are_refused() {
     let nodes = (0..=wire::cluster::MAX_PARTICIPANTS as u32).collect();
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
     let request = Envelope::Call(cluster::Call { txn: some_txn(), call });
@@ -577,7 +577,7 @@ fn more_participants_than_a_transaction_may_have_are_refused() {
 }
 
 #[test]
-fn scans_for_more_than_one_answer_holds_are_refused() {
+fn scans_over_the_limits_are_refused() {
     let many = cluster::Scan { limit: limits::LISTING as u32 + 1, ..cluster::Scan::default() };
     let long = cluster::IndexRange {
         from: vec![0; wire::cluster::MAX_KEY_BYTES + 1].into(),
@@ -592,7 +592,7 @@ fn scans_for_more_than_one_answer_holds_are_refused() {
 }
 
 #[test]
-fn requests_that_are_no_messages_are_told_from_them() {
+fn requests_that_are_not_cluster_messages_are_not_decoded() {
     assert_eq!(refused(Envelope::Ping(proto::Ping {}), b"").0, ErrorKind::Unsupported);
 }
 

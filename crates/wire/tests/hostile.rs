@@ -1,7 +1,6 @@
-//! What a peer cannot do to a connection: hold memory with frames that it never finishes, or send requests in a form that
-//! their kind does not have.
+//! Hostile peers: they cannot hold memory with unfinished frames, nor send requests in a form that their kind does not have.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use wire::transport::Stream;
 
 const MIB: usize = 1 << 20;
 
-/// Answers everything.
+/// Answers every request.
 struct Done;
 
 impl Service for Done {
@@ -28,7 +27,7 @@ impl Service for Done {
     }
 }
 
-/// The client's end of a connection, and how the server's ends.
+/// The client's end of a connection, and how the server's end ended.
 fn connect(limits: Limits, budget: Option<Arc<InputBudget>>) -> (UnixStream, tokio::task::JoinHandle<End>) {
     let (client, server) = UnixStream::pair().unwrap();
     let link = Link::new(Stream::Unix(server), Done, limits, limits.max_frame, Arc::new(Mailbox::default()));
@@ -56,7 +55,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_frame_has_a_deadline_that_grows_with_what_has_arrived() {
+fn frame_has_a_deadline_that_grows_with_received_bytes() {
     run(async {
         for (sent, seconds) in [(21, 30), (MIB, 30 + 16), (8 * MIB, 30 + 128)] {
             let (mut client, end) = connect(Limits::default(), None);
@@ -71,7 +70,7 @@ fn a_frame_has_a_deadline_that_grows_with_what_has_arrived() {
 }
 
 #[test]
-fn bytes_one_by_one_do_not_keep_a_connection() {
+fn single_bytes_do_not_extend_the_deadline() {
     run(async {
         let (mut client, end) = connect(Limits::default(), None);
         let trickle = tokio::spawn(async move {
@@ -90,7 +89,7 @@ fn bytes_one_by_one_do_not_keep_a_connection() {
 }
 
 #[test]
-fn a_slow_connection_that_finishes_its_frames_goes_on_and_so_does_a_silent_one() {
+fn slow_and_silent_connections_without_unfinished_frames_stay_open() {
     run(async {
         let (mut client, end) = connect(Limits::default(), None);
         let whole = upload(100_000);
@@ -108,14 +107,14 @@ fn a_slow_connection_that_finishes_its_frames_goes_on_and_so_does_a_silent_one()
 }
 
 #[test]
-fn unfinished_frames_hold_no_more_than_the_budget_and_the_oldest_goes_first() {
+fn unfinished_frames_are_bounded_by_the_budget_and_the_oldest_is_evicted() {
     run(async {
         let budget = InputBudget::new(16 * MIB);
         let mut attackers = Vec::new();
         for _ in 0..10 {
             let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
             client.write_all(&upload(8 * MIB)[..7 * MIB]).await.unwrap();
-            // The server has read all of it.
+            // Waits until the server has read everything.
             while budget.used() == 0 {
                 time::sleep(Duration::from_millis(1)).await;
             }
@@ -123,13 +122,13 @@ fn unfinished_frames_hold_no_more_than_the_budget_and_the_oldest_goes_first() {
             assert!(budget.used() <= 16 * MIB, "{} bytes", budget.used());
             attackers.push((client, end));
         }
-        // A client that sends what it says is served all the while.
+        // A client that finishes its frames is served meanwhile.
         let (mut client, end) = connect(Limits::default(), Some(budget.clone()));
         client.write_all(&upload(8 * MIB)).await.unwrap();
         client.read_exact(&mut [0; 1]).await.unwrap();
         assert!(!end.is_finished());
         drop(client);
-        // A connection that is ended lingers for a second, so that the reason arrives.
+        // A connection that the server ends lingers for a second, so that the reason arrives.
         time::sleep(Duration::from_secs(2)).await;
         let (mut evicted, mut alive) = (0, Vec::new());
         for (client, end) in attackers {
@@ -146,9 +145,9 @@ fn unfinished_frames_hold_no_more_than_the_budget_and_the_oldest_goes_first() {
             drop(client);
             end.await.unwrap();
         }
-        // The client has not read all of the answer.
+        // The client has not read the whole answer.
         assert!(matches!(end.await.unwrap(), End::HungUp | End::Broken(_)));
-        assert_eq!(budget.used(), 0, "all is returned");
+        assert_eq!(budget.used(), 0, "the budget is free again");
     });
 }
 
@@ -160,7 +159,7 @@ async fn end_of(bytes: Vec<u8>) -> End {
 }
 
 #[test]
-fn a_one_way_request_of_a_kind_that_wants_an_answer_ends_the_connection() {
+fn one_way_request_of_a_kind_with_an_answer_ends_the_connection() {
     run(async {
         let wanting = [
             Request::Ping(proto::Ping {}),
@@ -191,7 +190,7 @@ fn a_one_way_request_of_a_kind_that_wants_an_answer_ends_the_connection() {
 }
 
 #[test]
-fn a_message_of_a_machine_that_wants_an_answer_ends_the_connection() {
+fn machine_message_with_an_answer_ends_the_connection() {
     run(async {
         let messages = [
             Request::Up(proto::cluster::Up::default()),
@@ -207,7 +206,7 @@ fn a_message_of_a_machine_that_wants_an_answer_ends_the_connection() {
 }
 
 #[test]
-fn a_one_way_request_that_fails_or_is_unknown_ends_the_connection() {
+fn failed_or_unknown_one_way_request_ends_the_connection() {
     struct Failing;
     impl Service for Failing {
         fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
@@ -225,7 +224,7 @@ fn a_one_way_request_that_fails_or_is_unknown_ends_the_connection() {
             .unwrap();
         let end = end.await.unwrap();
         assert!(matches!(&end, End::Violated(FrameError::Refused(why)) if why.contains("not for you")), "{end:?}");
-        // A kind of a later version.
+        // A kind from a later version.
         let mut unknown = Vec::new();
         encode_head(&mut unknown, Flags::ONE_WAY, 1, &proto::Request { request: None }, 0, crc32c(b""));
         assert!(matches!(end_of(unknown).await, End::Violated(FrameError::Refused(_))));

@@ -1,6 +1,6 @@
-//! Two sides of a connection, over real sockets.
+//! Two sides of a connection over real sockets.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::future::Future;
 use std::io;
@@ -23,7 +23,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Stream;
 
-/// Answers `Upload` with its bytes, puts `Ping` off until told, answers `Get` with a part of a file, streams on
+/// Answers `Upload` with its bytes, defers `Ping` until the test releases it, answers `Get` with a part of a file, and streams for
 /// `Backup`.
 struct Echo {
     deferred: mpsc::UnboundedSender<DeferredResponder>,
@@ -98,7 +98,7 @@ fn temporary_file(content: &[u8]) -> Arc<std::fs::File> {
 }
 
 #[test]
-fn many_calls_are_on_the_way_at_a_time() {
+fn many_calls_are_in_flight_at_once() {
     run(async {
         let world = unix(Limits::default(), None);
         let mut pending = Vec::new();
@@ -113,7 +113,7 @@ fn many_calls_are_on_the_way_at_a_time() {
 }
 
 #[test]
-fn answers_may_come_in_another_order() {
+fn answers_may_arrive_in_another_order() {
     run(async {
         let mut world = unix(Limits::default(), None);
         let mut first = world.caller.begin(ping(), Vec::new()).await.unwrap();
@@ -127,7 +127,7 @@ fn answers_may_come_in_another_order() {
 }
 
 #[test]
-fn parts_of_files_are_sent_behind_bytes() {
+fn parts_of_files_are_sent_after_bytes() {
     run(async {
         let stored = vec![b'x'; 3 << 20];
         let (offset, len) = (17, (2 << 20) + 5);
@@ -152,7 +152,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
 }
 
 #[test]
-fn damaged_bytes_that_are_passed_on_are_found_by_whoever_asked() {
+fn damaged_bytes_of_a_forwarded_answer_are_found_by_the_caller() {
     run(async {
         for len in [200, 200_000] {
             let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len, checksum: 1 };
@@ -167,11 +167,11 @@ fn damaged_bytes_that_are_passed_on_are_found_by_whoever_asked() {
 }
 
 #[test]
-fn answers_that_are_passed_on_come_to_whoever_asked_for_each() {
+fn forwarded_answers_reach_their_callers() {
     run(async {
         let limits = Limits { max_in_flight: 64, ..Limits::default() };
         let (mut behind, mut world) = (unix(limits, None), unix(limits, None));
-        // More than may be unanswered at a time, so that each that is passed on is counted.
+        // More than the limit of unanswered requests, so each forwarded request must be counted.
         for round in 0..8_usize {
             let mut calls = Vec::new();
             for number in 0..64 {
@@ -202,7 +202,7 @@ fn answers_that_are_passed_on_come_to_whoever_asked_for_each() {
 }
 
 #[test]
-fn whoever_asked_learns_that_there_is_nobody_to_pass_it_on_to() {
+fn forwarding_over_a_closed_connection_fails_at_the_caller() {
     run(async {
         let (behind, mut world) = (unix(Limits::default(), None), unix(Limits::default(), None));
         for is_asked in [true, false] {
@@ -225,7 +225,7 @@ fn whoever_asked_learns_that_there_is_nobody_to_pass_it_on_to() {
 }
 
 #[test]
-fn no_more_requests_are_read_than_may_be_unanswered() {
+fn reading_stops_at_the_limit_of_unanswered_requests() {
     run(async {
         let limits = Limits { max_in_flight: 3, ..Limits::default() };
         let mut world = unix(limits, None);
@@ -251,14 +251,14 @@ fn no_more_requests_are_read_than_may_be_unanswered() {
 }
 
 #[test]
-fn reader_of_a_stream_holds_its_writer_back() {
+fn slow_reader_of_a_stream_blocks_its_writer() {
     run(async {
         let world = unix(Limits::default(), None);
         let mut answers = world.caller.stream(Request::Backup(proto::Backup {})).unwrap();
         for _ in 0..40 {
             assert_eq!(answers.next().await.unwrap().raw.len(), 1 << 20);
         }
-        // Nobody reads now. What is on its way is bounded, so the connection falls still and can be hung up.
+        // The stream is not read now. Bytes in flight are bounded, so the connection becomes idle and can be closed.
         tokio::time::sleep(Duration::from_millis(50)).await;
         world.caller.hang_up();
         assert!(matches!(world.ends.0.await.unwrap(), End::Closed));
@@ -267,7 +267,7 @@ fn reader_of_a_stream_holds_its_writer_back() {
 }
 
 #[test]
-fn drained_connection_answers_what_was_asked() {
+fn drained_connection_answers_pending_requests() {
     run(async {
         let mut world = unix(Limits::default(), None);
         let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
@@ -294,7 +294,7 @@ fn call_without_an_answer_ends_as_unknown() {
 }
 
 #[test]
-fn request_that_a_service_forgets_is_answered_with_an_error() {
+fn dropped_request_is_answered_with_an_error() {
     run(async {
         let mut world = unix(Limits::default(), None);
         let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
@@ -304,7 +304,7 @@ fn request_that_a_service_forgets_is_answered_with_an_error() {
 }
 
 #[test]
-fn either_side_may_ask() {
+fn both_sides_can_send_requests() {
     run(async {
         let (client, server) = UnixStream::pair().unwrap();
         let (near, far) = (Arc::new(Mailbox::default()), Arc::new(Mailbox::default()));
@@ -323,7 +323,7 @@ fn either_side_may_ask() {
 }
 
 #[test]
-fn request_larger_than_the_other_side_takes_is_not_sent() {
+fn request_over_the_limit_of_the_other_side_is_not_sent() {
     run(async {
         let world = unix(Limits { max_frame: 10_000, ..Limits::default() }, None);
         let error = world.caller.call(upload(), vec![Bytes::from(vec![0; 10_000])]).await.unwrap_err();
@@ -332,7 +332,7 @@ fn request_larger_than_the_other_side_takes_is_not_sent() {
     });
 }
 
-/// A valid request and its frame.
+/// A valid request as a frame.
 fn frame(raw: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let request = proto::Request { request: Some(upload()) };
@@ -341,7 +341,7 @@ fn frame(raw: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends `bytes` to a server and returns what it says until it hangs up, and how it ended.
+/// Sends `bytes` to a server. Returns what it sends until it closes the connection, and how its side ended.
 async fn provoke(bytes: &[u8]) -> (Vec<u8>, End) {
     let (mut client, server) = UnixStream::pair().unwrap();
     let (sender, _deferred) = mpsc::unbounded_channel();
@@ -351,12 +351,12 @@ async fn provoke(bytes: &[u8]) -> (Vec<u8>, End) {
     let end = tokio::spawn(link::drive(link));
     client.write_all(bytes).await.unwrap();
     client.shutdown().await.unwrap();
-    let mut said = Vec::new();
-    match client.read_to_end(&mut said).await {
+    let mut received = Vec::new();
+    match client.read_to_end(&mut received).await {
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
         _ => {}
     }
-    (said, end.await.unwrap())
+    (received, end.await.unwrap())
 }
 
 fn answers_in(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
@@ -370,7 +370,7 @@ fn answers_in(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
 }
 
 #[test]
-fn bad_frame_ends_the_connection_after_what_came_before_it() {
+fn bad_frame_ends_the_connection_after_the_answers_to_earlier_frames() {
     run(async {
         let mut cases = vec![("noise", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec())];
         for (name, at, value) in [
@@ -388,9 +388,9 @@ fn bad_frame_ends_the_connection_after_what_came_before_it() {
         }
         for (name, bad) in cases {
             let bytes = [frame(b"good"), bad].concat();
-            let (said, end) = provoke(&bytes).await;
+            let (received, end) = provoke(&bytes).await;
             assert!(matches!(end, End::Violated(_) | End::Broken(_)), "{name}: {end:?}");
-            let answers = answers_in(&said);
+            let answers = answers_in(&received);
             assert_eq!(answers[0], (7, b"good".to_vec()), "{name}");
             assert!(answers.len() == 1 || (answers.len() == 2 && answers[1].0 == u32::MAX), "{name}: {answers:?}");
         }
@@ -402,9 +402,9 @@ fn damaged_bytes_fail_their_request_alone() {
     run(async {
         let mut damaged = frame(b"content");
         *damaged.last_mut().unwrap() ^= 1;
-        let (said, end) = provoke(&[damaged, frame(b"good")].concat()).await;
+        let (received, end) = provoke(&[damaged, frame(b"good")].concat()).await;
         assert!(matches!(end, End::HungUp), "{end:?}");
-        assert_eq!(answers_in(&said), [(7, Vec::new()), (7, b"good".to_vec())]);
+        assert_eq!(answers_in(&received), [(7, Vec::new()), (7, b"good".to_vec())]);
     });
 }
 
@@ -413,14 +413,14 @@ fn connection_that_ends_within_a_frame_is_broken() {
     run(async {
         let whole = frame(&[1; 100_000]);
         for cut in [1, HEADER, HEADER + 3, 5_000, whole.len() - 1] {
-            let (said, end) = provoke(&whole[..cut]).await;
-            assert!(said.is_empty());
+            let (received, end) = provoke(&whole[..cut]).await;
+            assert!(received.is_empty());
             assert!(matches!(end, End::Broken(_)), "{cut}: {end:?}");
         }
     });
 }
 
-/// A server that echoes to whoever holds the other end of the socket.
+/// A server that echoes, and the client's end of the socket.
 fn echo(limits: Limits) -> (UnixStream, tokio::task::JoinHandle<End>) {
     let (client, server) = UnixStream::pair().unwrap();
     let service = Echo { deferred: mpsc::unbounded_channel().0, piece: None };
@@ -429,13 +429,13 @@ fn echo(limits: Limits) -> (UnixStream, tokio::task::JoinHandle<End>) {
 }
 
 #[test]
-fn who_takes_no_answers_is_given_up() {
+fn connection_of_a_client_that_reads_no_answers_ends() {
     run(async {
         tokio::time::pause();
         let (mut client, end) = echo(Limits { write_stall: Some(Duration::from_secs(40)), ..Limits::default() });
         let request = frame(&[1; 100_000]);
         while !end.is_finished() {
-            // The server reads no more once too much is unsent; then this waits as well.
+            // The server stops reading when too many answers are unsent; then this write blocks too.
             let _ = tokio::time::timeout(Duration::from_secs(1), client.write_all(&request)).await;
         }
         assert!(matches!(end.await.unwrap(), End::Stalled(_)));
@@ -443,7 +443,7 @@ fn who_takes_no_answers_is_given_up() {
 }
 
 #[test]
-fn who_takes_answers_slowly_gets_them_all() {
+fn slow_client_gets_all_answers() {
     run(async {
         tokio::time::pause();
         let (client, end) = echo(Limits { write_stall: Some(Duration::from_secs(4)), ..Limits::default() });
@@ -454,19 +454,19 @@ fn who_takes_answers_slowly_gets_them_all() {
             }
             writer
         });
-        let (mut said, mut buffer) = (Vec::new(), vec![0; 100_000]);
-        while answers_in(&said).len() < 30 {
+        let (mut received, mut buffer) = (Vec::new(), vec![0; 100_000]);
+        while answers_in(&received).len() < 30 {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let read = reader.read(&mut buffer).await.unwrap();
-            assert!(read > 0, "it was given up");
-            said.extend_from_slice(&buffer[..read]);
+            assert!(read > 0, "the connection ended");
+            received.extend_from_slice(&buffer[..read]);
         }
         drop(asking.await.unwrap());
         assert!(matches!(end.await.unwrap(), End::HungUp));
     });
 }
 
-/// Counts the answers that have arrived at all clients whenever it is asked something.
+/// A service that counts the answers that have arrived at all clients whenever it gets a request.
 struct Watch {
     clients: Vec<Arc<UnixStream>>,
     seen: mpsc::UnboundedSender<usize>,
@@ -486,7 +486,7 @@ impl Service for Watch {
 }
 
 #[test]
-fn connections_that_are_ready_together_are_answered_together() {
+fn connections_that_are_ready_at_once_are_answered_together() {
     run(async {
         let (seen, mut arrived) = mpsc::unbounded_channel();
         let pairs: Vec<_> = (0..8).map(|_| UnixStream::pair().unwrap()).collect();
@@ -503,7 +503,7 @@ fn connections_that_are_ready_together_are_answered_together() {
             client.try_write(&frame(b"question")).unwrap();
         }
         for _ in &clients {
-            assert_eq!(arrived.recv().await, Some(0), "one was answered before all were read");
+            assert_eq!(arrived.recv().await, Some(0), "an answer was sent before all requests were read");
         }
         for client in &clients {
             client.readable().await.unwrap();
@@ -511,9 +511,9 @@ fn connections_that_are_ready_together_are_answered_together() {
     });
 }
 
-/// Passes on what it is told, and refuses a ping.
+/// Forwards one-way messages to the test, and refuses a ping.
 struct Listener {
-    told: mpsc::UnboundedSender<Bytes>,
+    received: mpsc::UnboundedSender<Bytes>,
 }
 
 impl Service for Listener {
@@ -524,28 +524,28 @@ impl Service for Listener {
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
             Request::Ping(_) => reply.refuse(&model::Error::new(ErrorKind::Invalid, "no pings here")),
-            _ => self.told.send(incoming.raw.to_bytes()).unwrap(),
+            _ => self.received.send(incoming.raw.to_bytes()).unwrap(),
         }
     }
 }
 
 struct Telling {
     mailbox: Arc<Mailbox>,
-    told: mpsc::UnboundedReceiver<Bytes>,
+    received: mpsc::UnboundedReceiver<Bytes>,
     ends: (tokio::task::JoinHandle<End>, tokio::task::JoinHandle<End>),
 }
 
 fn telling(their_max_frame: u32) -> Telling {
     let (client, server) = UnixStream::pair().unwrap();
-    let (sender, told) = mpsc::unbounded_channel();
+    let (sender, received) = mpsc::unbounded_channel();
     let (mailbox, limits) = (Arc::new(Mailbox::default()), Limits::default());
     let near = Link::new(Stream::Unix(client), NoService, limits, their_max_frame, mailbox.clone());
-    let far = Link::new(Stream::Unix(server), Listener { told: sender }, limits, limits.max_frame, Arc::default());
-    Telling { mailbox, told, ends: (tokio::spawn(link::drive(near)), tokio::spawn(link::drive(far))) }
+    let far = Link::new(Stream::Unix(server), Listener { received: sender }, limits, limits.max_frame, Arc::default());
+    Telling { mailbox, received, ends: (tokio::spawn(link::drive(near)), tokio::spawn(link::drive(far))) }
 }
 
 #[test]
-fn what_is_told_arrives_in_order_from_any_thread() {
+fn one_way_messages_of_all_threads_arrive_in_order() {
     run(async {
         let mut world = telling(1 << 20);
         let (mailbox, part) = (world.mailbox.clone(), |byte: u8, len: usize| Bytes::from(vec![byte; len]));
@@ -554,14 +554,14 @@ fn what_is_told_arrives_in_order_from_any_thread() {
                 .all(|byte| mailbox.send_one_way(upload(), vec![part(byte, 3), part(byte, usize::from(byte) * 400)]))
         });
         for byte in 0..200_u8 {
-            assert_eq!(world.told.recv().await.unwrap(), vec![byte; 3 + usize::from(byte) * 400]);
+            assert_eq!(world.received.recv().await.unwrap(), vec![byte; 3 + usize::from(byte) * 400]);
         }
         assert!(telling.join().unwrap());
     });
 }
 
 #[test]
-fn more_can_be_told_than_may_be_unsent_if_it_is_taken() {
+fn one_way_messages_can_exceed_the_limit_of_unsent_bytes_if_they_are_read() {
     run(async {
         let mut world = telling(2 << 20);
         let piece = Bytes::from(vec![7; 1 << 20]);
@@ -570,14 +570,14 @@ fn more_can_be_told_than_may_be_unsent_if_it_is_taken() {
                 assert!(world.mailbox.send_one_way(upload(), vec![piece.clone()]));
             }
             for _ in 0..40 {
-                world.told.recv().await.unwrap();
+                world.received.recv().await.unwrap();
             }
         }
     });
 }
 
 #[test]
-fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
+fn connection_with_too_many_unsent_one_way_messages_ends() {
     run(async {
         let (_client, server) = UnixStream::pair().unwrap();
         let mailbox = Arc::new(Mailbox::default());
@@ -585,14 +585,14 @@ fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
         let end = link::drive(Link::new(Stream::Unix(server), NoService, limits, 2 << 20, mailbox.clone()));
         let end = tokio::spawn(end);
         let piece = Bytes::from(vec![7; 1 << 20]);
-        let mut told = 0;
+        let mut queued = 0;
         while mailbox.send_one_way(upload(), vec![piece.clone()]) {
-            told += 1;
+            queued += 1;
             tokio::task::yield_now().await;
         }
         assert!(
-            (link::MAX_UNSENT_ONE_WAY >> 20) - 2 < told && told < (link::MAX_UNSENT_ONE_WAY >> 20) + 8,
-            "{told} MiB"
+            (link::MAX_UNSENT_ONE_WAY >> 20) - 2 < queued && queued < (link::MAX_UNSENT_ONE_WAY >> 20) + 8,
+            "{queued} MiB"
         );
         let end = end.await.unwrap();
         assert!(matches!(end, End::Overrun), "{end:?}");
@@ -601,7 +601,7 @@ fn connection_that_does_not_get_rid_of_what_it_is_told_ends() {
 }
 
 #[test]
-fn message_that_the_other_side_would_not_take_is_not_sent() {
+fn message_over_the_limit_of_the_other_side_is_not_sent() {
     run(async {
         let world = telling(1000);
         world.mailbox.send_one_way(upload(), vec![Bytes::from(vec![7; 1000])]);
@@ -613,7 +613,7 @@ fn message_that_the_other_side_would_not_take_is_not_sent() {
 }
 
 #[test]
-fn who_sends_what_is_refused_is_told_why() {
+fn sender_of_a_refused_message_learns_the_reason() {
     run(async {
         let mut world = telling(1 << 20);
         for request in [upload(), ping(), upload()] {
@@ -623,20 +623,20 @@ fn who_sends_what_is_refused_is_told_why() {
         let (near, far) = (near.await.unwrap().to_string(), far.await.unwrap().to_string());
         assert!(near.contains("no pings here"), "{near}");
         assert!(far.contains("no pings here"), "{far}");
-        assert!(world.told.recv().await.is_some(), "what came before it");
-        assert!(world.told.recv().await.is_none(), "nothing behind it is heard");
+        assert!(world.received.recv().await.is_some(), "the message before it arrives");
+        assert!(world.received.recv().await.is_none(), "the message after it is not read");
     });
 }
 
 #[test]
-fn damaged_bytes_of_what_is_told_end_the_connection() {
+fn damaged_one_way_message_ends_the_connection() {
     run(async {
         let mut damaged = Vec::new();
         let request = proto::Request { request: Some(upload()) };
         encode_head(&mut damaged, Flags::ONE_WAY, 0, &request, 7, 1);
         damaged.extend_from_slice(b"content");
-        let (said, end) = provoke(&[damaged, frame(b"good")].concat()).await;
+        let (received, end) = provoke(&[damaged, frame(b"good")].concat()).await;
         assert!(end.to_string().contains("damaged"), "{end:?}");
-        assert_eq!(answers_in(&said).len(), 1, "only the reason");
+        assert_eq!(answers_in(&received).len(), 1, "only the reason");
     });
 }

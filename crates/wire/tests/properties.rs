@@ -1,6 +1,6 @@
-//! What holds for all bytes, however they are cut, and for all transactions.
+//! Properties that hold for all bytes, all splits of them, and all transactions.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
 use model::{ClassId, Kind, Name, Oid, Op, SpaceId, Transaction, UploadId};
@@ -82,7 +82,7 @@ fn bytes_of(frames: &[(Flags, u32, Bytes)]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn transactions_survive_the_wire(ops in vec(op(), 0..20)) {
+    fn transactions_round_trip(ops in vec(op(), 0..20)) {
         let transaction = Transaction { ops };
         let (commit, raw) = transaction_to_proto(transaction.clone());
         let raw = Bytes::from(raw.concat());
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_arrive_however_the_bytes_are_cut(
+    fn frames_arrive_for_every_split_of_the_bytes(
         sent in frames(),
         cuts in vec(any::<proptest::sample::Index>(), 0..20),
         pauses in vec(any::<bool>(), 1..10),
@@ -140,12 +140,12 @@ proptest! {
             taken += 1;
             Ok(Next::Frame)
         });
-        prop_assert!(taken == 0, "a damaged frame was taken: {:?}", result);
+        prop_assert!(taken == 0, "a damaged frame was accepted: {:?}", result);
     }
 
     #[test]
     fn noise_ends_in_frames_or_an_error(noise in vec(any::<u8>(), 0..300)) {
-        // Ends without a panic, and without taking what is not there.
+        // It ends without a panic.
         let _ = Inbox::new(1 << 20).feed(&noise, |_| Ok(Next::Frame));
     }
 }

@@ -1,4 +1,4 @@
-//! What clients call their gateway for, and what gateways ask participants.
+//! Calls of clients to their gateway, and requests of gateways to participants.
 
 use bytes::Bytes;
 use model::{NodeId, Object, Oid, Result};
@@ -23,7 +23,7 @@ fn mode(exclusive: bool, touch: bool) -> Result<LockMode> {
         (false, false) => Ok(LockMode::Shared),
         (false, true) => Ok(LockMode::Touch),
         (true, false) => Ok(LockMode::Exclusive),
-        (true, true) => Err(invalid("a lock that is exclusive, and to touch only")),
+        (true, true) => Err(invalid("a lock is both exclusive and a touch")),
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
         CallMessage::Check(check) => {
             let parts = states::parts(check.parts, data)?;
             if parts.values().any(|part| !part.writes.is_empty() || !part.touches.is_empty()) {
-                return Err(invalid("a transaction that is said to have only read writes something"));
+                return Err(invalid("a check of a read-only transaction contains writes"));
             }
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
             Call::Check { reads, seen: ids::timestamp(check.seen)? }
@@ -112,7 +112,7 @@ fn locked_to_proto(locked: &LockedObject<Object>, raw: &mut Vec<Bytes>) -> proto
     }
 }
 
-/// What is locked, what for, and what it is now, if that is told.
+/// The locked object, the mode, and the object's state if the message has it.
 fn locked(found: proto::Locked, data: &mut Data<'_>) -> Result<(Oid, LockMode, Option<LockedObject<Object>>)> {
     let (oid, mode) = (ids::oid(found.oid)?, mode(found.exclusive, found.touch)?);
     let locked = match (ids::optional_version(found.version)?, found.state) {

@@ -1,6 +1,6 @@
-//! Identifiers, times and versions, in their ranges.
+//! Identifiers, times and versions, checked against their ranges.
 //!
-//! Times and positions stay below 2^63 and milliseconds below 2^48, so that whoever adds to them cannot overflow.
+//! Times and positions are below 2^63 and milliseconds below 2^48, so that sums cannot overflow.
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
@@ -9,10 +9,10 @@ use protocol::lease::Ms;
 use crate::convert::{self, invalid, missing};
 use crate::proto;
 
-/// Participants that a transaction may have.
+/// Most participants of a transaction.
 pub const MAX_PARTICIPANTS: usize = 4096;
 
-/// The highest bit of times and positions, which is never set.
+/// The highest bit of times and positions, which is always 0.
 const TOP_BIT: u64 = 1 << 63;
 /// Bits of milliseconds.
 const MS_BITS: u32 = 48;
@@ -36,7 +36,7 @@ impl From<PageId> for proto::Page {
 }
 
 pub(super) fn timestamp(bits: u64) -> Result<HlcTimestamp> {
-    if bits < TOP_BIT { Ok(HlcTimestamp(bits)) } else { Err(invalid(format!("{bits:#x} is no time"))) }
+    if bits < TOP_BIT { Ok(HlcTimestamp(bits)) } else { Err(invalid(format!("{bits:#x} is not a valid timestamp"))) }
 }
 
 pub(super) fn txn(field: Option<proto::Txn>) -> Result<TxnId> {
@@ -61,21 +61,21 @@ pub(super) fn version_from_parts(moves: u32, position: u64) -> Result<Version> {
     if position < TOP_BIT {
         Ok(Version { moves, position })
     } else {
-        Err(invalid(format!("{position} is no position")))
+        Err(invalid(format!("{position} is not a valid position")))
     }
 }
 
 pub(super) fn ms(ms: u64) -> Result<Ms> {
-    if ms >> MS_BITS == 0 { Ok(ms) } else { Err(invalid(format!("{ms} milliseconds are over {MS_BITS} bits"))) }
+    if ms >> MS_BITS == 0 { Ok(ms) } else { Err(invalid(format!("{ms} milliseconds do not fit into {MS_BITS} bits"))) }
 }
 
 /// The logical node with this number.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`] past its 24 bits.
+/// [`ErrorKind::Invalid`] if it does not fit into 24 bits.
 pub fn node(number: u32) -> Result<NodeId> {
     let node = NodeId(number);
-    if node <= NodeId::MAX { Ok(node) } else { Err(invalid(format!("node {number} is over 24 bits"))) }
+    if node <= NodeId::MAX { Ok(node) } else { Err(invalid(format!("node {number} does not fit into 24 bits"))) }
 }
 
 pub(super) fn nodes(numbers: Vec<u32>) -> Result<Vec<NodeId>> {
@@ -83,7 +83,7 @@ pub(super) fn nodes(numbers: Vec<u32>) -> Result<Vec<NodeId>> {
         let found = numbers.len();
         return Err(Error::new(
             ErrorKind::TooLarge,
-            format!("a transaction of {found} nodes; it has at most {MAX_PARTICIPANTS}"),
+            format!("a transaction has {found} logical nodes; it may have {MAX_PARTICIPANTS}"),
         ));
     }
     numbers.into_iter().map(node).collect()
@@ -95,29 +95,29 @@ pub(super) fn numbers<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> Vec<u3
 
 pub(super) fn class(number: u32) -> Result<ClassId> {
     let class = ClassId(number);
-    if class <= ClassId::MAX { Ok(class) } else { Err(invalid(format!("class {number} is over 24 bits"))) }
+    if class <= ClassId::MAX { Ok(class) } else { Err(invalid(format!("class {number} does not fit into 24 bits"))) }
 }
 
 pub(super) fn slot(number: u32) -> Result<u16> {
-    u16::try_from(number).map_err(|_| invalid(format!("slot {number} is over 16 bits")))
+    u16::try_from(number).map_err(|_| invalid(format!("slot {number} does not fit into 16 bits")))
 }
 
-/// A page in a message about the pages of `node`.
+/// Decodes a page in a message about the pages of `node`.
 pub(super) fn page(field: Option<proto::Page>, node: NodeId) -> Result<PageId> {
     let field = field.ok_or_else(|| missing("page"))?;
     if field.node != node.0 {
-        return Err(invalid(format!("a page of node {} in a message about node {}", field.node, node.0)));
+        return Err(invalid(format!("a message about node {1} names a page of node {0}", field.node, node.0)));
     }
     if field.number > PageId::MAX_NUMBER {
-        return Err(invalid(format!("page {} is over 48 bits", field.number)));
+        return Err(invalid(format!("page {} does not fit into 48 bits", field.number)));
     }
     Ok(PageId { space: convert::space(field.space)?, node, number: field.number })
 }
 
-/// An identifier that objects have: no temporary one, nor the smallest of all, which is that of none.
+/// Checks that an identifier can be that of an object: it is neither temporary nor zero.
 pub(super) fn permanent_oid(oid: Oid) -> Result<Oid> {
     if oid.is_temporary() || oid == Oid::MIN {
-        return Err(invalid(format!("{oid} names no object that others can know")));
+        return Err(invalid(format!("{oid} is not the identifier of a committed object")));
     }
     Ok(oid)
 }
@@ -126,7 +126,7 @@ pub(super) fn oid(field: Option<proto::Oid>) -> Result<Oid> {
     permanent_oid(convert::oid(field, "object")?)
 }
 
-/// An identifier from its halves.
+/// The identifier with these halves.
 pub(super) fn oid_from_halves([high, low]: [u64; 2]) -> Result<Oid> {
     permanent_oid(proto::Oid { high, low }.into())
 }

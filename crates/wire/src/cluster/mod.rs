@@ -1,17 +1,16 @@
-//! What the processes of a cluster say to each other: between the messages of the schema and the machines of `protocol`.
+//! Messages between the processes of a cluster: converts between the schema and the machines of `protocol`.
 //!
-//! A [`Message`] is a one-way request, sent by [`Mailbox::send_one_way`](crate::link::Mailbox::send_one_way): what answers one is another.
-//! The data of objects goes into the raw part as it is, without a copy.
+//! A [`Message`] is a one-way request, sent by [`Mailbox::send_one_way`](crate::link::Mailbox::send_one_way). Its answer is another
+//! message. The data of objects goes into the raw part without a copy.
 //!
-//! Messages come from outside, so everything is checked here, before it is allocated for where it has a size: identifiers
-//! are in their ranges and none is temporary, lists are not too long and in order, lengths add up to the raw part, objects
-//! are no larger than they may be, and a blob has no class. Records in what goes *up* (commits, writes, the pages of
-//! helpers) are looked through too ([`Object::check`]), by each who receives them; what comes *down* was looked through
-//! when it went up, and is not again. That a machine is asked about pages of its own node, and what clocks say, is the
-//! machine's to check.
+//! Messages come from outside, so they are checked here, before anything is allocated by a size that they contain: identifiers
+//! are in range and permanent, lists are ordered and not too long, lengths add up to the raw part, objects are within their size
+//! limit, and blobs have no class. Records in messages that go *up* (commits, writes, pages of helpers) are also validated
+//! ([`Object::check`]) by each receiver; those that come *down* were validated on their way up. The machines check that pages
+//! belong to their node, and times.
 //!
-//! A message that does not pass ends the connection ([`Responder::refuse`](crate::link::Responder::refuse)): its sender does not
-//! follow the rules, or its version of them, and those behind it may depend on it.
+//! An invalid message ends the connection ([`Responder::refuse`](crate::link::Responder::refuse)): its sender violates the protocol or
+//! has another version, and later messages may depend on it.
 
 mod calls;
 mod ids;
@@ -50,31 +49,31 @@ pub use states::{MAX_MESSAGE_READS, MAX_MESSAGE_WRITES};
 /// A message between processes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// To the node above in the cache tree of a logical node.
+    /// To the upstream node in the cache tree of a logical node.
     Up {
         /// The logical node.
         node: NodeId,
-        /// The epoch of the placement map by which it is sent here.
+        /// The epoch of the placement map that the sender has.
         epoch: u64,
         /// The session.
         holder: HolderId,
-        /// What is said.
+        /// The content.
         message: Up<Object>,
     },
-    /// To a holder below in the cache tree of a logical node.
+    /// To a holder in the cache tree of a logical node.
     Down {
         /// The logical node.
         node: NodeId,
         /// The session.
         holder: HolderId,
-        /// What is said.
+        /// The content.
         message: Down<Object>,
     },
     /// From a client to its gateway.
     Call {
         /// The transaction.
         txn: TxnId,
-        /// What for.
+        /// The call.
         call: Call<Object>,
     },
     /// From a gateway to a client.
@@ -88,11 +87,11 @@ pub enum Message {
     Ask {
         /// The logical node that takes part.
         node: NodeId,
-        /// The epoch of the placement map by which it is sent here.
+        /// The epoch of the placement map that the sender has.
         epoch: u64,
         /// The largest time that the sender knows.
         seen: HlcTimestamp,
-        /// What for.
+        /// The request.
         request: Request<Object>,
     },
     /// From a participant to a coordinator.
@@ -103,35 +102,35 @@ pub enum Message {
         seen: HlcTimestamp,
         /// The answer.
         answer: Answer,
-        /// With [`Answer::Locked`]: what is locked.
+        /// The locked object, with [`Answer::Locked`].
         locked: Option<LockedObject<Object>>,
     },
     /// The logical node is not served here (any more): fetch the placement map.
     NotServedHere {
         /// The logical node.
         node: NodeId,
-        /// The epoch as of which that is so.
+        /// The epoch under which it is not served.
         epoch: u64,
     },
-    /// What a transaction wants of a logical node is not done now, nor answered; or it never will be ([`is_final`]), and that
-    /// follows as an answer.
+    /// A request of a transaction is deferred. If the error is [final](is_final), an answer with the refusal follows; otherwise the
+    /// request stays open.
     Deferred {
         /// The logical node.
         node: NodeId,
         /// The transaction.
         txn: TxnId,
-        /// The kind of error that it is, for whoever waits.
+        /// The kind of the error, for the client.
         kind: ErrorKind,
-        /// Why, in words.
+        /// The reason, for the client.
         why: String,
     },
-    /// From a client that wants to be told how things are in its space, now and each time that something of it changes.
+    /// From a client: send the status of its space now, and again at each change.
     Watch,
-    /// How things are in the space of the connection.
+    /// The status of the connection's space.
     SpaceStatus(SpaceStatus),
 }
 
-/// Whether what is held for an error of this kind is never done: somebody has to mend it first.
+/// Whether a deferred request with this kind of error is never done without an operator's action.
 #[must_use]
 pub const fn is_final(kind: ErrorKind) -> bool {
     use ErrorKind::{Denied, Invalid, Stopped, TooLarge, Unsupported};
@@ -139,7 +138,7 @@ pub const fn is_final(kind: ErrorKind) -> bool {
 }
 
 impl Message {
-    /// The message of the schema, and the raw part.
+    /// Encodes the message and its raw part.
     #[must_use]
     pub fn encode(&self) -> (Envelope, Vec<Bytes>) {
         let mut raw = Vec::new();
@@ -189,11 +188,11 @@ impl Message {
         (request, raw)
     }
 
-    /// The message of a request and of the raw part that came with it.
+    /// Decodes a request and its raw part.
     ///
     /// # Errors
-    /// If anything in it is not as it has to be, which it names; [`ErrorKind::Unsupported`] if the request is no message
-    /// between processes of a cluster.
+    /// [`ErrorKind::Invalid`] with the invalid part; [`ErrorKind::Unsupported`] if the request is not a message between processes of a
+    /// cluster.
     pub fn decode(request: Envelope, raw: Raw<'_>) -> Result<Self> {
         let check = match &request {
             Envelope::Up(_) | Envelope::Call(_) | Envelope::Ask(_) => Check::Records,
@@ -240,7 +239,7 @@ impl Message {
                 Self::NotServedHere { node: ids::node(elsewhere.node)?, epoch: elsewhere.epoch }
             }
             _ => {
-                let what = "the request is none that processes of a cluster send each other";
+                let what = "the request is not a message between processes of a cluster";
                 return Err(Error::new(ErrorKind::Unsupported, what));
             }
         };
@@ -249,14 +248,14 @@ impl Message {
     }
 }
 
-/// Which pages a client wants for objects that it creates.
+/// Pages that a client reserves for new objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// The space.
     pub space: SpaceId,
     /// The logical node.
     pub node: NodeId,
-    /// How many pages.
+    /// The number of pages.
     pub pages: u32,
 }
 
@@ -275,7 +274,7 @@ impl TryFrom<proto::Reserve> for Reserve {
     }
 }
 
-/// An index that is wanted to have all objects of a logical node.
+/// A request to complete an index at a logical node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildIndex {
     /// The space.
@@ -301,18 +300,18 @@ impl TryFrom<proto::BuildIndex> for BuildIndex {
     }
 }
 
-/// The object that a [`proto::ReadObject`] asks for.
+/// The object that a [`proto::ReadObject`] names.
 pub fn read_object_from_proto(request: proto::ReadObject) -> Result<Oid> {
     ids::oid(request.oid)
 }
 
-/// The answer to a [`proto::ReadObject`]: the kind and length of the object if there is one, whose data is the raw part.
+/// The answer to a [`proto::ReadObject`]: the kind and length of the object, if it exists. Its data is the raw part.
 #[must_use]
 pub fn object_read_to_proto(object: Option<(Kind, usize)>) -> proto::ObjectRead {
     proto::ObjectRead { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }
 }
 
-/// What was answered to a [`proto::ReadObject`] for `oid`.
+/// Decodes the answer to a [`proto::ReadObject`] for `oid`.
 pub fn object_read_from_proto(oid: Oid, read: proto::ObjectRead, raw: Raw<'_>) -> Result<Option<Object>> {
     let mut data = Data::new(raw, Check::Lengths);
     let object = data.object(oid.class(), read.state)?;

@@ -1,4 +1,4 @@
-//! Moving a logical node from brick to brick: the rows that it consists of.
+//! Moves of logical nodes between bricks: their rows.
 
 use bytes::Bytes;
 use model::{Error, NodeId, Result, limits};
@@ -8,36 +8,36 @@ use crate::convert::invalid;
 use crate::frame::Raw;
 use crate::proto::moves as proto;
 
-/// Rows in one answer.
+/// Most rows in one answer.
 pub const MAX_COPIED_ROWS: usize = 16_384;
 
-/// Rows of a logical node that are wanted for the brick that it moves to.
+/// A request for rows of a logical node, from the brick that it moves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRows {
     /// The logical node.
     pub node: NodeId,
     /// The brick that it moves to.
     pub to: u32,
-    /// Which attempt to copy it.
+    /// The number of the attempt.
     pub attempt: u64,
-    /// Which question of the attempt, from 1 on; one that is asked again has another number.
+    /// The number of the request in the attempt, from 1 on. A repeated request gets a new number.
     pub number: u64,
-    /// To which one the last answer came; 0 before there was one.
+    /// The number of the last request whose answer has arrived; 0 if there is none.
     pub last_answered: u64,
-    /// Rows from this key on, besides those that have changed; with `None` only the latter.
+    /// Send rows from this key on, besides those that have changed; `None`: only the latter.
     pub from: Option<Bytes>,
 }
 
-/// Rows as they are now, to be taken over in this order.
+/// Current rows, to be applied in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedRows {
-    /// Keys and values; a row without value is gone.
+    /// Keys and values; `None` if the row was removed.
     pub rows: Vec<(Bytes, Option<Bytes>)>,
-    /// Where the rows go on that were asked for, if they do.
+    /// The key to continue from, if rows are left.
     pub next: Option<Bytes>,
-    /// How many rows have changed and are still to be told.
+    /// Number of changed rows that were not sent yet.
     pub changed: u64,
-    /// The epoch as of which the node is sealed, if that was all.
+    /// The epoch of the seal, if these are the last rows.
     pub sealed: Option<u64>,
 }
 
@@ -54,14 +54,14 @@ impl TryFrom<proto::CopyRows> for CopyRows {
     fn try_from(copy: proto::CopyRows) -> Result<Self> {
         let proto::CopyRows { node, to, attempt, number, last_answered: got, from } = copy;
         if from.as_ref().is_some_and(|from| from.len() > limits::ROW_KEY) {
-            return Err(invalid("rows are wanted from a key on that is longer than keys are".to_owned()));
+            return Err(invalid("a request for rows begins at a key that is longer than keys can be".to_owned()));
         }
         Ok(Self { node: ids::node(node)?, to, attempt, number, last_answered: got, from })
     }
 }
 
 impl CopiedRows {
-    /// The message, and its raw part.
+    /// Encodes the answer and its raw part.
     #[must_use]
     pub fn into_proto(self) -> (proto::CopiedRows, Vec<Bytes>) {
         let Self { rows, next, changed, sealed } = self;
@@ -75,15 +75,15 @@ impl CopiedRows {
         (proto::CopiedRows { keys, values, next, changed, sealed }, raw)
     }
 
-    /// What was answered.
+    /// Decodes an answer and its raw part.
     ///
     /// # Errors
-    /// If lengths do not add up, or something is larger than it may be.
+    /// If lengths do not add up, or a limit is exceeded.
     pub fn from_proto(copied: proto::CopiedRows, raw: Raw<'_>) -> Result<Self> {
         let proto::CopiedRows { keys, values, next, changed, sealed } = copied;
         if keys.len() != values.len() || keys.len() > MAX_COPIED_ROWS {
             return Err(invalid(format!(
-                "{} keys and {} values of rows: the limit is {MAX_COPIED_ROWS}",
+                "an answer has {} keys and {} values of rows; it may have {MAX_COPIED_ROWS}",
                 keys.len(),
                 values.len()
             )));
@@ -92,7 +92,10 @@ impl CopiedRows {
         let mut take = |length: usize, most: usize| {
             let end = at + length;
             if length > most || end > raw.len() {
-                return Err(invalid(format!("{length} bytes of a row at {at} of {}; the limit is {most}", raw.len())));
+                return Err(invalid(format!(
+                    "a row has {length} bytes at offset {at} of {}; the limit is {most}",
+                    raw.len()
+                )));
             }
             Ok(raw.slice(std::mem::replace(&mut at, end)..end))
         };
@@ -102,7 +105,7 @@ impl CopiedRows {
             rows.push((key, value));
         }
         if at != raw.len() {
-            return Err(invalid(format!("{} bytes behind the rows that were copied", raw.len() - at)));
+            return Err(invalid(format!("{} bytes follow the last copied row", raw.len() - at)));
         }
         Ok(Self { rows, next, changed, sealed })
     }

@@ -13,13 +13,13 @@ use crate::frame::Raw;
 use crate::proto;
 use crate::proto::query as messages;
 
-/// Bytes of an encoded query.
+/// Most bytes of an encoded query.
 pub const MAX_QUERY_BYTES: usize = 1 << 20;
-/// Rows in one answer.
+/// Most rows in one answer.
 const MAX_ROWS: usize = limits::LISTING;
-/// Columns of a row.
+/// Most columns of a row.
 pub const MAX_COLUMNS: usize = 256;
-/// Logical nodes that a query says it waits for.
+/// Most logical nodes that an answer can name as unreachable.
 pub const MAX_WAITS_FOR: usize = 64;
 
 /// A query of a client.
@@ -27,41 +27,41 @@ pub const MAX_WAITS_FOR: usize = 64;
 pub struct QueryRequest {
     /// The query, encoded.
     pub query: Bytes,
-    /// What the transaction that asks has written: objects, or `None` where it has deleted one.
+    /// The objects that the transaction has written; `None` where it has deleted one.
     pub own_writes: BTreeMap<Oid, Option<Object>>,
-    /// What a transaction relies on is wanted.
+    /// Whether to return the read set.
     pub report_reads: bool,
-    /// Only that is wanted of what candidates are looked for in.
+    /// Whether to return only the guards of the scanned sets, without rows.
     pub only_guards: bool,
-    /// The plan is wanted.
+    /// Whether to return the plan.
     pub explain: bool,
-    /// It is asked who has values of this index, before they are written.
+    /// The unique index whose values are searched for before they are written.
     pub unique: Option<u32>,
 }
 
 /// Rows of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryRows {
-    /// Where more can be had.
+    /// The cursor for the next rows; `None` if these are the last.
     pub cursor: Option<u64>,
-    /// The names of columns, with the first rows.
+    /// The column names, with the first rows.
     pub columns: Vec<String>,
-    /// The objects, if rows are objects: one for each row.
+    /// The identifiers, if rows are objects: one for each row.
     pub oids: Vec<Oid>,
-    /// Each row's record.
+    /// The record of each row.
     pub rows: Vec<Bytes>,
-    /// What a transaction relies on that takes these rows for true, beside what came with those before.
+    /// The reads that these rows depend on, apart from those of earlier answers.
     pub reads: Vec<Read>,
-    /// A time at or after all changes that were seen.
+    /// A time at or after all changes that were read.
     pub seen: HlcTimestamp,
-    /// With the last rows: the plan as text and as JSON; empty if it was not asked for.
+    /// The plan as text and as JSON, with the last rows; empty if it was not requested.
     pub plan: (String, Bytes),
-    /// Without rows: logical nodes that cannot be asked now, for which the query waits; at most [`MAX_WAITS_FOR`].
+    /// If there are no rows: unreachable logical nodes for which the query waits, at most [`MAX_WAITS_FOR`].
     pub waits_for: Vec<NodeId>,
 }
 
 impl QueryRequest {
-    /// The message of the schema, and the raw part.
+    /// Encodes the request and its raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Query, Vec<Bytes>) {
         let Self { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = self;
@@ -76,10 +76,10 @@ impl QueryRequest {
         (messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique }, raw)
     }
 
-    /// What a message asks, with the raw part that came with it.
+    /// Decodes a request and its raw part.
     ///
     /// # Errors
-    /// If anything in it is not as it has to be, which it names.
+    /// If a part is invalid; the error names it.
     pub fn from_proto(message: messages::Query, raw: Raw<'_>) -> Result<Self> {
         let messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = message;
         if query.len() > MAX_QUERY_BYTES {
@@ -89,14 +89,18 @@ impl QueryRequest {
         let list = own.unwrap_or_default();
         let oids = states::split_chunks::<2, _>(&list.oids, MAX_MESSAGE_WRITES, "writes")?;
         if oids.len() != list.states.len() {
-            return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
+            return Err(invalid(format!(
+                "a list of writes has {} objects and {} states",
+                oids.len(),
+                list.states.len()
+            )));
         }
         let mut data = Data::new(raw, Check::Records);
         let mut own = Vec::with_capacity(oids.len());
         for ([high, low], state) in oids.iter().zip(&list.states) {
             let oid = Oid::from(proto::Oid { high: *high, low: *low });
             if own.last().is_some_and(|(last, _)| *last >= oid) {
-                return Err(invalid(format!("{oid} is written out of order, or twice")));
+                return Err(invalid(format!("the write of {oid} is out of order, or repeated")));
             }
             own.push((oid, data.object(oid.class(), *state)?));
         }
@@ -106,7 +110,7 @@ impl QueryRequest {
 }
 
 impl QueryRows {
-    /// The message of the schema, and the raw part.
+    /// Encodes the answer and its raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Rows, Vec<Bytes>) {
         let Self { cursor, columns, oids, rows, reads, seen, plan: (plan, plan_json), waits_for } = self;
@@ -115,17 +119,17 @@ impl QueryRows {
             [oid.high, oid.low]
         });
         let oids = halves.collect();
-        // A row is no larger than a frame, whose length has 32 bits.
+        // A row is not larger than a frame, whose length has 32 bits.
         let lengths = rows.iter().map(|row| row.len() as u32).collect();
         let reads = states::reads_to_proto(reads.iter());
         let waits_for = waits_for.into_iter().map(|node| node.0).collect();
         (messages::Rows { cursor, columns, oids, lengths, reads, seen: seen.0, plan, plan_json, waits_for }, rows)
     }
 
-    /// What a message says, with the raw part that came with it.
+    /// Decodes an answer and its raw part.
     ///
     /// # Errors
-    /// If anything in it is not as it has to be, which it names.
+    /// If a part is invalid; the error names it.
     pub fn from_proto(message: messages::Rows, mut raw: Bytes) -> Result<Self> {
         let messages::Rows { cursor, columns, oids, lengths, reads, seen, plan, plan_json, waits_for } = message;
         let halves = states::split_chunks::<2, _>(&oids, MAX_ROWS, "rows")?;
@@ -134,18 +138,18 @@ impl QueryRows {
             || !(oids.is_empty() || halves.len() == lengths.len())
         {
             let (rows, columns) = (lengths.len(), columns.len());
-            let what = format!("{rows} rows of {columns} columns, with {} identifiers", halves.len());
+            let what = format!("an answer has {rows} rows of {columns} columns, and {} identifiers", halves.len());
             return Err(invalid(what));
         }
         if lengths.iter().map(|length| *length as usize).sum::<usize>() != raw.len() {
-            return Err(invalid("the lengths of rows are not those of the bytes that came with them"));
+            return Err(invalid("the lengths of rows do not add up to the raw part"));
         }
         let rows = lengths.iter().map(|length| raw.split_to(*length as usize)).collect();
         let oids = halves.iter().map(|[high, low]| Oid::from(proto::Oid { high: *high, low: *low })).collect();
         let (reads, seen) = (states::reads(reads)?, HlcTimestamp(seen));
         if waits_for.len() > MAX_WAITS_FOR {
             return Err(invalid(format!(
-                "a query says that it waits for {} logical nodes: over {MAX_WAITS_FOR}",
+                "an answer names {} unreachable logical nodes; it may name {MAX_WAITS_FOR}",
                 waits_for.len()
             )));
         }

@@ -1,4 +1,4 @@
-//! What a participant keeps of a transaction, as bytes on its disk.
+//! The records that a participant keeps of transactions, as bytes on its disk.
 //!
 //! ```text
 //!  0         1
@@ -8,7 +8,7 @@
 //! +---------+-------------------+--------+-----------------+
 //! ```
 //!
-//! Rows of the store have checksums of their own.
+//! The rows of the store that hold them have checksums.
 
 use bytes::{BufMut, Bytes};
 use model::{Object, Result};
@@ -25,7 +25,7 @@ use crate::proto::cluster::record::Record as RecordMessage;
 
 const FORMAT: u8 = 1;
 
-/// The bytes of a record and of its position in the log.
+/// Encodes a record and its position in the log.
 #[must_use]
 pub fn encode_record(record: &Record<Object>, version: Version) -> Bytes {
     let mut raw = Vec::new();
@@ -36,7 +36,7 @@ pub fn encode_record(record: &Record<Object>, version: Version) -> Bytes {
     let data: usize = raw.iter().map(Bytes::len).sum();
     let mut bytes = Vec::with_capacity(1 + prost::length_delimiter_len(length) + length + data);
     bytes.put_u8(FORMAT);
-    head.encode_length_delimited(&mut bytes).expect("a vector has room");
+    head.encode_length_delimited(&mut bytes).expect("encoding into a vector succeeds");
     for part in raw {
         bytes.extend_from_slice(&part);
     }
@@ -82,19 +82,20 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
     }
 }
 
-/// The record that these bytes are, and its position.
+/// Decodes a record and its position.
 ///
 /// # Errors
-/// If they are none, or one of a later version of Mortar.
+/// If the bytes are not a record, or one of a later version of Mortar.
 pub fn decode_record(bytes: &[u8]) -> Result<(Version, Record<Object>)> {
     let (head, data) = match bytes.split_first() {
         Some((&FORMAT, rest)) => part_head(rest)?,
         Some((format, _)) => {
-            return Err(invalid(format!("a record of a transaction in format {format}, not {FORMAT}")));
+            return Err(invalid(format!("a record of a transaction has format {format}, not {FORMAT}")));
         }
-        None => return Err(invalid("a record of a transaction without any byte")),
+        None => return Err(invalid("a record of a transaction is empty")),
     };
-    let head = proto::Record::decode(head).map_err(|error| invalid("a record of a transaction").caused_by(error))?;
+    let head = proto::Record::decode(head)
+        .map_err(|error| invalid("a record of a transaction cannot be decoded").caused_by(error))?;
     let mut data = Data::new(Raw::Borrowed(data), Check::Lengths);
     let version = ids::version(head.version)?;
     let record = head.record.ok_or_else(|| missing("content"))?;
@@ -107,7 +108,7 @@ fn part_head(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut rest = bytes;
     let length = prost::decode_length_delimiter(&mut rest).ok();
     let parts = length.and_then(|length| rest.split_at_checked(length));
-    parts.ok_or_else(|| invalid("a record of a transaction that is shorter than it says"))
+    parts.ok_or_else(|| invalid("a record of a transaction is truncated"))
 }
 
 fn record_from_proto(

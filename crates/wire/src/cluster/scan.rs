@@ -1,4 +1,4 @@
-//! Reading many objects of one logical node: by their classes, or by an index.
+//! Scans of one logical node: through classes, or through an index.
 
 use std::collections::BTreeSet;
 
@@ -13,50 +13,50 @@ use crate::convert::{self, invalid};
 use crate::frame::Raw;
 use crate::proto::cluster as proto;
 
-/// Classes that one scan may ask for.
+/// Most classes of one scan.
 pub const MAX_SCAN_CLASSES: usize = 4096;
-/// Bytes of a key of an index.
+/// Most bytes of a key of an index.
 pub const MAX_KEY_BYTES: usize = 400;
 
-/// Which objects are wanted.
+/// A request to scan a logical node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scan {
     /// The space.
     pub space: SpaceId,
     /// The logical node.
     pub node: NodeId,
-    /// The epoch of the placement map by which it is sent here.
+    /// The epoch of the placement map that the sender has.
     pub epoch: u64,
-    /// Of these classes only.
+    /// The classes of the objects.
     pub classes: BTreeSet<ClassId>,
-    /// In the order of an index, rather than of the identifiers.
+    /// The range of an index to scan; `None`: the extents of the classes.
     pub range: Option<IndexRange>,
-    /// Only what stands behind this.
+    /// Continue after this position.
     pub after: Option<ScanPosition>,
-    /// Entries at most.
+    /// Most objects to return.
     pub limit: u32,
-    /// What has to hold of them.
+    /// The condition on the objects.
     pub filter: Option<Filter>,
-    /// Only how many there are.
+    /// Whether to return only their number.
     pub count: bool,
-    /// The class asked for, if those below it are too: then who knows of more of them than are named must not answer.
+    /// The class, if subclasses are included. A brick that knows a subclass missing in `classes` does not answer the scan.
     pub family: Option<ClassId>,
 }
 
-/// A part of an index.
+/// A range of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRange {
     /// The index.
     pub index: u32,
-    /// The least key.
+    /// The smallest key.
     pub from: Bytes,
-    /// What is above the largest key.
+    /// The end of the range; not included.
     pub to: Bytes,
-    /// The last first.
+    /// Whether to scan in descending order.
     pub reverse: bool,
 }
 
-/// A place in an extent or in an index.
+/// A position in an extent or in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPosition {
     /// The key; empty in an extent.
@@ -65,22 +65,22 @@ pub struct ScanPosition {
     pub oid: Oid,
 }
 
-/// What was found.
+/// The answer to a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// The objects, with the versions of their pages.
     pub found: Vec<(Oid, Version, Object)>,
-    /// What a transaction has read besides, if it relies on there being no others.
+    /// The guards of the scanned set, with their versions.
     pub guards: Vec<Read>,
-    /// Where it goes on, if it does.
+    /// The position to continue after; `None` at the end.
     pub next: Option<ScanPosition>,
-    /// How many objects were looked at.
+    /// Number of objects that were examined.
     pub examined: u64,
-    /// How many were found.
+    /// Number of objects that matched.
     pub count: u64,
-    /// A time at or after all changes that were seen.
+    /// A time at or after all changes that were read.
     pub seen: HlcTimestamp,
-    /// Nothing is answered, for there are classes below the one asked for that were not named.
+    /// Set if the scan was not done because the brick knows subclasses missing in the request.
     pub has_stale_classes: bool,
 }
 
@@ -96,17 +96,17 @@ fn scan_position(place: proto::ScanPosition) -> Result<ScanPosition> {
 
 fn key(key: Bytes) -> Result<Bytes> {
     if key.len() > MAX_KEY_BYTES {
-        let what = format!("a key of an index with {} bytes; it has at most {MAX_KEY_BYTES}", key.len());
+        let what = format!("a key of an index has {} bytes; it may have {MAX_KEY_BYTES}", key.len());
         return Err(Error::new(ErrorKind::TooLarge, what));
     }
     Ok(key)
 }
 
 impl Scan {
-    /// The message of the schema.
+    /// Encodes the request.
     ///
     /// # Errors
-    /// If the filter is larger than a filter may be.
+    /// If the filter exceeds its size limit.
     pub fn into_proto(self) -> Result<proto::Scan> {
         let filter = self.filter.map(|filter| filter.encode()).transpose()?.unwrap_or_default();
         let range = self.range.map(|range| {
@@ -127,19 +127,20 @@ impl Scan {
         })
     }
 
-    /// What a message asks for.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// If anything in it is not as it has to be, which it names.
+    /// If a part is invalid; the error names it.
     pub fn from_proto(scan: proto::Scan) -> Result<Self> {
         if scan.classes.len() > MAX_SCAN_CLASSES || scan.limit as usize > limits::LISTING {
             let (classes, limit, most) = (scan.classes.len(), scan.limit, limits::LISTING);
-            let what =
-                format!("a scan of {classes} classes for {limit} objects; at most {MAX_SCAN_CLASSES} and {most} go");
+            let what = format!(
+                "a scan names {classes} classes and {limit} objects; the limits are {MAX_SCAN_CLASSES} and {most}"
+            );
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         if scan.classes.contains(&ClassId::NONE.0) {
-            let what = "objects without a class are in no extent: they cannot be scanned";
+            let what = "objects without a class have no extent and cannot be scanned";
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let range = scan.range.map(|range| {
@@ -163,7 +164,7 @@ impl Scan {
 }
 
 impl Scanned {
-    /// The message of the schema, and the raw part.
+    /// Encodes the answer and its raw part.
     #[must_use]
     pub fn into_proto(self) -> (proto::Scanned, Vec<Bytes>) {
         let mut raw = Vec::with_capacity(self.found.len());
@@ -183,22 +184,22 @@ impl Scanned {
         (scanned, raw)
     }
 
-    /// What a message says, with the raw part that came with it.
+    /// Decodes an answer and its raw part.
     ///
     /// # Errors
-    /// If anything in it is not as it has to be, which it names.
+    /// If a part is invalid; the error names it.
     pub fn from_proto(scanned: proto::Scanned, raw: Raw<'_>) -> Result<Self> {
         let mut data = Data::new(raw, Check::Lengths);
         let reads = states::reads(scanned.found)?;
         if scanned.states.len() != reads.len() {
             let (found, states) = (reads.len(), scanned.states.len());
-            return Err(invalid(format!("{found} objects were found, and {states} states")));
+            return Err(invalid(format!("an answer to a scan has {found} objects and {states} states")));
         }
         let mut found = Vec::with_capacity(reads.len());
         for (read, state) in reads.into_iter().zip(scanned.states) {
             let object = data.object(read.oid.class(), state)?;
             let (ReadVersion::At(version), Some(object)) = (read.seen, object) else {
-                return Err(invalid(format!("{} was found without a version or without a state", read.oid)));
+                return Err(invalid(format!("object {} has no version or no state", read.oid)));
             };
             found.push((read.oid, version, object));
         }

@@ -1,7 +1,7 @@
-//! How things are in a space: which of its bricks can be reached, and so whether it serves.
+//! The status of a space: which of its bricks are reachable, and so whether it serves.
 //!
-//! All of it is told each time. What has happened between two of them, whoever hears them works out; so nothing that is
-//! lost in between is lost for good, and another server may go on telling.
+//! Each message has the whole status; its receiver derives the changes. A lost message therefore has no lasting effect, and
+//! another server can continue sending.
 
 use std::fmt::{self, Write};
 
@@ -11,48 +11,48 @@ use super::ids;
 use crate::convert::invalid;
 use crate::proto::cluster;
 
-/// Bytes of a name or an address.
+/// Most bytes of a name or an address.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// How things are in a space, as a peer server sees it.
+/// The status of a space as a peer server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceStatus {
     /// The name of the space.
     pub space: String,
-    /// What happens while a brick cannot be reached.
+    /// What happens while a brick is unreachable.
     pub policy: FailurePolicy,
-    /// The bricks that serve something of it, by rising numbers.
+    /// The bricks that serve logical nodes of the space, by ascending number.
     pub bricks: Vec<BrickStatus>,
-    /// A checksum of its classes and indexes: another one when any of them has changed.
+    /// A checksum of its classes and indexes, which changes with them.
     pub schema: u32,
 }
 
-/// How things are with a brick, as far as a space is concerned.
+/// The status of a brick, as far as a space is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrickStatus {
     /// Its number.
     pub brick: u32,
-    /// Where it listens.
+    /// Its address.
     pub address: String,
-    /// Since when it cannot be reached; `None` if it can.
+    /// Since when it is unreachable; `None` if it is reachable.
     pub unreachable_since: Option<Timestamp>,
-    /// The logical nodes of the space that it serves, rising, and since which epoch of the placement map.
+    /// The logical nodes of the space that it serves, ascending, each with the epoch since which it does.
     pub nodes: Vec<(NodeId, u64)>,
 }
 
 impl SpaceStatus {
-    /// The bricks that cannot be reached.
+    /// The unreachable bricks.
     pub fn unreachable(&self) -> impl Iterator<Item = &BrickStatus> {
         self.bricks.iter().filter(|brick| brick.unreachable_since.is_some())
     }
 
-    /// Whether everything in the space is refused.
+    /// Whether all requests in the space are refused.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.policy == FailurePolicy::FailStop && self.unreachable().next().is_some()
     }
 
-    /// Why everything in the space is refused, and what to do; `None` if it serves.
+    /// Why all requests in the space are refused, and what to do; `None` if it serves.
     #[must_use]
     pub fn why_stopped(&self) -> Option<String> {
         if !self.is_stopped() {
@@ -61,13 +61,13 @@ impl SpaceStatus {
         let mut why = format!("space {:?} is stopped:", self.space);
         for (at, brick) in self.unreachable().enumerate() {
             let and = if at == 0 { "" } else { "," };
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = write!(why, "{and} {brick}");
         }
         let name = &self.space;
         let _ = write!(
             why,
-            "; it goes on when all of its bricks are back. To let the rest go on without: mortar space set {name} --policy \
+            "; it serves again when all of its bricks are back. To serve the rest without them: mortar space set {name} --policy \
              continue"
         );
         Some(why)
@@ -91,17 +91,17 @@ impl SpaceStatus {
         let cluster::SpaceStatus { space, bricks, schema, .. } = message;
         let nodes: usize = bricks.iter().map(|brick| brick.nodes.len()).sum();
         if bricks.len() > ids::MAX_PARTICIPANTS || nodes > ids::MAX_PARTICIPANTS || space.len() > MAX_TEXT_BYTES {
-            return Err(invalid(format!("a space of {} bricks and {nodes} logical nodes is none", bricks.len())));
+            return Err(invalid(format!("a status of a space has {} bricks and {nodes} logical nodes", bricks.len())));
         }
         let bricks = bricks.into_iter().map(BrickStatus::from_proto).collect::<Result<Vec<_>>>()?;
         if !bricks.is_sorted_by(|one, next| one.brick < next.brick) {
-            return Err(invalid("bricks are named out of order, or twice"));
+            return Err(invalid("the bricks of a status are out of order, or repeated"));
         }
         Ok(Self { space, policy, bricks, schema })
     }
 }
 
-/// `brick 2 (db2:6680)`, and if that is so ` cannot be reached since …`.
+/// `brick 2 (db2:6680)`, followed by ` cannot be reached since …` if it is unreachable.
 impl fmt::Display for BrickStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "brick {} ({})", self.brick, self.address)?;
@@ -116,7 +116,11 @@ impl BrickStatus {
     fn from_proto(message: cluster::BrickStatus) -> Result<Self> {
         let cluster::BrickStatus { brick, address, unreachable_since_us, nodes, epochs } = message;
         if nodes.len() != epochs.len() || address.len() > MAX_TEXT_BYTES {
-            return Err(invalid(format!("brick {brick} serves {} nodes since {} epochs", nodes.len(), epochs.len())));
+            return Err(invalid(format!(
+                "brick {brick} has {} logical nodes and {} epochs",
+                nodes.len(),
+                epochs.len()
+            )));
         }
         let nodes = nodes.into_iter().map(ids::node).collect::<Result<Vec<_>>>()?;
         if !nodes.is_sorted_by(|one, next| one < next) {
@@ -128,12 +132,12 @@ impl BrickStatus {
     }
 }
 
-/// Microseconds since 1970, as far as they fit.
+/// Microseconds since 1970, limited to the range of `i64`.
 fn micros(at: Timestamp) -> i64 {
     i64::try_from(at.as_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
 }
 
-/// The policy of a message.
+/// Encodes a policy.
 #[must_use]
 pub fn policy_to_proto(policy: FailurePolicy) -> cluster::FailurePolicy {
     match policy {
@@ -142,17 +146,15 @@ pub fn policy_to_proto(policy: FailurePolicy) -> cluster::FailurePolicy {
     }
 }
 
-/// What a message says of a policy.
+/// Decodes a policy.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if that is none that is known here.
+/// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if it is unknown.
 pub fn policy_from_proto(number: i32) -> Result<FailurePolicy> {
     match cluster::FailurePolicy::try_from(number) {
         Ok(cluster::FailurePolicy::FailStop) => Ok(FailurePolicy::FailStop),
         Ok(cluster::FailurePolicy::Continue) => Ok(FailurePolicy::Continue),
-        Err(_) => {
-            Err(invalid(format!("{number} is no failure policy that is known here: upgrade one of the two sides")))
-        }
+        Err(_) => Err(invalid(format!("failure policy {number} is unknown: upgrade this program"))),
     }
 }
 
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_space_says_which_brick_since_when_and_what_to_do() {
+    fn stopped_space_names_the_brick_the_time_and_the_remedy() {
         let why = space_status().why_stopped().unwrap();
         for part in
             ["\"main\"", "brick 2 (db2:6680)", "2023-11-14T22:13:20Z", "mortar space set main --policy continue"]
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_standing_is_refused() {
+    fn invalid_statuses_are_refused() {
         assert_eq!(SpaceStatus::from_proto(space_status().to_proto()).unwrap(), space_status());
         let wrong = |change: &dyn Fn(&mut cluster::SpaceStatus)| {
             let mut message = space_status().to_proto();

@@ -1,4 +1,4 @@
-//! Lists of reads, of writes and of the objects of a page, and the data that belongs to them.
+//! Lists of reads, of writes and of the objects of a page, with their data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,40 +13,40 @@ use crate::convert::invalid;
 use crate::frame::Raw;
 use crate::proto::cluster as proto;
 
-/// Objects that one message may say to have been read.
+/// Most objects in the read set of one message.
 pub const MAX_MESSAGE_READS: usize = 1 << 18;
-/// Objects that one message may write.
+/// Most objects that one message can write.
 pub const MAX_MESSAGE_WRITES: usize = limits::OPERATIONS;
 
-/// Bytes of a raw part up to which its objects share one copy of it. It is about what a page has.
+/// Most bytes of a raw part whose objects share one copy of it: about the size of a page.
 const MAX_SHARED_COPY: usize = 16 << 10;
 
-/// Bits of a state that say how long the data is; the others say the kind.
+/// Bits of a state for the length of the data; the others hold the kind.
 const LENGTH_BITS: u32 = 24;
 const MAX_LENGTH: u32 = (1 << LENGTH_BITS) - 1;
 const _: () = assert!(limits::OBJECT < MAX_LENGTH as usize);
 
-/// Whether records are looked through, which costs about as much as copying them.
+/// Whether records are validated, which costs about as much as copying them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// They come from below, where anybody may be.
+    /// Validate: they come from below, perhaps from a client.
     Records,
-    /// They come from above, or from this machine's disk, and were looked through when they went there.
+    /// Check lengths only: they come from above or from this machine's disk, and were validated on their way there.
     Lengths,
 }
 
-/// The data of objects, taken from a raw part in order.
+/// Takes the data of objects from a raw part, in order.
 pub(super) struct Data<'a> {
     rest: Rest<'a>,
     check: Check,
 }
 
 enum Rest<'a> {
-    /// In a buffer that is soon overwritten.
+    /// A buffer that is soon overwritten.
     Borrowed(&'a [u8]),
-    /// In a large buffer that short pieces should not keep in memory.
+    /// A large buffer that short pieces should not keep in memory.
     Large(Bytes),
-    /// In a small buffer that is all objects'.
+    /// A small buffer that the objects share.
     Shared(Bytes),
 }
 
@@ -71,7 +71,7 @@ impl<'a> Data<'a> {
 
     fn take(&mut self, length: usize) -> Result<Bytes> {
         if length > self.len() {
-            return Err(invalid("the lengths in a message are more than the bytes that came with it"));
+            return Err(invalid("the lengths in a message exceed its raw part"));
         }
         Ok(match &mut self.rest {
             Rest::Borrowed(bytes) => {
@@ -87,20 +87,20 @@ impl<'a> Data<'a> {
         })
     }
 
-    /// The object with this state, if there is one.
+    /// Takes the object with this state, if there is one.
     pub(super) fn object(&mut self, class: ClassId, state: u32) -> Result<Option<Object>> {
         let (kind, length) = (state >> LENGTH_BITS, (state & MAX_LENGTH) as usize);
         let kind = match Kind::from_code(kind as u8) {
             Some(kind @ (Kind::Blob | Kind::Record)) => kind,
             None if state == 0 => return Ok(None),
-            _ => return Err(invalid(format!("no object of a page is of kind {kind} and has {length} bytes"))),
+            _ => return Err(invalid(format!("no object can have kind {kind} and {length} bytes"))),
         };
         if length > limits::OBJECT {
-            let what = format!("an object has {length} bytes, and may have {}: part it into several", limits::OBJECT);
+            let what = format!("an object has {length} bytes, and may have {}: split it", limits::OBJECT);
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         if kind == Kind::Blob && class != ClassId::NONE {
-            return Err(invalid(format!("a blob belongs to no class, this one to {}", class.0)));
+            return Err(invalid(format!("a blob has class {}, and must have none", class.0)));
         }
         let object = Object { class, kind, data: self.take(length)? };
         if self.check == Check::Records {
@@ -109,16 +109,16 @@ impl<'a> Data<'a> {
         Ok(Some(object))
     }
 
-    /// Checks that nothing is left over.
+    /// Checks that no bytes are left.
     pub(super) fn finish(self) -> Result<()> {
         if self.len() == 0 {
             return Ok(());
         }
-        Err(invalid("the lengths in a message are less than the bytes that came with it"))
+        Err(invalid("the raw part of a message is longer than its lengths"))
     }
 }
 
-/// The state of what is there, whose data is kept for the raw part.
+/// The state of an object or of its absence. Adds its data to the raw part.
 pub(super) fn state(object: Option<&Object>, raw: &mut Vec<Bytes>) -> u32 {
     let Some(object) = object else { return 0 };
     if !object.data.is_empty() {
@@ -127,8 +127,8 @@ pub(super) fn state(object: Option<&Object>, raw: &mut Vec<Bytes>) -> u32 {
     state_of(object.kind, object.data.len())
 }
 
-/// The state of an object of this kind and length. A length that no state can say is over the limit of an object, which is what a
-/// state says then.
+/// The state of an object of this kind and length. Lengths that do not fit become the largest one, which exceeds the size limit
+/// and is refused.
 pub(super) fn state_of(kind: Kind, length: usize) -> u32 {
     let length = u32::try_from(length).unwrap_or(u32::MAX).min(MAX_LENGTH);
     (kind as u32) << LENGTH_BITS | length
@@ -171,7 +171,7 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
     let moves = (!list.moves.is_empty()).then_some(&list.moves);
     let fits = oids.len() == list.seen.len() && moves.is_none_or(|moves| moves.len() == oids.len());
     if !fits || list.written.len() != list.writers.len() {
-        return Err(invalid(format!("{} objects were read, and another number of states", oids.len())));
+        return Err(invalid(format!("a list of reads has {} objects and another number of states", oids.len())));
     }
     let mut written = list.written.iter().zip(&list.writers).peekable();
     let mut reads = Vec::with_capacity(oids.len());
@@ -179,7 +179,7 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
         let moves = moves.map_or(0, |moves| moves[index]);
         let seen = match written.next_if(|(at, _)| **at as usize == index) {
             Some((_, writer)) if moves == 0 => ReadVersion::Written(ids::txn_from_parts(*seen, *writer)?),
-            Some(_) => return Err(invalid("what a transaction wrote was not moved")),
+            Some(_) => return Err(invalid("a read of a transaction's write has a move count")),
             None => ReadVersion::At(ids::version_from_parts(moves, *seen)?),
         };
         reads.push(Read { oid: ids::oid_from_halves(*oid)?, seen });
@@ -187,19 +187,19 @@ pub(super) fn reads(list: Option<proto::Reads>) -> Result<Vec<Read>> {
     match written.next() {
         None => Ok(reads),
         Some((index, _)) => {
-            Err(invalid(format!("there is no read {index} of what a transaction wrote, or not in order")))
+            Err(invalid(format!("read {index} of a transaction's write does not exist, or is out of order")))
         }
     }
 }
 
-/// A list of numbers as things of `N` numbers each.
+/// Splits a list of numbers into chunks of `N`.
 pub(super) fn split_chunks<'a, const N: usize, T>(numbers: &'a [T], most: usize, what: &str) -> Result<&'a [[T; N]]> {
     let (things, []) = numbers.as_chunks::<N>() else {
-        return Err(invalid(format!("{} numbers are no whole number of {what}", numbers.len())));
+        return Err(invalid(format!("{} numbers are not a whole number of {what}", numbers.len())));
     };
     if things.len() > most {
         let found = things.len();
-        let what = format!("{found} {what} in one message, which has at most {most}: do less in one transaction");
+        let what = format!("a message has {found} {what}; it may have {most}: use smaller transactions");
         return Err(Error::new(ErrorKind::TooLarge, what));
     }
     Ok(things)
@@ -244,13 +244,13 @@ fn each_write(
     let Some(list) = list else { return Ok(()) };
     let oids = split_chunks::<2, _>(&list.oids, MAX_MESSAGE_WRITES, "writes")?;
     if oids.len() != list.states.len() {
-        return Err(invalid(format!("{} objects are written, and {} states", oids.len(), list.states.len())));
+        return Err(invalid(format!("a list of writes has {} objects and {} states", oids.len(), list.states.len())));
     }
     let mut last = Oid::MIN;
     for (oid, state) in oids.iter().zip(&list.states) {
         let oid = ids::oid_from_halves(*oid)?;
         if oid <= last {
-            return Err(invalid(format!("{oid} is written behind {last}: out of order, or twice")));
+            return Err(invalid(format!("the write of {oid} follows that of {last}: out of order, or repeated")));
         }
         last = oid;
         each(oid, content(data.object(oid.class(), *state)?));
@@ -259,7 +259,7 @@ fn each_write(
 }
 
 pub(super) fn writes(list: Option<proto::Writes>, data: &mut Data<'_>) -> Result<Writes<Object>> {
-    // In order, so that the map is built at once.
+    // Collected in order, so that the map is built at once.
     let mut all = Vec::new();
     each_write(list, data, |oid, content| all.push((oid, content)))?;
     Ok(all.into_iter().collect())
@@ -277,16 +277,16 @@ pub(super) fn touches(oids: &[u64]) -> Result<BTreeSet<Oid>> {
     let oids: Vec<Oid> = oids.iter().map(|oid| ids::oid_from_halves(*oid)).collect::<Result<_>>()?;
     match oids.is_sorted_by(|one, next| one < next) {
         true => Ok(oids.into_iter().collect()),
-        false => Err(invalid("objects are touched out of order, or twice")),
+        false => Err(invalid("touches are out of order, or repeated")),
     }
 }
 
 // ------------------------------------------------------------------------------------------------ parts
 
-/// One list for all participants: the identifiers say whose each entry is.
+/// Encodes the parts of all participants in one list. The identifiers tell which participant an entry belongs to.
 pub(super) fn parts_to_proto(parts: &BTreeMap<NodeId, Part<Object>>, raw: &mut Vec<Bytes>) -> proto::Parts {
     let reads = parts.values().flat_map(|part| &part.reads);
-    // Identifiers order by space and class before node: a transaction in several of them has to be put in order.
+    // Identifiers are ordered by space and class before node, so writes of several nodes must be sorted.
     let mut writes: Vec<_> = parts.values().flat_map(|part| &part.writes).collect();
     writes.sort_by_key(|(oid, _)| **oid);
     let is_idle = |part: &Part<Object>| part.reads.is_empty() && part.writes.is_empty() && part.touches.is_empty();
@@ -317,7 +317,10 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
     }
     if parts.len() > ids::MAX_PARTICIPANTS {
         let (found, most) = (parts.len(), ids::MAX_PARTICIPANTS);
-        return Err(Error::new(ErrorKind::TooLarge, format!("a transaction of {found} nodes; it has at most {most}")));
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("a transaction has {found} logical nodes; it may have {most}"),
+        ));
     }
     Ok(parts)
 }
@@ -360,10 +363,10 @@ fn slots<V>(
     for [slot, class, state] in states {
         let slot = ids::slot(*slot)?;
         if let Some((last, _)) = all.last().filter(|(last, _)| *last >= slot) {
-            return Err(invalid(format!("slot {slot} behind slot {last}: out of order, or twice")));
+            return Err(invalid(format!("slot {slot} follows slot {last}: out of order, or repeated")));
         }
         let object = data.object(ids::class(*class)?, *state)?;
-        all.push((slot, value(object).ok_or_else(|| invalid(format!("no object in slot {slot} of a whole page")))?));
+        all.push((slot, value(object).ok_or_else(|| invalid(format!("slot {slot} of a page has no object")))?));
     }
     Ok(all.into_iter().collect())
 }

@@ -1,4 +1,4 @@
-//! What goes up and down a cache tree.
+//! Messages up and down a cache tree.
 
 use bytes::Bytes;
 use model::{NodeId, Object, PageId, Result};
@@ -54,7 +54,7 @@ pub(super) fn up(up: UpMessage, node: NodeId, data: &mut Data<'_>) -> Result<Up<
             sync: renew.sync,
             subscribe: renew.subscribe,
             height: u8::try_from(renew.height)
-                .map_err(|_| invalid(format!("a cache tree that is {} high", renew.height)))?,
+                .map_err(|_| invalid(format!("a cache tree has height {}", renew.height)))?,
             replaces: renew.replaces.map(HolderId),
         },
         UpMessage::Fetch(fetch) => {
@@ -154,7 +154,7 @@ pub(super) fn down(down: DownMessage, node: NodeId, data: &mut Data<'_>) -> Resu
 
 fn invalidate(message: proto::Invalidate, page: PageId, data: &mut Data<'_>) -> Result<Down<Object>> {
     if !message.slots.is_sorted_by(|one, next| one < next) {
-        return Err(invalid("the slots of an invalidation are out of order, or twice there"));
+        return Err(invalid("the slots of an invalidation are out of order, or repeated"));
     }
     let slots = message.slots.into_iter().map(ids::slot).collect::<Result<_>>()?;
     let (previous, version): (Version, Version) = (ids::version(message.previous)?, ids::version(message.version)?);

@@ -1,4 +1,4 @@
-//! How transactions end, and why they do not.
+//! Outcomes of transactions, and reasons of refusals.
 
 use model::Result;
 use protocol::commit::coordinator;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cluster::Message;
 use crate::link::Mailbox;
 
-/// The other end of a connection. Clones are the same one.
+/// The other end of a connection. Clones refer to the same connection.
 #[derive(Clone)]
 pub struct PeerHandle(Arc<Mailbox>);
 

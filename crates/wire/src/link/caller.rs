@@ -44,7 +44,7 @@ impl AnswerHandler {
 
     /// Forwards a frame unchanged, if the answer is only to be forwarded.
     pub(super) fn try_forward(&mut self, frame: &Frame<'_>) -> bool {
-        // A large one has a buffer of its own, which need not be copied.
+        // A large frame has its own buffer, which need not be copied.
         let is_copied = matches!(frame.raw, Raw::Borrowed(_));
         let passes = self.0.take_if(|then| is_copied && matches!(then, AnswerAction::Forward(_)));
         let Some(AnswerAction::Forward(deferred)) = passes else { return false };
@@ -87,7 +87,7 @@ impl AnswerSink {
     /// Ends the wait with an error.
     pub(super) fn fail(self, error: Error) {
         match self {
-            // The caller may have gone.
+            // The caller may have stopped waiting.
             Self::One(asker, _) => drop(asker.send(Err(error))),
             Self::Callback(then) => then.handle(Err(error)),
             Self::Many(stream) => drop(stream.send(Err(error))),
@@ -148,8 +148,8 @@ impl Caller {
 
     /// Sends a request and waits for the answer.
     ///
-    /// Fails as the other side says; as [`ErrorKind::Unavailable`] if the connection has ended and the request was
-    /// never sent; as [`ErrorKind::Unknown`] if it ended between request and answer.
+    /// Fails with the error of the other side; with [`ErrorKind::Unavailable`] if the connection has ended and the request was
+    /// never sent; with [`ErrorKind::Unknown`] if it ended between request and answer.
     pub async fn call(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
         self.begin(request, raw).await?.answer().await
     }
@@ -195,7 +195,7 @@ impl Pending {
 }
 
 pub(super) fn answer_lost() -> Error {
-    Error::new(ErrorKind::Unknown, "the connection broke before the answer came")
+    Error::new(ErrorKind::Unknown, "the connection broke before the answer arrived")
 }
 
 /// The answers of one request, in order.
@@ -221,7 +221,7 @@ impl AnswerStream {
 
 impl Drop for AnswerStream {
     fn drop(&mut self) {
-        // There is no reader any more that could be behind.
+        // The reader, which may have paused reading, is gone.
         if self.unread_bytes.load(Ordering::Acquire) > MAX_STREAM_AHEAD {
             let _ = self.mailbox.push(Item::Resume);
         }

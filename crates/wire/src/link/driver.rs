@@ -104,7 +104,7 @@ pub async fn drive<S: Service>(mut link: Link<S>) -> End {
     let end = poll_fn(|context| link.poll(context)).await;
     link.finish(&end);
     if matches!(end, End::Closed | End::Violated(_)) {
-        // If the other side is gone or slow, its last bytes are lost.
+        // If the other side has disconnected or is slow, its last bytes are lost.
         let _ = time::timeout(LINGER, link.linger()).await;
     }
     end
@@ -226,9 +226,9 @@ impl<S: Service> Link<S> {
         }
         let before = self.outbox.len();
         let flushed = self.outbox.poll_flush(context, &mut self.stream);
-        let told = self.unsent_requests.remove_sent(&self.outbox);
-        if told > 0 {
-            self.mailbox.release_one_way(told);
+        let sent_one_way = self.unsent_requests.remove_sent(&self.outbox);
+        if sent_one_way > 0 {
+            self.mailbox.release_one_way(sent_one_way);
         }
         match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
@@ -255,7 +255,7 @@ impl<S: Service> Link<S> {
         Poll::Pending
     }
 
-    /// Queues the reason why the connection ends, for the other side.
+    /// Queues the reason for the end of the connection.
     fn send_close_reason(&mut self, error: FrameError) -> End {
         if !matches!(error, FrameError::ClosedByPeer(_)) {
             let goodbye = failure(&Error::new(ErrorKind::Invalid, error.to_string()));
@@ -350,7 +350,7 @@ impl<S: Service> Link<S> {
         let request = proto::Request { request: Some(request) };
         let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
         if length + HEADER + CHECKSUM > self.their_max_frame as usize {
-            let what = format!("a request of {length} bytes; the other side accepts {}", self.their_max_frame);
+            let what = format!("a request has {length} bytes; the other side accepts {}", self.their_max_frame);
             asker.fail(Error::new(ErrorKind::TooLarge, what));
             return;
         }
@@ -374,7 +374,7 @@ impl<S: Service> Link<S> {
             unsent_requests: own,
             load,
             mailbox,
-            pending_answers: asked,
+            pending_answers,
             is_reading_paused: is_stalled,
             limits,
             input_charge,
@@ -383,7 +383,7 @@ impl<S: Service> Link<S> {
         let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
             inbox.poll_fill(context, stream, shared, |frame| {
                 if frame.flags.is_response() {
-                    *is_stalled |= deliver_answer(frame, asked)?;
+                    *is_stalled |= deliver_answer(frame, pending_answers)?;
                 } else {
                     serve(frame, service, outbox, load, mailbox)?;
                 }
@@ -421,8 +421,8 @@ fn is_full(load: &Load, unanswered: usize, limits: &Limits) -> bool {
     load.requests >= limits.max_in_flight || load.bytes >= limits.max_in_flight_bytes || unanswered >= limits.max_unsent
 }
 
-/// Passes an answer to its caller; `true` if the reader of a stream has fallen behind.
-fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, FrameError> {
+/// Passes an answer to its caller; returns true if the reader of a stream has fallen behind.
+fn deliver_answer(frame: Frame<'_>, pending_answers: &mut PendingAnswers) -> Result<bool, FrameError> {
     if frame.id == CLOSE_REASON_ID {
         let response = proto::Response::decode(frame.message).map_err(unreadable)?;
         return match response.response {
@@ -431,7 +431,7 @@ fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, 
         };
     }
     if frame.flags == Flags::RESPONSE
-        && let Entry::Occupied(mut asker) = asked.entry(frame.id)
+        && let Entry::Occupied(mut asker) = pending_answers.entry(frame.id)
         && let AnswerSink::Callback(then) = asker.get_mut()
         && then.try_forward(&frame)
     {
@@ -445,13 +445,13 @@ fn deliver_answer(frame: Frame<'_>, asked: &mut PendingAnswers) -> Result<bool, 
         None => Err(Error::new(ErrorKind::Unsupported, "the answer is one that this side does not know: upgrade it")),
     };
     if frame.flags == Flags::MORE {
-        return match asked.get(&frame.id) {
+        return match pending_answers.get(&frame.id) {
             Some(AnswerSink::Many(stream)) => Ok(stream.send(answer.and_then(Answer::check))),
             _ => Err(FrameError::Stray(frame.id)),
         };
     }
-    match asked.remove(&frame.id) {
-        // The caller may have gone. The permit of its call is returned here in either case.
+    match pending_answers.remove(&frame.id) {
+        // The caller may have stopped waiting. The permit of its call is returned in either case.
         Some(AnswerSink::One(asker, _permit)) => drop(asker.send(answer.and_then(Answer::check))),
         Some(AnswerSink::Callback(then)) => then.handle(answer),
         Some(AnswerSink::Many(stream)) => drop(stream.send(answer.and_then(Answer::check))),
@@ -474,10 +474,10 @@ fn serve(
         Responder { id: frame.id, one_way, cost, outbox, load, mailbox, close_reason: &mut refused, done: false };
     match request.request {
         _ if one_way && !frame.is_raw_intact() => {
-            reply.refuse(&Error::new(ErrorKind::Unavailable, "its bytes were damaged on their way"));
+            reply.refuse(&Error::new(ErrorKind::Unavailable, "its bytes were damaged in transit"));
         }
         _ if !frame.is_raw_intact() => {
-            let what = "the bytes of the request were damaged on their way: send it again; nothing was changed";
+            let what = "the bytes of the request were damaged in transit: send it again; nothing was changed";
             reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
         }
         Some(request) if one_way && !service.accepts_one_way(&request) => {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_unfinished_frame_makes_room() {
+    fn oldest_unfinished_frame_is_evicted() {
         let budget = InputBudget::new(10 * MIB);
         let mailboxes: Vec<Arc<Mailbox>> = (0..4).map(|_| Arc::default()).collect();
         let mut charges: Vec<InputCharge> = (0..4).map(|_| InputCharge::new(budget.clone())).collect();
@@ -158,9 +158,9 @@ mod tests {
         // The next frame begins anew.
         assert!(charge.set(5 * MIB, &mailbox) && charge.set(4 * MIB, &mailbox));
         assert_eq!(budget.used(), 4 * MIB);
-        assert!(!charge.set(11 * MIB, &mailbox), "it exceeds the budget by itself");
+        assert!(!charge.set(11 * MIB, &mailbox), "one frame alone exceeds the budget");
         assert_eq!(budget.used(), 0);
-        assert!(!evicted(&mailbox), "it learns that from the return value");
+        assert!(!evicted(&mailbox), "the return value reports that");
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl std::fmt::Debug for Mailbox {
 
 impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // The lock guards plain data that is whole between any two statements, so a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,11 +174,11 @@ impl Mailbox {
         } else {
             Item::OneWay { message, raw, bytes }
         };
-        let is_told = matches!(item, Item::OneWay { .. });
-        self.put(inner, item).is_ok() && is_told
+        let is_accepted = matches!(item, Item::OneWay { .. });
+        self.put(inner, item).is_ok() && is_accepted
     }
 
-    /// Notes that so many bytes of one-way requests were sent.
+    /// Records that this many bytes of one-way requests were sent.
     pub(super) fn release_one_way(&self, bytes: usize) {
         let mut inner = self.lock();
         // Once the limit is exceeded, it stays exceeded.
@@ -198,7 +198,7 @@ impl Mailbox {
         self.push(item).is_ok()
     }
 
-    /// Notes that so many bytes of streams were sent.
+    /// Records that this many bytes of streams were sent.
     pub(super) fn release_stream(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.backlog = inner.backlog.saturating_sub(bytes);

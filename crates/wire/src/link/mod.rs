@@ -106,10 +106,10 @@ pub trait Service {
     /// Answers a request at once, or later by [`Responder::defer`]. Must not block.
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
 
-    /// Called when so many more bytes of raw parts have been queued for the other side, for counters.
+    /// Called with the number of bytes when raw parts have been queued for the other side, for counters.
     fn on_sent(&mut self, _bytes: u64) {}
 
-    /// Whether a request of this kind may come one-way. One that may not ends the connection.
+    /// Whether a request of this kind may be one-way. Any other one-way request ends the connection.
     fn accepts_one_way(&self, request: &Request) -> bool {
         is_one_way_kind(request)
     }
@@ -121,7 +121,7 @@ pub trait Service {
     }
 }
 
-/// Whether requests of this kind may want no answer: the messages between the machines of a cluster, and those that release
+/// Whether requests of this kind may be one-way: messages between the machines of a cluster, and those that release
 /// something.
 #[must_use]
 pub fn is_one_way_kind(request: &Request) -> bool {
@@ -129,7 +129,7 @@ pub fn is_one_way_kind(request: &Request) -> bool {
         || matches!(request, Request::CloseSnapshot(_) | Request::AbortUpload(_) | Request::EndQuery(_))
 }
 
-/// Whether this is a message between the machines of a cluster. Those never want an answer: what answers one is another.
+/// Whether this is a message between the machines of a cluster. These are always one-way; their answers are other messages.
 #[must_use]
 pub fn is_machine_message(request: &Request) -> bool {
     matches!(
@@ -184,6 +184,6 @@ pub enum End {
         max: usize,
     },
     /// The other side sent something that the protocol does not allow.
-    #[error("the other side broke the protocol: {0}")]
+    #[error("the other side violated the protocol: {0}")]
     Violated(#[from] crate::frame::FrameError),
 }

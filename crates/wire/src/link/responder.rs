@@ -37,7 +37,7 @@ pub(super) fn failure(error: &Error) -> Response {
 }
 
 impl Responder<'_> {
-    /// Whether the request wants no answer. What is answered is dropped then.
+    /// Whether the request expects no answer. An answer is then dropped.
     #[must_use]
     pub fn is_one_way(&self) -> bool {
         self.one_way
@@ -77,8 +77,7 @@ impl Responder<'_> {
         }
     }
 
-    /// Answers with an error. A request that wants no answer cannot fail alone: the connection ends, as by
-    /// [`refuse`](Self::refuse).
+    /// Answers with an error. If the request is one-way, the connection ends, as by [`refuse`](Self::refuse).
     pub fn fail(self, error: &Error) {
         if self.one_way {
             return self.refuse(error);

@@ -1,7 +1,7 @@
-//! What a side itself asks and tells, on its way out.
+//! The requests of this side that are not sent yet.
 //!
-//! It does not keep the side from reading: if it did, two sides with much to ask or tell would each wait for the other to
-//! read. Only unsent answers do.
+//! Only unsent answers stop a side from reading, not unsent requests: otherwise two sides with many requests would each wait for the
+//! other to read.
 
 use std::collections::VecDeque;
 
@@ -14,44 +14,44 @@ pub(super) struct UnsentRequests {
     bytes: usize,
 }
 
-/// Frames that follow one another.
+/// Consecutive frames.
 #[derive(Debug)]
 struct Span {
-    /// Where they begin and end, counted as [`Outbox::added`] does.
+    /// Their start and end, counted as by [`Outbox::total_added`].
     start: u64,
     end: u64,
-    /// What they count for in the mailbox: bytes of requests that want no answer.
+    /// Bytes of one-way requests among them.
     one_way_bytes: usize,
 }
 
 impl UnsentRequests {
-    /// Bytes that have not left.
+    /// Number of bytes that were not sent.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Everything in the outbox behind `start` is a request of this side.
-    pub(super) fn push(&mut self, outbox: &Outbox, start: u64, told: usize) {
+    /// Adds everything in the outbox after `start`, which are requests of this side.
+    pub(super) fn push(&mut self, outbox: &Outbox, start: u64, one_way_bytes: usize) {
         let end = outbox.total_added();
         self.bytes += (end - start) as usize;
         match self.spans.back_mut() {
-            // Short, so that what has left is soon counted so.
+            // Spans are short, so that sent bytes are soon counted as sent.
             Some(last) if last.end == start && end - last.start < 64 << 10 => {
                 last.end = end;
-                last.one_way_bytes += told;
+                last.one_way_bytes += one_way_bytes;
             }
-            _ => self.spans.push_back(Span { start, end, one_way_bytes: told }),
+            _ => self.spans.push_back(Span { start, end, one_way_bytes }),
         }
     }
 
-    /// Forgets what has left, and says how much of it was told.
+    /// Removes what was sent, and returns its bytes of one-way requests.
     pub(super) fn remove_sent(&mut self, outbox: &Outbox) -> usize {
         let left = outbox.total_sent();
-        let mut told = 0;
+        let mut one_way_bytes = 0;
         while let Some(span) = self.spans.pop_front_if(|span| span.end <= left) {
             self.bytes -= (span.end - span.start) as usize;
-            told += span.one_way_bytes;
+            one_way_bytes += span.one_way_bytes;
         }
-        told
+        one_way_bytes
     }
 }

@@ -45,7 +45,7 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is no address: {why}"));
+        let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is not an address: {why}"));
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong("the path is empty")) } else { Ok(Self::Unix(path.into())) };
         }
@@ -90,7 +90,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// What limits count connections and login attempts by.
+/// The source of a connection, by which connections and login attempts are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionSource {
     /// An IPv4 address, or the first 64 bits of an IPv6 address: a customer of a provider has at least that many.
@@ -125,7 +125,7 @@ impl fmt::Display for ConnectionSource {
     }
 }
 
-/// What the transport knows of the other end of a connection.
+/// Facts about the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteEndpoint {
     /// Its address; `None` if the connection has ended.
@@ -168,7 +168,7 @@ impl Stream {
         match (address, tls) {
             (Address::Tls(host), Some(client)) => tls::connect(host, client).await.map(Self::Tls),
             (Address::Tls(host), None) => {
-                let what = format!("{host} is dialled over TLS: name the file with the certificate of its authority");
+                let what = format!("{host} is dialled over TLS: give the file with the certificate of its authority");
                 Err(Error::new(ErrorKind::Invalid, what))
             }
             (plain, _) => Self::connect(plain)
@@ -177,7 +177,7 @@ impl Stream {
         }
     }
 
-    /// What is known of the other end.
+    /// The other end.
     #[must_use]
     pub fn peer(&self) -> RemoteEndpoint {
         let address = match self {
@@ -304,7 +304,7 @@ impl Listener {
             (Address::Tcp(host), _) => tcp::bind(host).await.map(Self::Tcp),
             (Address::Tls(host), Some(server)) => Ok(Self::Tls(tcp::bind(host).await?, server.clone())),
             (Address::Tls(_), None) => {
-                Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and a key: name their files"))
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and a key: give their files"))
             }
             (Address::Unix(path), _) => unix::Socket::bind(path).map(Self::Unix),
         }
@@ -357,7 +357,9 @@ impl AcceptedSocket {
     /// [`ErrorKind::Unsupported`] if the other side does not speak TLS (it was sent a refusal), [`ErrorKind::Denied`] if its
     /// certificate is refused, [`ErrorKind::Unavailable`] if it closed the connection.
     pub async fn into_stream(self) -> Result<Stream> {
-        let broken = |error: io::Error| Error::new(ErrorKind::Io, "a connection cannot be watched").caused_by(error);
+        let broken = |error: io::Error| {
+            Error::new(ErrorKind::Io, "a connection cannot be registered with the runtime").caused_by(error)
+        };
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp).map_err(broken),
             Self::Tls(stream, server) => {

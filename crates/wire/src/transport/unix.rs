@@ -65,7 +65,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     // Linux creates the file with the mode of the socket, so there is no moment in which others can connect.
     rustix::fs::fchmod(socket.as_fd(), Mode::from_raw_mode(MODE))?;
     socket.bind(path)?;
-    // Other systems do not; and a umask may have taken something away.
+    // Other systems do not, and a umask may have removed permissions.
     fs::set_permissions(path, Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about users, groups and permissions.
+//! Requests and answers about users, groups and permissions.
 
 use wire::frame::Flags;
 use wire::proto;
@@ -8,11 +8,11 @@ use wire::proto::account::{self, Permission};
 
 use super::check;
 
-/// How many vectors there are of these.
+/// Number of vectors in this file.
 pub(crate) const VECTORS: usize = 11;
 
 #[test]
-fn messages_about_users_are_what_they_were() {
+fn messages_about_users_are_unchanged() {
     let name = |name: &str| account::Name { name: name.to_owned() };
     let (ann, staff) = (|| "ann".to_owned(), || "staff".to_owned());
     let grant = |to, permission: Permission| account::Grant {
@@ -33,7 +33,7 @@ fn messages_about_users_are_what_they_were() {
         ("grant", Action::Grant(grant(To::User(ann()), Permission::Admin))),
         ("list-grants", Action::ListGrants(name("main"))),
     ] {
-        // What is kept of a password is in no log.
+        // The hash of a password does not appear in logs.
         assert!(!format!("{action:?}").contains("argon2id"), "{action:?}");
         let administer = account::Administer { action: Some(action) };
         let request = Some(proto::request::Request::Administer(administer));

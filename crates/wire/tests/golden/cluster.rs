@@ -1,4 +1,4 @@
-//! What the processes of a cluster say to each other, and keep of transactions.
+//! Messages between the processes of a cluster, and records of transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use wire::proto;
 
 use super::{check, golden, oid, sent};
 
-/// How many vectors there are here.
+/// Number of vectors in this file.
 pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 7 + 8 + 2;
 
 const NODE: NodeId = NodeId(2);
@@ -61,7 +61,7 @@ fn part() -> Part<Object> {
     Part { reads: reads(), writes: writes(), ..Part::default() }
 }
 
-/// Of one who only touches guards.
+/// The part of a transaction that only touches guards.
 fn touch() -> Part<Object> {
     Part { touches: [oid(1), oid(3)].into(), ..Part::default() }
 }
@@ -195,7 +195,7 @@ fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
 }
 
 #[test]
-fn messages_between_processes_are_what_they_were() {
+fn messages_between_processes_are_unchanged() {
     let (epoch, holder, txn, node, seen) = (12, HolderId(34), txn(4), NODE, AT);
     let up = up().into_iter().map(|(name, message)| (name, Message::Up { node, epoch, holder, message }));
     let down = down().into_iter().map(|(name, message)| (name, Message::Down { node, holder, message }));
@@ -227,7 +227,7 @@ fn standing() -> SpaceStatus {
 }
 
 #[test]
-fn what_is_told_of_failures_is_what_it_was() {
+fn statuses_of_spaces_are_unchanged() {
     let stopped = SpaceStatus { policy: FailurePolicy::FailStop, ..standing() };
     let messages = [
         ("watch", Message::Watch),
@@ -242,7 +242,7 @@ fn what_is_told_of_failures_is_what_it_was() {
 }
 
 #[test]
-fn what_is_asked_of_policies_is_what_it_was() {
+fn messages_about_policies_are_unchanged() {
     use proto::request::Request;
     use proto::response::Response;
     let policy = Some(policy_to_proto(FailurePolicy::Continue) as i32);
@@ -283,7 +283,7 @@ fn scanned() -> Scanned {
 }
 
 #[test]
-fn questions_of_clients_of_a_cluster_are_what_they_were() {
+fn requests_of_clients_of_a_cluster_are_unchanged() {
     use proto::request::Request;
     use proto::response::Response;
     let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
@@ -324,7 +324,7 @@ fn questions_of_clients_of_a_cluster_are_what_they_were() {
 }
 
 #[test]
-fn what_is_said_while_logical_nodes_move_is_what_it_was() {
+fn messages_about_moves_are_unchanged() {
     use proto::moves;
     use proto::request::Request;
     use proto::response::Response;
@@ -365,7 +365,7 @@ fn what_is_said_while_logical_nodes_move_is_what_it_was() {
 }
 
 #[test]
-fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
+fn messages_about_classes_and_queries_are_unchanged() {
     use proto::query as messages;
     use proto::request::Request;
     use proto::response::Response;
@@ -421,7 +421,7 @@ fn what_is_asked_of_classes_and_in_queries_is_what_it_was() {
 }
 
 #[test]
-fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
+fn messages_of_meta_servers_are_unchanged() {
     use proto::meta;
     use proto::request::Request;
     use proto::response::Response;
@@ -474,7 +474,7 @@ fn what_meta_servers_are_asked_and_answer_is_what_it_was() {
 }
 
 #[test]
-fn records_of_transactions_are_what_they_were() {
+fn records_of_transactions_are_unchanged() {
     let (txn, participants) = (txn(4), vec![NODE, NodeId(5)]);
     let decided = |outcome, writes| Record::Decided {
         txn,

@@ -1,11 +1,9 @@
-//! The bytes of version 1 of the wire, written down in `proto/golden`: they decode to what they always meant, and are
-//! what this build sends.
+//! The bytes of version 1 of the wire, stored in `proto/golden`: this build decodes them to the same values, and encodes these
+//! values to the same bytes. So are the records of transactions.
 //!
-//! So are the records that are kept of transactions.
-//!
-//! A vector that is missing is written when `MORTAR_WRITE_GOLDEN` is set; one that is there is never changed.
+//! A missing vector is written when `MORTAR_WRITE_GOLDEN` is set. An existing one is never changed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod account;
 mod cluster;

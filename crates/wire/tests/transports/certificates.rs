@@ -1,4 +1,4 @@
-//! Certificates made for tests: an authority, a server, a client, and what is wrong with some of them.
+//! Certificates for tests: of an authority, servers and clients, some of them invalid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub(crate) struct Authority {
     pub(crate) ca: PathBuf,
 }
 
-/// What a certificate says.
+/// The validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum Age {
     Valid,
@@ -32,7 +32,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), ca }
     }
 
-    /// Somebody who has a certificate of this authority for these names.
+    /// Issues a certificate for these names.
     pub(crate) fn issue(&self, file: &str, common_name: &str, names: &[&str], age: Age) -> Identity {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -56,19 +56,19 @@ impl Authority {
         identity
     }
 
-    /// A server with a certificate for localhost and 127.0.0.1.
+    /// The files of a server with a certificate for localhost and 127.0.0.1.
     pub(crate) fn server(&self, age: Age) -> ServerFiles {
         let identity = self.issue("server", "server", &["localhost", "127.0.0.1"], age);
         ServerFiles { identity, clients: None }
     }
 
-    /// The same, which believes certificates of clients.
+    /// The files of a server that accepts certificates of clients.
     pub(crate) fn server_for(&self, authority: &Self, required: bool) -> ServerFiles {
         let clients = Some(ClientVerification { ca: authority.ca.clone(), required });
         ServerFiles { clients, ..self.server(Age::Valid) }
     }
 
-    /// A client that believes this authority.
+    /// The files of a client that trusts this authority.
     pub(crate) fn client(&self, identity: Option<Identity>) -> ClientFiles {
         ClientFiles { ca: self.ca.clone(), identity, name: None }
     }

@@ -1,4 +1,4 @@
-//! What every transport has to do: TCP, Unix sockets, and TLS with and without certificates of clients.
+//! Tests that every transport must pass: TCP, Unix sockets, and TLS with and without certificates of clients.
 
 use std::future::Future;
 use std::io::Write;
@@ -19,7 +19,7 @@ use wire::transport::{Address, PeerAddress, Stream};
 use super::certificates::{Authority, client, server};
 use super::{local, meet, run};
 
-/// Gives back what it is sent, and parts of a file.
+/// Answers with the received bytes, or with parts of a file.
 struct Echo(Option<Piece>);
 
 impl Service for Echo {
@@ -95,7 +95,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_come_back_as_they_went() {
+fn bytes_arrive_unchanged() {
     on_each(async |name, near, far| {
         let (near, _far) = (side(near, None), side(far, None));
         for size in [0, 1, 1000, (16 << 10) - 1, 16 << 10, 60_000, 70_000, 1 << 20, 9 << 20] {
@@ -108,7 +108,7 @@ fn bytes_come_back_as_they_went() {
 }
 
 #[test]
-fn both_sides_tell_and_ask_much_at_once() {
+fn both_sides_send_many_requests_and_one_way_messages_at_once() {
     on_each(async |name, near, far| {
         let (near, far) = (side(near, None), side(far, None));
         let (bytes, large) = (Bytes::from(pattern(100_000)), Bytes::from(pattern(1 << 20)));
@@ -126,7 +126,7 @@ fn both_sides_tell_and_ask_much_at_once() {
 }
 
 #[test]
-fn many_small_calls_are_on_the_way_at_a_time() {
+fn many_small_calls_are_in_flight_at_once() {
     on_each(async |name, near, far| {
         let (near, _far) = (side(near, None), side(far, None));
         let mut pending = Vec::new();
@@ -141,7 +141,7 @@ fn many_small_calls_are_on_the_way_at_a_time() {
 }
 
 #[test]
-fn parts_of_files_are_sent_behind_bytes() {
+fn parts_of_files_are_sent_after_bytes() {
     let stored = pattern(3 << 20);
     let (offset, len) = (17, (2 << 20) + 5);
     let mut file = tempfile::tempfile().unwrap();
@@ -170,7 +170,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
 }
 
 #[test]
-fn side_that_closes_is_heard() {
+fn closing_is_noticed_by_the_other_side() {
     on_each(async |name, near, far| {
         let (near, far) = (side(near, None), side(far, None));
         near.caller.call(upload(), Vec::new()).await.unwrap();
@@ -182,7 +182,7 @@ fn side_that_closes_is_heard() {
 }
 
 #[test]
-fn side_that_is_gone_between_two_frames_is_noticed() {
+fn disconnection_between_two_frames_is_noticed() {
     on_each(async |name, near, far| {
         let far = side(far, None);
         drop(near);
@@ -192,7 +192,7 @@ fn side_that_is_gone_between_two_frames_is_noticed() {
 }
 
 #[test]
-fn what_was_asked_is_answered_before_a_drained_connection_closes() {
+fn drained_connection_answers_pending_requests_before_it_closes() {
     on_each(async |name, near, far| {
         let (near, far) = (side(near, None), side(far, None));
         let bytes = Bytes::from(pattern(2 << 20));
@@ -206,7 +206,7 @@ fn what_was_asked_is_answered_before_a_drained_connection_closes() {
 }
 
 #[test]
-fn slow_reader_gets_all_of_it() {
+fn slow_reader_receives_everything() {
     on_each(async |name, mut near, mut far| {
         let bytes = pattern(5 << 20);
         let sent = bytes.clone();
@@ -219,7 +219,7 @@ fn slow_reader_gets_all_of_it() {
         while arrived.len() < bytes.len() {
             tokio::task::yield_now().await;
             let read = near.read(&mut buffer).await.unwrap();
-            assert!(read > 0, "{name}: it ended after {}", arrived.len());
+            assert!(read > 0, "{name}: the stream ended after {}", arrived.len());
             arrived.extend_from_slice(&buffer[..read]);
         }
         assert!(arrived == bytes, "{name}");
@@ -232,7 +232,7 @@ fn slow_reader_gets_all_of_it() {
 fn other_end_is_known() {
     on_each(async |name, near, far| {
         let (server, visitor) = (near.peer(), far.peer());
-        assert!(server.is_private && visitor.is_private, "{name}: it is all on this machine");
+        assert!(server.is_private && visitor.is_private, "{name}: both ends are on this machine");
         let is_uid = |address| matches!(address, Some(PeerAddress::Uid(_)));
         assert_eq!((is_uid(server.address), is_uid(visitor.address)), (name == "Unix", name == "Unix"));
         assert!(server.address.is_some() && visitor.address.is_some(), "{name}");

@@ -1,4 +1,4 @@
-//! Who comes, and what is told to whom.
+//! Introductions of clients, and how servers answer them.
 
 use model::ErrorKind;
 use tokio::net::{TcpListener, TcpStream};
@@ -20,14 +20,14 @@ async fn connected() -> (Stream, Stream) {
 }
 
 #[test]
-fn doorkeeper_learns_who_comes() {
+fn authenticator_receives_the_introduction() {
     run(async {
         let (mut client, mut server) = connected().await;
         let (mut door, introduction) = (Door::default(), alice());
         let opening = handshake::introduce(&mut client, &introduction);
         let (near, far) = tokio::join!(opening, handshake::accept(&mut server, &mut door, "server"));
         assert!(near.is_ok() && far.is_ok());
-        let (hello, peer) = door.came.unwrap();
+        let (hello, peer) = door.admitted.unwrap();
         assert_eq!((hello.role(), hello.space.as_str()), (Role::Peer, "main"));
         assert_eq!((hello.user.as_str(), hello.password.as_str()), ("alice", "secret"));
         assert!(peer.is_private && peer.address.is_some() && peer.subject.is_none());
@@ -43,26 +43,26 @@ fn password_is_not_in_logs() {
 }
 
 #[test]
-fn names_and_passwords_are_bounded() {
+fn lengths_of_names_and_passwords_are_bounded() {
     run(async {
         let (mut client, mut server) = connected().await;
         let long = Credentials { user: "a".repeat(handshake::MAX_USER + 1), password: String::new() };
         let introduction = Introduction { credentials: Some(long), ..alice() };
         let error = handshake::introduce(&mut client, &introduction).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
-        // A client that does not care is refused.
+        // The server also checks the lengths.
         let (mut door, long) = (Door::default(), "a".repeat(handshake::MAX_PASSWORD + 1));
         let hello = proto::Hello { password: long, ..proto::Hello::default() };
         let bytes = handshake::encode(handshake::VERSION, &hello);
         let saying = tokio::io::AsyncWriteExt::write_all(&mut client, &bytes);
         let (_, far) = tokio::join!(saying, handshake::accept(&mut server, &mut door, "server"));
         assert_eq!(far.unwrap_err().kind(), ErrorKind::TooLarge);
-        assert!(door.came.is_none());
+        assert!(door.admitted.is_none());
     });
 }
 
 #[test]
-fn role_that_is_not_known_is_refused() {
+fn unknown_role_is_refused() {
     run(async {
         let (mut client, mut server) = connected().await;
         let mut door = Door::default();
@@ -71,6 +71,6 @@ fn role_that_is_not_known_is_refused() {
         let saying = tokio::io::AsyncWriteExt::write_all(&mut client, &bytes);
         let (_, far) = tokio::join!(saying, handshake::accept(&mut server, &mut door, "server"));
         assert_eq!(far.unwrap_err().kind(), ErrorKind::Unsupported);
-        assert!(door.came.is_none());
+        assert!(door.admitted.is_none());
     });
 }

@@ -1,6 +1,6 @@
-//! What every transport has to do, and what is special to TLS.
+//! Conformance tests of all transports, and tests of TLS.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod certificates;
 mod conformance;
@@ -21,26 +21,26 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await.expect("the test hangs") });
 }
 
-/// Lets everybody in, and remembers who came.
+/// Admits every client, and remembers the last one.
 #[derive(Default)]
 struct Door {
-    came: Option<(proto::Hello, RemoteEndpoint)>,
+    admitted: Option<(proto::Hello, RemoteEndpoint)>,
 }
 
 impl HandshakeAuthenticator for Door {
     async fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
-        self.came = Some((hello.clone(), peer.clone()));
+        self.admitted = Some((hello.clone(), peer.clone()));
         Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_read: 1 << 20, max_in_flight: 10, brick: 0 })
     }
 }
 
-/// Where a server of a test listens over TCP or TLS.
+/// The address at which a test server listens, over TCP or TLS.
 fn local(over_tls: bool) -> Address {
     let host = "127.0.0.1:0".to_owned();
     if over_tls { Address::Tls(host) } else { Address::Tcp(host) }
 }
 
-/// Both ends of a connection, or why there is none: the client's, then the server's.
+/// Connects a client to a server. Returns the results of the client and of the server.
 async fn meet(
     address: &Address,
     server: Option<&transport_tls::Server>,

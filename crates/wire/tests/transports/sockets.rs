@@ -1,4 +1,4 @@
-//! How listening sockets are set up.
+//! Options of listening sockets.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -7,7 +7,7 @@ use wire::transport::{Address, ConnectionSource, Listener, PeerAddress, Stream};
 
 use super::run;
 
-/// Connections that the system lets wait, at most.
+/// The system's limit of connections that wait to be accepted.
 fn somaxconn() -> usize {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap()
 }
@@ -24,12 +24,12 @@ fn only_its_user_can_connect_to_a_unix_socket_whatever_the_umask() {
 }
 
 #[test]
-fn connections_wait_to_be_accepted_as_many_as_the_system_allows() {
+fn accept_backlog_is_the_limit_of_the_system() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let _listener = Listener::bind(&Address::Unix(path.clone()), None).await.unwrap();
-        // 1,024 is what libraries ask for when nothing is said.
+        // More than 1,024, the usual default of libraries.
         let (count, limit) = (1_100, somaxconn());
         let mut waiting = Vec::new();
         for number in 0..count.min(limit) {
@@ -48,7 +48,7 @@ fn connections_wait_to_be_accepted_as_many_as_the_system_allows() {
 }
 
 #[test]
-fn a_connection_tells_who_is_at_its_other_end() {
+fn connection_names_its_other_end() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let own = rustix::process::getuid().as_raw();

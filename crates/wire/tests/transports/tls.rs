@@ -1,4 +1,4 @@
-//! Certificates that are no good, sides that speak no TLS, and files that change.
+//! Invalid certificates, sides without TLS, and files that change.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ fn with_dir<F: Future<Output = ()>>(test: impl FnOnce(tempfile::TempDir) -> F) {
     run(test(tempfile::tempdir().unwrap()));
 }
 
-/// What goes wrong, for the client and for the server, before either knows the other.
+/// The errors of client and server when the handshake fails.
 async fn trouble(server_files: ServerFiles, client_files: ClientFiles) -> (Error, Error) {
     let (server, client) = (server(server_files), client(client_files));
     let (near, far) = meet(&local(true), Some(&server), Some(&client)).await;
-    // A server looks at a client's certificate when the client already believes to be connected.
+    // A server checks a client's certificate after the client has finished its side of the handshake.
     let near = match near {
         Ok(mut stream) => handshake::dial(&mut stream, "main", "test").await.map(drop),
         Err(error) => Err(error),
@@ -29,14 +29,14 @@ async fn trouble(server_files: ServerFiles, client_files: ClientFiles) -> (Error
 }
 
 #[test]
-fn certificate_that_has_expired_is_refused_and_both_sides_say_so() {
+fn expired_certificate_is_refused_and_named_by_both_sides() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let (near, far) = trouble(authority.server(Age::Expired), authority.client(None)).await;
         assert_eq!(near.kind(), ErrorKind::Denied);
         assert!(near.message().ends_with("has expired: renew it"), "{near}");
         assert_eq!(far.kind(), ErrorKind::Denied);
-        assert!(far.message().contains("this server's certificate, and says that it has expired"), "{far}");
+        assert!(far.message().contains("this server's certificate and reports that it has expired"), "{far}");
     });
 }
 
@@ -45,7 +45,7 @@ fn certificate_of_the_future_is_refused() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let (near, _) = trouble(authority.server(Age::NotYet), authority.client(None)).await;
-        assert!(near.message().ends_with("is not valid yet: look at the clocks"), "{near}");
+        assert!(near.message().ends_with("is not valid yet: check the clocks"), "{near}");
     });
 }
 
@@ -57,7 +57,7 @@ fn certificate_for_another_name_is_refused_unless_that_is_expected() {
         let files = ServerFiles { identity, clients: None };
         let (near, _) = trouble(files.clone(), authority.client(None)).await;
         assert_eq!(near.kind(), ErrorKind::Denied);
-        assert!(near.message().contains("is for brick.example: dial it by such a name"), "{near}");
+        assert!(near.message().contains("is for brick.example: connect by one of these names"), "{near}");
         let expecting = client(ClientFiles { name: Some("brick.example".to_owned()), ..authority.client(None) });
         let (near, far) = meet(&local(true), Some(&server(files)), Some(&expecting)).await;
         assert!(near.is_ok() && far.is_ok());
@@ -65,23 +65,23 @@ fn certificate_for_another_name_is_refused_unless_that_is_expected() {
 }
 
 #[test]
-fn certificate_of_an_unknown_authority_is_refused_and_both_sides_say_so() {
+fn certificate_of_an_unknown_authority_is_refused_and_named_by_both_sides() {
     with_dir(async |dir| {
         let (authority, other) = (Authority::new(dir.path(), "authority"), Authority::new(dir.path(), "other"));
         let (near, far) = trouble(authority.server(Age::Valid), other.client(None)).await;
         assert_eq!(near.kind(), ErrorKind::Denied);
-        assert!(near.message().contains("is of an authority that is not trusted here"), "{near}");
+        assert!(near.message().contains("comes from an authority that is not trusted"), "{near}");
         assert!(far.message().contains("does not know its authority"), "{far}");
     });
 }
 
 #[test]
-fn client_without_a_certificate_is_told_that_it_needs_one() {
+fn client_without_a_required_certificate_is_refused() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let (near, far) = trouble(authority.server_for(&authority, true), authority.client(None)).await;
         assert_eq!((near.kind(), far.kind()), (ErrorKind::Denied, ErrorKind::Denied));
-        assert!(near.message().contains("asks for a client certificate"), "{near}");
+        assert!(near.message().contains("requires a client certificate"), "{near}");
         assert!(far.message().contains("the client has no certificate"), "{far}");
     });
 }
@@ -93,24 +93,24 @@ fn client_of_an_unknown_authority_is_refused_even_where_none_is_required() {
         let stranger = other.issue("client", "mallory", &[], Age::Valid);
         let (near, far) = trouble(authority.server_for(&authority, false), authority.client(Some(stranger))).await;
         assert_eq!((near.kind(), far.kind()), (ErrorKind::Denied, ErrorKind::Denied));
-        assert!(near.message().contains("was shown this client's certificate"), "{near}");
-        assert!(far.message().contains("the client's certificate is of an authority"), "{far}");
+        assert!(near.message().contains("received this client's certificate"), "{near}");
+        assert!(far.message().contains("the client's certificate comes from an authority"), "{far}");
     });
 }
 
 #[test]
-fn expired_client_is_told_so() {
+fn client_with_an_expired_certificate_is_refused() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let old = authority.issue("client", "alice", &[], Age::Expired);
         let (near, far) = trouble(authority.server_for(&authority, true), authority.client(Some(old))).await;
-        assert!(near.message().contains("says that it has expired"), "{near}");
+        assert!(near.message().contains("reports that it has expired"), "{near}");
         assert!(far.message().contains("the client's certificate has expired"), "{far}");
     });
 }
 
 #[test]
-fn client_without_tls_at_a_port_that_speaks_it_is_told_so() {
+fn client_without_tls_is_refused_by_a_tls_port_with_a_hint() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let listener = Listener::bind(&local(true), Some(&server(authority.server(Age::Valid)))).await.unwrap();
@@ -129,7 +129,7 @@ fn client_without_tls_at_a_port_that_speaks_it_is_told_so() {
 }
 
 #[test]
-fn browser_without_tls_at_a_port_that_speaks_it_shows_why() {
+fn browser_without_tls_at_a_tls_port_shows_the_reason() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let listener = Listener::bind(&local(true), Some(&server(authority.server(Age::Valid)))).await.unwrap();
@@ -138,18 +138,18 @@ fn browser_without_tls_at_a_port_that_speaks_it_shows_why() {
         let browsing = async {
             let mut stream = Stream::connect(&Address::Tcp(host.clone())).await.unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-            let mut said = String::new();
-            stream.read_to_string(&mut said).await.unwrap();
-            said
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).await.unwrap();
+            reply
         };
-        let (said, far) = tokio::join!(browsing, accepting);
-        assert!(said.starts_with("HTTP/1.1 400") && said.contains("mortars://"), "{said}");
+        let (reply, far) = tokio::join!(browsing, accepting);
+        assert!(reply.starts_with("HTTP/1.1 400") && reply.contains("mortars://"), "{reply}");
         assert_eq!(far.unwrap_err().kind(), ErrorKind::Unsupported);
     });
 }
 
 #[test]
-fn client_of_tls_at_a_port_without_it_is_told_so() {
+fn tls_client_is_refused_by_a_port_without_tls_with_a_hint() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let listener = Listener::bind(&local(false), None).await.unwrap();
@@ -184,7 +184,7 @@ fn port_without_a_server_is_unavailable() {
 }
 
 #[test]
-fn tls_that_is_not_set_up_is_asked_for() {
+fn missing_tls_configuration_is_named() {
     run(async {
         let address = Address::Tls("localhost:1".to_owned());
         assert_eq!(Stream::dial(&address, None).await.unwrap_err().kind(), ErrorKind::Invalid);
@@ -198,17 +198,17 @@ fn connection_that_dies_during_the_negotiation_is_unavailable() {
         let authority = Authority::new(dir.path(), "authority");
         let listener = Listener::bind(&local(true), Some(&server(authority.server(Age::Valid)))).await.unwrap();
         let Address::Tls(host) = listener.address().unwrap() else { panic!("it speaks TLS") };
-        for said in [&b""[..], b"\x16", b"\x16\x03\x01\x02"] {
+        for sent in [&b""[..], b"\x16", b"\x16\x03\x01\x02"] {
             let mut stream = Stream::connect(&Address::Tcp(host.clone())).await.unwrap();
-            stream.write_all(said).await.unwrap();
+            stream.write_all(sent).await.unwrap();
             drop(stream);
             let error = listener.accept().await.unwrap().0.into_stream().await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{said:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{sent:?}: {error}");
         }
     });
 }
 
-/// Whom the certificate that a server shows now is for.
+/// The common name of the certificate that the server uses now.
 async fn shown(listener: &Listener, client: &Client) -> Result<String> {
     let address = listener.address().unwrap();
     let accepting = async { listener.accept().await.unwrap().0.into_stream().await };
@@ -217,7 +217,7 @@ async fn shown(listener: &Listener, client: &Client) -> Result<String> {
 }
 
 #[test]
-fn certificates_that_were_replaced_are_used_for_new_connections() {
+fn replaced_certificates_are_used_for_new_connections() {
     with_dir(async |dir| {
         let authority = Authority::new(dir.path(), "authority");
         let (server, client) = (server(authority.server(Age::Valid)), client(authority.client(None)));
@@ -225,12 +225,12 @@ fn certificates_that_were_replaced_are_used_for_new_connections() {
         assert!(shown(&listener, &client).await.unwrap().contains("CN=server"));
         authority.issue("server", "renewed", &["127.0.0.1"], Age::Valid);
         assert!(shown(&listener, &client).await.unwrap().contains("CN=renewed"));
-        // One of the two files is written first.
+        // Between the two renames the files do not match.
         let next = authority.issue("next", "next", &["127.0.0.1"], Age::Valid);
         let place = |from: &Path, name: &str| fs::rename(from, dir.path().join(name)).unwrap();
         place(&next.certificate, "server.pem");
-        assert!(shown(&listener, &client).await.unwrap().contains("CN=renewed"), "those of before stay in use");
-        assert!(server.reload().unwrap_err().message().contains("do not go together"));
+        assert!(shown(&listener, &client).await.unwrap().contains("CN=renewed"), "the previous ones stay in use");
+        assert!(server.reload().unwrap_err().message().contains("do not match"));
         place(&next.key, "server.key.pem");
         assert!(shown(&listener, &client).await.unwrap().contains("CN=next"));
         server.reload().unwrap();
@@ -238,7 +238,7 @@ fn certificates_that_were_replaced_are_used_for_new_connections() {
 }
 
 #[test]
-fn clients_believe_the_authorities_that_are_in_their_file_now() {
+fn clients_trust_the_authorities_in_the_current_file() {
     with_dir(async |dir| {
         let (authority, other) = (Authority::new(dir.path(), "authority"), Authority::new(dir.path(), "other"));
         let (server, client) = (server(authority.server(Age::Valid)), client(other.client(None)));
@@ -250,7 +250,7 @@ fn clients_believe_the_authorities_that_are_in_their_file_now() {
 }
 
 #[test]
-fn files_that_are_no_good_are_named() {
+fn invalid_files_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new(dir.path(), "authority");
     let good = authority.issue("server", "server", &["localhost"], Age::Valid);
@@ -267,7 +267,7 @@ fn files_that_are_no_good_are_named() {
         (Identity { certificate: huge, ..good.clone() }, ErrorKind::TooLarge, "huge.pem"),
         (Identity { key: good.certificate.clone(), ..good.clone() }, ErrorKind::Invalid, "no private key"),
         (Identity { certificate: good.key.clone(), ..good.clone() }, ErrorKind::Invalid, "no certificate"),
-        (Identity { key: other.key, ..good }, ErrorKind::Invalid, "do not go together"),
+        (Identity { key: other.key, ..good }, ErrorKind::Invalid, "do not match"),
     ];
     for (identity, kind, words) in cases {
         let error = Server::load(ServerFiles { identity, clients: None }).unwrap_err();

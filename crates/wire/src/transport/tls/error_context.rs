@@ -1,11 +1,11 @@
-//! What goes wrong between two sides of TLS, in words that say what to do.
+//! Error messages for failures between two sides of TLS.
 
 use std::io;
 
 use model::{Error, ErrorKind};
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 
-/// Where it goes wrong.
+/// Where an error occurred.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ErrorContext<'a> {
     /// With the server that this side dialled.
@@ -15,18 +15,18 @@ pub(crate) enum ErrorContext<'a> {
 }
 
 impl ErrorContext<'_> {
-    /// What an error of the stream means; if TLS has nothing to do with it, that the connection broke.
+    /// The error for the caller; if TLS is not involved, that the connection broke.
     pub(crate) fn explain(self, error: io::Error) -> Error {
         let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let (kind, what) = match (found.and_then(|found| self.describe(found)), self) {
             (Some((kind, what)), _) => (kind, what),
             (None, Self::Dialled(host)) => (ErrorKind::Unavailable, unreachable(host, &error)),
-            (None, Self::Accepted) => (ErrorKind::Unavailable, "the client hung up".to_owned()),
+            (None, Self::Accepted) => (ErrorKind::Unavailable, "the client closed the connection".to_owned()),
         };
         Error::new(kind, what).caused_by(error)
     }
 
-    /// What TLS itself says, if it is worth other words.
+    /// The error for a failure of TLS; `None` for any other failure.
     pub(crate) fn explain_tls(self, error: &io::Error) -> Option<Error> {
         let found = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         let (kind, what) = self.describe(found)?;
@@ -34,16 +34,16 @@ impl ErrorContext<'_> {
     }
 
     fn describe(self, error: &rustls::Error) -> Option<(ErrorKind, String)> {
-        let whose = match self {
+        let certificate = match self {
             Self::Dialled(host) => format!("the certificate of {host}"),
             Self::Accepted => "the client's certificate".to_owned(),
         };
         let denied = |what: String| Some((ErrorKind::Denied, what));
         let unsupported = |what: String| Some((ErrorKind::Unsupported, what));
         match error {
-            rustls::Error::InvalidCertificate(why) => denied(format!("{whose} {}", certificate_problem(why))),
+            rustls::Error::InvalidCertificate(why) => denied(format!("{certificate} {}", certificate_problem(why))),
             rustls::Error::NoCertificatesPresented => {
-                denied("the client has no certificate, which this server asks for".to_owned())
+                denied("the client has no certificate, which this server requires".to_owned())
             }
             rustls::Error::InvalidMessage(_) => unsupported(match self {
                 Self::Dialled(host) => format!("{host} does not speak TLS: connect to it as mortar://"),
@@ -62,23 +62,23 @@ impl ErrorContext<'_> {
 
     fn describe_alert(self, alert: AlertDescription) -> Option<String> {
         let fault = match alert {
-            AlertDescription::CertificateRequired => "asks for one",
+            AlertDescription::CertificateRequired => "requires one",
             AlertDescription::UnknownCA => "does not know its authority",
-            AlertDescription::CertificateExpired => "says that it has expired",
-            AlertDescription::CertificateRevoked => "says that it was revoked",
+            AlertDescription::CertificateExpired => "reports that it has expired",
+            AlertDescription::CertificateRevoked => "reports that it was revoked",
             AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::AccessDenied
-            | AlertDescription::DecryptError => "does not believe it",
+            | AlertDescription::DecryptError => "does not accept it",
             _ => return None,
         };
         Some(match (self, alert) {
             (Self::Dialled(host), AlertDescription::CertificateRequired) => {
-                format!("{host} asks for a client certificate: name one, and its key")
+                format!("{host} requires a client certificate: give one, and its key")
             }
-            (Self::Dialled(host), _) => format!("{host} was shown this client's certificate, and {fault}"),
-            (Self::Accepted, _) => format!("the client was shown this server's certificate, and {fault}"),
+            (Self::Dialled(host), _) => format!("{host} received this client's certificate and {fault}"),
+            (Self::Accepted, _) => format!("the client received this server's certificate and {fault}"),
         })
     }
 }
@@ -95,23 +95,23 @@ fn certificate_problem(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired: renew it".to_owned(),
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet: look at the clocks".to_owned()
+            "is not valid yet: check the clocks".to_owned()
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
             let names: Vec<String> = presented.iter().map(|name| bare_dns_name(name)).collect();
             let names = if names.is_empty() { "no name at all".to_owned() } else { names.join(", ") };
-            format!("is for {names}: dial it by such a name, or say which name to expect")
+            format!("is for {names}: connect by one of these names, or configure the expected name")
         }
         CertificateError::NotValidForName => {
-            "is for another name: dial it by its name, or say which to expect".to_owned()
+            "is for another name: connect by that name, or configure the expected name".to_owned()
         }
-        // Of another authority with the same name.
+        // A bad signature comes from another authority with the same name.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "is of an authority that is not trusted here: name the file with the certificate of its authority"
+            "comes from an authority that is not trusted: give the file with the certificate of its authority"
                 .to_owned()
         }
         CertificateError::Revoked => "was revoked".to_owned(),
-        _ => "is not believed".to_owned(),
+        _ => "is not valid".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Certificates and keys in files, and what is made of them.
+//! Certificates and keys in files, and the TLS configurations made from them.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -14,48 +14,48 @@ use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tracing::{info, warn};
 
-/// Bytes in the largest file of certificates: the authorities that a system trusts are a quarter of it.
+/// Most bytes of a file of certificates. The authorities that a system trusts take a quarter of it.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Who one is: a certificate, with those that lead from it to its authority, and its key. PEM files.
+/// The identity of a server or client: PEM files with a certificate chain and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The chain of certificates, one's own first.
+    /// The chain of certificates, its own one first.
     pub certificate: PathBuf,
     /// The key.
     pub key: PathBuf,
 }
 
-/// Whose clients' certificates a server believes.
+/// How a server verifies certificates of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientVerification {
     /// A PEM file with the certificates of the authorities.
     pub ca: PathBuf,
-    /// Clients without a certificate are sent away.
+    /// Whether clients without a certificate are refused.
     pub required: bool,
 }
 
-/// What a server needs.
+/// The files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Whether clients may, or must, have certificates.
+    /// Whether clients may, or must, have certificates; `None`: they are not requested.
     pub clients: Option<ClientVerification>,
 }
 
-/// What a client needs.
+/// The files of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
-    /// A PEM file with the certificates of the authorities that servers' certificates are believed from.
+    /// A PEM file with the certificates of the authorities that it trusts.
     pub ca: PathBuf,
-    /// Who the client is, for servers that want to know.
+    /// Its identity, for servers that request one.
     pub identity: Option<Identity>,
-    /// The name that the server's certificate has to be for, if not that of the host dialled.
+    /// The name that the server's certificate must have, if not the host of the address.
     pub name: Option<String>,
 }
 
-/// How a server takes connections over TLS; clones share it.
+/// The TLS configuration of a server. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Server(Arc<ReloadingConfig<ServerFiles, ServerConfig>>);
 
@@ -63,15 +63,15 @@ impl Server {
     /// Reads the files.
     ///
     /// # Errors
-    /// If one cannot be read, or is not what it has to be; the error names it.
+    /// If a file cannot be read or is invalid; the error names it.
     pub fn load(files: ServerFiles) -> Result<Self> {
         ReloadingConfig::load(files).map(Arc::new).map(Self)
     }
 
-    /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
+    /// Reads the files again, for new connections. This also happens when they have changed.
     ///
     /// # Errors
-    /// As [`Server::load`]; what was read before stays in use.
+    /// As [`Server::load`]; the previous configuration stays in use.
     pub fn reload(&self) -> Result<()> {
         self.0.reload()
     }
@@ -81,7 +81,7 @@ impl Server {
     }
 }
 
-/// How a client makes connections over TLS; clones share it.
+/// The TLS configuration of a client. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<ReloadingConfig<ClientFiles, ClientConfig>>);
 
@@ -89,15 +89,15 @@ impl Client {
     /// Reads the files.
     ///
     /// # Errors
-    /// If one cannot be read, or is not what it has to be; the error names it.
+    /// If a file cannot be read or is invalid; the error names it.
     pub fn load(files: ClientFiles) -> Result<Self> {
         ReloadingConfig::load(files).map(Arc::new).map(Self)
     }
 
-    /// Reads the files again, for connections that are still to come. Happens by itself when they have changed.
+    /// Reads the files again, for new connections. This also happens when they have changed.
     ///
     /// # Errors
-    /// As [`Client::load`]; what was read before stays in use.
+    /// As [`Client::load`]; the previous configuration stays in use.
     pub fn reload(&self) -> Result<()> {
         self.0.reload()
     }
@@ -111,7 +111,7 @@ impl Client {
     }
 }
 
-/// Files that something is made of.
+/// Files from which a configuration is made.
 trait ConfigFiles: Sized {
     type Config;
     fn paths(&self) -> Vec<&Path>;
@@ -127,11 +127,11 @@ struct ReloadingConfig<F, C> {
 #[derive(Debug)]
 struct LoadedConfig<C> {
     config: Arc<C>,
-    /// How the files were when they were looked at last.
+    /// The state of the files when they were last checked.
     seen: Vec<Option<FileStamp>>,
 }
 
-/// What changes when a file is written or replaced.
+/// Attributes of a file that change when it is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -147,7 +147,7 @@ impl<C, F: ConfigFiles<Config = C>> ReloadingConfig<F, C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, LoadedConfig<C>> {
-        // Two fields that are set one by one: a panic elsewhere spoils nothing.
+        // The fields are independent, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ impl<C, F: ConfigFiles<Config = C>> ReloadingConfig<F, C> {
         Ok(())
     }
 
-    /// What is made of the files as they are now, or as they were when they were good.
+    /// The configuration of the current files, or of the last valid ones.
     fn current(&self) -> Arc<C> {
         let mut state = self.lock();
         let now = stamps(&self.files);
@@ -167,9 +167,9 @@ impl<C, F: ConfigFiles<Config = C>> ReloadingConfig<F, C> {
             match self.files.build_config() {
                 Ok(config) => {
                     state.config = Arc::new(config);
-                    info!("took up the certificates that have changed");
+                    info!("reloaded the changed certificates");
                 }
-                Err(error) => warn!(%error, "certificates have changed and are no good; those of before stay in use"),
+                Err(error) => warn!(%error, "the changed certificates are invalid; the previous ones stay in use"),
             }
         }
         state.config.clone()
@@ -245,7 +245,7 @@ impl Identity {
 
     fn key_mismatch(&self, error: tokio_rustls::rustls::Error) -> Error {
         let (certificate, key) = (self.certificate.display(), self.key.display());
-        let what = format!("the certificate in {certificate} and the key in {key} do not go together");
+        let what = format!("the certificate in {certificate} and the key in {key} do not match");
         Error::new(ErrorKind::Invalid, what).caused_by(error)
     }
 }
@@ -281,7 +281,7 @@ fn authorities(path: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| {
-            let what = format!("{} has a certificate that is of no authority", path.display());
+            let what = format!("{} has a certificate that is not one of an authority", path.display());
             Error::new(ErrorKind::Invalid, what).caused_by(error)
         })?;
     }

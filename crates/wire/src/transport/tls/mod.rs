@@ -1,8 +1,8 @@
 //! TLS 1.3 over TCP, by rustls.
 //!
-//! What a side needs is in PEM files ([`ServerFiles`], [`ClientFiles`]), which are looked at for each new connection: files
-//! that were replaced are used from then on, without a restart, and as long as they are no good the old ones stay in use.
-//! The words for what goes wrong are in one place, since most of it is the same from both sides.
+//! Certificates and keys are in PEM files ([`ServerFiles`], [`ClientFiles`]), which are checked for each new connection. Replaced files
+//! are used from then on without a restart; if they are invalid, the old ones stay in use. The error messages of both sides are in
+//! one place ([`ErrorContext`]).
 
 mod error_context;
 mod files;
@@ -29,20 +29,20 @@ pub use files::{Client, ClientFiles, ClientVerification, Identity, Server, Serve
 
 use super::tcp;
 
-/// What the first byte of a TLS connection is: a handshake record.
+/// The first byte of a TLS connection: a handshake record.
 pub(crate) const HANDSHAKE: u8 = 0x16;
 
-/// Bytes of a file that are read and encrypted at a time: some TLS records.
+/// Bytes of a file that are read and encrypted in one step: some TLS records.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whom a certificate was issued to; the authority that this side trusts says so.
+/// The subject of a certificate that a trusted authority has issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// All of the name, as in RFC 4514: `CN=alice,O=Example`.
+    /// The whole name, as in RFC 4514: `CN=alice,O=Example`.
     pub name: String,
     /// Its common name, if it has one.
     pub common_name: Option<String>,
@@ -58,7 +58,7 @@ pub(super) async fn connect(host: &str, client: &Client) -> Result<TlsConnection
     let trouble = |error| ErrorContext::Dialled(host).explain(error);
     let name = client.files().name.as_deref().unwrap_or_else(|| host_of(host));
     let name = ServerName::try_from(name.to_owned())
-        .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is no name that a certificate can be for")))?;
+        .map_err(|_| Error::new(ErrorKind::Invalid, format!("{name:?} is not a name that a certificate can have")))?;
     let config = client.current();
     let stream = tcp::connect(host).await.map_err(trouble)?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(trouble)?;
@@ -82,7 +82,7 @@ impl TlsConnection {
         self.stream.get_ref().0
     }
 
-    /// Whom the other side's certificate was issued to, if it has one.
+    /// The subject of the other side's certificate, if it has one.
     pub(super) fn subject(&self) -> Option<Subject> {
         let (_, session) = self.stream.get_ref();
         session.peer_certificates().and_then(|chain| chain.first()).and_then(subject)
@@ -90,7 +90,7 @@ impl TlsConnection {
 
     pub(super) fn poll_read(&mut self, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match tokio::io::AsyncRead::poll_read(Pin::new(&mut *self.stream), context, buf) {
-            // Gone without a farewell. Frames say themselves whether they are whole.
+            // Closed without `close_notify`. Frames have lengths, so a truncation is noticed.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             read => read,
         }
