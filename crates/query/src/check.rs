@@ -27,7 +27,7 @@ use crate::{Expr, Function, Query, Schema, Type, number};
 pub struct CheckedQuery {
     pub(crate) class: ClassId,
     pub(crate) class_name: String,
-    /// The class, and those that extend it unless the query says `only`.
+    /// The class, and its subclasses unless the query has `only`.
     pub(crate) classes: Arc<BTreeSet<ClassId>>,
     pub(crate) condition: Option<Cond>,
     pub(crate) output: Output,
@@ -127,12 +127,15 @@ impl<'q> Checker<'q, '_> {
                 (_, ty) => {
                     return check_error(
                         expr,
-                        format!("{} stands where a condition should be", self.describe_type(ty.as_ref())),
+                        format!("{} is found where a condition should be", self.describe_type(ty.as_ref())),
                     );
                 }
             },
             Expr::List(_) | Expr::Arithmetic(..) | Expr::Negate(_) | Expr::Call(..) => {
-                return check_error(expr, "a value stands where a condition should be: compare it with something");
+                return check_error(
+                    expr,
+                    "a value is found where a condition should be: compare it with another value",
+                );
             }
             Expr::Aggregate(aggregate, _) => return check_error(expr, misplaced_aggregate(aggregate.name())),
         })
@@ -149,7 +152,7 @@ impl<'q> Checker<'q, '_> {
                 return match comparison {
                     Comparison::Equal => Ok(is_null),
                     Comparison::NotEqual => Ok(Cond::Not(Box::new(is_null))),
-                    _ => check_error(at, "nothing is less or more than null: ask for == null or != null"),
+                    _ => check_error(at, "null has no order: use == null or != null"),
                 };
             }
         }
@@ -202,7 +205,7 @@ impl<'q> Checker<'q, '_> {
         let Some(of_type) = ty.element() else {
             return check_error(
                 of,
-                format!("{} has no elements: a list, a set, a map or a text has", self.describe_type(Some(&ty))),
+                format!("{} has no elements: lists, sets, maps and texts have", self.describe_type(Some(&ty))),
             );
         };
         let (element, _) =
@@ -214,7 +217,7 @@ impl<'q> Checker<'q, '_> {
     fn choice(&mut self, element: &'q Expr, parts: &'q [Expr]) -> CheckResult<'q, Cond> {
         let typed = self.term(element)?;
         if is_literal(element) {
-            // It is converted to the type of each of them.
+            // The element is converted to the type of each of them.
             let equal = |part| self.compare(part, Comparison::Equal, element, part);
             return parts
                 .iter()
@@ -269,7 +272,7 @@ impl<'q> Checker<'q, '_> {
         let Some(element) = ty.element() else {
             return check_error(
                 collection,
-                format!("{} has no elements: a list, a set or a map has", self.describe_type(Some(&ty))),
+                format!("{} has no elements: lists, sets and maps have", self.describe_type(Some(&ty))),
             );
         };
         let number = self.variables.len();
@@ -283,7 +286,7 @@ impl<'q> Checker<'q, '_> {
         let (term, ty) = self.collection(expr)?;
         match (&term, &ty) {
             (Term::Literal(_), Some(Type::List(_) | Type::Set(_) | Type::Map(..))) => {
-                check_error(expr, "a whole list can only stand behind `in`")
+                check_error(expr, "a whole list can only be used after `in`")
             }
             _ => Ok((term, ty)),
         }
@@ -337,7 +340,7 @@ impl<'q> Checker<'q, '_> {
                     }
                     ty => check_error(
                         of,
-                        format!("{} has no length: a text or a collection has", self.describe_type(ty.as_ref())),
+                        format!("{} has no length: texts and collections have", self.describe_type(ty.as_ref())),
                     ),
                 }
             }
@@ -346,9 +349,9 @@ impl<'q> Checker<'q, '_> {
                 self.numeric(of, Term::Abs, number::abs)
             }
             Expr::Aggregate(aggregate, _) => check_error(expr, misplaced_aggregate(aggregate.name())),
-            Expr::List(_) => check_error(expr, "a whole list can only stand behind `in`"),
+            Expr::List(_) => check_error(expr, "a whole list can only be used after `in`"),
             Expr::And(_) | Expr::Or(_) | Expr::Not(_) | Expr::Compare(..) | Expr::Call(..) | Expr::Any { .. } => {
-                check_error(expr, "a condition stands where a value should be")
+                check_error(expr, "a condition is found where a value should be")
             }
         }
     }
@@ -400,7 +403,7 @@ impl<'q> Checker<'q, '_> {
                 Type::Reference(None) => {
                     return check_error(
                         at,
-                        format!("{} may be an object of any class: its fields cannot be asked for", before()),
+                        format!("{} may be an object of any class: its fields are unknown", before()),
                     );
                 }
                 other => {
@@ -428,7 +431,7 @@ impl<'q> Checker<'q, '_> {
         let family = self.schema.family(class);
         let below = family.iter().find(|id| self.schema.field_named(**id, name).is_some());
         if let Some(below) = below.and_then(|id| self.schema.class(*id)) {
-            return format!("{of} has no field {name}; {} has, which extends it: ask for objects of that", below.name);
+            return format!("{of} has no field {name}; {} has, which extends it: query that class", below.name);
         }
         let fields = self.schema.fields(class);
         let mut names: Vec<&str> = fields.iter().take(NAMED).map(|field| field.name.as_str()).collect();
@@ -518,19 +521,19 @@ fn type_of(value: &Value) -> Option<Type> {
 fn one_argument<'q>(at: &'q Expr, arguments: &'q [Expr]) -> CheckResult<'q, &'q Expr> {
     match arguments {
         [one] => Ok(one),
-        _ => check_error(at, format!("this takes one value in its ( ), and has {}", arguments.len())),
+        _ => check_error(at, format!("this function takes one argument, and has {}", arguments.len())),
     }
 }
 
 fn no_arguments<'q>(at: &'q Expr, function: Function, arguments: &'q [Expr]) -> CheckResult<'q, ()> {
     match arguments {
         [] => Ok(()),
-        _ => check_error(at, format!("{} takes nothing in its ( )", function.name())),
+        _ => check_error(at, format!("{} takes no argument", function.name())),
     }
 }
 
 fn misplaced_aggregate(aggregate: &str) -> String {
-    format!("{aggregate} is of many objects: it can only be a whole column, or a whole key to order by")
+    format!("{aggregate} is an aggregate: it can only be a whole column, or a whole key to order by")
 }
 
 #[cfg(test)]

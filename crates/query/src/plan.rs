@@ -73,7 +73,7 @@ pub struct IndexRanges {
     pub ranges: Vec<KeyRange>,
     /// Whether the ranges, and the entries in each, are read in reverse.
     pub reverse: bool,
-    /// Whether candidates must come in order; then a run says when it has enough of them.
+    /// Whether candidates must be offered in the order of the index. The run then reports when it needs no more.
     pub ordered: bool,
     /// The number of fields that determine that order.
     pub(crate) leading: usize,

@@ -9,8 +9,8 @@ model::planted_bugs! {
         LiteralKeepsType "a decimal literal is compared with a float64 as a decimal"
         DefaultHiddenFromBricks "the filter of bricks treats a field with a default as null where a record lacks it"
         DefaultMissingInIndex "an index range leaves out the null entries of records whose default satisfies the test"
-        UnreadyIndexUsed "an index that does not have all objects yet is used"
-        SkipForgottenInLimit "bricks are asked for as many candidates as `limit` says, without those to be skipped"
+        UnreadyIndexUsed "an index that is still being built is used"
+        SkipForgottenInLimit "bricks are asked for only `limit` candidates, without those to be skipped"
         CutKeysCollide "a key with a truncated component has no checksum"
         NullIsDuplicate "an index entry with a null counts as a duplicate of others"
         NullComparesTrue "a comparison with null is true"
@@ -29,22 +29,22 @@ mod tests {
     use crate::{check, key, plan, run, schema};
 
     impl Bug {
-        /// The test that notices the mistake.
+        /// The test that notices the bug.
         fn noticed_by(self) -> fn() {
             match self {
                 Self::SubclassesLeftOut => check::tests::only_a_class_or_its_family_is_asked_for,
-                Self::LiteralKeepsType => check::tests::literals_become_what_they_meet,
+                Self::LiteralKeepsType => check::tests::literals_take_the_type_of_the_other_side,
                 Self::DefaultHiddenFromBricks => {
                     plan::tests::records_that_lack_a_field_are_let_through_if_its_default_passes
                 }
                 Self::DefaultMissingInIndex => plan::tests::the_index_that_says_most_is_taken,
                 Self::UnreadyIndexUsed => plan::tests::an_index_must_be_ready_and_have_all_objects_of_the_class,
-                Self::SkipForgottenInLimit => plan::tests::what_is_enough_is_known_if_any_will_do,
+                Self::SkipForgottenInLimit => plan::tests::limit_without_an_order_bounds_the_candidates,
                 Self::CutKeysCollide => key::tests::long_values_are_cut_and_still_told_apart,
                 Self::NullIsDuplicate => key::tests::nulls_are_noted,
                 Self::NullComparesTrue => run::tests::nulls_count_as_the_decision_says,
                 Self::MissingReferenceDropsCandidate => {
-                    run::tests::paths_follow_references_and_end_at_what_is_not_there
+                    run::tests::paths_follow_references_and_are_null_at_missing_objects
                 }
                 Self::NullsAlwaysFirst => run::tests::order_and_page,
                 Self::AggregatesCountNulls => run::tests::aggregates_leave_nulls_out,
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn each_planted_mistake_is_noticed() {
+    fn planted_bugs_are_noticed() {
         for bug in Bug::ALL {
             assert_noticed(&[*bug], bug.noticed_by());
         }

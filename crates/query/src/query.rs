@@ -22,15 +22,15 @@ pub struct Query {
     pub only: bool,
     /// What holds of the objects asked for; all of them without.
     pub condition: Option<Expr>,
-    /// What is wanted of them; nothing for the whole objects.
+    /// The columns; empty for whole objects.
     pub select: Vec<Item>,
-    /// What is alike within a group; without this, aggregates are of all.
+    /// The keys that are equal within a group; without them, aggregates cover all objects.
     pub group: Vec<Expr>,
-    /// In which order they are wanted, the first key first. What is alike in all of them comes by identifier.
+    /// The order, the first key first. Objects with equal keys are ordered by identifier.
     pub order: Vec<OrderKey>,
-    /// How many of the first are not wanted.
+    /// The number of results to skip.
     pub skip: u64,
-    /// How many are wanted at most.
+    /// The maximum number of results.
     pub limit: Option<u64>,
     /// The values of `:name`s.
     pub parameters: BTreeMap<String, Value>,
@@ -59,7 +59,7 @@ pub struct OrderKey {
 /// A condition or a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A value that stands there.
+    /// A constant.
     Literal(Value),
     /// The value of a parameter.
     Parameter(String),
@@ -95,7 +95,7 @@ pub enum Expr {
     Aggregate(Aggregate, Option<Box<Expr>>),
 }
 
-/// What is done with two numbers.
+/// An operation on two numbers.
 ///
 /// Of two integers: the integer, exactly; a result of more than 64 bits is an error, as is division by zero; `/` drops
 /// the fraction, and the sign of `%` is the dividend's. With a float64: float64, as processors do it. Else decimal,
@@ -181,14 +181,14 @@ impl Query {
         self
     }
 
-    /// The query without its first so many.
+    /// The query without its first `count` results.
     #[must_use]
     pub fn skip(mut self, count: u64) -> Self {
         self.skip = count;
         self
     }
 
-    /// The query for at most so many.
+    /// The query with at most this many results.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = Some(count);

@@ -145,7 +145,7 @@ impl QueryRun {
         self.referenced.insert(oid, record);
     }
 
-    /// Says that there are no more candidates.
+    /// Ends the candidates.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -172,14 +172,15 @@ impl QueryRun {
     /// Evaluates candidates as far as possible.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if something cannot be computed, [`ErrorKind::TooLarge`] if too much is to be sorted, grouped
+    /// [`ErrorKind::Invalid`] if a value cannot be computed, [`ErrorKind::TooLarge`] if too much would be sorted, grouped
     /// or followed, [`ErrorKind::Corrupt`] if a record is damaged.
     pub fn step(&mut self) -> Result<Progress> {
         if self.referenced.bytes() > limits::REFERENCED {
-            // Too much for all waiting candidates: evaluate one at a time until one is done.
+            // Too much for all waiting candidates: evaluate them one at a time until one is done.
             if self.window == 1 {
                 let most = limits::REFERENCED >> 20;
-                let message = format!("one object leads to more than {most} MiB of others, too many to follow at once");
+                let message =
+                    format!("the references of one object lead to more than {most} MiB of objects, too many at once");
                 return Err(Error::new(ErrorKind::TooLarge, message));
             }
             self.window = 1;

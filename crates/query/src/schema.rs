@@ -221,7 +221,7 @@ impl Schema {
                     return Err(invalid(format!("{} has the default {default}, and its type is {ty}", place())));
                 }
                 if !names.insert(&field.name) {
-                    return Err(invalid(format!("{} is there twice, or in an ancestor already", place())));
+                    return Err(invalid(format!("{} exists twice, or in an ancestor already", place())));
                 }
                 if let Some(other) = fields.insert(field.number, field.clone()) {
                     let number = field.number;

@@ -24,32 +24,32 @@ use parser::Parser;
 pub(crate) use print::locate;
 
 impl Query {
-    /// Reads a query: `from Person where age > 30 order by name limit 10`.
+    /// Parses a query: `from Person where age > 30 order by name limit 10`.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] with the place if the text is no query, [`ErrorKind::TooLarge`] past one of [`limits`].
+    /// [`ErrorKind::Invalid`] with the place if the text is not a query, [`ErrorKind::TooLarge`] past one of [`limits`].
     pub fn parse(text: &str) -> Result<Self> {
         check_size(Parser::new(text)?.query(None)?)
     }
 
-    /// Reads what comes behind the class of a query, for where the class is known: `age > 30 order by name limit 10`, or
+    /// Parses the part of a query after its class, where the class is known: `age > 30 order by name limit 10`, or
     /// `select max(age) where name.startsWith("A")`, or nothing.
     ///
     /// # Errors
-    /// As of [`Query::parse`].
+    /// As [`Query::parse`].
     pub fn parse_of(class: &str, text: &str) -> Result<Self> {
         check_size(Parser::new(text)?.query(Some(class))?)
     }
 }
 
 impl Expr {
-    /// Reads a condition or a value: `boss.age + 1 > 30`.
+    /// Parses a condition or a value: `boss.age + 1 > 30`.
     ///
     /// # Errors
-    /// As of [`Query::parse`].
+    /// As [`Query::parse`].
     pub fn parse(text: &str) -> Result<Self> {
         let query = check_size(Query::of("").filter(Parser::new(text)?.whole_expr()?))?;
-        query.condition.ok_or_else(|| Error::new(ErrorKind::Internal, "a condition was lost"))
+        query.condition.ok_or_else(|| Error::new(ErrorKind::Internal, "the parser returned no condition"))
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn error_at(text: &str, place: std::ops::Range<usize>, message: impl 
 
 /// The line of a text that a place is in, with carets under the place. Long lines are cut on both sides.
 fn quote(text: &str, place: std::ops::Range<usize>) -> String {
-    /// Characters before and behind the place that are shown.
+    /// Characters that are shown before and after the place.
     const AROUND: usize = 60;
     let start = text[..place.start].rfind('\n').map_or(0, |newline| newline + 1);
     let end = text[place.start..].find('\n').map_or(text.len(), |newline| place.start + newline);
@@ -80,7 +80,7 @@ fn quote(text: &str, place: std::ops::Range<usize>) -> String {
     out
 }
 
-/// What stands for a character in a line of a message.
+/// The replacement of a character in a line of a message.
 fn visible(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }

@@ -62,7 +62,7 @@ impl<'q> Checker<'q, '_> {
             let at = query.parts().find(|part| matches!(part, Expr::Aggregate(..))).or(query.group.first());
             // There is one, as this is a grouping.
             if let Some(at) = at {
-                return check_error(at, "say what is wanted of each group: `select … from …`");
+                return check_error(at, "select columns for the groups: `select … from …`");
             }
         }
         for item in &query.select {
@@ -88,7 +88,7 @@ impl<'q> Checker<'q, '_> {
         let Expr::Aggregate(aggregate, of) = expr else {
             let same = self.query.group.iter().position(|key| key == expr);
             let Some(index) = same else {
-                return check_error(expr, "this is not alike within a group: group by it, or make it an aggregate");
+                return check_error(expr, "this value can differ within a group: group by it, or aggregate it");
             };
             return Ok((GroupColumn::Key(index), keys[index].1.clone()));
         };

@@ -34,7 +34,7 @@ fn explain(text: &str) -> String {
 }
 
 #[test]
-fn what_fits_is_resolved() {
+fn valid_conditions_are_resolved() {
     let cases = [
         ("age > 3", "age > 3"),
         ("married", "married == true"),
@@ -64,7 +64,7 @@ fn what_fits_is_resolved() {
 }
 
 #[test]
-pub(crate) fn literals_become_what_they_meet() {
+pub(crate) fn literals_take_the_type_of_the_other_side() {
     let Cond::Compare(_, _, number) = cond("height == 0.1") else { panic!() };
     assert_eq!(number, Term::literal(0.1));
     let Cond::Compare(_, _, number) = cond("height == -(0.1)") else { panic!() };
@@ -76,7 +76,7 @@ pub(crate) fn literals_become_what_they_meet() {
 }
 
 #[test]
-fn defaults_and_families_go_along_with_paths() {
+fn paths_contain_defaults_and_families() {
     let Cond::Compare(_, Term::Path(path), _) = cond("boss.age == 1") else { panic!() };
     assert_eq!(*path.steps[0].classes, BTreeSet::from([ClassId(2)]));
     assert_eq!(*path.steps[1].classes, BTreeSet::from([ClassId(1), ClassId(2)]));
@@ -99,7 +99,7 @@ fn parameters_are_values_of_their_own_type() {
 }
 
 #[test]
-fn what_does_not_fit_is_shown_with_its_place() {
+fn invalid_parts_are_shown_with_their_place() {
     let cases = [
         ("from Person where agee > 3", "Person has no field agee; it has name, age", "agee"),
         ("from Person where pay > 3", "Employee has, which extends it", "pay"),
@@ -107,25 +107,25 @@ fn what_does_not_fit_is_shown_with_its_place() {
         ("from Person where thing.x == 3", "thing may be an object of any class", "thing.x"),
         ("from Person where age == \"3\"", "an int64 cannot be compared with a string", "age == \"3\""),
         ("from Person where tags == null && friends == tags", "a set<ref<Person>> cannot", "friends == tags"),
-        ("from Person where age", "an int64 stands where a condition", "age"),
-        ("from Person where age + 1", "a value stands where a condition", "age + 1"),
-        ("from Person where age < null", "nothing is less or more than null", "age < null"),
+        ("from Person where age", "an int64 is found where a condition", "age"),
+        ("from Person where age + 1", "a value is found where a condition", "age + 1"),
+        ("from Person where age < null", "null has no order", "age < null"),
         ("from Person where name + 1 == 2", "a string is not a number", "name"),
         ("from Person where age / 0 > 1 && 1 / 0 > age", "1 is divided by zero", "1 / 0"),
         ("from Person where age.lower() == \"x\"", "an int64 is not a text", "age"),
-        ("from Person where name.lower(3) == \"x\"", "lower takes nothing", "name.lower(3)"),
+        ("from Person where name.lower(3) == \"x\"", "lower takes no argument", "name.lower(3)"),
         ("from Person where age in [1, \"x\"]", "an int64 cannot equal a string", "\"x\""),
         ("from Person where 3 in tags", "an int64 cannot equal a string", "tags.contains(3)"),
         ("from Person where age in age", "an int64 has no elements", "age"),
         ("from Person where age.any(x => x == 1)", "an int64 has no elements", "age"),
         ("from Person where born > \"soon\"", "no date", "\"soon\""),
-        ("from Person where (age > 3) == true", "a condition stands where a value should be", "(age > 3)"),
-        ("from Person where count(*) > 3", "count is of many objects", "count(*)"),
+        ("from Person where (age > 3) == true", "a condition is found where a value should be", "(age > 3)"),
+        ("from Person where count(*) > 3", "count is an aggregate", "count(*)"),
         ("from Person order by tags", "a list<string> cannot be ordered by", "tags"),
-        ("select name, count(*) from Person", "not alike within a group", "name"),
+        ("select name, count(*) from Person", "can differ within a group", "name"),
         ("select sum(name) from Person", "a string is not a number", "name"),
-        ("from Person group by age", "say what is wanted of each group", "age"),
-        ("from Person order by count(*)", "say what is wanted of each group", "count(*)"),
+        ("from Person group by age", "select columns for the groups", "age"),
+        ("from Person order by count(*)", "select columns for the groups", "count(*)"),
         ("select max(tags) from Person", "cannot have a max", "tags"),
     ];
     for (text, message, place) in cases {
@@ -141,7 +141,7 @@ fn what_does_not_fit_is_shown_with_its_place() {
         // The window may be cut on the left of long queries; none of these is that long.
         assert_eq!(&shown[at..at + carets.trim().len()], place, "{error}");
     }
-    assert_eq!(Query::of("Nobody").check(&schema()).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(Query::of("Unknown").check(&schema()).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -172,7 +172,7 @@ pub(crate) fn only_a_class_or_its_family_is_asked_for() {
 }
 
 #[test]
-fn a_query_of_any_depth_is_refused_without_harm() {
+fn query_of_any_depth_is_refused_without_a_stack_overflow() {
     let deep = (0..5000).fold(Expr::path("married"), |inner, _| inner.negate());
     assert_eq!(Query::of("Person").filter(deep).check(&schema()).unwrap_err().kind(), ErrorKind::TooLarge);
 }

@@ -12,7 +12,7 @@ fn entry(values: &[Value]) -> IndexEntry {
     IndexEntry::new(&scalars)
 }
 
-/// As filters compare, families in order.
+/// The order of filters, and of families.
 fn compare(a: &Value, b: &Value) -> Ordering {
     let coarse = a.as_scalar().unwrap().compare_as_filters(b.as_scalar().unwrap());
     coarse.unwrap_or_else(|| a.cmp(b))
@@ -39,9 +39,9 @@ fn equal_numbers_of_different_types_have_one_key() {
     }
 }
 
-/// Keys are kept on disk: these stay.
+/// Keys are stored on disk, so these must not change.
 #[test]
-fn keys_stay() {
+fn keys_do_not_change() {
     let cases: [(Value, &[u8]); 12] = [
         (Value::Null, &[0x05]),
         (true.into(), &[0x11]),
@@ -108,17 +108,17 @@ fn components(values: &[Value]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn bytes_order_as_numbers(a in number(), b in number()) {
+    fn bytes_are_ordered_as_numbers(a in number(), b in number()) {
         let (x, y) = (full_key(&[a.as_scalar().unwrap()]), full_key(&[b.as_scalar().unwrap()]));
         prop_assert_eq!(x.cmp(&y), compare(&a, &b), "{} {}", a, b);
     }
 
     #[test]
-    fn bytes_order_as_values(a in vec(value(), 3), b in vec(value(), 3), alike in 0..3usize) {
+    fn bytes_are_ordered_as_values(a in vec(value(), 3), b in vec(value(), 3), alike in 0..3usize) {
         let b: Vec<Value> = a.iter().take(alike).chain(&b[alike..]).cloned().collect();
         let (x, y) = (components(&a), components(&b));
         let expected = compare_all(&a, &b);
-        // What was cut is alike.
+        // Truncated values have the same bytes.
         prop_assert!(x.cmp(&y) == expected || x == y, "{:?} {:?}", a, b);
         if x.len() < 80 && y.len() < 80 {
             prop_assert_eq!(x.cmp(&y), expected);
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_have_all_that_compares_so(first in value(), bound in value(), other in value(), last in value(), same: bool) {
+    fn ranges_contain_all_values_that_satisfy_the_comparison(first in value(), bound in value(), other in value(), last in value(), same: bool) {
         prop_assume!(!matches!(bound, Value::Null));
         let other = if same { bound.clone() } else { other };
         let key = entry(&[first.clone(), other.clone(), last]).key;
@@ -147,7 +147,7 @@ proptest! {
             let range = prefix.compare(comparison, b);
             let holds = a.compare_as_filters(b).is_some_and(|order| comparison.holds(order));
             prop_assert!(!holds || range.contains(&key), "{} {} {}", other, comparison, bound);
-            // With something behind it too.
+            // Also with further bytes.
             prop_assert_eq!(range.contains(&key), range.contains(&[key.as_slice(), &[0xff; 16]].concat()));
             if !cut && a.compare_as_filters(b).is_none() {
                 prop_assert!(!range.contains(&key));
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_of_beginnings_have_all_that_begins_so(of in long_text(), cut: prop::sample::Index, other in value()) {
+    fn ranges_of_prefixes_contain_all_values_with_the_prefix(of in long_text(), cut: prop::sample::Index, other in value()) {
         let Value::String(text) = &of else { panic!() };
         let at = (0..=cut.index(text.len() + 1)).rev().find(|at| text.is_char_boundary(*at)).unwrap();
         let range = KeyPrefix::new(2).starts_with(&text[..at]);
@@ -178,7 +178,7 @@ proptest! {
         let mut one = Vec::new();
         append_component(values[0].as_scalar().unwrap(), share, &mut one);
         prop_assert_eq!(first_component(&key), Some(&one[..]));
-        // All keys that begin so, and no others, have it.
+        // Exactly the keys with this prefix have it.
         let mut prefix = KeyPrefix::new(values.len());
         prefix.push(values[0].as_scalar().unwrap());
         let range = prefix.range();
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_have_a_first_component_or_none(bytes in vec(any::<u8>(), 0..40), to in vec(any::<u8>(), 0..40)) {
+    fn first_component_of_any_bytes_does_not_panic(bytes in vec(any::<u8>(), 0..40), to in vec(any::<u8>(), 0..40)) {
         if let Some(first) = first_component(&bytes) {
             prop_assert!(bytes.starts_with(first));
         }

@@ -126,7 +126,7 @@ impl Plan {
             _ => 1,
         };
         if !rest.is_empty() && filters > decided.len() {
-            words.push("what can be said of the rest without following references".into());
+            words.push("the part of the rest that needs no references".into());
         }
         words.join(" && ")
     }

@@ -59,7 +59,7 @@ fn simple_tests_are_decided_by_bricks() {
 }
 
 #[test]
-fn of_the_rest_bricks_know_what_must_not_be_null() {
+fn bricks_filter_nulls_for_the_rest_of_the_condition() {
     let some = |field| Filter::IsNull(FieldNumber(field)).negate();
     let cases = [
         ("boss.name == \"a\"", some(2)),
@@ -178,7 +178,7 @@ fn an_index_gives_the_order_of_a_few() {
 }
 
 #[test]
-pub(crate) fn what_is_enough_is_known_if_any_will_do() {
+pub(crate) fn limit_without_an_order_bounds_the_candidates() {
     let enough = |text: &str| plan_with(text, &[]).candidate_limit();
     assert_eq!(enough("from Person where age > 3 skip 2 limit 3"), Some(5));
     assert_eq!(enough("from Person where age > 3"), None);
@@ -204,7 +204,7 @@ page [peer]: at most 10  (10)
 └ sort [peer]: name desc; the first 10
   └ columns [peer]: name
     └ filter [peer]: boss.name == \"x\"  (20)
-      └ filter [brick]: age > 3 && home != null && what can be said of the rest without following references  (80)
+      └ filter [brick]: age > 3 && home != null && the part of the rest that needs no references  (80)
         └ index range [brick]: by age: age > 3; of Person and a class that extends it  (90)
       └ navigate [peer]: boss.name  (7)
 ";

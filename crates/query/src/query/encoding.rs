@@ -31,7 +31,7 @@ mod code {
     pub(super) const COUNT_ALL: u8 = 0x5f;
 }
 
-/// What the byte behind the class says.
+/// The flags in the byte after the class.
 mod flag {
     pub(super) const ONLY: u8 = 1;
     pub(super) const CONDITION: u8 = 2;
@@ -39,7 +39,7 @@ mod flag {
     pub(super) const ALL: u8 = 7;
 }
 
-/// What the byte before a key's tree says.
+/// The flags in the byte before the tree of a key.
 mod key {
     pub(super) const DESCENDING: u8 = 1;
     pub(super) const NULLS: u8 = 2;
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
         if count > most as u64 {
             return Err(too_large(usize::try_from(count).unwrap_or(usize::MAX), most, what));
         }
-        // The count is only claimed: room is made as the parts turn out to be there.
+        // The count is not trusted: memory is allocated as parts are decoded.
         (0..count).map(|_| one(self)).collect()
     }
 

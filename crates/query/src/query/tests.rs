@@ -66,7 +66,7 @@ fn version_1_encodings_stay() {
 }
 
 #[test]
-fn what_encode_does_not_write_is_refused() {
+fn bytes_that_encode_does_not_write_are_refused() {
     let cases: [(&[u8], ErrorKind, &str); 9] = [
         (&[], ErrorKind::Invalid, "cut off"),
         (&[2, 1, b'A', 0, 0, 0, 0, 0, 0], ErrorKind::Unsupported, "version is 2"),

@@ -72,7 +72,7 @@ fn people() -> World {
 }
 
 #[test]
-pub(crate) fn paths_follow_references_and_end_at_what_is_not_there() {
+pub(crate) fn paths_follow_references_and_are_null_at_missing_objects() {
     let world = people();
     let names = |text: &str| -> Vec<Value> {
         values(&world, &format!("select name from Person where {text} order by name")).into_iter().flatten().collect()
@@ -139,14 +139,14 @@ pub(crate) fn order_and_page() {
 }
 
 #[test]
-fn whole_objects_come_as_they_are_stored() {
+fn whole_objects_are_returned_as_stored() {
     let world = people();
     let expected = [Row::Object(oid(1, 1), world.objects[&oid(1, 1)].clone())];
     assert_eq!(rows(&world, "from Person where name == 'Ann'"), expected);
 }
 
 #[test]
-fn what_cannot_be_computed_is_an_error_unless_something_guards_it() {
+fn failed_computations_are_errors_unless_guarded() {
     let world = people();
     let of = |text: &str| run(&world, &Arc::new(checked(&world, text).plan(&world.schema, &[])), 1);
     let error = of("from Person where 1 / (age - 30) > 0").unwrap_err();
@@ -171,7 +171,7 @@ fn collections_within_each_other_are_bounded() {
 }
 
 #[test]
-fn referenced_objects_are_asked_for_together() {
+fn referenced_objects_are_requested_together() {
     let people: Vec<Person<'_>> = (0..200).map(|_| ("x", Some(1), Some(7), [].as_slice())).collect();
     let mut world = World::people(&people);
     let many: Vec<u16> = (1..=100).collect();
@@ -182,7 +182,7 @@ fn referenced_objects_are_asked_for_together() {
         run.offer(0, *oid, record.clone());
     }
     let Progress::Need(first) = run.step().unwrap() else { panic!() };
-    // The boss of all, and the friends of one.
+    // The shared boss, and the friends of one candidate.
     assert_eq!(first.len(), 100);
     for oid in first {
         run.supply(oid, world.objects.get(&oid).cloned());
@@ -192,7 +192,7 @@ fn referenced_objects_are_asked_for_together() {
 }
 
 #[test]
-fn an_ordered_index_is_read_no_further_than_needed() {
+fn ordered_index_is_read_only_as_far_as_needed() {
     let people: Vec<Person<'_>> = (0..100).map(|age| ("x", Some(age / 2), None, [].as_slice())).collect();
     let world = World::people(&people);
     let index = Index {
@@ -216,7 +216,7 @@ fn an_ordered_index_is_read_no_further_than_needed() {
 }
 
 #[test]
-fn only_the_fields_that_make_the_order_end_the_reading() {
+fn only_the_fields_of_the_order_can_end_the_scan() {
     let names = ["a", "b", "c", "d"];
     let people: Vec<Person<'_>> = names.iter().map(|name| (*name, Some(1), None, [].as_slice())).collect();
     let world = World::people(&people);
@@ -229,7 +229,7 @@ fn only_the_fields_that_make_the_order_end_the_reading() {
 }
 
 #[test]
-fn a_changed_object_is_judged_without_bricks() {
+fn changed_object_is_evaluated_without_bricks() {
     let world = people();
     let plan = checked(&world, "from Person where age > 20 && boss.name == 'Ann'").plan(&world.schema, &[]);
     let find = |oid| world.objects.get(&oid).cloned().map(Some);

@@ -37,7 +37,7 @@ fn fields_and_families_go_down_the_ancestors() {
 }
 
 #[test]
-fn a_class_is_found_by_the_end_of_its_name_if_that_is_enough() {
+fn class_is_found_by_a_unique_end_of_its_name() {
     let schema = Schema::new([person(), employee()]).unwrap();
     assert_eq!(schema.class_named("Employee").unwrap().id, ClassId(2));
     assert_eq!(schema.class_named("mployee").unwrap_err().kind(), ErrorKind::NotFound);
@@ -48,7 +48,7 @@ fn a_class_is_found_by_the_end_of_its_name_if_that_is_enough() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn inconsistent_schemas_are_refused() {
     let cases: [(Vec<Class>, &str); 9] = [
         (vec![Class::new(ClassId(0), "A")], "no class can have"),
         (vec![Class::new(ClassId(1), "")], "is no name"),
@@ -101,7 +101,7 @@ fn an_old_record_is_read_through_the_newer_class() {
 }
 
 #[test]
-fn numbers_are_converted_wherever_they_stand_and_keep_their_value_if_they_can() {
+fn numbers_are_converted_at_every_depth() {
     let decimal = |text: &str| Value::Decimal(text.parse().unwrap());
     assert_eq!(Type::Float64.convert(3.into()), 3.0.into());
     assert_eq!(Type::Float64.convert(decimal("0.1")), 0.1.into());

@@ -33,7 +33,7 @@ impl Schema {
         Ok((!same).then_some(renewed))
     }
 
-    /// The largest field number in the tree of a class. Numbers rise and are never given twice in a tree.
+    /// The largest field number in the tree of a class. Numbers ascend and are never reused in a tree.
     fn newest_number(&self, class: ClassId) -> Result<Option<FieldNumber>> {
         let lineage = self.lineage(class)?;
         let top = *lineage.last().ok_or_else(|| no_class(&class.0.to_string()))?;
@@ -78,7 +78,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_old_record_gets_what_is_new_and_loses_what_was_removed() {
+    fn old_record_gets_new_fields_and_loses_removed_ones() {
         let old = [(0, "Ann".into()), (1, Value::Int64(2)), (2, "gone".into())];
         let expected = [(0, "Ann".into()), (1, Value::Float64(2.0)), (4, Value::Int64(7))];
         let expected = expected.map(|(number, value)| (FieldNumber(number), value)).into();
@@ -86,7 +86,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_record_of_today_is_left_alone() {
+    fn current_record_is_not_changed() {
         assert_eq!(upgrade(PERSON, &[(0, "Ann".into()), (1, Value::Float64(1.5)), (4, Value::Int64(0))]), None);
         let student = [(0, "Bob".into()), (1, Value::Null), (3, Value::Int64(2)), (4, Value::Int64(0))];
         assert_eq!(upgrade(STUDENT, &student), None);
@@ -99,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_renewed_is_renewed() {
+    fn upgraded_record_is_current() {
         let renewed = upgrade(PERSON, &[(2, Value::Int64(1))]).unwrap();
         let fields: Vec<(u32, Value)> = renewed.into_iter().map(|(number, value)| (number.0, value)).collect();
         assert_eq!(upgrade(PERSON, &fields), None);

@@ -23,7 +23,7 @@ pub(super) enum TokenKind<'t> {
     Number(&'t str),
     /// A text.
     Text(String),
-    /// What stands in quotes behind `x`, `d` or `t`.
+    /// A quoted text with a prefix `x`, `d` or `t`.
     Prefixed(char, String),
     /// An identifier of an object, without `@`.
     Reference(&'t str),
@@ -35,7 +35,7 @@ pub(super) enum TokenKind<'t> {
     End,
 }
 
-/// Longer ones before those that they begin with.
+/// Longer operators precede their prefixes.
 const SIGNS: [&str; 24] = [
     "=>", "==", "!=", "<>", "<=", ">=", "&&", "||", "=", "!", "<", ">", "&", "|", "+", "-", "*", "/", "%", "(", ")",
     "[", "]", ",",
@@ -121,7 +121,7 @@ impl<'t> Lexer<'t> {
         taken
     }
 
-    /// Five parts, or fewer if there are no more: a dot behind the last is another token.
+    /// Up to five parts. A dot after the last part is another token.
     fn oid(&mut self) -> &'t str {
         let start = self.at;
         self.take_while(|c| c == '~');
@@ -157,7 +157,7 @@ impl<'t> Lexer<'t> {
         &self.text[start..self.at]
     }
 
-    /// What stands between two quotes of the kind that stands here. A backslash escapes.
+    /// The content of the quotes that begin here. A backslash escapes.
     fn quoted(&mut self) -> Result<String> {
         let start = self.at;
         let mut characters = self.text[start..].char_indices().map(|(at, character)| (start + at, character));
@@ -184,12 +184,12 @@ impl<'t> Lexer<'t> {
                             let code = digits.strip_prefix('{').and_then(|digits| u32::from_str_radix(digits, 16).ok());
                             match code.and_then(char::from_u32) {
                                 Some(character) => out.push(character),
-                                None => return error(at..at + 2, "a character by its number is written \\u{e9}"),
+                                None => return error(at..at + 2, "a character with a number is written as \\u{e9}"),
                             }
                         }
                         other => {
                             let len = 1 + other.map_or(0, char::len_utf8);
-                            return error(at..at + len, "behind a backslash stands one of \\ \" ' ` n t r u{…}");
+                            return error(at..at + len, "a backslash must be followed by one of \\ \" ' ` n t r u{…}");
                         }
                     }
                 }

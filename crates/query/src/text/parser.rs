@@ -16,7 +16,7 @@ pub(super) struct Parser<'t> {
     at: usize,
 }
 
-/// How tightly operators bind; what is tighter is taken first.
+/// Binding powers of operators; a higher one binds more tightly.
 pub(super) mod power {
     pub(in crate::text) const NONE: u8 = 0;
     pub(in crate::text) const OR: u8 = 1;
@@ -30,7 +30,7 @@ pub(super) mod power {
     pub(in crate::text) const WHOLE: u8 = 9;
 }
 
-/// What stands between two operands.
+/// An operator between two operands.
 enum Infix {
     Or,
     And,
@@ -59,7 +59,7 @@ impl<'t> Parser<'t> {
         Ok(Self { text, tokens: tokens(text)?, at: 0 })
     }
 
-    /// A whole query; of this class, if it is known already.
+    /// A whole query. With `class` the text has no `from`.
     pub(super) fn query(&mut self, class: Option<&str>) -> Result<Query> {
         let mut query = Query::of(class.unwrap_or_default());
         if self.eat_word("select") {
@@ -74,10 +74,10 @@ impl<'t> Parser<'t> {
         } else if self.is_at("from") {
             let class = &query.class;
             return Err(
-                self.error(format!("the class, {class}, is said before the text: leave `from` and the class out"))
+                self.error(format!("the class {class} is given apart from the text: leave `from` and the class out"))
             );
         }
-        // Without a class to write before it, the condition may stand alone.
+        // Without `from`, `where` may be omitted.
         let bare = class.is_some() && query.select.is_empty() && !self.is_at_clause();
         if self.eat_word("where") || bare {
             query.condition = Some(self.expr()?);
@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         Ok(query)
     }
 
-    /// A text that is one condition or value.
+    /// A text that is a single condition or value.
     pub(super) fn whole_expr(&mut self) -> Result<Expr> {
         let expr = self.expr()?;
         self.expect_end("an operator or the end")?;
@@ -158,7 +158,7 @@ impl<'t> Parser<'t> {
         let mut items = vec![one(self)?];
         while self.eat(",") {
             if items.len() == most {
-                return Err(self.error(format!("there may be {most} here, not more")));
+                return Err(self.error(format!("at most {most} are allowed here")));
             }
             items.push(one(self)?);
         }
@@ -169,7 +169,7 @@ impl<'t> Parser<'t> {
         self.parse_binary(power::NONE, limits::NESTING)
     }
 
-    /// An operand and all operators behind it that bind more tightly than `least`.
+    /// An operand and all following operators that bind more tightly than `least`.
     fn parse_binary(&mut self, least: u8, levels: usize) -> Result<Expr> {
         let Some(below) = levels.checked_sub(1) else {
             return Err(self.error(format!("this is nested more than {} deep", limits::NESTING)));
@@ -237,7 +237,7 @@ impl<'t> Parser<'t> {
             return Ok(self.parse_binary(power::NOT, levels)?.negate());
         }
         if self.eat("-") {
-            // A sign before a number is its own, but not before a number that something is done to.
+            // A sign belongs to the number that follows it, unless a function of the number follows.
             let method = self.tokens.get(self.at + 1).is_some_and(|token| token.kind == TokenKind::Sign("."));
             return match self.kind() {
                 TokenKind::Number(digits) if !method => {
@@ -259,7 +259,7 @@ impl<'t> Parser<'t> {
         Ok(expr)
     }
 
-    /// What stands behind a dot: a function of what stands before it, or the next name of a path.
+    /// What follows a dot: a function of the expression before it, or the next name of a path.
     fn parse_postfix(&mut self, before: Expr, levels: usize) -> Result<Expr> {
         let place = self.span();
         let name = self.name("the name of a field or function")?;
@@ -270,9 +270,7 @@ impl<'t> Parser<'t> {
                     Ok(Expr::Path(names))
                 }
                 Expr::Path(_) => Err(error_at(self.text, place, format!("a path has {} names at most", limits::PATH))),
-                _ => {
-                    Err(error_at(self.text, place, "fields are of paths; did you mean a function, with ( ) behind it?"))
-                }
+                _ => Err(error_at(self.text, place, "only paths have fields; a function is written with ( )")),
             };
         }
         if name == "any" {
@@ -348,7 +346,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// `count(*)`, `sum(age)`, and functions that are written before what they are of: `lower(name)`.
+    /// `count(*)`, `sum(age)`, and functions that are written before their argument: `lower(name)`.
     fn call(&mut self, name: &str, place: &Range<usize>, levels: usize) -> Result<Expr> {
         let lower = name.to_ascii_lowercase();
         if let Some(aggregate) = Aggregate::from_name(&lower) {
@@ -357,8 +355,7 @@ impl<'t> Parser<'t> {
                 return Ok(Expr::Aggregate(aggregate, None));
             }
             if self.eat(")") {
-                let message =
-                    format!("{lower} needs something to be of: {lower}(age); objects are counted by count(*)");
+                let message = format!("{lower} needs an argument, as in {lower}(age); objects are counted by count(*)");
                 return Err(error_at(self.text, place.clone(), message));
             }
             let of = self.parse_binary(power::NONE, levels)?;
@@ -373,7 +370,7 @@ impl<'t> Parser<'t> {
         };
         let mut arguments = self.arguments(")", levels)?;
         if arguments.is_empty() {
-            return Err(error_at(self.text, place.clone(), format!("{name} needs something to be of")));
+            return Err(error_at(self.text, place.clone(), format!("{name} needs an argument")));
         }
         let of = arguments.remove(0);
         Ok(of.call(function, arguments))
@@ -435,7 +432,7 @@ impl<'t> Parser<'t> {
         self.token().span.clone()
     }
 
-    /// Whether a clause that may stand behind the condition stands here, or the end.
+    /// Whether the next token begins a clause after the condition, or is the end.
     fn is_at_clause(&self) -> bool {
         match self.kind() {
             TokenKind::End => true,
@@ -477,7 +474,7 @@ impl<'t> Parser<'t> {
     fn expected_error(&self, what: &str) -> model::Error {
         let found = match self.kind() {
             TokenKind::End => "the text ends".to_owned(),
-            _ => format!("`{}` stands", self.text[self.span()].chars().take(40).collect::<String>()),
+            _ => format!("`{}` is found", self.text[self.span()].chars().take(40).collect::<String>()),
         };
         self.error(format!("{found} where {what} should be"))
     }

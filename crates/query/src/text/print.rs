@@ -9,7 +9,7 @@ use super::parser::power;
 use super::{is_plain, is_reserved};
 use crate::{Expr, Function, Query};
 
-/// The text of a query, and where in it a part of it stands.
+/// The text of a query, and the range of a part of it in the text.
 ///
 /// `part` is found by its address: it is the very one in the tree, not one that equals it.
 pub(crate) fn locate(query: &Query, part: &Expr) -> (String, Range<usize>) {
@@ -37,7 +37,7 @@ impl Display for Expr {
 
 struct Printer<'e> {
     out: String,
-    /// The part that is looked for.
+    /// The part to locate.
     part: Option<&'e Expr>,
     found: Range<usize>,
 }
@@ -118,7 +118,7 @@ impl Printer<'_> {
         self.out.push(quote);
     }
 
-    /// A part where only what binds at least so tightly can stand without brackets.
+    /// A part, in brackets unless it binds at least as tightly as `least`.
     fn expr(&mut self, expr: &Expr, least: u8) -> fmt::Result {
         let start = self.out.len();
         let brackets = power_of(expr) < least;
@@ -151,7 +151,7 @@ impl Printer<'_> {
             }
             Expr::Negate(part) => {
                 self.out.push('-');
-                // A sign before a number would be its own.
+                // A sign before a number would become part of it.
                 let number = matches!(&**part, Expr::Literal(_));
                 self.expr(part, if number { u8::MAX } else { power::POSTFIX })?;
             }
@@ -231,7 +231,7 @@ impl Printer<'_> {
             }
             Value::Float64(number) => write!(self.out, "{number:?}f")?,
             Value::Decimal(number) => {
-                // With a point if that is short, for its scale to be kept.
+                // With a decimal point, if that is short, to preserve its scale.
                 let scale = number.as_ref().scale();
                 let (digits, _) = number.to_big().into_bigint_and_exponent();
                 if (1..=20).contains(&scale) {
@@ -259,13 +259,13 @@ impl Printer<'_> {
     }
 }
 
-/// Whether it is written `x in [1, 2]`.
+/// Whether the part is written as `x in [1, 2]`.
 fn is_choice(expr: &Expr) -> bool {
     let Expr::Call(Function::Contains, of, arguments) = expr else { return false };
     matches!(**of, Expr::List(_) | Expr::Parameter(_) | Expr::Literal(_)) && arguments.len() == 1
 }
 
-/// How tightly what is written for a part binds.
+/// The binding power of the outermost operator of a part.
 fn power_of(expr: &Expr) -> u8 {
     use crate::Arithmetic::{Add, Subtract};
     match expr {

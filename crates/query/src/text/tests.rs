@@ -30,7 +30,7 @@ fn operators_bind_as_in_java() {
 }
 
 #[test]
-fn numbers_say_what_type_they_are() {
+fn literals_of_numbers_determine_their_type() {
     let decimal = |text: &str| Expr::Literal(Value::Decimal(text.parse().unwrap()));
     let cases = [
         ("12", Expr::value(12)),
@@ -59,7 +59,7 @@ fn literals_of_every_type_are_written_in_quotes_with_a_letter() {
 }
 
 #[test]
-fn functions_stand_behind_or_before() {
+fn functions_are_written_before_or_after_their_argument() {
     assert_eq!(parse("lower(name)"), parse("name.lower()"));
     assert_eq!(parse("contains(tags, 3)"), parse("tags.contains(3)"));
     assert_eq!(parse("3 in tags"), parse("tags.contains(3)"));
@@ -73,7 +73,7 @@ fn functions_stand_behind_or_before() {
 }
 
 #[test]
-fn words_can_be_names_in_backticks_and_behind_dots() {
+fn words_can_be_names_in_backticks_and_after_dots() {
     assert_eq!(parse("`order`.limit.any"), path("order.limit.any"));
     let query = Query::parse("from com.example.order where `limit` > 3").unwrap();
     assert_eq!(query.class, "com.example.order");
@@ -93,7 +93,7 @@ fn the_class_may_be_known() {
 fn errors_show_the_place() {
     let cases = [
         ("age > ", "the text ends where a field, a value, a parameter or ( ) should be", "      ^"),
-        ("age > 3 3", "`3` stands where an operator", "        ^"),
+        ("age > 3 3", "`3` is found where an operator", "        ^"),
         ("a < b < c", "comparisons do not chain", "  ^^^^^"),
         ("name.foo()", "there is no function foo", "     ^^^"),
         ("(a > 3", "the text ends where `)`", "      ^"),
@@ -102,8 +102,8 @@ fn errors_show_the_place() {
         ("limit > 3", "`limit` is a word of the language", "^^^^^"),
         ("d'yesterday' == a", "no date", "^^^^^^^^^^^^"),
         ("é == @1.2", "five parts", "     ^^^^"),
-        ("max() > 3", "max needs something", "^^^"),
-        ("3.name", "fields are of paths", "  ^^^^"),
+        ("max() > 3", "max needs an argument", "^^^"),
+        ("3.name", "only paths have fields", "  ^^^^"),
     ];
     for (text, message, carets) in cases {
         let error = Expr::parse(text).unwrap_err().to_string();
@@ -118,7 +118,7 @@ fn errors_show_the_place() {
 }
 
 #[test]
-fn a_class_is_said_once() {
+fn class_is_given_once() {
     for (text, carets) in [("from Person where age > 3", "  ^^^^"), ("select name from Person", "              ^^^^")] {
         let error = Query::parse_of("Person", text).unwrap_err().to_string();
         assert!(error.contains("leave `from` and the class out"), "{error}");
@@ -128,7 +128,7 @@ fn a_class_is_said_once() {
 }
 
 #[test]
-fn an_error_in_a_long_text_shows_what_is_around_it() {
+fn error_in_a_long_text_shows_its_surroundings() {
     let long = format!("{}# {}", "a == 1 && ".repeat(100), "b".repeat(100));
     let error = Expr::parse(&long).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
@@ -148,19 +148,19 @@ fn depth_is_bounded_by_brackets_and_without_them() {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back_as_the_same(query in arbitrary::query()) {
+    fn printed_queries_parse_to_the_same_query(query in arbitrary::query()) {
         let text = query.to_string();
         let back = Query::parse(&text).map_err(|error| TestCaseError::fail(format!("{text}: {error}")))?;
         prop_assert_eq!(back, query, "{}", text);
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,60}") {
+    fn any_text_is_parsed_or_refused(text in ".{0,60}") {
         let _ = Query::parse_of("A", &text);
     }
 
     #[test]
-    fn tokens_in_any_order_are_read_or_refused(
+    fn tokens_in_any_order_are_parsed_or_refused(
         tokens in proptest::collection::vec(prop::sample::select(vec![
             "a", "b.c", "(", ")", "[", "]", ",", "==", "<", "&&", "||", "!", "-", "+", "in", "not", "null", "1", "2.5f",
             "'x'", ":p", ".lower()", ".any(x =>", "select", "from", "where", "order by", "group by", "limit", "count(", "*",

@@ -1,4 +1,4 @@
-//! Compares plans with a naive evaluation of the tree over all objects, decoded.
+//! Compares plans with a naive evaluation of the tree over all decoded objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{Aggregate, Arithmetic, Class, Expr, Function, Item, OrderKey, Schema
 
 type Fields = BTreeMap<FieldNumber, Value>;
 
-/// Decisions, from the bytes that proptest makes and makes simpler.
+/// Decisions drawn from the bytes of proptest, so that failures shrink.
 struct Choices {
     bytes: Vec<u8>,
     at: usize,
@@ -53,7 +53,7 @@ fn ty(choices: &mut Choices) -> Type {
     }
 }
 
-/// A value of few, so that many are alike.
+/// One of few values, so that many are equal.
 fn value(ty: &Type, choices: &mut Choices) -> Value {
     let long = |end: &str| Value::from("x".repeat(400) + end);
     match ty {
@@ -65,7 +65,7 @@ fn value(ty: &Type, choices: &mut Choices) -> Value {
         Type::Bytes => vec![choices.below(3) as u8].into(),
         Type::Date => model::Date { days: choices.below(4) as i64 }.into(),
         Type::Timestamp => model::Timestamp::from_millis(choices.below(4) as i64).into(),
-        // Some do not exist, some are of a class that should not be there.
+        // Some do not exist, some are of an unexpected class.
         Type::Reference(_) => oid(choices.of(&[1, 1, 2, 3]), choices.below(8) as u16).into(),
         Type::List(of) => (0..choices.below(4)).map(|_| value(of, choices)).collect::<Vec<_>>().into(),
         Type::Set(of) => (0..choices.below(4)).map(|_| value(of, choices)).collect::<BTreeSet<_>>().into(),
@@ -86,13 +86,13 @@ fn class(id: ClassId, name: &str, first: u32, fields: u32, choices: &mut Choices
     })
 }
 
-/// What a writer of some age may have written to a field.
+/// A value of a field as an older or current program may have written it.
 fn stored_value(ty: &Type, choices: &mut Choices) -> Option<Value> {
     Some(match choices.below(16) {
         0 => return None,
         1 => Value::Null,
         2 => match ty {
-            // Of before the field was widened.
+            // Written before the field was widened.
             Type::Float64 => choices.of(&[1, 2, 9_007_199_254_740_993]).into(),
             Type::Decimal => choices.of(&[1.into(), 0.5.into(), Value::from(2)]),
             Type::List(of) => value(&Type::Set(of.clone()), choices),
@@ -123,15 +123,15 @@ fn world(choices: &mut Choices) -> World {
     World { schema, objects }
 }
 
-/// Writes queries of a world.
+/// Generates queries of a world.
 struct Writer<'w> {
     schema: &'w Schema,
-    /// What names can stand at the beginning of a path: a variable's, and what it is.
+    /// The names that a path can begin with: variables and their types.
     variables: Vec<(String, Type)>,
 }
 
 impl Writer<'_> {
-    /// Every path to something wanted, through a few references.
+    /// All paths to values with a wanted type, through a few references.
     fn paths(&self, wanted: &dyn Fn(&Type) -> bool) -> Vec<(Expr, Type)> {
         let mut found = Vec::new();
         let mut front: Vec<(Vec<String>, Type)> = vec![(vec![], Type::Reference(Some(A)))];
@@ -157,7 +157,7 @@ impl Writer<'_> {
 
     fn path(&self, choices: &mut Choices, wanted: &dyn Fn(&Type) -> bool) -> Option<(Expr, Type)> {
         let mut paths = self.paths(wanted);
-        // Mostly short ones.
+        // Short paths are more likely.
         paths.sort_by_key(|(path, _)| matches!(path, Expr::Path(names) if names.len() > 1));
         let short = paths.iter().filter(|(path, _)| matches!(path, Expr::Path(names) if names.len() <= 1)).count();
         match (paths.len(), short) {
@@ -167,7 +167,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A value that compares with this type.
+    /// A value that can be compared with this type.
     fn term(&self, ty: &Type, choices: &mut Choices, levels: usize) -> Expr {
         match choices.below(8) {
             0..=2 => {}
@@ -203,7 +203,7 @@ impl Writer<'_> {
         let comparison = Comparison::ALL[choices.below(6)];
         match kind {
             0..=4 => {
-                // The simplest kind, which goes to bricks and indexes.
+                // The simplest kind, which bricks and indexes evaluate.
                 let Some((path, ty)) = self.path(choices, &|ty| ty.element().is_none()) else {
                     return Expr::value(true);
                 };
@@ -263,7 +263,7 @@ impl Writer<'_> {
         }
         let scalar = |ty: &Type| ty.element().is_none();
         if choices.one_in(4) {
-            // Groups, of what can be summed up in any order.
+            // Groups whose aggregates do not depend on the order.
             let key = self.path(choices, &scalar);
             if let Some((key, _)) = key.filter(|_| choices.one_in(2)) {
                 query.group.push(key.clone());
@@ -304,17 +304,17 @@ impl Writer<'_> {
     }
 }
 
-/// Answers queries of a world by looking at everything.
+/// Answers queries of a world by examining everything.
 struct Naive<'w> {
     world: &'w World,
     objects: BTreeMap<Oid, Fields>,
 }
 
-/// Something cannot be computed.
+/// The evaluation fails.
 struct EvaluationFails;
 
 impl Naive<'_> {
-    /// The value of a path and, for numbers, the type that it has by now.
+    /// The value of a path and, for numbers, its current type.
     fn path(&self, this: Oid, variables: &[(&str, Value, Type)], names: &[String]) -> (Value, Type) {
         let variable = names.first().and_then(|name| variables.iter().rfind(|(known, ..)| known == name));
         let (mut at, mut ty, rest) = match variable {
@@ -454,7 +454,7 @@ impl Naive<'_> {
         Ok(matched)
     }
 
-    /// The value of a column of an object, as its field's type has it.
+    /// The value of a column of an object, converted to the type of its field.
     fn column(&self, this: Oid, expr: &Expr) -> Value {
         let Expr::Path(names) = expr else { panic!() };
         let (value, ty) = self.path(this, &[], names);
@@ -486,12 +486,12 @@ fn check(world: &World, query: &Query, indexes: &[Index], parts: u32) -> Result<
     let decoded = |record: &Bytes| RecordRef::new(record).unwrap().to_fields().unwrap();
     let objects = world.objects.iter().map(|(oid, record)| (*oid, decoded(record))).collect();
     let naive = Naive { world, objects };
-    // A query arrives as bytes, or as text.
+    // Queries round-trip as bytes and as text.
     prop_assert_eq!(&Query::decode(&query.encode().unwrap()).unwrap(), query);
     prop_assert_eq!(&Query::parse(&query.to_string()).unwrap(), query);
     let checked = match query.check(&world.schema) {
         Ok(checked) => checked,
-        // Known values that cannot be computed with.
+        // Errors of the evaluation that the plan finds with known values.
         Err(error) if error.message().contains("divided") || error.message().contains("fit") => return Ok(()),
         Err(error) => return Err(TestCaseError::fail(error.to_string())),
     };
@@ -502,7 +502,7 @@ fn check(world: &World, query: &Query, indexes: &[Index], parts: u32) -> Result<
     let aggregates = query.select.iter().any(|item| matches!(item.expr, Expr::Aggregate(..)));
     let rows = match answer {
         Ok((rows, _)) => rows,
-        // Sums of what is no number, or too large.
+        // Sums that are not numbers, or too large.
         Err(_) if aggregates => return Ok(()),
         Err(error) => return Err(TestCaseError::fail(format!("{error}\n{explained}"))),
     };
@@ -579,7 +579,7 @@ fn groups(
                 _ => key.clone(),
             })
             .collect();
-        // Sums that do not fit are an error, and were seen to be one.
+        // A sum that does not fit is an error, which was checked above.
         let Some(row) = row else { return Ok(()) };
         expected.push(Row::Values(row));
     }
@@ -630,7 +630,7 @@ fn index(schema: &Schema, id: u32, choices: &mut Choices) -> Index {
 
 proptest! {
     #[test]
-    fn a_plan_gives_what_looking_at_everything_gives(bytes in vec(any::<u8>(), 0..600), parts in 1..4u32) {
+    fn plan_gives_the_result_of_the_naive_evaluation(bytes in vec(any::<u8>(), 0..600), parts in 1..4u32) {
         let mut choices = Choices { bytes, at: 0 };
         let mut query_choices = Choices { bytes: choices.bytes.iter().rev().copied().collect(), at: 0 };
         let world = world(&mut choices);
