@@ -13,15 +13,15 @@ use tempfile::TempDir;
 
 use crate::{CommandOutput, POLL_INTERVAL, TEST_TIMEOUT, json_lines, mortar, run, send, spawn, spawn_parent, wait};
 
-/// Waits until a process that was just started has said a line into this file, which tells that it is ready; `None` if it ends before,
-/// or does not within [`TEST_TIMEOUT`].
+/// Waits until a process that was just started has written a line into this file, which means that it is ready. Returns the line, or
+/// `None` if the process ends before or is not ready within [`TEST_TIMEOUT`].
 fn wait_ready(child: &mut Child, output: &Path) -> Option<String> {
     let until = Instant::now() + TEST_TIMEOUT;
     while Instant::now() < until {
         let has_ended = child.try_wait().expect("a child can be waited for").is_some();
-        let said = fs::read_to_string(output).expect("what it has said is text");
-        if said.ends_with('\n') {
-            return Some(said);
+        let line = fs::read_to_string(output).expect("the output is text");
+        if line.ends_with('\n') {
+            return Some(line);
         }
         if has_ended {
             break;
@@ -31,11 +31,11 @@ fn wait_ready(child: &mut Child, output: &Path) -> Option<String> {
     None
 }
 
-/// A cluster in a directory of its own, on ports of its own. Dropped, all its processes are ended.
+/// A cluster in its own directory, on its own ports. Dropping it ends all its processes.
 pub struct Cluster {
     dir: TempDir,
     up: Option<Child>,
-    /// What was started by hand.
+    /// Processes that were started by [`Cluster::restart`].
     restarted: Vec<Child>,
     ready: Value,
 }
@@ -53,7 +53,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts all that was ended, in the same directory.
+    /// Starts all processes again, in the same directory.
     ///
     /// # Panics
     /// As [`Cluster::start`].
@@ -65,10 +65,10 @@ impl Cluster {
         let stdout = File::create(&output).expect("a file for the output");
         command.stdout(stdout).stderr(log);
         let mut up = spawn_parent(command).expect("mortar starts");
-        let said = wait_ready(&mut up, &output);
+        let line = wait_ready(&mut up, &output);
         self.up = Some(up);
-        let said = said.unwrap_or_else(|| panic!("the cluster is not ready:\n{}", self.log()));
-        self.ready = json_lines(&said).pop().expect("the cluster is ready");
+        let line = line.unwrap_or_else(|| panic!("the cluster is not ready:\n{}", self.log()));
+        self.ready = json_lines(&line).pop().expect("the cluster is ready");
     }
 
     /// Its directory.
@@ -77,10 +77,10 @@ impl Cluster {
         self.dir.path().join("cluster")
     }
 
-    /// Where clients connect: all its peer servers.
+    /// The URL for clients, with all peer servers.
     ///
     /// # Panics
-    /// If it was never ready.
+    /// If the cluster was never ready.
     #[must_use]
     pub fn url(&self) -> &str {
         self.ready["url"].as_str().expect("the cluster was ready")
@@ -91,41 +91,41 @@ impl Cluster {
         processes.iter().find(|process| process["name"] == name).expect("there is such a process")
     }
 
-    /// Where the process with this name listens.
+    /// The address of the process with this name.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such process.
     #[must_use]
     pub fn address(&self, name: &str) -> &str {
         self.process(name)["address"].as_str().expect("a process has an address")
     }
 
-    /// The number of the process with this name, as `up` has started it.
+    /// The identifier of the process with this name, as `up` has started it.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such process.
     #[must_use]
     pub fn pid(&self, name: &str) -> Pid {
-        let pid = self.process(name)["pid"].as_i64().expect("a process has a number");
-        i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has a number")
+        let pid = self.process(name)["pid"].as_i64().expect("a process has an identifier");
+        i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has an identifier")
     }
 
-    /// Sends the process with this name a signal.
+    /// Sends a signal to the process with this name.
     ///
     /// # Panics
-    /// If there is none, or it is gone.
+    /// If there is no such process, or it has ended.
     pub fn signal(&self, name: &str, signal: Signal) {
         kill_process(self.pid(name), signal).expect("the process can be signalled");
     }
 
-    /// Starts the process with this name by hand, once it has ended, with the file that `up` has left, and waits until it is ready.
+    /// Starts the process with this name when it has ended, with the configuration file of `up`, and waits until it is ready.
     ///
     /// # Panics
     /// If it does not end, or is not ready, within [`TEST_TIMEOUT`].
     pub fn restart(&mut self, name: &str) {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
-        // One that was killed hangs up first, and has its store open for some moments still.
+        // A killed process closes its connections first and has its store open for some moments.
         let until = Instant::now() + TEST_TIMEOUT;
         while test_kill_process(self.pid(name)).is_ok() {
             assert!(Instant::now() < until, "{name} has not ended:\n{}", self.log());
@@ -138,12 +138,12 @@ impl Cluster {
         let mut command = mortar(&["node", "--role", role, "--json", "--config", &config]);
         command.stdout(stdout).stderr(log);
         let mut child = spawn(command).expect("mortar starts");
-        let said = wait_ready(&mut child, &output);
+        let line = wait_ready(&mut child, &output);
         self.restarted.push(child);
-        assert!(said.is_some(), "{name} is not ready:\n{}", self.log());
+        assert!(line.is_some(), "{name} is not ready:\n{}", self.log());
     }
 
-    /// What `mortar cluster status` says of each process, by `name`, once `is_fine` is satisfied.
+    /// The output of `mortar cluster status` for each process, once `is_fine` accepts it.
     ///
     /// # Panics
     /// If it is not within [`TEST_TIMEOUT`].
@@ -169,7 +169,7 @@ impl Cluster {
         run(mortar(args).env("MORTAR_URL", self.url()).current_dir(self.dir.path()))
     }
 
-    /// Asks it to end and waits until it has.
+    /// Asks the cluster to end and waits until it has ended.
     ///
     /// # Panics
     /// If it does not within [`TEST_TIMEOUT`].
@@ -179,10 +179,10 @@ impl Cluster {
         wait(&mut up, TEST_TIMEOUT).unwrap_or_else(|| panic!("the cluster did not end:\n{}", self.log()))
     }
 
-    /// Waits until `up` has ended by itself, and all that was started by hand.
+    /// Waits until `up`, and all processes that were started by [`Cluster::restart`], have ended.
     ///
     /// # Panics
-    /// If one has not within [`TEST_TIMEOUT`].
+    /// If a process has not ended within [`TEST_TIMEOUT`].
     pub fn wait_ended(&mut self) {
         let children: Vec<Child> = self.up.take().into_iter().chain(self.restarted.drain(..)).collect();
         for mut child in children {
@@ -190,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// What all processes have logged.
+    /// The logs of all processes.
     #[must_use]
     pub fn log(&self) -> String {
         let mut logs: Vec<PathBuf> = [self.dir.path().to_owned(), self.data()]
@@ -207,16 +207,16 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
-            // The test failed: what the processes have to say may tell why.
+            // The test failed; the logs may tell why.
             let _ = writeln!(io::stderr(), "{}", self.log());
         }
-        // One that has ended by itself is nobody any more who could be signalled.
+        // A process that has ended must not be signalled.
         if let Some(mut up) = self.up.take()
             && matches!(up.try_wait(), Ok(None))
         {
             send(&up, Signal::TERM);
             if wait(&mut up, TEST_TIMEOUT).is_none() {
-                // Not ours to leave behind.
+                // Never leave a process behind.
                 let _ = up.kill();
                 let _ = up.wait();
             }

@@ -1,4 +1,4 @@
-//! Real `mortar` processes for tests: started, asked, killed, started again, every wait bounded.
+//! Runs real `mortar` processes for tests. All waits are bounded.
 //!
 //! ```no_run
 //! let mut server = mortar_tests::Server::start(&["--memory"]);
@@ -8,7 +8,7 @@
 //! server.restart();
 //! ```
 //!
-//! The program is the one that `MORTAR_BIN` names; without it cargo builds one, once for each test program.
+//! `MORTAR_BIN` names the program. Without it cargo builds one, once for each test program.
 
 pub mod cluster;
 mod spawn;
@@ -27,20 +27,20 @@ use tempfile::TempDir;
 
 pub use spawn::{spawn, spawn_parent};
 
-/// The README's example has to compile.
+/// The example of the README, which must compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// So does that of objects as structs.
+/// The example of objects as structs, which must compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/typed.md")]
 pub struct Typed;
 
-/// How long anything may take before a test fails: far more than it needs, on the slowest machine.
+/// Time limit of any step of a test: far more than it takes on the slowest machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a wait looks again.
+/// How often a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The program under test.
@@ -58,29 +58,29 @@ pub fn program() -> &'static Path {
 
 /// Builds the program into the directory that this test was built into.
 fn build() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows where it is");
+    let test = std::env::current_exe().expect("the path of the test is known");
     // target/debug/deps/test-0123456789abcdef
-    let profile = test.parent().and_then(Path::parent).expect("a test lies in the target directory");
+    let profile = test.parent().and_then(Path::parent).expect("a test is in the target directory");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--package", "mortar", "--bin", "mortar"]);
     if profile.file_name() == Some(OsStr::new("release")) {
         build.arg("--release");
     }
-    let target = profile.parent().expect("a profile lies in the target directory");
+    let target = profile.parent().expect("a profile is in the target directory");
     let status = build.env("CARGO_TARGET_DIR", target).status().expect("cargo runs");
     assert!(status.success(), "building mortar failed: {status}");
     profile.join("mortar")
 }
 
-/// How a command ended and what it said.
+/// The exit code and the output of a command.
 #[derive(Clone, Debug)]
 pub struct CommandOutput {
     /// The exit code; -1 if a signal ended it.
     pub code: i32,
-    /// What it wrote to the standard output.
+    /// The standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to the error stream.
+    /// The standard error.
     pub stderr: String,
 }
 
@@ -94,7 +94,7 @@ impl CommandOutput {
         std::str::from_utf8(&self.stdout).expect("the output is text")
     }
 
-    /// The standard output without the space around it, of a command that must have succeeded.
+    /// The trimmed standard output of a command that must have succeeded.
     ///
     /// # Panics
     /// If the command failed.
@@ -106,16 +106,16 @@ impl CommandOutput {
     /// The JSON objects on the lines of the standard output.
     ///
     /// # Panics
-    /// If a line is something else.
+    /// If a line is not a JSON object.
     #[must_use]
     pub fn json(&self) -> Vec<serde_json::Value> {
         json_lines(self.text())
     }
 
-    /// The JSON objects on the lines of the error stream.
+    /// The JSON objects on the lines of the standard error.
     ///
     /// # Panics
-    /// If a line is something else.
+    /// If a line is not a JSON object.
     #[must_use]
     pub fn errors(&self) -> Vec<serde_json::Value> {
         json_lines(&self.stderr)
@@ -125,18 +125,18 @@ impl CommandOutput {
 /// The JSON objects on the lines of a text.
 ///
 /// # Panics
-/// If a line is something else.
+/// If a line is not a JSON object.
 #[must_use]
 pub fn json_lines(text: &str) -> Vec<serde_json::Value> {
     text.lines()
         .map(|line| match serde_json::from_str(line) {
             Ok(object @ serde_json::Value::Object(_)) => object,
-            other => panic!("no JSON object: {line:?}: {other:?}"),
+            other => panic!("not a JSON object: {line:?}: {other:?}"),
         })
         .collect()
 }
 
-/// A `mortar` command that knows no server and reads nothing from this environment.
+/// A `mortar` command without a default server and without settings from this environment.
 #[must_use]
 pub fn mortar<A: AsRef<OsStr>>(args: &[A]) -> Command {
     let mut command = Command::new(program());
@@ -165,7 +165,7 @@ pub fn run_with_input(command: &mut Command, input: Vec<u8>) -> CommandOutput {
     let stdout = read_in_background(child.stdout.take());
     let stderr = read_in_background(child.stderr.take());
     let status = wait(&mut child, TEST_TIMEOUT).unwrap_or_else(|| {
-        // Not ours to leave behind.
+        // Never leave a process behind.
         let _ = child.kill();
         panic!("the command did not end: {command:?}");
     });
@@ -187,16 +187,16 @@ fn read_in_background(pipe: Option<impl Read + Send + 'static>) -> thread::JoinH
     })
 }
 
-/// Sends a process a signal.
+/// Sends a signal to a process.
 ///
 /// # Panics
 /// If it cannot be sent.
 pub fn send(child: &Child, signal: Signal) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has a number");
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has an identifier");
     kill_process(pid, signal).expect("a child can be signalled");
 }
 
-/// Waits for a process to end; `None` if it has not within `patience`.
+/// Waits for a process to end; returns `None` if it has not ended within `patience`.
 ///
 /// # Panics
 /// If the process cannot be waited for.
@@ -213,7 +213,7 @@ pub fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// A server in a directory of its own, on a Unix socket. Dropped, it is killed and its directory removed.
+/// A server in its own directory, on a Unix socket. Dropping it kills the process and removes the directory.
 pub struct Server {
     dir: TempDir,
     args: Vec<String>,
@@ -224,7 +224,7 @@ impl Server {
     /// Starts `mortar dev` with `args` on an empty data directory and waits until it answers.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it does not answer.
     #[must_use]
     pub fn start(args: &[&str]) -> Self {
         let mut server = Self::new(args);
@@ -235,14 +235,14 @@ impl Server {
     /// A server that is not started yet; [`Server::restart`] does.
     ///
     /// # Panics
-    /// If no directory can be made for it.
+    /// If its directory cannot be created.
     #[must_use]
     pub fn new(args: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("mortar-").tempdir().expect("there is a temporary directory");
         Self { dir, args: args.iter().map(ToString::to_string).collect(), child: None }
     }
 
-    /// The directory that holds everything of this server; tests may put files into it.
+    /// The directory of this server. Tests may put files into it.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
@@ -266,13 +266,13 @@ impl Server {
         format!("mortar+unix://{}/main", self.socket().display())
     }
 
-    /// What the server has logged since it was first started.
+    /// The log of the server since its first start.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// The process's number while it runs.
+    /// The identifier of the process while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
@@ -283,7 +283,7 @@ impl Server {
     /// # Panics
     /// If it runs already, or cannot be started.
     pub fn launch(&mut self) {
-        assert!(self.child.is_none(), "the server runs already");
+        assert!(self.child.is_none(), "the server is running");
         let log = File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
         let output = File::create(self.output()).expect("a file for the output");
         let mut command = mortar(&["dev", "--json", "--listen", "none", "--http", "none", "--data"]);
@@ -295,42 +295,42 @@ impl Server {
     /// Starts the server, for the first time or again, and waits until it answers.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it does not answer.
     pub fn restart(&mut self) {
         self.launch();
         self.wait_ready();
     }
 
-    /// Waits until the server says that it answers.
+    /// Waits until the server reports that it is ready.
     ///
     /// # Panics
-    /// If it ends, or does not within [`TEST_TIMEOUT`].
+    /// If it ends, or is not ready within [`TEST_TIMEOUT`].
     pub fn wait_ready(&mut self) {
         let until = Instant::now() + TEST_TIMEOUT;
-        while !fs::read(self.output()).is_ok_and(|said| said.ends_with(b"\n")) {
+        while !fs::read(self.output()).is_ok_and(|line| line.ends_with(b"\n")) {
             if let Some(status) = self.poll_exit() {
                 panic!("the server ended with {status}:\n{}", self.log());
             }
-            assert!(Instant::now() < until, "the server does not answer:\n{}", self.log());
+            assert!(Instant::now() < until, "the server is not ready:\n{}", self.log());
             thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// What the server said when it was ready: where it is, and its process.
+    /// The report of the server when it was ready: its address and its process.
     ///
     /// # Panics
     /// If it is not ready.
     #[must_use]
     pub fn ready(&self) -> serde_json::Value {
-        let said = fs::read_to_string(self.output()).expect("the server was started");
-        json_lines(&said).pop().expect("the server is ready")
+        let line = fs::read_to_string(self.output()).expect("the server was started");
+        json_lines(&line).pop().expect("the server is ready")
     }
 
     fn output(&self) -> PathBuf {
         self.dir.path().join("output")
     }
 
-    /// The status of a server that has ended by itself; it can be started again then.
+    /// The status of a server that has ended; it can be started again then.
     ///
     /// # Panics
     /// If the process cannot be waited for.
@@ -340,10 +340,10 @@ impl Server {
         Some(status)
     }
 
-    /// Waits until the server ends by itself.
+    /// Waits until the server has ended.
     ///
     /// # Panics
-    /// If it does not within [`TEST_TIMEOUT`].
+    /// If it has not ended within [`TEST_TIMEOUT`].
     pub fn wait_exit(&mut self) -> ExitStatus {
         let child = self.child.as_mut().expect("the server runs");
         let status = wait(child, TEST_TIMEOUT);
@@ -352,33 +352,33 @@ impl Server {
         status
     }
 
-    /// Kills the server: SIGKILL, wherever it is.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // One that has ended already cannot be killed, and need not.
+            // A server that has ended cannot be killed, and need not be.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Sends the server a signal.
+    /// Sends a signal to the server.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If it is not running.
     pub fn signal(&self, signal: Signal) {
         send(self.child.as_ref().expect("the server runs"), signal);
     }
 
-    /// Asks the server to end and waits until it has.
+    /// Asks the server to end and waits until it has ended.
     ///
     /// # Panics
-    /// If it does not within [`TEST_TIMEOUT`].
+    /// If it has not ended within [`TEST_TIMEOUT`].
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait_exit()
     }
 
-    /// A `mortar` command for this server, to be changed before it is run.
+    /// A `mortar` command for this server that is not run yet.
     #[must_use]
     pub fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
         let mut command = mortar(args);
@@ -391,7 +391,7 @@ impl Server {
         run(&mut self.command(args))
     }
 
-    /// The same with this standard input.
+    /// Runs a `mortar` command with this standard input.
     pub fn run_with_input<A: AsRef<OsStr>>(&self, args: &[A], input: impl Into<Vec<u8>>) -> CommandOutput {
         run_with_input(&mut self.command(args), input.into())
     }
@@ -401,7 +401,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            // The test failed: what the server has to say may tell why.
+            // The test failed; the log may tell why.
             let _ = writeln!(io::stderr(), "the server's log:\n{}", self.log());
         }
     }

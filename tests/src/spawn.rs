@@ -1,8 +1,8 @@
 //! Child processes that never outlive the test program.
 //!
-//! A test that is stopped (by a signal, a timeout or an abort) drops nothing. So the kernel signals its children instead: each
-//! one asks for that before it runs the program (`PR_SET_PDEATHSIG`). The kernel counts the end of the *thread* that has
-//! started the child, and a test's thread may end before the child should; one thread that never ends starts them all.
+//! A test that is stopped (by a signal, a timeout or an abort) runs no destructors. So the kernel signals its children instead: each
+//! child requests that before it runs the program (`PR_SET_PDEATHSIG`). The kernel sends the signal when the *thread* that has
+//! started the child ends, and the thread of a test may end before the child should. So one thread that never ends starts all children.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -43,7 +43,7 @@ fn spawn_with_signal(mut command: Command, signal: Signal) -> io::Result<Child> 
         let (requests, waiting) = mpsc::channel::<SpawnRequest>();
         thread::spawn(move || {
             for (mut command, reply) in waiting {
-                // A requester that has panicked wants no child.
+                // The requester has panicked and does not need the child.
                 if let Err(unwanted) = reply.send(command.spawn())
                     && let Ok(mut child) = unwanted.0
                 {

@@ -1,6 +1,6 @@
-//! What commands answer at a cluster: exit codes, what to do, and metrics.
+//! Answers of commands at a cluster: exit codes, hints, and metrics.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{Server, mortar, run};
@@ -11,7 +11,7 @@ fn cluster() -> Cluster {
 }
 
 #[test]
-fn what_exists_cannot_be_made_and_what_does_not_cannot_be_changed() {
+fn existing_entries_cannot_be_created_and_missing_ones_not_changed() {
     let cluster = cluster();
     for made in [
         &["group", "add", "staff"][..],
@@ -70,15 +70,15 @@ fn what_exists_cannot_be_made_and_what_does_not_cannot_be_changed() {
 }
 
 #[test]
-fn hints_fit_where_they_are_given() {
+fn hints_match_the_kind_of_server() {
     let cluster = cluster();
     let upgrade = |answer: &mortar_tests::CommandOutput| answer.stderr.to_lowercase().contains("upgrade");
-    // A cluster lists its objects by class.
+    // A cluster lists objects by class.
     let missing = cluster.run(&["object", "get", "1.0.1.1.1"]);
     assert!(missing.stderr.contains("mortar query") && !missing.stderr.contains("mortar ls"), "{}", missing.stderr);
     let nameless = cluster.run(&["object", "get", "/nothing"]);
     assert!(nameless.stderr.contains("nothing has the name /nothing"), "{}", nameless.stderr);
-    // What is for another kind of server.
+    // Commands for another kind of server.
     for command in [&["ls"][..], &["ls", "--objects"], &["get", "/x"], &["attr", "ls", "/x"]] {
         let answer = cluster.run(command);
         assert_eq!(answer.code, 1, "{command:?}: {}", answer.stderr);
@@ -102,7 +102,7 @@ fn hints_fit_where_they_are_given() {
         let answer = at(cluster.address("meta"), command);
         assert!(answer.stderr.contains("this is a meta-server") && !upgrade(&answer), "{}", answer.stderr);
     }
-    // Operators still see to a brick.
+    // Operators can still administer a brick.
     at(cluster.address("brick-1"), &["scrub"]).ok();
     at(cluster.address("brick-1"), &["status"]).ok();
     let store = Server::start(&["--memory"]);
@@ -111,7 +111,7 @@ fn hints_fit_where_they_are_given() {
 }
 
 #[test]
-fn peer_server_counts_the_content_that_comes_and_goes() {
+fn peer_server_counts_received_and_sent_content() {
     let cluster = cluster();
     let path = cluster.data().join("content");
     std::fs::write(&path, vec![7; 300_000]).unwrap();

@@ -1,6 +1,6 @@
-//! Users, TLS and their reload, with real processes and the command line.
+//! Users, TLS and its reload, with real processes and the command line.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use mortar_tests::cluster::Cluster;
 use mortar_tests::{CommandOutput, TEST_TIMEOUT, json_lines, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 
-/// A process of a cluster over TLS.
+/// A process of a cluster with TLS.
 struct Node {
     child: Child,
     address: String,
@@ -35,9 +35,9 @@ impl Node {
         let mut node = Self { child, address: String::new() };
         let until = Instant::now() + TEST_TIMEOUT;
         loop {
-            let said = fs::read_to_string(&output).unwrap();
-            if said.ends_with('\n') {
-                let ready = json_lines(&said).pop().unwrap();
+            let line = fs::read_to_string(&output).unwrap();
+            if line.ends_with('\n') {
+                let ready = json_lines(&line).pop().unwrap();
                 node.address = ready["addresses"][0].as_str().unwrap().trim_start_matches("tls:").to_owned();
                 return node;
             }
@@ -56,7 +56,7 @@ impl Drop for Node {
     }
 }
 
-/// One of each. Those that need others end first.
+/// One process of each role, in the order in which they have to end.
 struct World {
     peer: Node,
     _brick: Node,
@@ -117,7 +117,7 @@ fn check_refused(run: &CommandOutput, code: i32, words: &str) {
 }
 
 #[test]
-fn users_come_in_over_tls_and_do_what_they_were_granted() {
+fn users_log_in_over_tls_and_have_the_granted_permissions() {
     let world = World::start();
     world.make_space();
     world.put_greeting(&mut world.at_peer(&[])).ok();
@@ -127,7 +127,7 @@ fn users_come_in_over_tls_and_do_what_they_were_granted() {
     check_refused(&run(world.at_peer(&get).env("MORTAR_USER", "nobody")), 9, "user or password is wrong");
     let plain = format!("mortar://{}/main", world.peer.address);
     check_refused(&run(world.at_peer(&get).env("MORTAR_URL", plain)), 1, "mortars://");
-    // By certificate, in a group, with read alone.
+    // With a certificate, in a group that may read only.
     for args in [
         &["group", "add", "programs"][..],
         &["user", "add", "backup", "--no-password", "--group", "programs"],
@@ -148,59 +148,62 @@ fn users_come_in_over_tls_and_do_what_they_were_granted() {
     run(&mut world.at_peer(&["user", "disable", "backup"])).ok();
     check_refused(&run(&mut backup(&get)), 9, "no user of this cluster that may log in");
     check_refused(&run(&mut world.at_peer(&["user", "remove", "ann"])), 2, "last administrator");
-    // One's own password.
+    // A user may change its own password.
     run(world.at_peer(&["user", "passwd"]).env("MORTAR_NEW_PASSWORD", "battery staple")).ok();
     check_refused(&run(&mut world.at_peer(&get)), 9, "user or password is wrong");
     assert_eq!(run(world.at_peer(&get).env("MORTAR_PASSWORD", "battery staple")).ok(), "hello");
 }
 
 #[test]
-fn certificates_are_replaced_while_all_serves() {
+fn certificates_are_replaced_while_processes_serve() {
     let world = World::start();
     world.make_space();
     let list = ["user", "list"];
     run(&mut world.at_peer(&list)).ok();
     let (old, new) = (world.dir.path().join("tls"), tls_files(world.dir.path(), "new"));
     let believes_new = |world: &World| run(world.at_peer(&list).env("MORTAR_CA", world.dir.path().join("new/ca.pem")));
-    check_refused(&believes_new(&world), 9, "not trusted here");
+    check_refused(&believes_new(&world), 9, "not trusted");
     for file in ["node.pem", "node.key"] {
         fs::copy(new.join(file), old.join(file)).unwrap();
     }
     send(&world.peer.child, Signal::HUP);
     believes_new(&world).ok();
-    // A file that is no good changes nothing.
+    // An invalid file changes nothing.
     fs::write(old.join("node.pem"), "no certificate").unwrap();
     send(&world.peer.child, Signal::HUP);
     believes_new(&world).ok();
 }
 
 #[test]
-fn who_follows_events_is_told_when_the_doors_close() {
+fn follower_of_events_learns_that_access_control_was_turned_on() {
     let cluster = Cluster::start(&["--bricks", "1", "--memory"]);
-    let (said, errors) = (cluster.data().join("events"), cluster.data().join("errors"));
+    let (output, errors) = (cluster.data().join("events"), cluster.data().join("errors"));
     let mut events = mortar(&["events", "--json"]);
-    events.env("MORTAR_URL", cluster.url()).stdout(File::create(&said).unwrap()).stderr(File::create(&errors).unwrap());
+    events
+        .env("MORTAR_URL", cluster.url())
+        .stdout(File::create(&output).unwrap())
+        .stderr(File::create(&errors).unwrap());
     let mut events = spawn(events).unwrap();
     let until = Instant::now() + TEST_TIMEOUT;
-    while !fs::read_to_string(&said).unwrap().contains("connected") {
-        assert!(Instant::now() < until, "it does not begin");
+    while !fs::read_to_string(&output).unwrap().contains("connected") {
+        assert!(Instant::now() < until, "the command does not connect");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let mut add = mortar(&["user", "add", "ann"]);
     run(add.env("MORTAR_URL", cluster.url()).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
     let Some(ended) = wait(&mut events, TEST_TIMEOUT) else {
         events.kill().unwrap();
-        panic!("it goes on: {}", fs::read_to_string(&said).unwrap());
+        panic!("the command continues: {}", fs::read_to_string(&output).unwrap());
     };
     assert_eq!(ended.code(), Some(9));
-    let last = json_lines(&fs::read_to_string(&said).unwrap()).pop().unwrap();
+    let last = json_lines(&fs::read_to_string(&output).unwrap()).pop().unwrap();
     assert!(last["event"] == "refused" && last["why"].as_str().unwrap().contains("give the user as USER@"), "{last}");
     let error = json_lines(&fs::read_to_string(&errors).unwrap()).pop().unwrap();
     assert_eq!((&error["error"]["kind"], &error["error"]["exit_code"]), (&"denied".into(), &9.into()), "{error}");
 }
 
 #[test]
-fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
+fn processes_of_a_cluster_on_one_machine_continue_when_access_control_is_turned_on() {
     let mut cluster = Cluster::start(&["--bricks", "1"]);
     let at = |cluster: &Cluster, args: &[&str]| {
         let mut command = mortar(args);
@@ -209,7 +212,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     };
     run(&mut at(&cluster, &["user", "list"])).ok();
     check_refused(&run(&mut at(&cluster, &["user", "add", "ann", "--no-password"])), 2, "give it a password");
-    assert_eq!(run(&mut at(&cluster, &["user", "list"])).ok(), "", "the doors are open");
+    assert_eq!(run(&mut at(&cluster, &["user", "list"])).ok(), "", "access control is off");
     run(at(&cluster, &["user", "add", "ann"]).env("MORTAR_NEW_PASSWORD", "correct horse")).ok();
     check_refused(&run(&mut at(&cluster, &["user", "list"])), 9, "give the user as USER@");
     let as_ann = |cluster: &Cluster, args: &[&str]| {
@@ -219,7 +222,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     };
     as_ann(&cluster, &["user", "list"]).ok();
     check_refused(&as_ann(&cluster, &["user", "passwd", "--no-password"]), 2, "last administrator with a password");
-    // Who may only read does not transfer, and is told why.
+    // A user that may only read cannot transfer, and learns why.
     let exercise = ["exercise", "--seconds", "1", "--accounts", "2"];
     as_ann(&cluster, &exercise).ok();
     let mut add = at(&cluster, &["user", "add", "bob"]);
@@ -232,7 +235,7 @@ fn a_cluster_on_one_machine_goes_on_when_its_doors_close() {
     let mut as_bob = at(&cluster, &exercise);
     as_bob.env("MORTAR_USER", "bob").env("MORTAR_PASSWORD", "bob's words");
     check_refused(&run(&mut as_bob), 9, "no permission to write");
-    // Its tools and processes know each other by the secret, also after a start.
+    // The tools and processes of the cluster authenticate by its secret, also after a restart.
     let status = ["cluster", "status", "--data"];
     run(mortar(&status).arg(cluster.data())).ok();
     run(mortar(&["cluster", "down", "--data"]).arg(cluster.data())).ok();

@@ -1,6 +1,6 @@
-//! Clusters of real processes: killed, stopped and started again while clients work.
+//! Clusters of real processes that are killed, stopped and restarted while clients work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ fn parse_counter(object: Option<Object>) -> client::Result<u64> {
     let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
     let object = object.ok_or_else(missing)?;
     let text = std::str::from_utf8(&object.data).ok().and_then(|text| text.parse().ok());
-    text.ok_or_else(|| client::Error::new(ErrorKind::Corrupt, "a counter is no number"))
+    text.ok_or_else(|| client::Error::new(ErrorKind::Corrupt, "a counter is not a number"))
 }
 
-/// Two counters at logical nodes that follow each other, which are at different bricks.
+/// Two counters at consecutive logical nodes, which are at different bricks.
 async fn create_counters(cluster: &cluster::Cluster) -> [Oid; 2] {
     let nodes = [NodeId(1), NodeId(2)];
     let made = cluster
@@ -47,7 +47,7 @@ async fn create_counters(cluster: &cluster::Cluster) -> [Oid; 2] {
     [t.real_oid(made[0]).unwrap(), t.real_oid(made[1]).unwrap()]
 }
 
-/// Adds one to both counters.
+/// Increments both counters.
 async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result<()> {
     let both = |t: cluster::Transaction| async move {
         for oid in oids {
@@ -59,7 +59,7 @@ async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result
     cluster.transact(both).await
 }
 
-/// What both counters are, at one time.
+/// Reads both counters in one transaction.
 async fn read_counters(cluster: &cluster::Cluster, oids: [Oid; 2]) -> (u64, u64) {
     let both = |t: cluster::Transaction| async move {
         Ok((parse_counter(t.get(oids[0]).await?)?, parse_counter(t.get(oids[1]).await?)?))
@@ -77,7 +77,7 @@ fn all_healthy(shown: &[Value]) -> bool {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_hand() {
+async fn commits_survive_a_brick_that_is_killed_and_restarted() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let client = connect(world.url()).await;
     let oids = create_counters(&client).await;
@@ -97,7 +97,7 @@ async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_han
     increment(&client, oids).await.unwrap();
     let other = connect(world.url()).await;
     assert_eq!(read_counters(&other, oids).await, (21, 21));
-    // What was started by hand ends with the others, in good order; and all of it starts again.
+    // Processes that were started by hand end cleanly with the others, and the cluster can be started again.
     assert!(world.stop(Signal::INT).success());
     world.wait_ended();
     world.status_until(|shown| shown.iter().all(|one| one["state"] == "down"));
@@ -106,7 +106,7 @@ async fn what_was_committed_is_there_after_a_brick_was_killed_and_started_by_han
 }
 
 #[tokio::test]
-async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
+async fn client_continues_at_another_peer_server_when_its_own_is_killed() {
     const TARGET: u64 = 60;
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
     let client = connect(world.url()).await;
@@ -114,7 +114,7 @@ async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
     let (mut done, mut unknown) = (0, 0);
     while done < TARGET {
         if done == TARGET / 3 && unknown == 0 {
-            // The client has connected to the first of its list.
+            // The client is connected to the first peer server of its list.
             world.signal("peer-1", Signal::KILL);
         }
         match increment(&client, oids).await {
@@ -134,7 +134,7 @@ async fn client_goes_on_at_another_peer_server_when_its_own_is_killed() {
     world.wait_ended();
 }
 
-/// What takes the meta-server ends in the time that is given, and says for whom it has waited.
+/// Checks that commands that need the meta-server fail within their time limit and name it.
 fn check_without_meta_server(world: &Cluster) {
     let define = ["class", "define", "Late", "--field", "name:string"];
     for args in [&["space", "create", "late"][..], &define, &["brick", "list"], &["remap"], &["user", "add", "ann"]] {
@@ -146,7 +146,7 @@ fn check_without_meta_server(world: &Cluster) {
 }
 
 #[tokio::test]
-async fn transactions_go_on_while_the_meta_server_is_stopped() {
+async fn transactions_continue_while_the_meta_server_is_stopped() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let client = connect(world.url()).await;
     let oids = create_counters(&client).await;
@@ -154,14 +154,14 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
     let shown = world.status_until(|shown| state(shown, "meta") == "unresponsive");
     let numbers: Vec<_> = shown.iter().filter(|one| one["role"] == "brick").map(|one| one["number"].as_u64()).collect();
     assert!([[Some(1), Some(2)], [Some(2), Some(1)]].iter().any(|both| *both == *numbers), "{numbers:?}");
-    // Longer than any session lives without being kept.
+    // Longer than any session lives without renewal.
     let until = std::time::Instant::now() + Duration::from_secs(8);
     let mut done = 0;
     while std::time::Instant::now() < until {
         increment(&client, oids).await.unwrap();
         done += 1;
     }
-    // New clients too: their numbers are in stock.
+    // New clients too: their numbers come from the pool.
     let other = connect(world.url()).await;
     increment(&other, oids).await.unwrap();
     assert_eq!(read_counters(&other, oids).await, (done + 1, done + 1));
@@ -174,7 +174,7 @@ async fn transactions_go_on_while_the_meta_server_is_stopped() {
 }
 
 #[tokio::test]
-async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
+async fn killed_meta_server_restarts_with_its_catalogue() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.run(&["space", "create", "photos"]).ok();
     world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
@@ -184,7 +184,7 @@ async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
     world.signal("meta", Signal::KILL);
     world.status_until(|shown| state(shown, "meta") == "down");
     increment(&client, oids).await.unwrap();
-    // Classes are known to whoever has heard of them.
+    // Peer servers answer from their copy of the classes.
     for question in [&["query", "Person"][..], &["object", "get", "/ann"], &["class", "list"]] {
         let answer = world.run(&[question, &["--timeout", "3"]].concat());
         assert!(answer.ok().contains("Ann") || question[0] == "class", "{question:?}: {}", answer.text());
@@ -201,7 +201,7 @@ async fn meta_server_that_was_killed_comes_back_with_all_it_knew() {
 }
 
 #[tokio::test]
-async fn objects_are_put_and_got_by_name() {
+async fn objects_are_stored_and_read_by_name() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "2", "--memory"]);
     std::fs::write(world.data().join("file"), "hello").unwrap();
     let file = world.data().join("file");

@@ -1,6 +1,6 @@
-//! Bricks of real clusters that are killed, stopped and started again: what watchers hear, and what spaces do of both policies.
+//! Bricks of real clusters that are killed, stopped and restarted: events for watchers, and spaces of both policies.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 use tokio::time;
 
-/// Longer than what is refused at once may take, on the slowest machine, and far less than the patience of clients.
+/// Time limit of requests that are refused at once: long enough for the slowest machine, and far shorter than the clients' timeout.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn connect(url: &str) -> cluster::Cluster {
@@ -28,10 +28,10 @@ fn number(number: i64) -> Object {
 
 /// The next event.
 async fn next_event(events: &mut Events) -> Event {
-    time::timeout(TEST_TIMEOUT, events.next()).await.expect("an event comes").expect("the client goes on")
+    time::timeout(TEST_TIMEOUT, events.next()).await.expect("an event arrives").expect("the client continues")
 }
 
-/// The first event that is looked for; those before it do not matter.
+/// Waits for the first event that `look` accepts, and skips others.
 async fn wait_for<T>(events: &mut Events, look: impl Fn(Event) -> Option<T>) -> T {
     loop {
         if let Some(found) = look(next_event(events).await) {
@@ -64,13 +64,13 @@ async fn wait_resumed(events: &mut Events) {
     wait_for(events, |event| (event == Event::Resumed).then_some(())).await;
 }
 
-/// The number of the brick that is the process with this name.
+/// The number of the brick with this process name.
 fn brick_number(world: &Cluster, standing: &SpaceStatus, name: &str) -> u32 {
     let address = world.address(name);
     standing.bricks.iter().find(|brick| brick.address == address).unwrap().brick
 }
 
-/// An object at each of two bricks: the first at that of the process `brick-1`, the second at that of `brick-2`.
+/// Creates an object at each of two bricks: the first at the process `brick-1`, the second at `brick-2`.
 async fn create_pair(cluster: &cluster::Cluster, world: &Cluster, standing: &SpaceStatus) -> [Oid; 2] {
     let nodes: [NodeId; 2] = ["brick-1", "brick-2"].map(|name| {
         let number = brick_number(world, standing, name);
@@ -84,7 +84,7 @@ async fn create_pair(cluster: &cluster::Cluster, world: &Cluster, standing: &Spa
     [t.real_oid(made[0]).unwrap(), t.real_oid(made[1]).unwrap()]
 }
 
-/// Adds one to each of these.
+/// Increments each of these objects.
 async fn increment(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
     let add = |t: cluster::Transaction| async move {
         for oid in oids {
@@ -98,7 +98,7 @@ async fn increment(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<(
     time::timeout(TEST_TIMEOUT, cluster.transact(add)).await.expect("a transaction ends")
 }
 
-/// That everything is refused at once, for this object.
+/// Checks that every kind of request for this object is refused at once.
 async fn check_refused(cluster: &cluster::Cluster, oid: Oid) {
     let refused = |error: client::Error| {
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
@@ -118,12 +118,12 @@ async fn check_refused(cluster: &cluster::Cluster, oid: Oid) {
             refused(t.commit().await.unwrap_err());
         }
     };
-    time::timeout(PROMPT_TIMEOUT, refusing).await.expect("what is refused is refused at once");
+    time::timeout(PROMPT_TIMEOUT, refusing).await.expect("refused requests fail at once");
 }
 
-/// That something fails in time, with the name of the brick that it waits for.
+/// Checks that `waiting` fails in time and names the brick.
 async fn check_fails_in_time<T: Debug>(kind: ErrorKind, named: &str, waiting: impl Future<Output = client::Result<T>>) {
-    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("who waits is told in time").unwrap_err();
+    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("the request fails in time").unwrap_err();
     assert!(error.kind() == kind && error.message().contains(named), "{:?}: {error}", error.kind());
 }
 
@@ -140,7 +140,7 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     let (_, standing) = wait_connected(&mut events).await;
     assert_eq!((standing.policy, standing.unreachable().count()), (FailurePolicy::Continue, 0));
     let oids = create_pair(&cluster, &world, &standing).await;
-    // Another space, all of which is on the other brick.
+    // The other space uses only the other brick.
     let small = connect(&world.url().replace("/main", "/small")).await;
     let mut of_small = small.events().unwrap();
     let (_, small_standing) = wait_connected(&mut of_small).await;
@@ -161,23 +161,26 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
     for oid in [at_living, at_dying] {
         check_refused(&cluster, oid).await;
     }
-    // So is what comes from a client that has just begun.
+    // A new client is refused too.
     check_refused(&connect(world.url()).await, at_living).await;
     assert_eq!(begun.commit().await.unwrap_err().kind(), ErrorKind::Stopped);
     let shown = world.run(&["space", "show", "main", "--json"]).json();
     assert_eq!((&shown[0]["state"], &shown[0]["policy"]), (&"stopped".into(), &"fail_stop".into()), "{shown:?}");
     let put = world.run(&["object", "put", "/name", "Cargo.toml", "--json"]);
     assert!(put.code != 0, "{}", put.stderr);
-    // The other space has nothing there: it goes on, and nobody hears of it.
+    // The other space has nothing at this brick: it serves, and gets no events.
     small.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
 
-    // Without a restart the rest goes on, or does not.
+    // Changing the policy takes effect without a restart.
     set_policy(&world, "continue");
     wait_resumed(&mut events).await;
     increment(&cluster, &[at_living]).await.unwrap();
     for _ in 0..20 {
         let made = cluster.transact(|t| async move { t.create_blob("anywhere") });
-        time::timeout(PROMPT_TIMEOUT, made).await.expect("what may go anywhere goes where it can").unwrap();
+        time::timeout(PROMPT_TIMEOUT, made)
+            .await
+            .expect("objects without a hint are created at the reachable brick")
+            .unwrap();
     }
     assert_eq!(world.run(&["space", "show", "--json"]).json()[0]["state"], "partial");
     set_policy(&world, "fail_stop");
@@ -193,7 +196,7 @@ async fn killed_brick_stops_a_fail_stop_space_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_it() {
+async fn requests_for_a_dead_brick_fail_within_the_timeout_and_name_it() {
     const GIVEN: Duration = Duration::from_secs(1);
     let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     world.run(&["class", "define", "Person", "--field", "name:string"]).ok();
@@ -206,7 +209,7 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     wait_brick_failed(&mut events).await;
     let address = world.address("brick-2").to_owned();
     let named = format!("brick {dying} ({address}) cannot be reached since ");
-    // What commands say.
+    // Commands.
     let oid = at_dying.to_string();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for command in [
@@ -227,7 +230,7 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     let index = world.run(&["index", "create", "by_name", "--class", "Person", "--field", "name", "--timeout", "1"]);
     assert!(index.code == 5 && index.stderr.contains(&format!("brick {dying} (")), "{}", index.stderr);
     assert!(index.stderr.contains("`mortar index build by_name` continues"), "{}", index.stderr);
-    // And a client library.
+    // The client library.
     let mut options = ClusterOptions::default();
     options.timeout = GIVEN;
     let hasty = cluster::Cluster::connect_with(world.url(), options).await.unwrap();
@@ -236,15 +239,15 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
     check_fails_in_time(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
     check_fails_in_time(ErrorKind::Unavailable, &named, increment(&hasty, &[at_living, at_dying])).await;
     let mut found = hasty.find([ClassId(1)], None);
-    let looked = async {
+    let reading = async {
         while found.next().await?.is_some() {}
         Ok(())
     };
-    check_fails_in_time(ErrorKind::Unavailable, &named, looked).await;
+    check_fails_in_time(ErrorKind::Unavailable, &named, reading).await;
     for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
         check_fails_in_time(ErrorKind::Unavailable, &named, hasty.begin(level).get(at_dying)).await;
     }
-    // Nothing of a transaction has happened that was not begun.
+    // A transaction that could not begin its commit had no effect.
     let blind = hasty.begin(IsolationLevel::Optimistic);
     for oid in [at_living, at_dying] {
         blind.put(oid, number(-1)).await.unwrap();
@@ -256,7 +259,7 @@ async fn what_needs_a_dead_brick_fails_within_the_time_that_is_given_and_names_i
 }
 
 #[tokio::test]
-async fn brick_that_hangs_is_noticed_and_only_what_needs_it_waits() {
+async fn hanging_brick_is_noticed_and_only_its_requests_wait() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
@@ -268,19 +271,19 @@ async fn brick_that_hangs_is_noticed_and_only_what_needs_it_waits() {
     for _ in 0..10 {
         increment(&cluster, &oids[..1]).await.unwrap();
     }
-    // Who begins to watch now hears it too.
+    // A new watcher receives the status too.
     let other = connect(world.url()).await;
     let mut others = other.events().unwrap();
     assert_eq!(wait_connected(&mut others).await.1.unreachable().count(), 1);
     assert_eq!(wait_brick_failed(&mut others).await.brick, hanging);
-    // What waits for the brick is told when the space stops.
+    // Requests that wait for the brick fail when the space stops.
     let waiting = tokio::spawn({
         let cluster = cluster.clone();
         async move { increment(&cluster, &oids).await }
     });
     time::sleep(Duration::from_millis(100)).await;
     set_policy(&world, "fail_stop");
-    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("who waits is told").unwrap().unwrap_err();
+    let error = time::timeout(PROMPT_TIMEOUT, waiting).await.expect("the waiting request fails").unwrap().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stopped | ErrorKind::Unknown), "{error}");
     assert!(error.message().contains(&format!("brick {hanging} (")), "{error}");
     check_refused(&cluster, oids[0]).await;
@@ -291,14 +294,14 @@ async fn brick_that_hangs_is_noticed_and_only_what_needs_it_waits() {
 }
 
 #[tokio::test]
-async fn another_peer_server_tells_anew_how_things_are() {
+async fn another_peer_server_sends_the_status_again() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "2"]);
     set_policy(&world, "fail_stop");
     let cluster = connect(world.url()).await;
     let mut events = cluster.events().unwrap();
     let (first, standing) = wait_connected(&mut events).await;
     let (oids, dead) = (create_pair(&cluster, &world, &standing).await, brick_number(&world, &standing, "brick-1"));
-    // Each peer server sees for itself that a brick is away.
+    // Each peer server determines on its own that a brick is unreachable.
     let beside = connect(&format!("mortar://{}/main", world.address("peer-2"))).await;
     let mut at_second = beside.events().unwrap();
     world.signal("brick-1", Signal::KILL);
@@ -318,13 +321,13 @@ async fn another_peer_server_tells_anew_how_things_are() {
     assert_eq!(wait_brick_recovered(&mut events).await.brick, dead);
     wait_resumed(&mut events).await;
     increment(&cluster, &oids).await.unwrap();
-    let told = world.run(&["events", "--count", "1", "--json"]).json();
-    assert_eq!((&told[0]["event"], &told[0]["stopped"]), (&"connected".into(), &false.into()), "{told:?}");
+    let events = world.run(&["events", "--count", "1", "--json"]).json();
+    assert_eq!((&events[0]["event"], &events[0]["stopped"]), (&"connected".into(), &false.into()), "{events:?}");
 }
 
-/// One in memory is another brick when it is started again, at the address that the lost one had.
+/// A brick in memory is another brick after a restart, at the address of the lost one.
 #[tokio::test]
-async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
+async fn new_brick_at_the_address_of_a_lost_one_is_not_mistaken_for_it() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     set_policy(&world, "fail_stop");
     let cluster = connect(world.url()).await;
@@ -334,10 +337,10 @@ async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
     world.signal("brick-1", Signal::KILL);
     wait_stopped(&mut events).await;
     world.restart("brick-1");
-    // Longer than a peer server takes to connect again.
+    // Longer than a peer server takes to reconnect.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let told = world.run(&["events", "--count", "1", "--json"]).json();
-    assert_eq!(told[0]["stopped"], true, "{told:?}");
+    let events = world.run(&["events", "--count", "1", "--json"]).json();
+    assert_eq!(events[0]["stopped"], true, "{events:?}");
     let listed = world.run(&["brick", "list", "--json"]).json();
     let lost = listed.iter().find(|one| one["brick"] == dead).unwrap();
     let at = |one: &&serde_json::Value| one["addresses"] == lost["addresses"];
@@ -346,7 +349,7 @@ async fn a_new_brick_where_a_lost_one_was_does_not_pass_for_it() {
 }
 
 #[tokio::test]
-async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
+async fn slow_watcher_learns_that_it_missed_events_and_delays_no_other() {
     let world = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
     let cluster = connect(world.url()).await;
     let (mut slow, mut quick) = (cluster.events().unwrap(), cluster.events().unwrap());
@@ -360,7 +363,7 @@ async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
     cluster.transact(|t| async move { t.create_blob("fine") }).await.unwrap();
     let missed = wait_for(&mut slow, |event| if let Event::Missed(missed) = event { Some(missed) } else { None }).await;
     assert!((300..=301).contains(&missed), "{missed}");
-    // Then it goes on from how things are.
+    // It continues with the current status.
     assert_eq!(wait_connected(&mut slow).await.1.policy, FailurePolicy::Continue);
     single.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
     assert_eq!(next_event(&mut slow).await, Event::PolicyChanged(FailurePolicy::FailStop));
@@ -369,7 +372,7 @@ async fn slow_watcher_is_told_what_it_has_missed_and_holds_nobody_up() {
 }
 
 #[test]
-fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
+fn exercise_reports_what_it_waits_for_and_pauses_meanwhile() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
     let exercised = std::thread::scope(|scope| {
@@ -378,7 +381,7 @@ fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
         exercise.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let exercise = mortar_tests::spawn(exercise).unwrap();
         let ended = scope.spawn(move || exercise.wait_with_output().unwrap());
-        // Its accounts are open, and it is at work.
+        // Waits until its accounts exist and it transfers.
         world.status_until(|shown| {
             shown.iter().any(|one| one["metrics"]["transactions_committed_total"].as_u64() > Some(200))
         });
@@ -388,13 +391,13 @@ fn the_exercise_says_what_it_waits_for_and_rests_meanwhile() {
         world.restart("brick-1");
         ended.join().unwrap()
     });
-    let told = String::from_utf8(exercised.stderr).unwrap();
-    assert!(exercised.status.success(), "{told}");
+    let messages = String::from_utf8(exercised.stderr).unwrap();
+    assert!(exercised.status.success(), "{messages}");
     let report = mortar_tests::json_lines(std::str::from_utf8(&exercised.stdout).unwrap()).remove(0);
-    // Four clients that rest for half a second each time, for far less than a minute.
+    // Four clients that pause for half a second after each failure, for less than a minute.
     assert!(report["failed"].as_u64().unwrap() < 4 * 120, "{report}");
     assert_eq!(report["coins"], report["expected"]);
-    for words in ["is stopped: brick", "the space goes on"] {
-        assert!(told.contains(words), "{words}: {told}");
+    for words in ["is stopped: brick", "the space serves again"] {
+        assert!(messages.contains(words), "{words}: {messages}");
     }
 }

@@ -1,6 +1,6 @@
-//! `mortar brick` and `mortar peer`: real processes leave a cluster for good.
+//! `mortar brick` and `mortar peer`: processes leave a cluster permanently.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use mortar_tests::{TEST_TIMEOUT, mortar, run, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// What `mortar brick list` or `mortar peer list` says, once `is_fine` is satisfied.
+/// The output of `mortar brick list` or `mortar peer list`, once `is_fine` accepts it.
 fn list_until(world: &Cluster, what: &str, is_fine: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
@@ -33,7 +33,7 @@ fn state_of<'a>(status: &'a [Value], name: &str) -> &'a str {
 }
 
 #[test]
-fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
+fn drained_brick_is_removed() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
     let listed = world.run(&["brick", "list", "--json"]).json();
@@ -49,28 +49,28 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     };
     let before = committed();
     world.run(&["remap", "--drain", "2"]).ok();
-    assert!(before > 0 && committed() >= before, "what was counted at nodes that have gone stays");
+    assert!(before > 0 && committed() >= before, "the counts of nodes that moved away are kept");
     check_refused(&world, &["brick", "remove", "2"], 2, "its own process");
-    // It gets nothing any more, in none of the ways in which that may be asked for.
+    // No kind of request moves nodes to it any more.
     check_refused(&world, &["remap", "--node", "1", "--to", "2"], 2, "mortar remap --cancel --drain 2");
     assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
     assert!(world.run(&["brick", "list"]).ok().contains("drained"));
 
-    // Which of the processes it is, its number does not say.
+    // Its number does not tell which process it is.
     let address = listed[1]["addresses"][0].as_str().unwrap();
-    let (gone, stays) =
+    let (removed, remaining) =
         if world.address("brick-2") == address { ("brick-2", "brick-1") } else { ("brick-1", "brick-2") };
     let status = world.run_at(&["cluster", "status", "--json", "--data"]).json();
-    assert_eq!(status.iter().find(|one| one["name"] == gone).unwrap()["number"], 2);
-    world.signal(gone, Signal::TERM);
+    assert_eq!(status.iter().find(|one| one["name"] == removed).unwrap()["number"], 2);
+    world.signal(removed, Signal::TERM);
     list_until(&world, "brick", |listed| listed[1]["alive"] == false);
-    world.status_until(|shown| state_of(shown, gone) == "down");
+    world.status_until(|shown| state_of(shown, removed) == "down");
     assert_eq!(world.run(&["brick", "remove", "2", "--json"]).json()[0]["removed"], "brick");
     assert_eq!(world.run(&["brick", "list", "--json"]).json().len(), 1);
     let status = world.run_at(&["cluster", "status", "--json", "--data"]);
-    assert_eq!((state_of(&status.json(), gone), state_of(&status.json(), stays)), ("removed", "healthy"));
+    assert_eq!((state_of(&status.json(), removed), state_of(&status.json(), remaining)), ("removed", "healthy"));
     assert_eq!(status.code, 0, "{}", status.stderr);
-    // One that takes part from elsewhere changes nothing of that, and is shown.
+    // A brick with another directory does not change that, and is shown.
     let meta = format!("mortar://{}", world.address("meta"));
     let secret = world.data().join("cluster.secret");
     let mut node = mortar(&["node", "--role", "brick", "--memory", "--listen", "127.0.0.1:0", "--meta", &meta]);
@@ -81,15 +81,15 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
     let status = world.status_until(|shown| shown.iter().any(is_up));
     let of = |name: &str| status.iter().find(|one| one["name"] == name).unwrap();
     assert_eq!((&of("outside")["number"], state_of(&status, "outside")), (&3.into(), "healthy"));
-    assert_eq!((&of(stays)["number"], state_of(&status, gone)), (&1.into(), "removed"));
-    assert_eq!(of(gone).get("number"), None);
+    assert_eq!((&of(remaining)["number"], state_of(&status, removed)), (&1.into(), "removed"));
+    assert_eq!(of(removed).get("number"), None);
     send(&outside, Signal::TERM);
     wait(&mut outside, TEST_TIMEOUT).unwrap();
     world.status_until(|shown| state_of(shown, "outside") == "down");
     list_until(&world, "brick", |listed| listed[1]["alive"] == false);
     world.run(&["brick", "remove", "3"]).ok();
-    // With what it had it is not let in again.
-    let config = world.data().join(format!("{gone}.toml"));
+    // It cannot rejoin with its store.
+    let config = world.data().join(format!("{removed}.toml"));
     let again = run(mortar(&["node", "--config"]).arg(config));
     assert_eq!(again.code, 9, "{}", again.stderr);
     assert!(again.stderr.contains("was removed from the cluster"), "{}", again.stderr);
@@ -101,7 +101,7 @@ fn a_brick_that_was_drained_is_removed_and_missed_by_nobody() {
 }
 
 #[test]
-fn a_peer_server_that_is_gone_is_removed_and_is_a_new_one_when_it_comes_back() {
+fn removed_peer_server_is_a_new_one_when_it_restarts() {
     let mut world = Cluster::start(&["--bricks", "1", "--peers", "2"]);
     let listed = world.run(&["peer", "list", "--json"]).json();
     let of =
@@ -119,7 +119,7 @@ fn a_peer_server_that_is_gone_is_removed_and_is_a_new_one_when_it_comes_back() {
 }
 
 #[test]
-fn the_end_of_a_cluster_counts_what_was_started_by_hand_too() {
+fn cluster_down_also_counts_processes_started_by_hand() {
     let mut world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
     world.signal("peer-1", Signal::KILL);
     world.status_until(|shown| state_of(shown, "peer-1") == "down");
@@ -131,9 +131,9 @@ fn the_end_of_a_cluster_counts_what_was_started_by_hand_too() {
     assert_eq!(world.run_at(&["cluster", "down", "--data"]).code, 5);
 }
 
-/// What the catalogue says of who lives is some seconds old, and a process may be reached elsewhere than its file says.
+/// The list of live members can be some seconds old, and a process may have another address than its file.
 #[test]
-fn a_brick_that_has_just_ended_at_another_address_is_not_called_removed() {
+fn brick_that_has_just_ended_at_another_address_is_not_shown_as_removed() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     world.signal("brick-1", Signal::KILL);
     world.status_until(|shown| state_of(shown, "brick-1") == "down");

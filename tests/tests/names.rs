@@ -1,6 +1,6 @@
-//! The names of a cluster of real processes: all of them, in order, and never less.
+//! Names of a cluster of real processes: listings are complete and in order, or fail.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use mortar_tests::Server;
 use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 
-/// Binds some hundreds of names of several kinds, some of them to the same object.
+/// Binds some hundreds of names of several kinds, some to the same object.
 async fn bind_names(client: &Client) -> BTreeMap<String, String> {
     let mut bound = BTreeMap::new();
     for part in 0..8 {
@@ -33,7 +33,7 @@ async fn bind_names(client: &Client) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn all_names_are_listed_in_order_by_prefix_and_in_portions() {
+fn names_are_listed_in_order_by_prefix_and_in_portions() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let bound = runtime.block_on(async {
@@ -65,7 +65,7 @@ fn all_names_are_listed_in_order_by_prefix_and_in_portions() {
     assert_eq!(listed(&["--after", &all[9], "--limit", "20"]), all[10..30]);
     assert_eq!(world.run(&["name", "resolve", &all[0]]).ok(), bound[&all[0]]);
     assert_eq!(world.run(&["name", "resolve", "/a/00/1"]).code, 3);
-    // Rather nothing than a part: while a brick is away in a space that is stopped.
+    // In a stopped space with an unreachable brick, a listing fails instead of being incomplete.
     world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
     world.signal("brick-1", Signal::KILL);
     world.status_until(|shown| shown.iter().any(|one| one["role"] == "peer" && one["state"] == "unhealthy"));

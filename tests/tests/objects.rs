@@ -1,4 +1,4 @@
-//! The commands for objects against a real server: what they do, print and return.
+//! The commands for objects at a real server: their effects, output and exit codes.
 
 use mortar_tests::Server;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn run_json(server: &Server, args: &[&str]) -> Value {
 }
 
 #[test]
-fn content_comes_back_whole_and_in_parts() {
+fn content_is_read_whole_and_in_parts() {
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/log"], "0123456789").ok();
     assert_eq!(server.run(&["get", "/log"]).ok(), "0123456789");
@@ -26,7 +26,7 @@ fn content_comes_back_whole_and_in_parts() {
 }
 
 #[test]
-fn a_name_that_is_bound_keeps_its_object() {
+fn bound_name_keeps_its_object() {
     let server = Server::start(&["--memory"]);
     let first = server.run_with_input(&["put", "-", "/a"], "one").ok().to_owned();
     let second = server.run_with_input(&["put", "-", "/a"], "two").ok().to_owned();
@@ -37,7 +37,7 @@ fn a_name_that_is_bound_keeps_its_object() {
 }
 
 #[test]
-fn an_object_that_has_changed_since_is_a_conflict() {
+fn object_that_has_changed_is_a_conflict() {
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "one").ok();
     let version = run_json(&server, &["stat", "/a"])["version"].to_string();
@@ -61,7 +61,7 @@ fn large_content_is_streamed_both_ways() {
 }
 
 #[test]
-fn stat_tells_kind_names_collections_and_attributes() {
+fn stat_shows_kind_names_collections_and_attributes() {
     let server = Server::start(&["--memory"]);
     let oid = server.run_with_input(&["put", "-", "/a.html", "--attr", "owner=ann"], "<p>").ok().to_owned();
     server.run(&["name", "bind", "/b", &oid]).ok();
@@ -112,7 +112,7 @@ fn names_are_listed_one_level_at_a_time() {
 }
 
 #[test]
-fn collections_hold_members_and_let_them_live() {
+fn members_outlive_their_collections() {
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "a").ok();
     let b = server.run_with_input(&["put", "-"], "b").ok().to_owned();
@@ -121,12 +121,12 @@ fn collections_hold_members_and_let_them_live() {
     let members = server.run(&["collection", "ls", "/c", "--json"]).json();
     assert_eq!(members.len(), 2);
     assert_eq!(members[1], serde_json::json!({ "oid": b, "names": [] }));
-    assert_eq!(server.run(&["rm", "/c"]).code, 2, "it has members");
+    assert_eq!(server.run(&["rm", "/c"]).code, 2, "the collection has members");
     server.run(&["collection", "remove", "/c", "/a"]).ok();
     assert_eq!(server.run(&["collection", "ls", "/c"]).ok(), b);
     server.run(&["collection", "rm", "/c"]).ok();
     assert_eq!(server.run(&["get", "/a"]).ok(), "a");
-    assert_eq!(server.run(&["collection", "ls", "/a"]).code, 2, "no collection");
+    assert_eq!(server.run(&["collection", "ls", "/a"]).code, 2, "not a collection");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn names_are_bound_resolved_and_unbound() {
 }
 
 #[test]
-fn what_is_removed_is_gone_with_its_names() {
+fn removed_objects_lose_their_names() {
     let server = Server::start(&["--memory"]);
     for name in ["/tree/a", "/tree/b/c", "/treetop"] {
         server.run_with_input(&["put", "-", name], name).ok();
@@ -156,7 +156,7 @@ fn what_is_removed_is_gone_with_its_names() {
 }
 
 #[test]
-fn spaces_keep_their_names_apart() {
+fn spaces_have_separate_names() {
     let server = Server::start(&["--memory"]);
     server.run(&["space", "create", "photos"]).ok();
     assert_eq!(server.run(&["space", "create", "photos"]).code, 4);
@@ -170,7 +170,7 @@ fn spaces_keep_their_names_apart() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_a_command_quietly() {
+fn closed_output_ends_a_command_quietly() {
     use std::process::Stdio;
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/large"], vec![7; 4 << 20]).ok();

@@ -1,13 +1,13 @@
 //! Classes, records, indexes and queries on the command line, with a cluster of real processes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{mortar, run_with_input};
 use serde_json::{Value, json};
 
 #[test]
-fn a_newcomer_makes_classes_puts_people_and_asks_for_them() {
+fn classes_are_defined_and_their_objects_stored_and_queried() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     let fields = ["--field", "name:string", "--field", "age:int64=18", "--field", "boss:ref<Person>?"];
     let defined = cluster.run(&[&["class", "define", "Person"][..], &fields].concat());
@@ -50,7 +50,7 @@ fn a_newcomer_makes_classes_puts_people_and_asks_for_them() {
 }
 
 #[test]
-fn a_class_changes_and_its_objects_are_read_as_it_is_now() {
+fn objects_are_read_through_the_current_version_of_their_class() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();
     cluster.run(&["object", "put", "/ann", "--class", "Person", r#"{"name": "Ann", "age": 50}"#]).ok();
@@ -69,7 +69,7 @@ fn a_class_changes_and_its_objects_are_read_as_it_is_now() {
 }
 
 #[test]
-fn records_come_from_the_standard_input_and_lists_say_what_is_meant() {
+fn records_are_read_from_the_standard_input_and_hints_name_other_commands() {
     let cluster = Cluster::start(&["--bricks", "1", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
     let extended = cluster.run(&["class", "define", "Student", "--extends", "Person", "--field", "year:int64=1"]);
@@ -89,7 +89,7 @@ fn records_come_from_the_standard_input_and_lists_say_what_is_meant() {
     assert!(several.code == 2 && several.stderr.contains("several records"), "{}", several.stderr);
     let names = cluster.run(&["query", "Person", "select name order by name"]);
     assert_eq!(names.ok().lines().skip(1).collect::<Vec<_>>(), ["Ann", "Bob", "Cid", "Dan"]);
-    // Where names are not there, it is said where those are that are.
+    // Where a name does not exist, a hint names the command that lists names.
     for args in [&["name", "resolve", "/none"][..], &["object", "get", "/none"], &["ls"]] {
         let none = cluster.run(args);
         assert!(none.code != 0 && none.stderr.contains("mortar name ls"), "{args:?}: {}", none.stderr);
@@ -99,7 +99,7 @@ fn records_come_from_the_standard_input_and_lists_say_what_is_meant() {
 }
 
 #[test]
-fn no_two_objects_get_the_same_value_of_a_unique_index() {
+fn values_of_a_unique_index_are_unique() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string"]).ok();
     let put = |name: &str| {
@@ -114,7 +114,7 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     let taken = cluster.run(&["object", "put", "/other", "--class", "Person", json]);
     assert!(taken.code == 4 && taken.stderr.contains("has the same values already"), "{}", taken.text());
     assert_eq!(cluster.run(&["object", "get", "/other"]).code, 3);
-    // What is alike before is told.
+    // Earlier duplicates are reported.
     cluster.run(&["class", "define", "Pet", "--field", "kind:string"]).ok();
     for name in ["/tom", "/kitty"] {
         cluster.run(&["object", "put", name, "--class", "Pet", r#"{"kind": "cat"}"#]).ok();
@@ -131,14 +131,14 @@ fn no_two_objects_get_the_same_value_of_a_unique_index() {
     assert_eq!((waited.code, &waited.errors()[0]["error"]["kind"]), (1, &json!("not_unique")));
     let removed = cluster.run(&["index", "remove", "by_kind"]);
     assert!(!removed.ok().contains("same values"), "{}", removed.text());
-    // What is gone is not said to be in the way.
+    // A removed duplicate is not reported any more.
     assert_eq!(cluster.run(&by_kind).code, 1);
     cluster.run(&["object", "rm", "/tom"]).ok();
     assert!(cluster.run(&["index", "build", "by_kind"]).ok().contains("by kind, unique, ready"));
 }
 
 #[test]
-fn an_index_is_made_of_what_is_there_and_is_used() {
+fn index_is_built_from_existing_objects_and_used() {
     let cluster = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     cluster.run(&["class", "define", "Person", "--field", "name:string", "--field", "age:int64"]).ok();
     for age in 0..20 {

@@ -1,6 +1,6 @@
-//! `mortar remap`: logical nodes of real bricks are moved while clients work.
+//! `mortar remap`: moves logical nodes of real bricks while clients work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// How many logical nodes each brick serves, by the numbers of the bricks.
+/// The number of logical nodes of each brick, by brick number.
 fn nodes_per_brick(world: &Cluster) -> Vec<usize> {
     let shown = world.run(&["remap", "--json"]).json();
     let count = |brick: &Value| brick["nodes"]["main"].as_array().map_or(0, Vec::len);
@@ -17,7 +17,7 @@ fn nodes_per_brick(world: &Cluster) -> Vec<usize> {
 }
 
 #[test]
-fn bricks_are_emptied_and_get_their_part_while_clients_work() {
+fn bricks_are_drained_and_get_their_share_while_clients_work() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     assert_eq!(nodes_per_brick(&world), [4, 4]);
     world.run(&["object", "put", "/greeting", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
@@ -29,7 +29,7 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
         assert_eq!(drained[0]["nodes"], 4);
         assert!(drained[0]["rows"].as_u64().unwrap() > 0 && drained[0]["longest_pause_ms"].as_f64().unwrap() > 0.0);
         assert_eq!(nodes_per_brick(&world), [0, 8]);
-        // It gets nothing by itself any more, unless it is to stay after all.
+        // A drained brick gets no nodes unless the drain is cancelled.
         assert_eq!(world.run(&["remap", "--spread", "--json"]).json()[0]["nodes"], 0);
         world.run(&["remap", "--cancel", "--drain", "1"]).ok();
         assert!(world.run(&["remap", "--spread"]).ok().starts_with("moved 4 nodes, "));
@@ -45,7 +45,7 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
     });
     assert!(world.run(&["object", "get", "/greeting"]).ok().contains("mortar-tests"));
 
-    // More bricks get their part.
+    // Added bricks get their share.
     world.run_at(&["cluster", "down", "--data"]).ok();
     world.wait_ended();
     world.up(&["--bricks", "4"]);
@@ -56,7 +56,7 @@ fn bricks_are_emptied_and_get_their_part_while_clients_work() {
 }
 
 #[test]
-fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
+fn problem_of_a_cancelled_move_is_not_reported_for_the_next_one() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let shown = world.run(&["remap", "--json"]).json();
     let (from, to) = if world.address("brick-1") == shown[0]["address"] { (0, 1) } else { (1, 0) };
@@ -68,14 +68,14 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     assert_eq!((cancelled[0]["brick"].as_u64(), cancelled[1]["cancelled"].as_u64()), (Some(from as u64 + 1), Some(1)));
     let nothing = world.run(&["remap", "--cancel"]);
     assert_eq!((nothing.ok(), nothing.stderr.as_str()), ("there were no moves to cancel", ""));
-    // What was asked then is answered by nobody, and given up.
+    // The request to the stopped brick is not answered, and the attempt fails.
     let until = Instant::now() + TEST_TIMEOUT;
-    while !world.log().contains("a move of a logical node") {
+    while !world.log().contains("the move of a logical node") {
         assert!(Instant::now() < until, "{}", world.log());
         std::thread::sleep(Duration::from_millis(50));
     }
     world.signal("brick-1", Signal::CONT);
-    // It may have been given up meanwhile.
+    // The entry of the brick in the catalogue may have expired meanwhile.
     while world.run(&["brick", "list", "--json"]).json().iter().any(|brick| brick["alive"] == false) {
         assert!(Instant::now() < until, "{}", world.log());
         std::thread::sleep(Duration::from_millis(50));
@@ -83,7 +83,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
     let moved = world.run(&["remap", "--node", &node, "--to", &to]);
     assert!(moved.ok().starts_with("moved 1 node, "), "{}", moved.stderr);
     assert_eq!(moved.stderr, "");
-    // That a brick is to be empty is another matter.
+    // Cancelling moves does not cancel the drain.
     world.signal("brick-1", Signal::STOP);
     world.run(&["remap", "--drain", &(from + 1).to_string(), "--no-wait"]).ok();
     let given_up = world.run(&["remap", "--cancel"]);
@@ -94,7 +94,7 @@ fn what_held_a_move_up_that_was_given_up_is_not_told_of_the_next_one() {
 }
 
 #[test]
-fn logical_nodes_have_one_number_in_text_in_json_and_where_they_are_named() {
+fn logical_nodes_have_the_same_number_in_text_in_json_and_in_arguments() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--memory"]);
     world.run(&["space", "create", "large", "--nodes", "20"]).ok();
     let numbers = |brick: &Value| -> Vec<String> {
@@ -105,7 +105,7 @@ fn logical_nodes_have_one_number_in_text_in_json_and_where_they_are_named() {
     let first = numbers(&shown[0]);
     let text = world.run(&["remap"]);
     assert!(text.ok().contains(&format!("large: {}", first.join(" "))), "{}", text.text());
-    // The main space has the first eight.
+    // The nodes of the main space have the first eight numbers.
     assert!(first.iter().chain(&numbers(&shown[1])).any(|node| node == "1a"), "{shown:?}");
     let moved = world.run(&["remap", "--node", "1a", "--to", "1", "--dry-run", "--json"]).json();
     let moved =
@@ -115,6 +115,6 @@ fn logical_nodes_have_one_number_in_text_in_json_and_where_they_are_named() {
     let served: Vec<&Value> =
         large[0]["bricks"].as_array().unwrap().iter().flat_map(|it| it["nodes"].as_array().unwrap()).collect();
     assert!(served.iter().any(|node| **node == "1a"), "{served:?}");
-    let told = world.run(&["--space", "large", "events", "--count", "1", "--json"]).json();
-    assert!(told[0]["bricks"].to_string().contains("\"1a\""), "{told:?}");
+    let events = world.run(&["--space", "large", "events", "--count", "1", "--json"]).json();
+    assert!(events[0]["bricks"].to_string().contains("\"1a\""), "{events:?}");
 }

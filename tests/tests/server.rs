@@ -1,4 +1,4 @@
-//! The life of a server: starting, stopping, being killed, being refused.
+//! The life of a server: it starts, stops, is killed, and is refused.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use mortar_tests::{Server, TEST_TIMEOUT, mortar, run, run_with_input, send, spaw
 use rustix::process::Signal;
 
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_commits_survive_a_kill() {
     let mut server = Server::start(&[]);
     for round in 0..3 {
         let name = format!("/round/{round}");
@@ -23,14 +23,14 @@ fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[test]
-fn a_signal_ends_it_in_good_order() {
+fn signal_ends_the_server_cleanly() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = Server::start(&[]);
         server.run_with_input(&["put", "-", "/a"], "kept").ok();
         server.signal(signal);
         let status = server.wait_exit();
         assert_eq!((status.code(), status.signal()), (Some(0), None), "{}", server.log());
-        assert!(!server.socket().exists(), "the socket is taken away");
+        assert!(!server.socket().exists(), "the socket file is removed");
         server.restart();
         assert_eq!(server.run(&["get", "/a"]).ok(), "kept");
     }
@@ -45,12 +45,12 @@ fn a_second_server_on_one_directory_is_refused() {
     let last = second.stderr.lines().last().unwrap_or_default();
     let error: serde_json::Value = serde_json::from_str(last).unwrap();
     let message = error["error"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains(&server.pid().unwrap().to_string()), "it names the holder: {message}");
+    assert!(message.contains(&server.pid().unwrap().to_string()), "the message names the process: {message}");
     server.run(&["status"]).ok();
 }
 
 #[test]
-fn every_command_finds_the_server_of_the_directory_here() {
+fn commands_find_the_server_of_the_current_directory() {
     let dir = tempfile::tempdir().unwrap();
     let at = |args: &[&str]| {
         let mut command = mortar(args);
@@ -63,7 +63,7 @@ fn every_command_finds_the_server_of_the_directory_here() {
     let mut dev = spawn(dev).unwrap();
     let until = std::time::Instant::now() + TEST_TIMEOUT;
     while !dir.path().join("mortar-data/mortar.sock").exists() {
-        assert!(std::time::Instant::now() < until, "it does not begin");
+        assert!(std::time::Instant::now() < until, "the server does not start");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let put = run_with_input(&mut at(&["object", "put", "/greeting", "-"]), b"hello".to_vec());
@@ -86,7 +86,7 @@ fn every_command_finds_the_server_of_the_directory_here() {
 }
 
 #[test]
-fn it_listens_beyond_loopback_only_when_told() {
+fn server_listens_beyond_loopback_only_if_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let refused = run(mortar(&["dev", "--memory", "--http", "none", "--listen", "0.0.0.0:0"]).current_dir(dir.path()));
     assert_eq!(refused.code, 9, "{}", refused.stderr);
@@ -94,7 +94,7 @@ fn it_listens_beyond_loopback_only_when_told() {
 }
 
 #[test]
-fn it_says_where_it_is() {
+fn server_reports_its_address() {
     let server = Server::start(&[]);
     let ready = server.ready();
     assert_eq!(ready["urls"][0], server.url());
@@ -102,9 +102,9 @@ fn it_says_where_it_is() {
 }
 
 #[test]
-fn health_and_metrics_are_told_by_http() {
+fn health_and_metrics_are_served_by_http() {
     let server = Server::start(&["--http", "127.0.0.1:0"]);
-    let address = server.ready()["http"].as_str().expect("it says where").to_owned();
+    let address = server.ready()["http"].as_str().expect("the report has the address").to_owned();
     let ask = |path: &str| {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
@@ -121,7 +121,7 @@ fn health_and_metrics_are_told_by_http() {
 }
 
 #[test]
-fn memory_is_gone_with_the_process() {
+fn objects_in_memory_are_lost_with_the_process() {
     let mut server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     server.stop();
@@ -131,7 +131,7 @@ fn memory_is_gone_with_the_process() {
 }
 
 #[test]
-fn status_shows_figures_and_its_code_says_whether_it_is_up() {
+fn status_shows_metrics_and_its_exit_code_tells_whether_the_server_runs() {
     let mut server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     let status = server.run(&["status", "--json"]).json().remove(0);
@@ -139,6 +139,6 @@ fn status_shows_figures_and_its_code_says_whether_it_is_up() {
     assert_eq!(server.run(&["status", "--quiet"]).ok(), "");
     server.stop();
     let url = server.url();
-    let gone = run(&mut mortar(&["status", "--quiet", "--timeout", "1", "--server", &url]));
-    assert_eq!(gone.code, 5);
+    let stopped = run(&mut mortar(&["status", "--quiet", "--timeout", "1", "--server", &url]));
+    assert_eq!(stopped.code, 5);
 }

@@ -1,6 +1,6 @@
-//! Trees of files through a real server: import, verify, export, twice and disturbed.
+//! Trees of files through a real server: import, verify, export, repeated and interrupted.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -15,7 +15,7 @@ use mortar_tests::{Server, TEST_TIMEOUT, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A tree with one of everything.
+/// Creates a tree with a file of each kind.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("sub/deeper")).unwrap();
     fs::write(root.join("readme"), "hello\n").unwrap();
@@ -68,16 +68,16 @@ fn a_tree_is_imported_with_kinds_attributes_and_members() {
 }
 
 #[test]
-fn a_second_import_finds_nothing_to_do() {
+fn second_import_changes_nothing() {
     let (server, _) = import_tree();
     let before = server.run(&["ls", "-r", "--json"]).stdout;
     let report = run_json(&server, &["import", "tree"], 0);
     assert_eq!((&report["unchanged"], &report["imported"]), (&OBJECTS.into(), &0.into()), "{report}");
-    assert_eq!(server.run(&["ls", "-r", "--json"]).stdout, before, "not even a version has changed");
+    assert_eq!(server.run(&["ls", "-r", "--json"]).stdout, before, "versions are unchanged");
 }
 
 #[test]
-fn a_later_import_brings_only_what_changed() {
+fn later_import_updates_only_changed_files() {
     let (server, root) = import_tree();
     fs::write(root.join("readme"), "changed").unwrap();
     fs::write(root.join("sub/large.bin"), vec![43; 3 << 20]).unwrap();
@@ -86,7 +86,7 @@ fn a_later_import_brings_only_what_changed() {
     let report = run_json(&server, &["import", "tree"], 0);
     assert_eq!(report["replaced"], 2, "{report}");
     assert_eq!(report["imported"], 1, "{report}");
-    // The mode of a file, and the time of the directory that got a new one.
+    // The mode of a file, and the time of the directory with a new file.
     assert_eq!(report["updated"], 2, "{report}");
     assert_eq!(server.run(&["get", "/tree/readme"]).ok(), "changed");
     assert_eq!(server.run(&["attr", "get", "/tree/empty", "posix.mode"]).ok(), "0600");
@@ -94,7 +94,7 @@ fn a_later_import_brings_only_what_changed() {
 }
 
 #[test]
-fn what_comes_out_is_what_went_in() {
+fn exported_tree_equals_the_imported_one() {
     let (server, root) = import_tree();
     let run = server.run(&["export", "out", "--prefix", "/tree", "--verify", "--json"]);
     assert_eq!(run.code, 0, "{}", run.stderr);
@@ -109,7 +109,7 @@ fn what_comes_out_is_what_went_in() {
         assert_eq!((before.mtime(), before.mtime_nsec()), (after.mtime(), after.mtime_nsec()), "{name}");
     }
     assert_eq!(fs::read_link(out.join("dangling")).unwrap(), Path::new("/nowhere/at all"));
-    assert_eq!(server.run(&["export", "out", "--prefix", "/tree"]).code, 2, "it is not empty");
+    assert_eq!(server.run(&["export", "out", "--prefix", "/tree"]).code, 2, "the directory is not empty");
     server.run(&["export", "out", "--prefix", "/tree", "--overwrite"]).ok();
 }
 
@@ -129,7 +129,7 @@ fn verify_names_what_differs_and_what_is_missing() {
 }
 
 #[test]
-fn special_files_are_counted_and_a_budget_is_kept() {
+fn special_files_are_counted_and_a_budget_is_respected() {
     let server = Server::start(&["--memory"]);
     let root = server.dir().join("tree");
     make_tree(&root);
@@ -141,21 +141,21 @@ fn special_files_are_counted_and_a_budget_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_reported_and_the_rest_is() {
+fn failures_of_an_import_are_reported_and_the_rest_is_imported() {
     let server = Server::start(&["--memory"]);
     let root = server.dir().join("tree");
     make_tree(&root);
-    // In the store a blob has the name that the directory wants.
+    // A blob in the store has the name of the directory.
     server.run_with_input(&["put", "-", "/tree/sub"], "in the way").ok();
     let run = server.run(&["import", "tree", "--json"]);
     assert_eq!(run.code, 1);
     let report = run.json().remove(0);
-    // The directory, the one below it, and a file in each.
+    // The directory, its subdirectory, and a file in each.
     assert_eq!((&report["failed"], &report["imported"]), (&4.into(), &6.into()), "{report}");
     assert_eq!(server.run(&["get", "/tree/sub"]).ok(), "in the way");
 }
 
-/// Twenty directories of 200 small files.
+/// Creates twenty directories of 200 small files.
 fn make_many(root: &Path) {
     for directory in 0..20 {
         let directory = root.join(directory.to_string());
@@ -168,7 +168,7 @@ fn make_many(root: &Path) {
 
 const MANY_OBJECTS: u64 = 20 * 200 + 21;
 
-/// Starts an import of the tree `many` and waits until some of it is there.
+/// Starts an import of the tree `many` and waits until it has made progress.
 fn start_import(server: &Server) -> Child {
     let mut import = server.command(&["import", "many", "--json"]);
     import.stdout(Stdio::null());
@@ -181,12 +181,12 @@ fn start_import(server: &Server) -> Child {
 }
 
 #[test]
-fn an_import_whose_server_was_killed_goes_on_and_is_whole() {
+fn import_can_be_repeated_after_its_server_was_killed() {
     let mut server = Server::start(&[]);
     make_many(&server.dir().join("many"));
     let mut import = start_import(&server);
     server.kill();
-    // Its server is gone: whether it notices or is stopped, the next one goes on.
+    // The import may have failed already. Either way, the next one continues.
     let _ = import.kill();
     import.wait().unwrap();
     server.restart();
@@ -195,22 +195,22 @@ fn an_import_whose_server_was_killed_goes_on_and_is_whole() {
 }
 
 #[test]
-fn ctrl_c_ends_an_import_even_when_the_server_does_not_answer() {
+fn ctrl_c_ends_an_import_even_if_the_server_hangs() {
     let server = Server::start(&[]);
     make_many(&server.dir().join("many"));
     let mut import = start_import(&server);
     server.signal(Signal::STOP);
     send(&import, Signal::INT);
-    let status = wait(&mut import, TEST_TIMEOUT).expect("it ends");
+    let status = wait(&mut import, TEST_TIMEOUT).expect("the import ends");
     server.signal(Signal::CONT);
-    // It may have been done already.
+    // The import may have been complete already.
     assert!(matches!(status.code(), Some(130 | 0)), "{status}");
     run_json(&server, &["import", "many"], 0);
     assert_eq!(run_json(&server, &["verify", "many"], 0)["same"], MANY_OBJECTS);
 }
 
 #[test]
-fn names_that_would_lead_out_are_not_exported() {
+fn names_that_lead_out_of_the_directory_are_not_exported() {
     let server = Server::start(&["--memory"]);
     for name in ["/t/../escaped", "/t/a//b", "/t/fine", "/t/%2E%2E/x"] {
         server.run_with_input(&["put", "-", name], "x").ok();

@@ -1,6 +1,6 @@
-//! Backup, restore, scrub and repair through the command line.
+//! Backup, restore, scrub and repair on the command line.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 
@@ -29,11 +29,11 @@ fn stat_all(server: &Server) -> Vec<Value> {
 }
 
 #[test]
-fn a_backup_is_restored_whole() {
+fn backup_is_restored_completely() {
     let mut server = filled_server();
     let before = stat_all(&server);
     server.run(&["backup", "archive"]).ok();
-    assert_eq!(server.run(&["backup", "archive"]).code, 4, "it is not overwritten by chance");
+    assert_eq!(server.run(&["backup", "archive"]).code, 4, "an existing archive is not overwritten");
     server.run_with_input(&["put", "-", "/later"], "x").ok();
     server.stop();
     fs::remove_dir_all(server.data()).unwrap();
@@ -48,7 +48,7 @@ fn a_backup_is_restored_whole() {
 }
 
 #[test]
-fn an_archive_travels_through_pipes() {
+fn archives_can_be_piped() {
     let server = filled_server();
     let archive = server.run(&["backup", "-"]);
     assert_eq!(archive.code, 0, "{}", archive.stderr);
@@ -58,28 +58,28 @@ fn an_archive_travels_through_pipes() {
 }
 
 #[test]
-fn a_cut_archive_and_a_directory_in_use_are_refused() {
+fn truncated_archives_and_directories_in_use_are_refused() {
     let mut server = filled_server();
     server.run(&["backup", "archive"]).ok();
     let archive = fs::read(server.dir().join("archive")).unwrap();
     fs::write(server.dir().join("cut"), &archive[..archive.len() / 2]).unwrap();
     assert_eq!(server.run(&["restore", "cut", "--data", "half"]).code, 6);
-    assert!(!server.dir().join("half/STORE").exists(), "nothing that could be opened is left");
+    assert!(!server.dir().join("half/STORE").exists(), "no store is left that could be opened");
     let restore_onto_it = |server: &Server| {
         let mut restore = server.command(&["restore", "archive", "--data"]);
         run(restore.arg(server.data())).code
     };
-    assert_eq!(restore_onto_it(&server), 5, "a server has it");
+    assert_eq!(restore_onto_it(&server), 5, "a server uses the directory");
     server.stop();
-    assert_eq!(restore_onto_it(&server), 2, "it is not empty");
+    assert_eq!(restore_onto_it(&server), 2, "the directory is not empty");
     assert_eq!(run(&mut mortar(&["restore", "/no/such/archive", "--data", "x"])).code, 3);
 }
 
 #[test]
-fn a_sound_store_needs_no_repair() {
+fn intact_store_needs_no_repair() {
     let mut server = filled_server();
     let mut repair = server.command(&["repair", "--data"]);
-    assert_eq!(run(repair.arg(server.data())).code, 5, "a server has it");
+    assert_eq!(run(repair.arg(server.data())).code, 5, "a server uses the directory");
     server.stop();
     let mut repair = server.command(&["repair", "--json", "--data"]);
     let report = run(repair.arg(server.data()));
@@ -89,14 +89,14 @@ fn a_sound_store_needs_no_repair() {
     assert_eq!(run(&mut mortar(&["repair", "--data", "/no/such/directory"])).code, 3);
 }
 
-/// A server that was killed, with damage to transactions that are in its log only.
+/// A server that was killed, with damage to transactions that are only in its log.
 fn damaged_server() -> Server {
     for _ in 0..20 {
         let mut server = Server::start(&[]);
         for number in 0..20 {
             server.run_with_input(&["put", "-", &format!("/{number}")], vec![b'x'; 2000]).ok();
         }
-        // Killed, so that the log still holds all of it.
+        // Killed, so that the log still has all transactions.
         server.kill();
         let log = server.data().join("log");
         let segment = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
@@ -108,13 +108,13 @@ fn damaged_server() -> Server {
         if run(repair.arg(server.data())).code == 6 {
             return server;
         }
-        // Everything was installed before the server was killed: then nothing is lost.
+        // The installer has installed everything before the kill, so no transaction would be lost.
     }
-    panic!("the installer is always quicker");
+    panic!("the installer was faster in every attempt");
 }
 
 #[test]
-fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told() {
+fn damaged_acknowledged_transactions_are_reported_and_dropped_only_on_request() {
     let mut server = damaged_server();
     server.launch();
     assert_eq!(server.wait_exit().code(), Some(6), "{}", server.log());
@@ -122,15 +122,15 @@ fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told()
         let mut command = server.command(&["repair", "--json", "--data"]);
         run(command.arg(server.data()).args(args))
     };
-    let told = repair(&server, &[]);
-    assert_eq!(told.code, 6);
-    assert_eq!(told.json()[0]["usable"], false);
-    assert!(told.json()[0]["lost"]["first"].as_u64().unwrap() > 1, "{:?}", told.json());
+    let report = repair(&server, &[]);
+    assert_eq!(report.code, 6);
+    assert_eq!(report.json()[0]["usable"], false);
+    assert!(report.json()[0]["lost"]["first"].as_u64().unwrap() > 1, "{:?}", report.json());
     server.launch();
-    assert_eq!(server.wait_exit().code(), Some(6), "nothing was repaired behind anybody's back");
+    assert_eq!(server.wait_exit().code(), Some(6), "nothing is repaired without a request");
     let repaired = repair(&server, &["--accept-loss"]);
     repaired.ok();
-    assert_eq!(repaired.json()[0]["lost"], told.json()[0]["lost"]);
+    assert_eq!(repaired.json()[0]["lost"], report.json()[0]["lost"]);
     server.restart();
     assert_eq!(server.run(&["get", "/0"]).stdout, vec![b'x'; 2000]);
     assert_eq!(server.run(&["get", "/19"]).code, 3);
@@ -138,12 +138,12 @@ fn damage_to_what_was_acknowledged_is_refused_told_and_given_up_only_when_told()
 }
 
 #[test]
-fn scrub_names_what_is_damaged_while_the_server_serves() {
+fn scrub_names_damaged_objects_while_the_server_serves() {
     let server = filled_server();
     let report = server.run(&["scrub", "--json"]);
     report.ok();
     assert_eq!((&report.json()[0]["objects"], &report.json()[0]["damaged"]), (&Value::from(52), &Value::Array(vec![])));
-    // A bit of the large object turns over on the disk.
+    // Flips a bit of the large object on the disk.
     let blob = fs::read_dir(server.data().join("blobs")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&blob).unwrap();
     bytes[100_000] ^= 1;
@@ -153,8 +153,8 @@ fn scrub_names_what_is_damaged_while_the_server_serves() {
     let damaged = report.json()[0]["damaged"].as_array().unwrap().clone();
     assert_eq!(damaged.len(), 1, "{damaged:?}");
     assert!(damaged[0].as_str().unwrap().contains("(/large)"), "{damaged:?}");
-    assert_eq!(server.run(&["get", "/large"]).code, 6, "damaged bytes are never given out");
+    assert_eq!(server.run(&["get", "/large"]).code, 6, "damaged bytes are never returned");
     assert_eq!(server.run(&["get", "/small/7"]).stdout, b"7");
-    assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup holds nothing that is damaged");
+    assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup contains no damaged data");
     assert!(!server.dir().join("archive").exists());
 }

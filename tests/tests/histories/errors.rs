@@ -1,4 +1,4 @@
-//! What goes wrong is told by its kind, end to end, and nothing is lost by it.
+//! Failures are reported by their kind, end to end, and no data is lost.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use wire::transport::{Address, RemoteEndpoint, Stream};
 use crate::objects::{list_object, single_object, value};
 use crate::test_cluster::{ServerId, TestCluster};
 
-/// How long the clients of these tests wait.
+/// Timeout of the clients in these tests.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long anything may take when all is well.
+/// Time limit of any step while nothing fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn connect(ground: &TestCluster, timeout: Duration) -> Cluster {
@@ -36,7 +36,7 @@ async fn connect(ground: &TestCluster, timeout: Duration) -> Cluster {
     Cluster::connect_with(&ground.url(0), options).await.unwrap()
 }
 
-/// An object with this value at each of two bricks.
+/// Creates an object with this value at each of two bricks.
 async fn create_pair(cluster: &Cluster, with: i64) -> [Oid; 2] {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let new = [1, 2]
@@ -45,7 +45,7 @@ async fn create_pair(cluster: &Cluster, with: i64) -> [Oid; 2] {
     new.map(|oid| t.real_oid(oid).unwrap())
 }
 
-/// What both are, for a client that has no copies.
+/// Reads both objects with a client without copies.
 async fn read_pair(ground: &TestCluster, oids: [Oid; 2]) -> [Option<i64>; 2] {
     let cluster = connect(ground, RECOVERY_TIMEOUT).await;
     let read = cluster.transact(|t| async move { Ok([t.get(oids[0]).await?, t.get(oids[1]).await?]) });
@@ -53,7 +53,7 @@ async fn read_pair(ground: &TestCluster, oids: [Oid; 2]) -> [Option<i64>; 2] {
 }
 
 #[tokio::test]
-async fn space_that_is_unknown_is_not_found() {
+async fn unknown_space_is_not_found() {
     let ground = TestCluster::start(1, 1).await;
     let url = ground.url(0).replace("/main", "/nowhere");
     let error = Cluster::connect(&url).await.unwrap_err();
@@ -62,7 +62,7 @@ async fn space_that_is_unknown_is_not_found() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_before_it_is_sent_and_the_client_goes_on() {
+async fn oversized_writes_are_refused_before_they_are_sent_and_the_client_continues() {
     let ground = TestCluster::start(2, 1).await;
     let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
     let [x, y] = create_pair(&cluster, 1).await;
@@ -72,7 +72,7 @@ async fn what_is_too_large_is_refused_before_it_is_sent_and_the_client_goes_on()
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.put(x, single_object(2)).await.unwrap();
     assert_eq!(t.put(y, huge).await.unwrap_err().kind(), ErrorKind::TooLarge);
-    // It goes on without.
+    // The transaction commits without the refused write.
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.put(x, single_object(3)).await.unwrap();
@@ -86,7 +86,7 @@ async fn what_is_too_large_is_refused_before_it_is_sent_and_the_client_goes_on()
 }
 
 #[tokio::test]
-async fn identifier_of_another_class_names_nothing() {
+async fn identifier_with_another_class_names_no_object() {
     let ground = TestCluster::start(2, 1).await;
     let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
     let [x, y] = create_pair(&cluster, 1).await;
@@ -98,10 +98,10 @@ async fn identifier_of_another_class_names_nothing() {
     for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
         let t = cluster.begin(level);
         assert_eq!(t.get(wrong).await.unwrap(), None);
-        // An object has the class of its identifier.
+        // The class of an object must be that of its identifier.
         let error = t.put(x, record.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)), "it has only read");
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)), "the transaction has only read");
         for content in [Some(record.clone()), None] {
             let t = cluster.begin(level);
             t.put(y, single_object(2)).await.unwrap();
@@ -120,7 +120,7 @@ async fn identifier_of_another_class_names_nothing() {
 }
 
 #[tokio::test]
-async fn brick_that_is_dead_is_told_and_what_was_begun_is_found_out_when_it_is_back() {
+async fn dead_brick_is_named_and_pending_transactions_are_resolved_when_it_is_back() {
     let mut ground = TestCluster::start(2, 1).await;
     let (cluster, patient) = (connect(&ground, TIMEOUT).await, connect(&ground, RECOVERY_TIMEOUT).await);
     let [x, y] = create_pair(&patient, 1).await;
@@ -133,7 +133,7 @@ async fn brick_that_is_dead_is_told_and_what_was_begun_is_found_out_when_it_is_b
     locks.abort();
     assert_eq!(fresh.put(y, single_object(2)).await.unwrap_err().kind(), ErrorKind::Unknown);
     fresh.close();
-    // What is elsewhere goes on.
+    // Objects at the other brick are served.
     patient.put(x, single_object(3)).await.unwrap();
     let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in [x, y] {
@@ -148,7 +148,7 @@ async fn brick_that_is_dead_is_told_and_what_was_begun_is_found_out_when_it_is_b
     while cluster.space_status().unwrap().unreachable().next().is_some() {
         time::sleep(Duration::from_millis(5)).await;
     }
-    // One that hangs is not noticed at once: what is begun then may happen.
+    // A brick that hangs is noticed later, so a transaction that begins before may take effect.
     ground.signal(ServerId::Brick(2), Signal::STOP);
     let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in [x, y] {
@@ -172,7 +172,7 @@ async fn brick_that_is_dead_is_told_and_what_was_begun_is_found_out_when_it_is_b
     }
 }
 
-/// Lets everybody in.
+/// Admits every client.
 struct AdmitAll;
 
 impl handshake::HandshakeAuthenticator for AdmitAll {
@@ -182,7 +182,7 @@ impl handshake::HandshakeAuthenticator for AdmitAll {
 }
 
 #[tokio::test]
-async fn peer_server_that_dies_while_a_client_begins_costs_it_nothing() {
+async fn client_connects_although_its_peer_server_dies_meanwhile() {
     let ground = TestCluster::start(1, 1).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dying = listener.local_addr().unwrap();
@@ -198,7 +198,7 @@ async fn peer_server_that_dies_while_a_client_begins_costs_it_nothing() {
     Cluster::connect(&url).await.unwrap();
 }
 
-/// Keeps what a server says.
+/// Collects the messages of a server.
 struct MessageCollector(mpsc::UnboundedSender<Message>);
 
 impl Service for MessageCollector {
@@ -210,7 +210,7 @@ impl Service for MessageCollector {
 }
 
 #[tokio::test]
-async fn brick_takes_nothing_by_an_old_map() {
+async fn brick_refuses_requests_by_an_old_map() {
     let ground = TestCluster::start(1, 1).await;
     let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
     let t = cluster.begin(IsolationLevel::Optimistic);
@@ -221,10 +221,10 @@ async fn brick_takes_nothing_by_an_old_map() {
     let address: Address = ground.relay(ServerId::Brick(1)).address.to_string().parse().unwrap();
     let mut stream = Stream::connect(&address).await.unwrap();
     let terms = handshake::dial(&mut stream, "", "test").await.unwrap();
-    let (heard, mut hears) = mpsc::unbounded_channel();
+    let (sender, mut messages) = mpsc::unbounded_channel();
     let mailbox = std::sync::Arc::new(Mailbox::default());
     let post = PeerHandle::new(mailbox.clone());
-    tokio::spawn(link::drive(Link::new(stream, MessageCollector(heard), Limits::default(), terms.max_frame, mailbox)));
+    tokio::spawn(link::drive(Link::new(stream, MessageCollector(sender), Limits::default(), terms.max_frame, mailbox)));
     let (node, epoch) = (NodeId(1), 0);
     let txn = TxnId { start: HlcTimestamp::ZERO, client: ClientId(1 << 40) };
     let ask = Message::Ask { node, epoch, seen: HlcTimestamp::ZERO, request: Request::Ask { txn, round: 0 } };
@@ -232,7 +232,7 @@ async fn brick_takes_nothing_by_an_old_map() {
     let up = Message::Up { node, epoch, holder: HolderId(1 << 60), message: Up::Evict { page, fetch: FetchId(1) } };
     for message in [ask, up] {
         post.send(&message);
-        let answer = time::timeout(RECOVERY_TIMEOUT, hears.recv()).await.unwrap().unwrap();
+        let answer = time::timeout(RECOVERY_TIMEOUT, messages.recv()).await.unwrap().unwrap();
         let Message::NotServedHere { node: of, epoch } = answer else { panic!("{answer:?}") };
         assert_eq!((of, epoch > 0), (node, true));
     }
@@ -241,7 +241,7 @@ async fn brick_takes_nothing_by_an_old_map() {
 }
 
 #[tokio::test]
-async fn client_of_another_version_is_told_what_it_lacks() {
+async fn client_of_another_version_learns_which_features_are_missing() {
     let ground = TestCluster::start(1, 1).await;
     let hello = proto::Hello { space: "main".to_owned(), agent: "test".to_owned(), ..proto::Hello::default() };
     for server in ground.servers() {

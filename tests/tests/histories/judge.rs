@@ -1,4 +1,4 @@
-//! What must hold when all is well again.
+//! The checks of a history after the recovery.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use sim::history::{History, Kind, Operation, Outcome, Step, Value};
 
 use crate::objects::{BALANCE, Objects};
 
-/// How the objects are in the end.
+/// The final state of the objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FinalState {
     pub(crate) lists: BTreeMap<String, Vec<i64>>,
@@ -20,7 +20,7 @@ pub(crate) struct FinalState {
 }
 
 impl FinalState {
-    /// What a transaction has read.
+    /// Adds the reads of a transaction.
     pub(crate) fn add(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
@@ -32,8 +32,7 @@ impl FinalState {
     }
 }
 
-/// Judges a history by all that is known of it. `happened` are transactions of which their clients found out later that they
-/// were committed.
+/// Runs all checks. `happened` are transactions of unknown outcome that were found to be committed.
 pub(crate) fn judge(
     history: &History,
     finals: &FinalState,
@@ -41,20 +40,20 @@ pub(crate) fn judge(
     objects: &Objects,
 ) -> Result<CheckSummary, String> {
     history.validate().map_err(|error| error.to_string())?;
-    let said = |what: &'static str| move |violation: Violation| format!("{what}: {violation}");
-    let strict = strict_serializability::check(history).map_err(said("strict serializability"))?;
-    let snapshots = snapshot::check(history, snapshot::Demands::default()).map_err(said("snapshots"))?;
-    let singles = pram::check(history, &BTreeMap::new()).map_err(said("PRAM"))?;
+    let named = |what: &'static str| move |violation: Violation| format!("{what}: {violation}");
+    let strict = strict_serializability::check(history).map_err(named("strict serializability"))?;
+    let snapshots = snapshot::check(history, snapshot::Demands::default()).map_err(named("snapshots"))?;
+    let singles = pram::check(history, &BTreeMap::new()).map_err(named("PRAM"))?;
     let total = BALANCE * i64::try_from(objects.accounts.len()).unwrap();
-    let audits = bank::check(history, total, &finals.accounts).map_err(said("bank"))?;
-    // Of single values only the last is known.
+    let audits = bank::check(history, total, &finals.accounts).map_err(named("bank"))?;
+    // Only the last write of a single value is known.
     let mut lists = history.clone();
     lists.operations.retain(|operation| operation.kind != Kind::Write);
     for operation in lists.operations.iter_mut().filter(|operation| happened.contains(&operation.number)) {
         operation.outcome = Outcome::Ok;
     }
-    acknowledged::check(&lists, &finals.lists).map_err(said("acknowledged"))?;
-    exactly_once::check(&lists, &finals.lists).map_err(said("exactly once"))?;
+    acknowledged::check(&lists, &finals.lists).map_err(named("acknowledged"))?;
+    exactly_once::check(&lists, &finals.lists).map_err(named("exactly once"))?;
     for (key, value) in &finals.singles {
         check_last_write(history, key, *value)?;
     }
@@ -62,7 +61,7 @@ pub(crate) fn judge(
     Ok(CheckSummary { operations, strict, snapshots, singles, audits })
 }
 
-/// What is there of an object with one writer is what was acknowledged last, or what may have happened later.
+/// Checks that an object with one writer has the value that was acknowledged last, or one that was written later.
 fn check_last_write(history: &History, key: &str, value: Option<i64>) -> Result<(), String> {
     let mut writes: Vec<&Operation> = history.operations.iter().collect();
     writes.retain(|operation| operation.kind == Kind::Write && operation.steps[0].key() == key);
@@ -79,7 +78,7 @@ fn check_last_write(history: &History, key: &str, value: Option<i64>) -> Result<
     }
 }
 
-/// How much was judged.
+/// Numbers of what was checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckSummary {
     pub(crate) operations: usize,
@@ -94,19 +93,19 @@ impl fmt::Display for CheckSummary {
         let Self { operations, strict, snapshots, singles, audits } = self;
         write!(
             f,
-            "{operations} operations; happened: {} transactions with {} relations, {} snapshots, {} reads, {} audits",
+            "{operations} operations; committed: {} transactions with {} relations, {} snapshots, {} reads, {} audits",
             strict.operations, strict.relations, snapshots.operations, singles.operations, audits.operations
         )
     }
 }
 
-/// Where what failed is kept: the directory that `MORTAR_HISTORIES_DIR` names, else one beside the build.
+/// The directory for histories of failed runs: `MORTAR_HISTORIES_DIR`, or one beside the build.
 fn history_directory() -> PathBuf {
     let named = std::env::var_os("MORTAR_HISTORIES_DIR").map(PathBuf::from);
     named.unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("histories"))
 }
 
-/// Keeps a history, and files beside it. Returns where.
+/// Stores a history and the logs. Returns the path.
 pub(crate) fn save_history(name: &str, history: &History, logs: &Path) -> PathBuf {
     let dir = history_directory().join(name);
     fs::create_dir_all(&dir).unwrap();

@@ -1,13 +1,13 @@
-//! What each level of consistency gives, and what a weaker one does not: the anomalies are made with connections that are
-//! held back, not left to luck.
+//! What each consistency level guarantees, and which anomalies a weaker one allows. The anomalies are produced deterministically, by
+//! delaying connections.
 //!
-//! | level | gives | does not give |
+//! | level | guarantees | does not guarantee |
 //! | --- | --- | --- |
 //! | transactions on copies, and with locks | strict serializability | |
-//! | snapshots | one state of all | the newest state; nothing about what is written later because of them |
+//! | snapshots | one state of all objects | the newest state; anything about writes that depend on them |
 //! | `get` and `put` | PRAM: each client's writes in its order | one state of several objects; an order of the writes of several clients |
-//! | `look` | the newest state of one object | |
-//! | `glance` | a state that the object had | the newest one, or one after what was looked at before |
+//! | `read_latest` | the newest state of one object | |
+//! | `read_cached` | a state that the object had | the newest one, or one after an earlier read |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,11 +23,11 @@ use crate::objects::{single_object, value};
 use crate::relay::{NetworkConditions, Relay};
 use crate::test_cluster::{ServerId, TestCluster};
 
-/// How long a client waits: longer than anything takes, shorter than a lease.
+/// Timeout of the clients: longer than any step takes, shorter than a lease.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a test waits before it looks again.
+/// How often a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Looks at something that must not happen.
+/// How often a test checks that something does not happen.
 const ROUNDS: usize = 30;
 
 const DOWNSTREAM_HELD: NetworkConditions = NetworkConditions {
@@ -39,7 +39,7 @@ const DOWNSTREAM_HELD: NetworkConditions = NetworkConditions {
     only: None,
 };
 
-/// Two objects with the value 0, at a brick each; two peer servers.
+/// Two objects with the value 0, each at its own brick; two peer servers.
 struct Fixture {
     test_cluster: TestCluster,
     x: Oid,
@@ -68,7 +68,7 @@ async fn read_cached(cluster: &Cluster, oid: Oid) -> i64 {
     value(cluster.read_cached(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-/// What an object is in a transaction that meets nobody before it ends.
+/// Reads an object in a transaction that cannot conflict before it ends.
 async fn read(t: &Transaction, oid: Oid) -> i64 {
     value(t.get(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
@@ -105,13 +105,13 @@ impl Fixture {
         connect(&format!("mortar://{}/main", self.test_cluster.relay(ServerId::Peer(peer)).address)).await
     }
 
-    /// A client whose connection to a peer server nobody shares.
+    /// A client with its own connection to a peer server.
     async fn private_client(&self, peer: u64) -> (Cluster, Relay) {
         let relay = self.test_cluster.private_relay(ServerId::Peer(peer));
         (connect(&format!("mortar://{}/main", relay.address)).await, relay)
     }
 
-    /// Which of a brick's connections is that of the first peer server: the one that is made when that is started anew.
+    /// The number of the connection from the first peer server to a brick: the one that appears when that peer server restarts.
     async fn link_of_peer(&mut self, brick: u64) -> u64 {
         let (peer, brick) = (ServerId::Peer(1), ServerId::Brick(brick));
         self.test_cluster.kill(peer);
@@ -124,8 +124,8 @@ impl Fixture {
         link
     }
 
-    /// Waits until a client has copies of both objects, and of a time when they were there: what is committed may still be on
-    /// its way to a brick or to a peer server that has a copy of before.
+    /// Waits until a client has copies of both objects and of a time at which they existed: a commit may still be in flight to a brick,
+    /// or to a peer server with an older copy.
     async fn wait_for_copies(&self, cluster: &Cluster) {
         loop {
             let t = cluster.begin(IsolationLevel::Snapshot);
@@ -142,13 +142,13 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn snapshot_may_be_of_the_past_and_a_transaction_may_not() {
+async fn snapshot_may_be_outdated_and_a_transaction_may_not() {
     let stage = Fixture::start().await;
     let ((behind, relay), other) = (stage.private_client(1).await, stage.client(2).await);
     stage.wait_for_copies(&behind).await;
     relay.set_conditions(DOWNSTREAM_HELD);
     write(&other, &[(stage.x, 1)]).await;
-    // That is acknowledged, and neither a read nor a snapshot has it.
+    // The write is acknowledged, and neither a read nor a snapshot sees it.
     assert_eq!(get(&behind, stage.x).await, 0);
     let snapshot = behind.begin(IsolationLevel::Snapshot);
     assert_eq!(read(&snapshot, stage.x).await, 0);
@@ -165,7 +165,7 @@ async fn snapshot_may_be_of_the_past_and_a_transaction_may_not() {
 }
 
 #[tokio::test]
-async fn reads_may_be_of_several_states_and_snapshots_and_transactions_are_of_one() {
+async fn reads_may_mix_states_and_snapshots_and_transactions_see_one() {
     let mut stage = Fixture::start().await;
     let link = stage.link_of_peer(2).await;
     let (behind, other) = (stage.client(1).await, stage.client(2).await);
@@ -176,7 +176,7 @@ async fn reads_may_be_of_several_states_and_snapshots_and_transactions_are_of_on
     while get(&behind, stage.x).await == 0 {
         time::sleep(POLL_INTERVAL).await;
     }
-    // Half of a transaction.
+    // The reads see half of a transaction.
     assert_eq!(get(&behind, stage.y).await, 0);
     let mut endings = Vec::new();
     for level in [IsolationLevel::Snapshot, IsolationLevel::Optimistic] {
@@ -192,10 +192,10 @@ async fn reads_may_be_of_several_states_and_snapshots_and_transactions_are_of_on
 }
 
 #[tokio::test]
-async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_not() {
+async fn snapshots_allow_write_skew_and_transactions_do_not() {
     let stage = Fixture::start().await;
     let (one, two) = (stage.client(1).await, stage.client(2).await);
-    // Each writes one object if both are 0.
+    // Each client writes one object if both are 0.
     let begin = async |cluster: &Cluster, level| {
         let t = cluster.begin(level);
         assert_eq!((read(&t, stage.x).await, read(&t, stage.y).await), (0, 0));
@@ -228,7 +228,7 @@ async fn what_is_written_because_of_snapshots_may_be_skewed_and_in_transactions_
 }
 
 #[tokio::test]
-async fn transactions_with_locks_wait_where_others_conflict() {
+async fn transactions_with_locks_wait_where_optimistic_ones_conflict() {
     let stage = Fixture::start().await;
     let (one, two) = (stage.client(1).await, stage.client(2).await);
     let (first, second) = (one.begin(IsolationLevel::Optimistic), two.begin(IsolationLevel::Optimistic));
@@ -240,7 +240,7 @@ async fn transactions_with_locks_wait_where_others_conflict() {
     assert!(matches!(second.commit().await.unwrap(), CommitOutcome::Conflict(_)));
 
     let first = one.begin(IsolationLevel::Locks);
-    // The younger one waits.
+    // The younger transaction waits.
     let second = loop {
         let t = two.begin(IsolationLevel::Locks);
         if t.id() > first.id() {
@@ -284,7 +284,7 @@ async fn writes_of_several_clients_may_be_seen_in_any_order() {
             time::sleep(POLL_INTERVAL).await;
         }
     }
-    // Each sees what it has written, and not what the other has, though both are durable.
+    // Each client sees its own write and not that of the other, although both are durable.
     assert_eq!((get(&one, stage.x).await, get(&one, stage.y).await), (1, 0));
     assert_eq!((get(&two, stage.y).await, get(&two, stage.x).await), (1, 0));
     relay_of_one.set_conditions(NetworkConditions::default());
@@ -292,7 +292,7 @@ async fn writes_of_several_clients_may_be_seen_in_any_order() {
     for writing in writing {
         writing.await.unwrap().unwrap();
     }
-    // That is PRAM, and with transactions it could not be.
+    // PRAM allows that; strict serializability does not.
     let seen = |kinds: [Kind; 2], steps: [[Step; 2]; 2]| {
         let operations = (1..).zip(kinds.into_iter().chain(kinds)).zip(steps.into_iter().flatten());
         let operations = operations.map(|((number, kind), step)| {
@@ -332,12 +332,12 @@ async fn writes_of_one_client_are_seen_in_its_order() {
         let (writer, y) = (writer.clone(), stage.y);
         tokio::spawn(async move { writer.put(y, single_object(1)).await })
     };
-    // The first is durable, and the reader has not heard of it: so the second, which would reach it, is not released.
+    // The first write is durable, and the reader has not received its invalidation. So the second write is not released.
     for _ in 0..ROUNDS {
         assert_eq!((read_latest(&third, stage.x).await, read_latest(&third, stage.y).await), (1, 0));
         assert_eq!((get(&reader, stage.x).await, get(&reader, stage.y).await), (0, 0));
     }
-    // What a cache has may be older than what was looked at before.
+    // A cached read may be older than an earlier read of the newest state.
     assert_eq!(read_cached(&reader, stage.x).await, 0);
     assert!(!writing.is_finished());
     relay.set_conditions(NetworkConditions::default());

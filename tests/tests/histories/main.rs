@@ -1,14 +1,13 @@
-//! Clusters of real processes that fail, and what their clients saw: recorded as histories (docs/history.md), and judged by
-//! the checkers of the simulator.
+//! Clusters of real processes that fail. The operations of their clients are recorded as histories (docs/history.md) and checked by the
+//! checkers of the simulator.
 //!
-//! A seed draws what clients do and what goes wrong. What the processes do meanwhile is up to the machine, so a seed that
-//! failed need not fail again: the history is what is kept of it, with the servers' logs.
+//! A seed determines the operations of clients and the faults. The timing of the processes is not deterministic, so a seed that failed
+//! need not fail again: the history and the servers' logs are kept.
 //!
-//! `MORTAR_HISTORIES_SECONDS=N` runs each scenario again and again with new seeds for so long, `MORTAR_HISTORIES_SEED=N` with
-//! one seed.
+//! `MORTAR_HISTORIES_SECONDS=N` repeats each scenario with new seeds for N seconds; `MORTAR_HISTORIES_SEED=N` uses one seed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
-#![allow(clippy::print_stdout, reason = "whoever runs seeds for hours wants to see what was judged")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "long runs report what was checked")]
 
 mod errors;
 mod judge;
@@ -35,7 +34,7 @@ fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }
 
-/// Runs a scenario with the seed of the suite, or as the environment says.
+/// Runs a scenario with the seed of the suite, or as the environment requests.
 fn run_scenario(scenario: &Scenario) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let seconds = Duration::from_secs(env_number("MORTAR_HISTORIES_SECONDS").unwrap_or(0));
@@ -51,7 +50,7 @@ fn run_scenario(scenario: &Scenario) {
 }
 
 #[test]
-fn clusters_keep_their_promises_while_servers_are_killed() {
+fn consistency_holds_while_servers_are_killed() {
     run_scenario(&Scenario {
         faults: &[Fault::Kill, Fault::Kill, Fault::Kill, Fault::KillAll, Fault::ClientDies],
         is_all_killed: true,
@@ -61,42 +60,42 @@ fn clusters_keep_their_promises_while_servers_are_killed() {
 }
 
 #[test]
-fn clusters_keep_their_promises_while_servers_stop_and_go_on() {
+fn consistency_holds_while_servers_pause() {
     let faults = &[Fault::Pause, Fault::Pause, Fault::LongPause];
     run_scenario(&Scenario { faults, length_ms: 8_000, ..Scenario::new("stopped") });
 }
 
 #[test]
-fn clusters_keep_their_promises_while_connections_fail() {
+fn consistency_holds_while_connections_fail() {
     let faults = &[Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
     run_scenario(&Scenario { faults, gap_ms: 300, ..Scenario::new("connections") });
 }
 
 #[test]
-fn clusters_that_stop_when_a_brick_fails_keep_their_promises() {
+fn consistency_holds_in_fail_stop_spaces() {
     let faults = &[Fault::Kill, Fault::Kill, Fault::Cut, Fault::Refuse];
     run_scenario(&Scenario { faults, fail_stop: true, is_one_lost: true, ..Scenario::new("fail-stop") });
 }
 
 #[test]
-fn clusters_keep_their_promises_while_disks_are_full() {
+fn consistency_holds_while_disks_are_full() {
     run_scenario(&Scenario { faults: &[Fault::Fill], gap_ms: 400, small_disks: true, ..Scenario::new("disks") });
 }
 
 #[test]
-fn clusters_keep_their_promises_while_everything_fails() {
+fn consistency_holds_while_everything_fails() {
     let faults =
         &[Fault::Kill, Fault::Kill, Fault::KillAll, Fault::Pause, Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
     run_scenario(&Scenario { faults, is_one_lost: true, gap_ms: 300, ..Scenario::new("everything") });
 }
 
 #[test]
-fn clusters_keep_their_promises_while_logical_nodes_move() {
+fn consistency_holds_while_logical_nodes_move() {
     run_scenario(&Scenario { faults: &[Fault::Move], gap_ms: 60, ..Scenario::new("moves") });
 }
 
 #[test]
-fn clusters_keep_their_promises_while_logical_nodes_move_and_servers_are_killed() {
+fn consistency_holds_while_logical_nodes_move_and_servers_are_killed() {
     let faults = &[
         Fault::Move,
         Fault::Move,
@@ -113,6 +112,6 @@ fn clusters_keep_their_promises_while_logical_nodes_move_and_servers_are_killed(
 }
 
 #[test]
-fn clusters_keep_their_promises_while_nothing_fails() {
+fn consistency_holds_while_nothing_fails() {
     run_scenario(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
 }

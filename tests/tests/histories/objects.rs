@@ -1,21 +1,21 @@
-//! The objects that clients work on: lists that grow, accounts, and single values; some of each at every logical node.
+//! The objects that clients use: growing lists, accounts, and single values; some of each at every logical node.
 
 use bytes::Bytes;
 use client::Oid;
 use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
 
-/// What each account has at first.
+/// The initial balance of each account.
 pub(crate) const BALANCE: i64 = 100;
 /// Lists at each logical node: the odd ones are records, the others blobs.
 const LISTS: u64 = 3;
 /// Accounts at each logical node.
 const ACCOUNTS: u64 = 2;
-/// The class of lists that are records, and the field with the elements: the first ones of their space.
+/// The class of lists that are records, and the field with the elements: the first ones of the space.
 const CLASS: ClassId = ClassId(1);
 const ELEMENTS: FieldNumber = FieldNumber(1);
 
-/// What the catalogue is told of that class.
+/// The definition of that class.
 #[derive(client::Persistent)]
 struct List {
     elements: Vec<i64>,
@@ -33,14 +33,14 @@ pub(crate) struct KeyedObject {
 pub(crate) struct Objects {
     pub(crate) lists: Vec<KeyedObject>,
     pub(crate) accounts: Vec<KeyedObject>,
-    /// Objects with a single value, by the one client that writes them.
+    /// Objects with a single value, by the client that writes them.
     pub(crate) singles: Vec<Vec<KeyedObject>>,
-    /// Where something large can be written that nobody reads, at each logical node.
+    /// Objects for large writes that are never read, one at each logical node.
     pub(crate) ballast: Vec<KeyedObject>,
 }
 
 impl Objects {
-    /// Creates all, in one transaction, under names.
+    /// Creates all objects with their names, in one transaction.
     pub(crate) async fn create(cluster: &Cluster, nodes: u64, writers: u64) -> Self {
         cluster.define::<List>().await.unwrap();
         let mut all = Self::default();
@@ -76,7 +76,7 @@ impl Objects {
         all
     }
 
-    /// Whether all objects are found by their names.
+    /// Whether all names lead to their objects.
     pub(crate) async fn check_names(&self, t: &Transaction) -> client::Result<bool> {
         for kept in self.lists.iter().chain(&self.accounts).chain(self.singles.iter().flatten()) {
             if t.resolve(&kept.key).await? != Some(kept.oid) {
@@ -98,9 +98,9 @@ pub(crate) fn list_object(is_record: bool, elements: &[i64]) -> Object {
     Object::record(CLASS, record.build().unwrap())
 }
 
-/// The elements of a list. An error is nothing that a client should ever see.
+/// The elements of a list. An error means a state that no client should see.
 pub(crate) fn elements(object: Option<&Object>) -> Result<Vec<i64>, String> {
-    let object = object.ok_or("a list is not there")?;
+    let object = object.ok_or("a list does not exist")?;
     if object.class != CLASS {
         let (numbers, rest) = object.data.as_chunks::<8>();
         let whole = Some(numbers).filter(|_| rest.is_empty()).ok_or("a list as a blob is torn")?;
@@ -108,7 +108,7 @@ pub(crate) fn elements(object: Option<&Object>) -> Result<Vec<i64>, String> {
     }
     let record = RecordRef::validate(&object.data).map_err(|error| format!("a list as a record: {error}"))?;
     let fields = record.to_fields().map_err(|error| format!("a list as a record: {error}"))?;
-    let Some(Value::List(list)) = fields.get(&ELEMENTS) else { return Err("a list without elements".to_owned()) };
+    let Some(Value::List(list)) = fields.get(&ELEMENTS) else { return Err("a list has no elements field".to_owned()) };
     let number = |value: &Value| match value {
         Value::Int64(number) => Ok(*number),
         other => Err(format!("a list has an element {other:?}")),
@@ -121,9 +121,9 @@ pub(crate) fn single_object(value: i64) -> Object {
     Object::blob(value.to_string().into())
 }
 
-/// What value an object has; none if none was ever written.
+/// The value of an object; `None` if none was ever written.
 pub(crate) fn value(object: Option<&Object>) -> Result<Option<i64>, String> {
-    let object = object.ok_or("a single value is not there")?;
+    let object = object.ok_or("a single value does not exist")?;
     let text = std::str::from_utf8(&object.data).map_err(|error| error.to_string())?;
     match text {
         "" => Ok(None),

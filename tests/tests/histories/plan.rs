@@ -1,4 +1,4 @@
-//! What is to go wrong in a run, drawn from its seed.
+//! The faults of a run, drawn from its seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,38 +14,38 @@ use crate::relay::NetworkConditions;
 use crate::test_cluster::{ServerId, TestCluster};
 use crate::worker::spawn_dying_client;
 
-/// What may go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Servers are killed, and started again.
+    /// Servers are killed and restarted.
     Kill,
-    /// All servers are killed at once, and started again one after the other.
+    /// All servers are killed at once and restarted one after the other.
     KillAll,
-    /// Servers are stopped for less than a lease, and go on.
+    /// Servers are stopped for less than a lease, and continue.
     Pause,
-    /// Servers are stopped for longer than a lease, and go on.
+    /// Servers are stopped for longer than a lease, and continue.
     LongPause,
     /// Connections are cut.
     Cut,
     /// Connections are slow.
     Delay,
-    /// What is said arrives later, in one direction or in both, or not at all.
+    /// Bytes are held back, in one direction or in both, and may be lost.
     Hold,
-    /// Connections are cut, and new ones refused.
+    /// Connections are cut, and new ones are refused.
     Refuse,
     /// Disks of bricks are full.
     Fill,
-    /// A client locks something, and is gone.
+    /// A client takes a lock and ends.
     ClientDies,
-    /// A logical node is to move to another brick.
+    /// A logical node moves to another brick.
     Move,
-    /// The same, and the brick that it leaves or comes to is killed while it does.
+    /// A logical node moves, and its old or new brick is killed meanwhile.
     KillMoving,
-    /// Moves are given up.
+    /// Moves are cancelled.
     CancelMoves,
 }
 
-/// Something that happens to a server.
+/// An event at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultEvent {
     Kill,
@@ -55,9 +55,9 @@ pub(crate) enum FaultEvent {
     SetConditions(NetworkConditions),
     Fill,
     MakeRoom,
-    /// A client dies that has locked the list of this number.
+    /// A client ends that has locked the list with this number.
     ClientDies(usize),
-    /// A logical node is to move to a brick.
+    /// A logical node begins to move to a brick.
     Move {
         node: u64,
         to: u64,
@@ -65,14 +65,15 @@ pub(crate) enum FaultEvent {
     CancelMoves,
 }
 
-/// What happens, in order, each some milliseconds after the beginning.
+/// The events in order, with their times in milliseconds since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FaultPlan {
     pub(crate) events: Vec<(u64, ServerId, FaultEvent)>,
 }
 
 impl FaultPlan {
-    /// Faults of these kinds for so long, one server at a time or several, each about so many milliseconds after the last.
+    /// Generates faults of these kinds for a given time, at one or several servers at a time, with a given average distance in
+    /// milliseconds.
     pub(crate) fn generate(
         rng: &mut StdRng,
         servers: &[ServerId],
@@ -98,7 +99,7 @@ impl FaultPlan {
         plan
     }
 
-    /// Adds a move of a logical node to a brick, where there is one at each brick. Returns when it is over.
+    /// Adds a move of a logical node, if each brick has one. Returns when it is over.
     fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[ServerId], fault: Fault) -> u64 {
         let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u64;
         let (node, to) = (rng.random_range(1..=bricks), rng.random_range(1..=bricks));
@@ -106,7 +107,7 @@ impl FaultPlan {
         if fault == Fault::Move {
             return at;
         }
-        // Where it is by then is not known here: one of the others, or where it goes.
+        // The brick of the node is not known here, so one of the bricks is chosen at random.
         let (killed, begin) = (ServerId::Brick(rng.random_range(1..=bricks)), at + rng.random_range(1..60));
         let end = begin + rng.random_range(0..700);
         self.events.extend([(begin, killed, FaultEvent::Kill), (end, killed, FaultEvent::Launch)]);
@@ -128,7 +129,7 @@ impl FaultPlan {
             }
             Fault::Fill => (FaultEvent::Fill, Some(FaultEvent::MakeRoom), rng.random_range(300..2_500)),
             Fault::Cut => (FaultEvent::Cut(one_in), None, 0),
-            // Its locks fall after some seconds: not again before.
+            // Its locks are released after some seconds; not again before.
             Fault::ClientDies if self.events.iter().any(|(_, _, event)| matches!(event, FaultEvent::ClientDies(_))) => {
                 return at;
             }
@@ -175,7 +176,7 @@ impl FaultPlan {
 }
 
 impl FaultEvent {
-    /// Makes it happen.
+    /// Carries out the event.
     pub(crate) fn apply(self, ground: &mut TestCluster, objects: &Arc<Objects>, server: ServerId) {
         match self {
             Self::Kill => ground.kill(server),

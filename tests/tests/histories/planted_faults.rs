@@ -1,4 +1,4 @@
-//! Judges that never find anything prove nothing: here something is wrong, and they say so.
+//! Shows that the checkers notice faults: here something is wrong, and they must report it.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use crate::judge::{FinalState, judge};
 use crate::run::{Scenario, World};
 use crate::test_cluster::ServerId;
 
-/// What the demands are called that a judge finds not to hold.
+/// The properties whose violation a checker reports.
 const PROPERTIES: [&str; 5] = ["strict serializability", "snapshots", "acknowledged", "exactly once", "bank"];
 
-/// A cluster that has worked for a while, the copy of a brick from the middle of that, and how everything was in the end.
+/// A cluster that has worked for a while, a copy of a brick from the middle of that time, and the final state.
 async fn run_world() -> (World, PathBuf, FinalState) {
     let mut world = World::start(&Scenario { bricks: 2, peers: 1, ..Scenario::new("planted") }, 1).await.unwrap();
     world.inject_faults(1_000).await.unwrap();
@@ -39,7 +39,7 @@ async fn brick_that_has_forgotten_commits_is_noticed() {
 }
 
 #[tokio::test]
-async fn history_that_was_tampered_with_is_noticed() {
+async fn modified_history_is_noticed() {
     let (world, _, finals) = run_world().await;
     let (history, objects) = (world.record.history(), &world.objects);
     judge(&history, &finals, &[], objects).unwrap();
@@ -47,7 +47,7 @@ async fn history_that_was_tampered_with_is_noticed() {
         move |operation: &&mut sim::history::Operation| operation.outcome == Outcome::Ok && operation.kind == kind
     };
 
-    // An element that was acknowledged is not there in the end.
+    // An acknowledged element is missing in the final state.
     let mut less = finals.clone();
     for list in less.lists.values_mut() {
         list.pop();
@@ -55,7 +55,7 @@ async fn history_that_was_tampered_with_is_noticed() {
     let found = judge(&history, &less, &[], objects).unwrap_err();
     assert!(found.starts_with("acknowledged"), "{found}");
 
-    // So is one of a transaction that is said not to have happened.
+    // An element of a transaction that reportedly failed exists.
     let mut denied = history.clone();
     let appends = |operation: &&mut sim::history::Operation| {
         operation.outcome == Outcome::Ok && operation.steps.iter().any(|step| matches!(step, Step::Append(..)))
@@ -67,18 +67,20 @@ async fn history_that_was_tampered_with_is_noticed() {
     let mut turned = history.clone();
     let steps = turned.operations.iter_mut().filter(ok(Kind::Transaction)).flat_map(|operation| &mut operation.steps);
     let long = |step: &&mut Step| matches!(step, Step::Read(_, Value::List(list)) if list.len() > 1);
-    let Some(Step::Read(_, Value::List(list))) = steps.into_iter().find(long) else { panic!("nobody has read two") };
+    let Some(Step::Read(_, Value::List(list))) = steps.into_iter().find(long) else {
+        panic!("no transaction has read two elements")
+    };
     list.reverse();
     let found = judge(&turned, &finals, &[], objects).unwrap_err();
     assert!(found.starts_with("strict serializability"), "{found}");
 
-    // Money is gone.
+    // Money is missing.
     let mut poor = finals.clone();
     *poor.accounts.values_mut().next().unwrap() -= 1;
     let found = judge(&history, &poor, &[], objects).unwrap_err();
     assert!(found.starts_with("bank"), "{found}");
 
-    // A value is there that was replaced before.
+    // An object has a value that was replaced before.
     let mut old = finals;
     let kept = old.singles.iter_mut().find(|(_, value)| value.is_some()).unwrap();
     *kept.1 = None;

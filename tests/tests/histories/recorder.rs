@@ -1,4 +1,4 @@
-//! What clients do and see, written down while they do.
+//! Records the operations of clients and their results.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use protocol::ident::TxnId;
 use sim::history::{History, Kind, Operation, Outcome};
 
-/// The observer of a run: it has the only clock that counts, and gives out all numbers.
+/// The observer of a run. It has the clock of the history and assigns all numbers.
 pub(crate) struct Recorder {
     began: Instant,
     operations: Mutex<Vec<Operation>>,
@@ -15,16 +15,16 @@ pub(crate) struct Recorder {
     numbers: AtomicU64,
     clients: AtomicU64,
     elements: AtomicI64,
-    /// Whether clients may be told that the space is stopped.
+    /// Whether clients may get the error that the space is stopped.
     pub(crate) may_stop: bool,
 }
 
-/// A transaction of which its client could not find out in time how it has ended.
+/// A transaction whose client could not determine the outcome in time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InDoubt {
     /// The operation.
     pub(crate) number: u64,
-    /// Whose.
+    /// The client.
     pub(crate) client: u64,
     pub(crate) txn: TxnId,
 }
@@ -36,7 +36,7 @@ impl Recorder {
         Self { began: Instant::now(), operations, unexpected_errors: troubles, numbers, clients, elements, may_stop }
     }
 
-    /// Milliseconds since the run began.
+    /// Milliseconds since the start of the run.
     pub(crate) fn now(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -46,23 +46,23 @@ impl Recorder {
         self.clients.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Something to append or to write that nobody else ever does.
+    /// A unique element to append or write.
     pub(crate) fn next_element(&self) -> i64 {
         self.elements.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A client begins something.
+    /// Records the start of an operation.
     pub(crate) fn begin_operation(&self, client: u64, kind: Kind) -> Operation {
         Operation::begin(self.numbers.fetch_add(1, Ordering::Relaxed), client, kind, self.now())
     }
 
-    /// It knows how that has ended, or waits no longer.
+    /// Records the outcome of an operation, or that its client stopped waiting.
     pub(crate) fn end_operation(&self, mut operation: Operation, outcome: Outcome) {
         operation.finish(outcome, self.now());
         self.operations.lock().unwrap().push(operation);
     }
 
-    /// Something that no client should ever be told.
+    /// Records an error that no client should get.
     pub(crate) fn record_unexpected(&self, what: String) {
         self.unexpected_errors.lock().unwrap().push(what);
     }
@@ -71,7 +71,7 @@ impl Recorder {
         self.unexpected_errors.lock().unwrap().clone()
     }
 
-    /// It was found out later that an operation has not happened, and never will.
+    /// Records that an operation in doubt has not happened and never will.
     pub(crate) fn mark_failed(&self, number: u64) {
         let mut operations = self.operations.lock().unwrap();
         let operation = operations.iter_mut().find(|operation| operation.number == number);

@@ -1,5 +1,4 @@
-//! Connections that fail: whatever is said to a server passes through a relay before it, which delays it, holds it back, or
-//! cuts its connections.
+//! Connections that fail. Each server has a relay in front of it, which delays, holds or cuts its connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +13,25 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{self, Instant};
 
-/// Bytes that are read at a time: small, so that a cut often comes within a frame.
+/// Bytes of one read: few, so that a cut often falls within a frame.
 const CHUNK_BYTES: usize = 4 << 10;
-/// Chunks on their way in one direction; more stay with their sender.
+/// Chunks in flight in one direction; more stay with their sender.
 const MAX_QUEUED_CHUNKS: usize = 256;
 
-/// What happens to connections that there are, and to new ones.
+/// The conditions of existing and new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NetworkConditions {
     /// New connections end at once.
     pub(crate) refuses: bool,
-    /// How long what is said is on its way, each way.
+    /// The delay in each direction.
     pub(crate) delay: Duration,
-    /// What is said to the server stays here.
+    /// Bytes to the server are held back.
     pub(crate) holds_upstream: bool,
-    /// What the server says stays here.
+    /// Bytes from the server are held back.
     pub(crate) holds_downstream: bool,
-    /// Only one connection in so many is concerned by delays and holding; 0 and 1 for all.
+    /// Delays and holding affect one connection in this many; 0 and 1: all.
     pub(crate) one_in: u64,
-    /// Only the connection of this number is.
+    /// They affect only the connection with this number.
     pub(crate) only: Option<u64>,
 }
 
@@ -45,7 +44,7 @@ impl NetworkConditions {
     }
 }
 
-/// A thread of relays. Dropped, it ends, and so do they.
+/// A thread that runs relays. Dropping it ends them.
 pub(crate) struct RelayThread {
     handle: Handle,
     end: Option<oneshot::Sender<()>>,
@@ -60,7 +59,7 @@ impl RelayThread {
         Self { handle, end: Some(end), thread: Some(thread) }
     }
 
-    /// A relay to a server that is not there yet.
+    /// Adds a relay to a server whose address is not known yet.
     pub(crate) fn add(&self) -> Relay {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -84,9 +83,9 @@ impl Drop for RelayThread {
     }
 }
 
-/// What stands before a server.
+/// A relay in front of a server.
 pub(crate) struct Relay {
-    /// Where the server seems to be.
+    /// The address that clients use.
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -94,19 +93,19 @@ pub(crate) struct Relay {
 struct Shared {
     target: Mutex<Option<SocketAddr>>,
     conditions: watch::Sender<NetworkConditions>,
-    /// How often connections were cut, and one in how many of them.
+    /// Number of cuts so far, and that one in how many connections is cut.
     cuts: watch::Sender<(u64, u64)>,
-    /// How many connections there were: the next has this number.
+    /// Number of connections so far; the next one has this number.
     accepted: AtomicU64,
 }
 
 impl Relay {
-    /// What can be told where the server is.
+    /// A handle by which the address of the server can be set.
     pub(crate) fn target(&self) -> RelayTarget {
         RelayTarget(self.shared.clone())
     }
 
-    /// How many connections there were: the next has this number.
+    /// Number of connections so far; the next one has this number.
     pub(crate) fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
@@ -115,17 +114,17 @@ impl Relay {
         self.shared.conditions.send_replace(weather);
     }
 
-    /// Cuts one connection in so many.
+    /// Cuts one connection in this many.
     pub(crate) fn cut(&self, one_in: u64) {
         self.shared.cuts.send_modify(|cuts| *cuts = (cuts.0 + 1, one_in.max(1)));
     }
 }
 
-/// Where a relay leads to.
+/// The target of a relay.
 pub(crate) struct RelayTarget(Arc<Shared>);
 
 impl RelayTarget {
-    /// This is where the server is.
+    /// Sets the address of the server.
     pub(crate) fn set_address(&self, target: SocketAddr) {
         *self.0.target.lock().unwrap() = Some(target);
     }
@@ -135,7 +134,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
     listener.set_nonblocking(true).unwrap();
     let listener = TcpListener::from_std(listener).unwrap();
     loop {
-        // Connections that end before they are accepted are no matter.
+        // Connections that end before they are accepted are ignored.
         let Ok((client, _)) = listener.accept().await else { continue };
         let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
         if !shared.conditions.borrow().refuses {
@@ -168,7 +167,7 @@ async fn connection(shared: Arc<Shared>, number: u64, client: TcpStream) {
     }
 }
 
-/// Carries what is said in one direction, until it ends.
+/// Forwards bytes in one direction until the connection ends.
 async fn pump(
     shared: &Shared,
     number: u64,

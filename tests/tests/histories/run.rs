@@ -1,4 +1,4 @@
-//! One run: a cluster, clients that work while it fails, and the judgement when all is well again.
+//! One run: a cluster, clients that work while it fails, and the checks after it has recovered.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,33 +18,33 @@ use crate::recorder::{InDoubt, Recorder};
 use crate::test_cluster::{ServerId, TestCluster};
 use crate::worker::{self, Client, ClientWork};
 
-/// How long anything may take when all is well.
+/// Time limit of any step while nothing fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Clients that write what is large, where disks are small.
+/// Clients that make large writes, if disks are small.
 const BALLAST_CLIENTS: u64 = 3;
-/// How long clients go on when all is well again.
+/// How long clients work after the recovery.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// What kind of run.
+/// A kind of run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) bricks: u64,
     pub(crate) peers: u64,
-    /// Clients that do transactions, and clients that write single values.
+    /// Clients that use transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
-    /// Everything is refused while a brick is away.
+    /// Whether the space refuses all requests while a brick is unreachable.
     pub(crate) fail_stop: bool,
-    /// Bricks have small disks, and clients write what is large.
+    /// Whether bricks have small disks and clients make large writes.
     pub(crate) small_disks: bool,
     pub(crate) faults: &'static [Fault],
-    /// For how long faults begin, and how long after one another on the average.
+    /// The period in which faults begin, and their average distance.
     pub(crate) length_ms: u64,
     pub(crate) gap_ms: u64,
-    /// In the end all servers are killed at once, and come back.
+    /// Whether all servers are killed at the end, and restarted.
     pub(crate) is_all_killed: bool,
-    /// In the end one peer server is killed and never comes back.
+    /// Whether one peer server is killed at the end and never restarted.
     pub(crate) is_one_lost: bool,
 }
 
@@ -67,12 +67,12 @@ impl Scenario {
     }
 }
 
-/// Runs a scenario, and panics if something is wrong; the history is kept then.
+/// Runs a scenario. Panics if a check fails; the history is kept then.
 pub(crate) async fn run(scenario: &Scenario, seed: u64) {
     let began = Instant::now();
     let mut world = match World::start(scenario, seed).await {
         Ok(world) => world,
-        Err(why) => return println!("{}: skipped, for there are no small disks: {why}", scenario.name),
+        Err(why) => return println!("{}: skipped, because there are no small disks: {why}", scenario.name),
     };
     let result = world.run(scenario).await;
     let (name, seconds) = (scenario.name, began.elapsed().as_secs_f32());
@@ -89,10 +89,10 @@ pub(crate) async fn run(scenario: &Scenario, seed: u64) {
     }
 }
 
-/// What a client has not found out.
+/// Transactions whose clients could not determine the outcome.
 type InDoubtList = Vec<(Cluster, InDoubt)>;
 
-/// A cluster, and those who work with it.
+/// A cluster and its clients.
 pub(crate) struct World {
     pub(crate) test_cluster: TestCluster,
     pub(crate) record: Arc<Recorder>,
@@ -104,10 +104,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A cluster with objects, and clients that begin to work.
+    /// Starts a cluster with objects, and its clients.
     ///
     /// # Errors
-    /// If there are no small disks here, and they are wanted.
+    /// If small disks are required and not available.
     pub(crate) async fn start(scenario: &Scenario, seed: u64) -> Result<Self, String> {
         let rng = StdRng::seed_from_u64(seed);
         let ground = TestCluster::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
@@ -144,7 +144,7 @@ impl World {
         self.workers.push((doing, tokio::spawn(worker.run(self.end.subscribe()))));
     }
 
-    /// All of it.
+    /// Executes the run.
     async fn run(&mut self, scenario: &Scenario) -> Result<CheckSummary, String> {
         let servers = self.test_cluster.servers();
         self.plan = FaultPlan::generate(&mut self.rng, &servers, scenario.faults, scenario.length_ms, scenario.gap_ms);
@@ -168,7 +168,7 @@ impl World {
         self.judge(&finals, &happened)
     }
 
-    /// What is planned goes wrong, or nothing, for so long.
+    /// Injects the planned faults, or none, for this long.
     pub(crate) async fn inject_faults(&mut self, length_ms: u64) -> Result<(), String> {
         let began = Instant::now();
         for (at, server, event) in self.plan.events.clone() {
@@ -183,7 +183,7 @@ impl World {
         Ok(())
     }
 
-    /// The clients end what they do. Returns what they have not found out.
+    /// Ends the clients. Returns the transactions with unknown outcomes.
     pub(crate) async fn stop(&mut self) -> Result<InDoubtList, String> {
         self.end.send_replace(true);
         let mut opens = Vec::new();
@@ -197,7 +197,7 @@ impl World {
         Ok(opens)
     }
 
-    /// How those transactions have ended of which their clients could not find it out. Returns those that were committed.
+    /// Resolves the transactions with unknown outcomes. Returns those that were committed.
     pub(crate) async fn resolve_in_doubt(&self, opens: InDoubtList) -> Result<Vec<u64>, String> {
         let mut happened = Vec::new();
         for (cluster, InDoubt { number, txn, .. }) in opens {
@@ -215,18 +215,18 @@ impl World {
         Ok(happened)
     }
 
-    /// How everything is in the end.
+    /// Reads the final state.
     pub(crate) async fn read_final_state(&self) -> Result<FinalState, String> {
         let mut options = ClusterOptions::default();
         options.timeout = RECOVERY_TIMEOUT;
         let cluster = Cluster::connect_with(&self.test_cluster.url(0), options).await;
-        let cluster = cluster.map_err(|error| format!("a new client cannot connect when all is well: {error}"))?;
+        let cluster = cluster.map_err(|error| format!("a new client cannot connect after the recovery: {error}"))?;
         let steps = time::timeout(RECOVERY_TIMEOUT, worker::finish(&cluster, &self.record, &self.objects)).await;
-        let steps = steps.map_err(|_| "in doubt: not all objects can be written when all is well".to_owned())?;
+        let steps = steps.map_err(|_| "in doubt: not all objects can be written after the recovery".to_owned())?;
         let mut finals = FinalState::default();
-        finals.add(&steps.map_err(|error| format!("when all is well, a transaction fails: {error}"))?);
+        finals.add(&steps.map_err(|error| format!("after the recovery, a transaction fails: {error}"))?);
         let reader = self.record.next_client();
-        let failed = |error: client::Error| format!("when all is well, a read fails: {error}");
+        let failed = |error: client::Error| format!("after the recovery, a read fails: {error}");
         for kept in self.objects.singles.iter().flatten() {
             let mut operation = self.record.begin_operation(reader, Kind::Read);
             let got = value(cluster.get(kept.oid).await.map_err(failed)?.as_ref())?;
@@ -237,14 +237,14 @@ impl World {
         }
         let named = self.objects.check_names(&cluster.begin(IsolationLevel::Optimistic)).await.map_err(failed)?;
         cluster.close();
-        if named { Ok(finals) } else { Err("names do not lead to the objects that were bound".to_owned()) }
+        if named { Ok(finals) } else { Err("names do not resolve to the objects that were bound".to_owned()) }
     }
 
-    /// Judges what was recorded.
+    /// Checks the history.
     pub(crate) fn judge(&self, finals: &FinalState, happened: &[u64]) -> Result<CheckSummary, String> {
         let troubles = self.record.unexpected_errors();
         if !troubles.is_empty() {
-            return Err(format!("clients were told what nobody should be: {}", troubles.join("; ")));
+            return Err(format!("clients got unexpected errors: {}", troubles.join("; ")));
         }
         judge::judge(&self.record.history(), finals, happened, &self.objects)
     }

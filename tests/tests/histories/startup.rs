@@ -1,10 +1,10 @@
-//! Servers that start while the one that they need comes and goes.
+//! Servers that start while a server that they need stops and restarts.
 
 use tokio::time::{self, Instant};
 
 use crate::test_cluster::{ServerId, TestCluster};
 
-/// At how many moments of a start the meta-server dies.
+/// Number of different times at which the meta-server dies during a start.
 const MOMENTS: u32 = 12;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The cluster that histories are made on: processes, each with a relay before it, that can be killed, stopped and started.
+//! The cluster for histories: processes, each with a relay in front of it, that can be killed, stopped and restarted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 
 use crate::relay::{NetworkConditions, Relay, RelayThread};
 
-/// Bytes of a small disk.
+/// Size of a small disk in bytes.
 const SMALL_DISK_BYTES: u64 = 48 << 20;
-/// How a command ends that may be tried again.
+/// The exit code of a command that may be repeated.
 const EXIT_UNAVAILABLE: i32 = 5;
-/// How often a wait looks again.
+/// How often a condition is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A server of the cluster; the first has number 1. In the order in which they are started.
+/// A server of the cluster, numbered from 1 in each role. The order is that of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServerId {
     Meta,
@@ -33,22 +33,22 @@ pub(crate) enum ServerId {
 pub(crate) struct TestCluster {
     dir: TempDir,
     relays: BTreeMap<ServerId, Relay>,
-    /// Those that have a file system of their own.
+    /// Servers with their own file system.
     disks: BTreeMap<ServerId, SmallDisk>,
     children: BTreeMap<ServerId, Child>,
     relay_thread: RelayThread,
 }
 
 impl TestCluster {
-    /// Starts a cluster with a space that has a logical node at each brick.
+    /// Starts a cluster with a space that has one logical node at each brick.
     pub(crate) async fn start(bricks: u64, peers: u64) -> Self {
         Self::start_on(bricks, peers, false).await.unwrap()
     }
 
-    /// The same with bricks on small disks.
+    /// Starts a cluster, with bricks on small disks if requested.
     ///
     /// # Errors
-    /// If there are none here.
+    /// If small disks are not available.
     pub(crate) async fn start_on(bricks: u64, peers: u64, small_disks: bool) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("mortar-histories-").tempdir().unwrap();
         let thread = RelayThread::start();
@@ -62,7 +62,7 @@ impl TestCluster {
         let all = ground.servers();
         let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, ServerId::Peer(_))));
         for server in first {
-            // One after the other: so the logical nodes are where their numbers say.
+            // One after the other, so that logical nodes have the numbers of their bricks.
             ground.launch(*server);
             ground.wait_ready(*server).await.unwrap();
         }
@@ -74,7 +74,7 @@ impl TestCluster {
             let created = run(&mut mortar(&create));
             match created.code {
                 0 => break,
-                // On a machine that is very busy, bricks do not say in time that they live.
+                // On a very busy machine the entries of bricks expire.
                 EXIT_UNAVAILABLE if Instant::now() < until => tokio::time::sleep(POLL_INTERVAL).await,
                 _ => panic!("{}", created.stderr),
             }
@@ -86,7 +86,7 @@ impl TestCluster {
         Ok(ground)
     }
 
-    /// Has everything refused while a brick is away.
+    /// Sets the failure policy of the space to `fail_stop`.
     pub(crate) fn set_fail_stop(&self) {
         let meta = format!("mortar://{}", self.relay(ServerId::Meta).address);
         run(&mut mortar(&["--server", &meta, "space", "set", "main", "--policy", "fail_stop"])).ok();
@@ -96,7 +96,7 @@ impl TestCluster {
         self.dir.path().join(format!("{}.{what}", server.name()))
     }
 
-    /// What is of a server on disk.
+    /// The directory of a server.
     pub(crate) fn directory(&self, server: ServerId) -> PathBuf {
         match self.disks.get(&server) {
             Some(disk) => disk.0.join(server.name()),
@@ -104,26 +104,26 @@ impl TestCluster {
         }
     }
 
-    /// Fills the disk of a server that has a small one.
+    /// Fills the small disk of a server.
     pub(crate) fn fill(&self, server: ServerId) {
         if let Some(disk) = self.disks.get(&server) {
             disk.fill();
         }
     }
 
-    /// Makes room on the disk of a server again.
+    /// Frees space on the small disk of a server.
     pub(crate) fn make_room(&self, server: ServerId) {
         if let Some(disk) = self.disks.get(&server) {
             disk.make_room();
         }
     }
 
-    /// All servers that there should be.
+    /// All servers of the cluster.
     pub(crate) fn servers(&self) -> Vec<ServerId> {
         self.relays.keys().copied().collect()
     }
 
-    /// Where clients connect; a number says with which peer server they begin.
+    /// The URL for clients. `first` is the peer server that they try first.
     pub(crate) fn url(&self, first: u64) -> String {
         let peers = self.relays.iter().filter(|(server, _)| matches!(server, ServerId::Peer(_)));
         let mut hosts: Vec<String> = peers.map(|(_, relay)| relay.address.to_string()).collect();
@@ -132,14 +132,14 @@ impl TestCluster {
         format!("mortar://{}/main", hosts.join(","))
     }
 
-    /// Another way to a server that runs, which nobody else takes.
+    /// Another relay to a running server, for one client.
     pub(crate) fn private_relay(&self, server: ServerId) -> Relay {
         let relay = self.relay_thread.add();
-        relay.target().set_address(read_address(&self.file(server, "said")).unwrap());
+        relay.target().set_address(read_address(&self.file(server, "ready")).unwrap());
         relay
     }
 
-    /// What stands before a server.
+    /// The relay in front of a server.
     pub(crate) fn relay(&self, server: ServerId) -> &Relay {
         &self.relays[&server]
     }
@@ -158,21 +158,21 @@ impl TestCluster {
         command
     }
 
-    /// Starts a server that does not run, and goes on: one that needs another waits for it.
+    /// Starts a server and does not wait. A server that needs another one waits for it.
     pub(crate) fn launch(&mut self, server: ServerId) {
         if self.children.contains_key(&server) {
             return;
         }
-        let said = self.file(server, "said");
+        let ready = self.file(server, "ready");
         let log = File::options().create(true).append(true).open(self.file(server, "log")).unwrap();
         let mut command = self.command(server);
-        command.stdin(Stdio::null()).stdout(File::create(&said).unwrap()).stderr(log);
+        command.stdin(Stdio::null()).stdout(File::create(&ready).unwrap()).stderr(log);
         self.children.insert(server, spawn(command).unwrap());
         let target = self.relay(server).target();
         tokio::spawn(async move {
             let until = Instant::now() + TEST_TIMEOUT;
             while Instant::now() < until {
-                if let Some(address) = read_address(&said) {
+                if let Some(address) = read_address(&ready) {
                     return target.set_address(address);
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
@@ -180,11 +180,11 @@ impl TestCluster {
         });
     }
 
-    /// Waits until a server that was launched answers, as far as it says so itself.
+    /// Waits until a server reports that it is ready.
     pub(crate) async fn wait_ready(&mut self, server: ServerId) -> Result<(), String> {
-        let (said, until) = (self.file(server, "said"), Instant::now() + TEST_TIMEOUT);
+        let (ready, until) = (self.file(server, "ready"), Instant::now() + TEST_TIMEOUT);
         let address = loop {
-            if let Some(address) = read_address(&said) {
+            if let Some(address) = read_address(&ready) {
                 break address;
             }
             let status = self.children.get_mut(&server).unwrap().try_wait().unwrap();
@@ -200,7 +200,7 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Ends a server, wherever it is.
+    /// Kills a server.
     pub(crate) fn kill(&mut self, server: ServerId) {
         if let Some(mut child) = self.children.remove(&server) {
             child.kill().unwrap();
@@ -217,14 +217,14 @@ impl TestCluster {
         }
     }
 
-    /// Stops a server that runs, or lets it go on.
+    /// Stops or continues a running server.
     pub(crate) fn signal(&self, server: ServerId, signal: Signal) {
         if let Some(child) = self.children.get(&server) {
             send(child, signal);
         }
     }
 
-    /// Copies what a server that does not run has on disk, and returns where the copy is.
+    /// Copies the directory of a server that is not running. Returns the path of the copy.
     pub(crate) fn copy(&self, server: ServerId) -> PathBuf {
         let (from, to) = (self.directory(server), self.file(server, "copy"));
         assert!(!self.children.contains_key(&server) && !to.exists(), "{server:?} cannot be copied now");
@@ -232,14 +232,14 @@ impl TestCluster {
         to
     }
 
-    /// Puts a copy in the place of what a server that does not run has on disk.
+    /// Replaces the directory of a server that is not running by a copy.
     pub(crate) fn roll_back(&self, server: ServerId, copy: &Path) {
         assert!(!self.children.contains_key(&server), "{server:?} runs");
         fs::remove_dir_all(self.directory(server)).unwrap();
         fs::rename(copy, self.directory(server)).unwrap();
     }
 
-    /// Asks the meta-server to have logical nodes moved, or not to. It may be away, and they may be moving already.
+    /// Requests moves of logical nodes from the meta-server. Fails silently if it is unreachable or the nodes are moving already.
     pub(crate) fn ask_to_move(&self, request: String) {
         let url = self.meta_url();
         tokio::spawn(async move {
@@ -249,10 +249,10 @@ impl TestCluster {
         });
     }
 
-    /// Waits until no logical node moves any more. Returns how often all have moved.
+    /// Waits until no logical node moves. Returns the sum of the move counts.
     pub(crate) async fn wait_moves_done(&self) -> Result<u64, String> {
         let until = Instant::now() + TEST_TIMEOUT;
-        let failed = |error: client::Error| format!("where logical nodes are cannot be asked: {error}");
+        let failed = |error: client::Error| format!("the placement map cannot be read: {error}");
         let client = client::Client::connect_with(&self.meta_url(), cluster_scope_options()).await.map_err(failed)?;
         loop {
             let answer = client.move_nodes(br#"{"show":{"nodes":[]}}"#.to_vec()).await.map_err(failed)?;
@@ -262,7 +262,7 @@ impl TestCluster {
                 return Ok(nodes.iter().map(|node| node["moves"].as_u64().unwrap()).sum());
             }
             if Instant::now() > until {
-                return Err(format!("moves do not end when all is well: {answer}"));
+                return Err(format!("moves do not end after the recovery: {answer}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -272,7 +272,7 @@ impl TestCluster {
         format!("mortar://{}", self.relay(ServerId::Meta).address)
     }
 
-    /// Makes everything well; one server may stay away.
+    /// Ends all faults; one server may stay dead.
     pub(crate) async fn heal(&mut self, lost: Option<ServerId>) -> Result<(), String> {
         let servers = self.servers().into_iter().filter(|server| Some(*server) != lost);
         for server in servers.clone() {
@@ -287,18 +287,18 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Servers that have ended by themselves.
+    /// Servers that have ended unexpectedly.
     pub(crate) fn exited_servers(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
         for (server, child) in &mut self.children {
             if let Some(status) = child.try_wait().unwrap() {
-                ended.push(format!("{server:?} has ended by itself: {status}"));
+                ended.push(format!("{server:?} has ended unexpectedly: {status}"));
             }
         }
         ended
     }
 
-    /// Where all of it is.
+    /// The directory of the cluster.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -307,16 +307,16 @@ impl TestCluster {
 impl Drop for TestCluster {
     fn drop(&mut self) {
         for child in self.children.values_mut() {
-            // One that has ended already cannot be killed, and need not.
+            // A process that has ended cannot be killed, and need not be.
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Before the directory that they are in.
+        // Before the directory that contains them.
         self.disks.clear();
     }
 }
 
-/// A file system of its own, with little room.
+/// A small file system.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -332,7 +332,7 @@ impl SmallDisk {
 
     fn fill(&self) {
         let mut ballast = File::options().create(true).append(true).open(self.0.join("ballast")).unwrap();
-        // Until there is no room for one byte more.
+        // Until not a single byte fits.
         for len in [1 << 20, 4 << 10, 1] {
             let bytes = vec![1; len];
             while ballast.write(&bytes).is_ok_and(|written| written > 0) {}
@@ -340,14 +340,14 @@ impl SmallDisk {
     }
 
     fn make_room(&self) {
-        // One that is not full has none.
+        // A disk that is not full has no ballast file.
         let _ = fs::remove_file(self.0.join("ballast"));
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What a process still holds open goes when it ends.
+        // Lazily, because a process may still have files open.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -367,22 +367,22 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// How to connect for what concerns the whole cluster.
+/// The connect options for requests about the whole cluster.
 fn cluster_scope_options() -> client::ConnectOptions {
     let mut options = client::ConnectOptions::default();
     options.spaceless = true;
     options
 }
 
-/// Where a server listens, if it has said so.
-fn read_address(said: &Path) -> Option<SocketAddr> {
-    let said = fs::read_to_string(said).ok()?;
-    let ready: serde_json::Value = serde_json::from_str(said.trim()).ok()?;
-    ready["addresses"][0].as_str()?.parse().ok()
+/// The address in the ready file of a server, if it was written.
+fn read_address(ready: &Path) -> Option<SocketAddr> {
+    let text = fs::read_to_string(ready).ok()?;
+    let report: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
+    report["addresses"][0].as_str()?.parse().ok()
 }
 
 impl ServerId {
-    /// A name that a file can have.
+    /// The name of its directory.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Meta => "meta".to_owned(),

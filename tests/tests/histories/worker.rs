@@ -1,4 +1,4 @@
-//! A client: does one thing after the other, drawn from a seed, and has it recorded.
+//! A client: executes random operations one after the other and records them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use tokio::time;
 use crate::objects::{self, KeyedObject, Objects, elements, value};
 use crate::recorder::{InDoubt, Recorder};
 
-/// How long a client waits for an answer, while servers fail.
+/// Timeout of a client while servers fail.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Lists that are this long are only read.
+/// Lists of this length are only read.
 const MAX_LIST_LEN: usize = 400;
 /// Bytes of a large write.
 const LARGE_WRITE_BYTES: usize = 1 << 20;
-/// The longest rest between two operations, in milliseconds.
+/// The longest pause between two operations, in milliseconds.
 const REST_MS: u64 = 10;
 
-/// What a client does.
+/// The work of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientWork {
     /// Transactions of all kinds.
     Transactions,
-    /// Writes and reads outside of transactions; the number says which objects it writes.
+    /// Writes and reads outside of transactions. The number selects the objects that it writes.
     Singles(usize),
     /// Large writes.
     Ballast,
@@ -46,9 +46,9 @@ pub(crate) struct Client {
     rng: StdRng,
     /// Its number in the history.
     number: u64,
-    /// What it could not find out.
+    /// The transactions with unknown outcomes.
     in_doubt: Vec<(Cluster, InDoubt)>,
-    /// What it does, for those who wonder.
+    /// Its current activity, for reports of hangs.
     activity: Arc<Mutex<String>>,
 }
 
@@ -60,17 +60,17 @@ fn options() -> ClusterOptions {
     options
 }
 
-/// What one step of a transaction does with an object.
+/// The operation of one step of a transaction on an object.
 #[derive(Clone, Debug)]
 enum Act {
     Read(KeyedObject),
-    /// Appends this.
+    /// Appends this element.
     Append(KeyedObject, i64),
     /// Reads a balance.
     Balance(KeyedObject),
-    /// Adds this to a balance.
+    /// Adds this amount to a balance.
     Add(KeyedObject, i64),
-    /// Writes what is there already.
+    /// Writes the current value again.
     Touch(KeyedObject),
 }
 
@@ -88,7 +88,7 @@ impl Client {
         Self { work: does, url, cluster, record, objects, rng, number, in_doubt: Vec::new(), activity: doing }
     }
 
-    /// Works until told to end. Returns what it could not find out.
+    /// Works until `end` is set. Returns the transactions with unknown outcomes.
     pub(crate) async fn run(mut self, end: watch::Receiver<bool>) -> Vec<(Cluster, InDoubt)> {
         while !*end.borrow() {
             match self.work {
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Some lists, each read or appended to: appends in so many of a hundred cases.
+    /// Some lists, each read or appended to. `appends` is the percentage of appends.
     fn list_acts(&mut self, appends: u32) -> Vec<Act> {
         let count = *[1, 1, 2, 2, 3, 4].choose(&mut self.rng).unwrap();
         let lists: Vec<KeyedObject> = self.objects.lists.sample(&mut self.rng, count).cloned().collect();
@@ -191,7 +191,7 @@ impl Client {
         let writes = operation.steps.iter().any(|step| !matches!(step, Step::Read(..)));
         let mut decided = match t.commit().await {
             Ok(decided) => decided,
-            // Such as that a disk is full.
+            // For example, the disk of a brick is full.
             Err(error) if error.kind() == ErrorKind::Unknown => CommitOutcome::Unknown(t.id()),
             Err(error) => {
                 self.check_error(&operation, &error, &[ErrorKind::Unavailable, ErrorKind::Full]);
@@ -214,7 +214,7 @@ impl Client {
                 Outcome::Ok
             }
             CommitOutcome::Conflict(_) => Outcome::Failed,
-            // Nothing of it can happen.
+            // A transaction without writes has no effect.
             CommitOutcome::Unknown(_) if !writes => Outcome::Failed,
             CommitOutcome::Unknown(txn) => {
                 self.in_doubt
@@ -225,8 +225,8 @@ impl Client {
         self.record.end_operation(operation, outcome);
     }
 
-    /// The same by `transact`. Each of its tries appends the same elements: whichever was said not to have happened and
-    /// has, shows.
+    /// Uses `Cluster::transact`. All its attempts append the same elements, so an attempt that took effect although it was reported as
+    /// failed is noticed.
     async fn transact(&mut self, acts: Vec<Act>) {
         let mut operation = self.begin(Kind::Transaction, "transact");
         let ahead = self.rng.random_bool(0.5);
@@ -243,14 +243,14 @@ impl Client {
         self.record.end_operation(operation, outcome);
     }
 
-    /// Locks something, and leaves; another client comes in its place.
+    /// Takes locks and disconnects; another client replaces it.
     async fn abandon_locks(&mut self) {
         let operation = self.begin(Kind::Locks, "leaving");
         let t = self.cluster.begin(IsolationLevel::Locks);
         let list = self.objects.lists.choose(&mut self.rng).unwrap().oid;
         // Whether it gets the lock does not matter.
         let _ = t.get_for_update(list).await;
-        // One that still has to find something out lives on.
+        // A client with unknown outcomes stays connected.
         let is_needed = self.in_doubt.iter().any(|(_, open)| open.client == self.number);
         if self.rng.random_bool(0.5) && !is_needed {
             self.cluster.close();
@@ -299,7 +299,7 @@ impl Client {
         self.record.end_operation(operation, outcome);
     }
 
-    /// Fills the log of a brick. Nobody judges that.
+    /// Fills the log of a brick. The checkers ignore these writes.
     async fn write_ballast(&mut self) {
         let at = self.objects.ballast.choose(&mut self.rng).unwrap().oid;
         let t = self.cluster.begin(IsolationLevel::Optimistic);
@@ -308,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Writes down an error that is not among those that faults explain.
+    /// Records an error that faults do not explain.
     fn check_error(&self, operation: &Operation, error: &Error, kinds: &[ErrorKind]) {
         let is_stop = self.record.may_stop && error.kind() == ErrorKind::Stopped;
         if !kinds.contains(&error.kind()) && !is_stop {
@@ -317,7 +317,7 @@ impl Client {
     }
 }
 
-/// A new client. While nobody answers, it waits.
+/// Connects a new client; waits while no server answers.
 async fn connect_client(url: &str, record: &Recorder) -> Cluster {
     loop {
         match Cluster::connect_with(url, options()).await {
@@ -331,7 +331,7 @@ async fn connect_client(url: &str, record: &Recorder) -> Cluster {
     }
 }
 
-/// Does some acts in a transaction. `ahead` says of what is to be written before it is read.
+/// Carries out acts in a transaction. `ahead` is whether to announce writes before reading the objects.
 async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<Step>) -> client::Result<()> {
     let torn = |what: String| Error::new(ErrorKind::Corrupt, what);
     for act in acts {
@@ -360,7 +360,7 @@ async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<St
                 steps.push(Step::write(key, new));
             }
             Act::Touch(_) => {
-                let there = object.ok_or_else(|| torn(format!("{key} is not there")))?;
+                let there = object.ok_or_else(|| torn(format!("{key} does not exist")))?;
                 t.put(*oid, there).await?;
             }
         }
@@ -368,7 +368,7 @@ async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<St
     Ok(())
 }
 
-/// Runs acts until they are committed. Returns what the try that was did and saw.
+/// Carries out acts until they are committed. Returns the steps of the successful attempt.
 async fn transact(cluster: &Cluster, acts: &[Act], ahead: bool) -> (client::Result<()>, Vec<Step>) {
     let seen = Mutex::new(Vec::new());
     let done = cluster.transact(|t| {
@@ -384,8 +384,8 @@ async fn transact(cluster: &Cluster, acts: &[Act], ahead: bool) -> (client::Resu
     (done, seen.into_inner().unwrap())
 }
 
-/// Writes to each object, and then reads all lists and accounts in one transaction, as a client that waits for long: so
-/// nothing is in doubt any more. Returns what it has read.
+/// Writes each object, and then reads all lists and accounts in one transaction, as a client with a long timeout. Afterwards nothing
+/// is in doubt. Returns what it has read.
 pub(crate) async fn finish(cluster: &Cluster, record: &Recorder, objects: &Objects) -> client::Result<Vec<Step>> {
     let number = record.next_client();
     for kept in &objects.lists {
@@ -409,7 +409,7 @@ pub(crate) async fn finish(cluster: &Cluster, record: &Recorder, objects: &Objec
     Ok(steps)
 }
 
-/// A client comes, locks something, and is gone without a word.
+/// A client connects, takes a lock, and ends without closing its session.
 pub(crate) fn spawn_dying_client(url: String, objects: Arc<Objects>, which: usize) {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -420,7 +420,7 @@ pub(crate) fn spawn_dying_client(url: String, objects: Arc<Objects>, which: usiz
             let _ = t.get_for_update(list.oid).await;
             Some((cluster, t))
         });
-        // Its connection first: what it would say when it is dropped nobody hears.
+        // The connection ends first, so messages of the client's destructor are not sent.
         drop(runtime);
         drop(client);
     });
