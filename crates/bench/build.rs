@@ -6,7 +6,7 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(libdb)");
     println!("cargo::rerun-if-changed=src/rival/berkeley.c");
-    // So that installing it is noticed by the next build.
+    // So that a later installation triggers a rebuild.
     println!("cargo::rerun-if-changed=/usr/include/db.h");
     println!("cargo::rerun-if-env-changed=CPATH");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else { return };

@@ -1,4 +1,4 @@
-//! Runs the sides of a comparison in turn, so that a busy minute of the machine falls on all of them.
+//! Runs the sides of a comparison in turn, so that load from other processes affects all of them.
 
 use crate::Result;
 use crate::progress;
@@ -6,9 +6,9 @@ use crate::progress;
 /// One side: Mortar, or a rival.
 pub(crate) struct Side<'a> {
     pub(crate) name: String,
-    /// Shown beside the others, but no bar is set against it.
+    /// Whether it is only shown for reference, without a required ratio.
     pub(crate) for_reference: bool,
-    /// One run: measures and returns its values, the same ones in the same order on every side.
+    /// Executes one run and returns its values, in the same order on every side.
     pub(crate) run: Box<dyn FnMut() -> Result<Vec<f64>> + 'a>,
 }
 
@@ -17,14 +17,14 @@ impl<'a> Side<'a> {
         Self { name: name.into(), for_reference: false, run: Box::new(run) }
     }
 
-    /// The same side without a bar set against it.
+    /// Marks the side as a reference without a required ratio.
     pub(crate) fn for_reference(mut self) -> Self {
         self.for_reference = true;
         self
     }
 }
 
-/// What each side measured: `values[side][metric][run]`.
+/// The values of all sides: `values[side][metric][run]`.
 pub(crate) struct ContestResult {
     pub(crate) names: Vec<String>,
     pub(crate) for_reference: Vec<bool>,
@@ -32,18 +32,18 @@ pub(crate) struct ContestResult {
 }
 
 impl ContestResult {
-    /// The values of one side's metric, one a run.
+    /// The values of a metric of one side, one per run.
     pub(crate) fn values(&self, side: usize, metric: usize) -> Vec<f64> {
         self.values[side][metric].clone()
     }
 
-    /// How many sides there are.
+    /// Number of sides.
     pub(crate) fn sides(&self) -> usize {
         self.values.len()
     }
 }
 
-/// Runs all sides `repeats` times, interleaved; each round begins with another side.
+/// Runs all sides `repeats` times in turn. Each round begins with another side.
 pub(crate) fn interleave(title: &str, repeats: usize, sides: &mut [Side<'_>]) -> Result<ContestResult> {
     let count = sides.len();
     let mut values: Vec<Vec<Vec<f64>>> = vec![Vec::new(); count];

@@ -1,10 +1,10 @@
-//! What a benchmark found: figures made of rows, each Mortar beside one rival.
+//! Results of benchmarks: figures with rows, each comparing Mortar with one rival.
 //!
-//! A row's `ratio` is made so that more than 1 means that Mortar is ahead, whatever the unit.
+//! The `ratio` of a row is above 1 if Mortar is ahead, whatever the unit.
 
 use serde::Serialize;
 
-/// Which way a unit points.
+/// Which direction of a unit is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -14,32 +14,32 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// How a figure's plots are drawn.
+/// How the plots of a figure are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Points along an axis that means something, joined.
+    /// Points joined by lines along a numeric axis.
     Lines,
-    /// Cases beside one another.
+    /// Bars of cases side by side.
     Bars,
 }
 
 /// One case: Mortar and one rival, measured in the same run.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// The case in words: `tcp get 1 KB, pipelining 16`.
+    /// The description of the case: `tcp get 1 KB, pipelining 16`.
     pub(crate) case: String,
-    /// Rows of one panel share a plot.
+    /// The plot of the row; rows of a panel share it.
     pub(crate) panel: String,
-    /// The row's place along the plot's axis.
+    /// The position of the row on the axis.
     pub(crate) point: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
     pub(crate) rival_name: String,
-    /// One value a run.
+    /// One value per run.
     pub(crate) mortar: Vec<f64>,
-    /// One value a run.
+    /// One value per run.
     pub(crate) rival: Vec<f64>,
-    /// The ratio that was asked for, where one was.
+    /// The ratio that is required, if any.
     pub(crate) target_ratio: Option<f64>,
 }
 
@@ -49,18 +49,18 @@ pub(crate) struct Figure {
     /// The identifier that `--only` takes, such as `osbdb-2`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// What is measured, and how both sides are kept equal.
+    /// What is measured, and how both sides are treated equally.
     pub(crate) about: String,
-    /// What the paper found, on its machine; empty if no paper measured it.
+    /// The paper's result on its machines; empty if no paper measured it.
     pub(crate) paper: &'static str,
     pub(crate) parameters: Vec<String>,
     pub(crate) shape: Shape,
     pub(crate) rows: Vec<Row>,
-    /// What was left out, and why.
+    /// Cases that were skipped, and why.
     pub(crate) skipped: Vec<String>,
 }
 
-/// A row as `--json` writes it.
+/// A row in the form of `--json`.
 #[derive(Serialize)]
 struct JsonRow<'a> {
     figure: &'a str,
@@ -72,7 +72,7 @@ struct JsonRow<'a> {
     ratio: f64,
     better: Better,
     runs: usize,
-    /// Present when sizes or times were cut, as `--quick` does.
+    /// Set if sizes or times were reduced by `--quick`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     reduced: bool,
 }
@@ -87,7 +87,7 @@ impl Row {
         }
     }
 
-    /// Whether the row reaches what was asked; `None` where nothing was.
+    /// Whether the row reaches the required ratio; `None` if none is required.
     pub(crate) fn reaches_target(&self) -> Option<bool> {
         self.target_ratio.map(|bar| self.ratio() >= bar)
     }
@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// The middle of the values, or the mean of the two middle ones; NaN if there are none.
+/// The median of the values; NaN if there are none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -121,13 +121,13 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Four significant digits: more would claim what three runs cannot know.
+/// Rounds to four significant digits, because three runs do not justify more.
 fn round_significant(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
     let digits = 3 - value.abs().log10().floor() as i32;
-    // Whole numbers are kept whole: a division by a power of ten would leave a tail of digits.
+    // Whole numbers stay whole: a division by a power of ten would leave fractional digits.
     if digits <= 0 { value.round() } else { (value * 10f64.powi(digits)).round() / 10f64.powi(digits) }
 }
 
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_above_one_is_ahead_whatever_the_unit() {
+    fn ratio_above_one_is_ahead_for_every_unit() {
         assert_eq!(row(Better::Higher, 200.0, 100.0).ratio(), 2.0);
         assert_eq!(row(Better::Lower, 50.0, 100.0).ratio(), 2.0);
         assert_eq!(row(Better::Higher, 70.0, 100.0).reaches_target(), Some(false));
     }
 
     #[test]
-    fn the_median_is_not_moved_by_one_bad_run() {
+    fn median_ignores_one_bad_run() {
         assert_eq!(median(&[3.0, 1000.0, 1.0]), 3.0);
         assert_eq!(median(&[1.0, 2.0]), 1.5);
         assert!(median(&[]).is_nan());

@@ -1,4 +1,4 @@
-//! Calls something again and again from several threads, and measures how often and how long.
+//! Calls a function repeatedly from several threads, and measures rate and latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -12,11 +12,11 @@ use crate::Result;
 /// Latencies above a minute count as a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// What was measured.
+/// The result of a measurement.
 pub(crate) struct Measured {
-    /// Calls a second, by all threads together.
+    /// Calls per second of all threads together.
     pub(crate) rate: f64,
-    /// The latency, in microseconds, that half of the calls stay below.
+    /// The median latency, in microseconds.
     pub(crate) p50_us: f64,
 }
 
@@ -25,9 +25,9 @@ const WARM_UP: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 
-/// Lets each thread make its own callee with `prepare`, and call it for `duration` after a tenth of it to warm up.
+/// Each thread makes its own callee with `prepare` and calls it for `duration`, after a warm-up of a tenth of that.
 ///
-/// `every` is how many calls are timed together: more than one where a clock would cost as much as the call.
+/// `every` is the number of calls that are timed together: more than one if the clock would cost as much as the call.
 pub(crate) fn hammer<C>(
     threads: usize,
     duration: Duration,
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_call_and_are_counted() {
+    fn calls_of_all_threads_are_counted() {
         let measured = hammer(3, Duration::from_millis(30), 1, |_| {
             Ok(|| {
                 thread::sleep(Duration::from_millis(1));

@@ -1,21 +1,21 @@
-//! What the numbers were measured on.
+//! The machine on which a benchmark runs.
 
 use std::fs;
 use std::path::Path;
 
-/// The facts that every report states.
+/// Facts about the machine for reports.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
-    /// The file system below the benchmark's data.
+    /// The file system of the benchmark's data.
     pub(crate) file_system: String,
 }
 
 impl Machine {
-    /// Describes this machine; what cannot be read is called unknown.
+    /// Describes this machine; unreadable facts are "unknown".
     pub(crate) fn describe(data: &Path) -> Self {
         let first = |path: &str, key: &str| {
             let text = fs::read_to_string(path).ok()?;
@@ -32,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// All of it in one line.
+    /// All facts in one line.
     pub(crate) fn line(&self) -> String {
         format!(
             "{}, {} cores, {} MiB memory, Linux {}, {}",

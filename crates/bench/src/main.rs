@@ -1,4 +1,4 @@
-//! Workloads and rivals: Mortar measured beside what people use today, in the same run.
+//! Workloads and rivals: compares Mortar with widely used systems in the same run.
 
 mod contest;
 mod figure;
@@ -28,16 +28,16 @@ use crate::figure::Figure;
 use crate::machine::Machine;
 use crate::run::Run;
 
-/// An error ends the benchmark with its text.
+/// An error ends the benchmark with its message.
 type Result<T, E = BoxedError> = std::result::Result<T, E>;
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures Mortar beside its rivals and writes a page with plots and tables.
 ///
-/// Progress goes to standard error and the table of results to standard output. Exits with 0 when all that was asked for was
-/// measured, 1 on an error, 3 when something was skipped because a rival is missing or the disk too full. A ratio below what was asked is
-/// shown, but is no error.
+/// Progress goes to standard error and the table of results to standard output. The exit code is 0 if everything requested was
+/// measured, 1 after an error, and 3 if a case was skipped because a rival is missing or the disk is too full. A ratio below the
+/// required one is shown and is not an error.
 #[derive(Parser)]
 #[command(name = "script/bench", version, max_term_width = 100)]
 struct Arguments {
@@ -46,13 +46,13 @@ struct Arguments {
     /// Measure one figure (osbdb-2), the figures of one paper (tods), or the cases whose text contains this ("unix get").
     #[arg(long, value_name = "ID")]
     only: Option<String>,
-    /// Cut sizes and times so that the run ends within a minute; the report says so.
+    /// Reduce sizes and times so that the run ends within a minute; the report notes that.
     #[arg(long)]
     quick: bool,
-    /// Write the rows to this file, one JSON object a line; "-" is standard output.
+    /// Write the rows to this file, one JSON object per line; "-" is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where the report goes, and, while the run lasts, the files that are measured; must be on a disk.
+    /// The directory of the report and, during the run, of the measured files; must be on a disk.
     /// Default: bench (figures: figures) in the target directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures, reports, and says whether anything was skipped.
+/// Measures and writes the reports. Returns whether a case was skipped.
 fn measure(arguments: &Arguments) -> Result<bool> {
     let name = arguments.name;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);

@@ -1,6 +1,6 @@
-//! The numbers of the papers: what they measured, on how many of their machines.
+//! The results of the papers, and the number of machines.
 
-/// Figure, part of the case, unit, and what the paper says of it.
+/// Figure, part of the case, unit, and the paper's result.
 const VALUES: [(&str, &str, &str, &str); 14] = [
     ("tods-7", "through", "reads/s", "11,160 on 36 nodes"),
     ("tods-8", "reads of tods-8, 1 KB", "reads/s", "11,160 on 36 nodes"),
@@ -18,7 +18,7 @@ const VALUES: [(&str, &str, &str, &str); 14] = [
     ("osbdb-2", "", "objects/s", "flat (B-tree)"),
 ];
 
-/// What the paper says of a case of a figure, if it says a number or a shape.
+/// The paper's result for a case of a figure, if it has one.
 pub(crate) fn value(figure: &str, case: &str, unit: &str) -> Option<&'static str> {
     let matching = VALUES.iter().find(|(id, part, of, _)| *id == figure && *of == unit && case.contains(part));
     matching.map(|(_, _, _, value)| *value)

@@ -1,4 +1,4 @@
-//! Draws the rows of a figure as SVG: one plot a panel, one series a system, whiskers from the worst run to the best.
+//! Draws the rows of a figure as SVG: one plot per panel, one series per system, whiskers from the worst run to the best.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -38,13 +38,13 @@ const COLOURS: [RGBColor; 5] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// One system's values along the axis: position, median, least, most.
+/// The values of a system along the axis: position, median, least, most.
 struct Series {
     name: String,
     points: Vec<(usize, f64, f64, f64)>,
 }
 
-/// Draws one panel: the legend, and below it lines, or a horizontal bar for each value.
+/// Draws one panel: the legend, and below it lines or horizontal bars.
 pub(crate) fn svg(rows: &[&Row], shape: Shape) -> Result<String> {
     let mut points: Vec<&str> = Vec::new();
     for row in rows {
@@ -89,7 +89,7 @@ fn series_of(rows: &[&Row], points: &[&str]) -> Vec<Series> {
                 all.push(Series { name: name.to_owned(), points: Vec::new() });
                 all.len() - 1
             });
-            // Mortar is in a row for each rival: it is drawn once.
+            // Mortar is in a row for each rival, but is drawn once.
             if all[place].points.iter().all(|point| point.0 != at) {
                 all[place].points.push((at, median(values), least, most));
             }
@@ -98,7 +98,7 @@ fn series_of(rows: &[&Row], points: &[&str]) -> Vec<Series> {
     all
 }
 
-/// Where the entries of the legend begin, in lines that fit the width.
+/// The positions of the legend's entries, in lines that fit the width.
 fn legend_places(series: &[Series]) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (MARGIN, MARGIN);
     let place = |one: &Series| {
@@ -127,7 +127,7 @@ fn case_height(series: usize) -> u32 {
     series as u32 * BAR_HEIGHT + BAR_GAP
 }
 
-/// A label in lines of at most [`LABEL_CHARACTERS`], broken between words.
+/// Splits a label between words into lines of at most [`LABEL_CHARACTERS`].
 fn wrap(label: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in label.split(' ') {
@@ -145,7 +145,7 @@ fn wrap(label: &str) -> Vec<String> {
     lines
 }
 
-/// Horizontal bars, one below the other, with the labels of their cases at the left and their medians at the right.
+/// Draws horizontal bars, one below the other, with labels on the left and medians on the right.
 fn draw_bars(area: &Area<'_>, points: &[&str], series: &[Series], unit: &str, top: f64) -> Result<()> {
     let labels: Vec<Vec<String>> = points.iter().map(|point| wrap(point)).collect();
     let longest = labels.iter().flatten().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -165,10 +165,10 @@ fn draw_bars(area: &Area<'_>, points: &[&str], series: &[Series], unit: &str, to
         .light_line_style(WHITE)
         .label_style(FONT)
         .draw()?;
-    // The first case is at the top: coordinates count from below.
+    // The first case is at the top, and coordinates count from the bottom.
     let from_below = |at: usize, down: f64| (points.len() - at) as f64 * height - down;
     let bar = f64::from(BAR_HEIGHT);
-    // Coordinates of the chart are those of the whole picture, those of the area its own.
+    // Coordinates of the chart are relative to the whole picture, those of the area are not.
     let (area_left, area_top) = area.get_base_pixel();
     let style = FONT.into_text_style(area).pos(Pos::new(HPos::Right, VPos::Center));
     for (at, lines) in labels.iter().enumerate() {
@@ -199,7 +199,7 @@ fn draw_bars(area: &Area<'_>, points: &[&str], series: &[Series], unit: &str, to
     Ok(())
 }
 
-/// Lines over an axis that means something.
+/// Draws lines over a numeric axis.
 fn draw_lines(area: &Area<'_>, points: &[&str], series: &[Series], unit: &str, top: f64) -> Result<()> {
     let mut chart = ChartBuilder::on(area)
         .margin(MARGIN)
@@ -234,7 +234,7 @@ fn draw_lines(area: &Area<'_>, points: &[&str], series: &[Series], unit: &str, t
     Ok(())
 }
 
-/// A number short enough for a table or an axis: `1,234`, `12.3`, `0.083`.
+/// A number in a short form for a table or an axis: `1,234`, `12.3`, `0.083`.
 pub(crate) fn quantity(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// The right ends of the labels at the left of the bars: x and y.
+    /// The right ends of the labels on the left of the bars: x and y.
     fn label_places(svg: &str) -> Vec<(i32, i32)> {
         let number = |text: &str, key: &str| -> i32 {
             let rest = text.split(&format!("{key}=\"")).nth(1).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_bars_are_whole_and_do_not_overlap() {
+    fn labels_of_bars_are_complete_and_do_not_overlap() {
         let points: Vec<String> = (1..=8)
             .map(|count| format!("through {count} peer servers to {count} bricks, pipelining 16, of the library"))
             .collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legend_that_does_not_fit_gets_another_line() {
+    fn long_legend_is_split_into_lines() {
         let series: Vec<Series> =
             (0..5).map(|_| Series { name: "Berkeley DB in process, one thread".into(), points: Vec::new() }).collect();
         let places = legend_places(&series);

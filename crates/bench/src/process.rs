@@ -1,4 +1,4 @@
-//! Servers that a benchmark starts and stops itself: by process id, on loopback and in directories of its own.
+//! Servers that a benchmark starts and stops, on loopback addresses and in their own directories.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// A running server; ends with this value.
+/// A running server. Dropping it stops the process.
 pub(crate) struct Server {
     name: String,
     child: Child,
@@ -29,14 +29,14 @@ pub(crate) struct Server {
 /// Memory of a process, in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
-    /// All resident pages, those of mapped files included.
+    /// All resident pages, including those of mapped files.
     pub(crate) resident: u64,
-    /// Resident pages that no file backs.
+    /// Resident pages without a backing file.
     pub(crate) anonymous: u64,
 }
 
 impl Address {
-    /// A loopback address that is free at the moment.
+    /// A loopback address that is free now.
     pub(crate) fn free_tcp() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         Ok(Self::Tcp(listener.local_addr()?))
@@ -57,7 +57,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         // SAFETY: prctl is async-signal-safe and touches no memory of ours.
         unsafe {
-            // So that a benchmark that is killed leaves no server behind.
+            // The server ends even if the benchmark is killed.
             command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
         }
         let child = command.spawn().map_err(|error| format!("{name} does not start: {error}"))?;
@@ -76,10 +76,10 @@ impl Server {
         Ok(server)
     }
 
-    /// Processor time used so far, by all threads.
+    /// Processor time of all threads so far.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The second field is a name in brackets that may hold blanks; user and system time are fields 14 and 15.
+        // The second field is a name in parentheses that may contain blanks; user and system time are fields 14 and 15.
         let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
         let ticks =
             fields.and_then(|fields| Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?));
@@ -87,7 +87,7 @@ impl Server {
         Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
-    /// Memory used now.
+    /// Current memory.
     pub(crate) fn memory(&self) -> Result<Memory> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let field = |name: &str| {
@@ -100,14 +100,14 @@ impl Server {
         }
     }
 
-    /// Ends the server as a crash would.
+    /// Kills the server.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Asks the server to end, and ends it if it does not within ten seconds.
+    /// Asks the server to end, and kills it if it does not end within ten seconds.
     fn stop(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_some() {
             return Ok(());
@@ -134,7 +134,7 @@ impl Drop for Server {
     }
 }
 
-/// Finds a program as a shell would, also where Debian keeps servers.
+/// Finds a program in the search path, and where Debian installs servers.
 pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

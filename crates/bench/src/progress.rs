@@ -1,4 +1,4 @@
-//! Tells the person who waits what is being measured, on standard error.
+//! Reports the progress of a benchmark on standard error.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -7,9 +7,9 @@ use std::time::Instant;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
-/// Writes one line with the time since the first.
+/// Writes a line with the time since the first one.
 pub(crate) fn line(text: Arguments<'_>) {
     let seconds = STARTED.get_or_init(Instant::now).elapsed().as_secs_f64();
-    // A closed error stream does not fail a benchmark.
+    // A closed standard error does not fail a benchmark.
     let _ = writeln!(io::stderr(), "[{seconds:7.1} s] {text}");
 }

@@ -1,4 +1,4 @@
-//! Writes what was measured: a page with plots and tables, lines of JSON, and a table for the terminal.
+//! Writes the results: a page with plots and tables, lines of JSON, and a table for the terminal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn json(figures: &[Figure], reduced: bool) -> Result<String> {
 
 /// The rows as a table for a terminal.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let mut lines = vec![["figure", "case", "Mortar", "rival", "", "unit", "ratio", "asked"].map(str::to_owned)];
+    let mut lines = vec![["figure", "case", "Mortar", "rival", "", "unit", "ratio", "required"].map(str::to_owned)];
     for figure in figures {
         lines.extend(figure.rows.iter().map(|row| {
             [
@@ -50,7 +50,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
         let mut text = String::new();
         for (column, cell) in line.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
-            // Numbers stand at the right of their column.
+            // Numbers are right-aligned.
             let (before, after) = if matches!(column, 2 | 3 | 6) { (pad.as_str(), "") } else { ("", pad.as_str()) };
             text += &format!("{before}{cell}{after}  ");
         }
@@ -71,7 +71,7 @@ pub(crate) fn page(path: &Path, name: &str, figures: &[Figure], machine: &Machin
         escape(&machine.line())
     );
     if reduced {
-        out += "<p class=\"reduced\"><b>Reduced run</b> (<code>--quick</code>): sizes and times are cut.</p>";
+        out += "<p class=\"reduced\"><b>Reduced run</b> (<code>--quick</code>): sizes and times are reduced.</p>";
     }
     out += "<p class=\"note\">Each case ran in turn with its rivals in the same run; values are medians, whiskers reach \
             from the least run to the most. A ratio above 1 means that Mortar is ahead, whatever the unit.</p>";
@@ -110,7 +110,7 @@ fn section(out: &mut String, figure: &Figure) -> Result<()> {
         write!(out, "<h3>{}</h3>{}", escape(panel), plot::svg(&rows, figure.shape)?)?;
     }
     *out += "<table><tr><th>case</th><th>paper</th><th>rival</th><th class=\"n\">rival</th><th class=\"n\">Mortar</th>\
-             <th>unit</th><th class=\"n\">ratio</th><th>asked</th></tr>";
+             <th>unit</th><th class=\"n\">ratio</th><th>required</th></tr>";
     for row in &figure.rows {
         let class = match row.reaches_target() {
             Some(false) => "behind",
@@ -139,7 +139,7 @@ fn target_text(row: &Row) -> String {
     row.target_ratio.map_or_else(|| "–".to_owned(), |bar| format!("≥ {bar:.2}"))
 }
 
-/// A median with the range of its runs.
+/// A median and the range of its runs.
 fn format_spread(values: &[f64]) -> String {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_draws_every_panel_and_escapes_text() {
+    fn page_draws_every_panel_and_escapes_text() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/commit.html");
         let machine = Machine::describe(directory.path());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_table_has_a_line_for_each_row() {
+    fn terminal_table_has_a_line_for_each_row() {
         let text = table(&[figure()]);
         assert_eq!(text.lines().count(), 4);
         assert!(text.contains("skipped: commit: nothing"));

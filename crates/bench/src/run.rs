@@ -1,4 +1,4 @@
-//! What this run is to measure, how long, and where its files go.
+//! The parameters of a run: what to measure, how long, and where files go.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,15 @@ use crate::figure::{Better, Row};
 /// One run of the benchmark.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Sizes and times are cut, and the report says so.
+    /// Whether sizes and times are reduced; the report notes that.
     pub(crate) quick: bool,
-    /// Measures only this figure, or the cases whose text holds this.
+    /// Measure only this figure, or the cases whose text contains this.
     pub(crate) only: Option<String>,
-    /// Where files that are measured go: on a disk, not in memory.
+    /// The directory of measured files: on a disk, not in memory.
     pub(crate) data: PathBuf,
 }
 
-/// What one metric of a contest is called in the report.
+/// The names of a metric in the report.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricSpec {
     pub(crate) case: String,
@@ -27,31 +27,31 @@ pub(crate) struct MetricSpec {
     pub(crate) point: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// The ratio asked for, beside rivals that are not there for reference only.
+    /// The required ratio against rivals that are not only for reference.
     pub(crate) target_ratio: Option<f64>,
 }
 
 impl Run {
-    /// How often each side runs.
+    /// Number of runs of each side.
     pub(crate) const REPEATS: usize = 3;
 
-    /// The same run for a figure that is wanted, whatever its cases are called.
+    /// A copy without the filter, for a figure that was selected.
     pub(crate) fn without_filter(&self) -> Self {
         Self { only: None, ..self.clone() }
     }
 
-    /// One of two parameters.
+    /// `full`, or `quick` in a quick run.
     pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// A new directory for one side of a contest; it ends with the value.
+    /// A new directory for one side of a contest, removed when the value is dropped.
     pub(crate) fn directory(&self, name: &str) -> Result<TempDir> {
         std::fs::create_dir_all(&self.data)?;
         Ok(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir_in(&self.data)?)
     }
 
-    /// Whether any of these cases of a figure is to be measured.
+    /// Whether any of these cases of a figure is selected.
     pub(crate) fn wants(&self, figure: &str, cells: &[MetricSpec]) -> bool {
         cells.iter().any(|cell| self.wants_case(figure, &cell.case))
     }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_a_figure_or_part_of_a_case() {
+    fn filter_is_a_figure_or_part_of_a_case() {
         let run = |only: &str| Run { quick: true, only: Some(only.into()), data: PathBuf::new() };
         assert!(run("kv").wants("kv", &[cell("tcp get")]));
         assert!(run("tcp").wants("kv", &[cell("unix get"), cell("tcp get")]));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rival_for_reference_has_no_bar() {
+    fn rival_for_reference_has_no_required_ratio() {
         let run = Run { quick: true, only: None, data: PathBuf::new() };
         let mut sides = ["Mortar", "a", "b"].map(|name| Side::new(name, || Ok(vec![1.0])));
         sides[2].for_reference = true;

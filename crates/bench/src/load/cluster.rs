@@ -1,7 +1,7 @@
-//! Mortar's cluster: reads of single objects, and commits as a client makes them that is nothing else.
+//! Mortar's cluster: reads of single objects, and commits of a minimal client.
 //!
-//! Reads are frames made beforehand. A commit is made when it is sent, as it needs a number and identifiers that no other has:
-//! what a client cannot do without, and no more. What a client library adds (copies, retries, failover) is not in it.
+//! Reads are frames that are encoded in advance. A commit is encoded when it is sent, because it needs a unique number and unique
+//! identifiers. The minimal client does only what every client must do: no copies, retries or failover.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use crate::process::Address;
 
 /// The space that is measured.
 pub(crate) const SPACE: SpaceId = SpaceId(1);
-/// Pages that a connection fills: the most that may be reserved at a time.
+/// Pages that a connection fills: the most that can be reserved at once.
 const PAGES_PER_CONNECTION: u64 = 1 << 16;
 /// Objects that a page gets: 8 KiB of them.
 const OBJECTS_PER_PAGE: usize = 16;
@@ -36,7 +36,7 @@ const OBJECTS_PER_PAGE: usize = 16;
 /// Reads of single objects of a size.
 pub(crate) struct ObjectReads(pub(crate) usize);
 
-/// A read of the object of each key: as the cache of a peer server has it, or as it is at its brick.
+/// A read of the object of each key, from the object cache of a peer server or from its brick.
 pub(crate) fn read_requests<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> Requests<'a> {
     Requests::gets(data, |key, out| {
         let look = proto::ReadObject { oid: Some(oids[key].into()), cached };
@@ -45,10 +45,10 @@ pub(crate) fn read_requests<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> R
     })
 }
 
-/// A frame: its header, message and raw part.
+/// A frame: header, message and raw part.
 type Frame<'a> = (Header, &'a [u8], &'a [u8]);
 
-/// A frame that has come, if all of it has.
+/// The frame at the beginning of `input`, if it is complete.
 fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
     let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
     let header = Header::decode(bytes, MAX_FRAME)?;
@@ -73,25 +73,25 @@ impl Protocol for ObjectReads {
     }
 }
 
-/// Commits of new objects, which share a key's value between them.
+/// Commits of new objects. The objects of one transaction share the value of a key.
 pub(crate) struct Commits {
-    /// How many objects each transaction makes.
+    /// Objects per transaction.
     objects: usize,
-    /// The logical nodes of each connection's objects: those of one transaction are spread over them.
+    /// The logical nodes for the objects of each connection. The objects of a transaction are spread over them.
     nodes: Vec<Vec<NodeId>>,
     clients: RefCell<Vec<CommitClient>>,
 }
 
-/// A connection's client.
+/// The client of a connection.
 struct CommitClient {
     number: u64,
-    /// The first page that is reserved for it at each logical node, and how many objects it has put there.
+    /// The first page that is reserved at each logical node, and the number of objects created there.
     pages: BTreeMap<NodeId, (u64, usize)>,
     last: HlcTimestamp,
 }
 
 impl Commits {
-    /// Transactions of so many objects at the logical nodes of the connection, `nodes[connection % nodes.len()]`.
+    /// Transactions of this many objects at the logical nodes `nodes[connection % nodes.len()]`.
     pub(crate) fn new(objects: usize, nodes: Vec<Vec<NodeId>>) -> Self {
         Self { objects, nodes, clients: RefCell::default() }
     }
@@ -109,7 +109,7 @@ impl CommitClient {
         Ok(Oid::new(ClassId::NONE, PageId { space: SPACE, node, number: *first + number }, slot))
     }
 
-    /// A time that none of its transactions had.
+    /// A unique time for the next transaction.
     fn next_timestamp(&mut self) -> HlcTimestamp {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         self.last = HlcTimestamp::at(now).max(self.last.next());
@@ -117,7 +117,7 @@ impl CommitClient {
     }
 }
 
-/// Asks and waits for the answer.
+/// Sends a request and waits for the answer.
 fn call(connection: &mut Connection, request: Request) -> Result<Response> {
     let mut out = Vec::new();
     encode_head(&mut out, Flags::REQUEST, 1, &proto::Request { request: Some(request) }, 0, crc32c(&[]));
@@ -126,11 +126,11 @@ fn call(connection: &mut Connection, request: Request) -> Result<Response> {
         let Some((header, message, _)) = frame(connection.wait()?)? else { continue };
         let (length, response) = (header.frame_len(), proto::Response::decode(message)?);
         connection.consume(length);
-        return Ok(response.response.ok_or("Mortar answered nothing")?);
+        return Ok(response.response.ok_or("Mortar sent an empty answer")?);
     }
 }
 
-/// Which of these logical nodes a brick serves.
+/// The logical nodes among `nodes` that a brick serves.
 pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
     let mut connection = Connection::dial(brick)?;
     mortar::open(&mut connection)?;
@@ -188,16 +188,16 @@ impl Protocol for Commits {
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
         let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
-        let request = proto::Request::decode(message)?.request.ok_or("Mortar says nothing")?;
-        let said = Message::decode(request, Raw::Borrowed(raw))?;
+        let request = proto::Request::decode(message)?.request.ok_or("Mortar sent an empty message")?;
+        let message = Message::decode(request, Raw::Borrowed(raw))?;
         let committed = |reply: &gateway::Reply<Object>| {
             matches!(reply, gateway::Reply::Ended(coordinator::CommitReply::Committed(_)))
         };
-        match said {
+        match message {
             Message::Reply { reply, .. } if committed(&reply) => {
                 Ok(Some(Reply { len: header.frame_len(), key: None, value: None }))
             }
-            other => Err(format!("Mortar says {other:?}").into()),
+            other => Err(format!("Mortar sent {other:?}").into()),
         }
     }
 }

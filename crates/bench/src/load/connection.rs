@@ -10,18 +10,18 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::process::Address;
 
-/// The socket and what is under way on it.
+/// A socket with its unanswered requests.
 pub(crate) struct Connection {
     socket: OwnedFd,
-    /// The keys that were asked for.
+    /// The keys of the current batch.
     pub(super) batch: Vec<usize>,
-    /// How many of them are answered.
+    /// Number of them that were answered.
     pub(super) answered: usize,
     pub(super) output: Vec<u8>,
     sent: usize,
     pub(super) wants_write: bool,
     input: Vec<u8>,
-    /// What of `input` has come and is not consumed.
+    /// The received and unconsumed part of `input`.
     filled: std::ops::Range<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for more bytes and returns all that have come and are not consumed.
+    /// Waits for more bytes and returns all unconsumed ones.
     pub(crate) fn wait(&mut self) -> Result<&[u8]> {
         self.fill()?;
         Ok(self.input())
@@ -82,7 +82,7 @@ impl Connection {
         self.sent < self.output.len()
     }
 
-    /// Writes what is unsent; false if the socket takes no more at the moment.
+    /// Writes unsent bytes; returns false if the socket accepts no more at the moment.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
         while self.has_unsent() {
             match rustix::io::write(&self.socket, &self.output[self.sent..]) {
@@ -95,7 +95,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads once; false if nothing has come.
+    /// Reads once; returns false if nothing has arrived.
     pub(super) fn fill(&mut self) -> Result<bool> {
         if self.filled.end == self.input.len() {
             self.make_room();
@@ -114,15 +114,15 @@ impl Connection {
         }
     }
 
-    /// What has come and is not consumed.
+    /// The received and unconsumed bytes.
     pub(super) fn input(&self) -> &[u8] {
         &self.input[self.filled.clone()]
     }
 
-    /// Forgets the first `len` bytes of the input.
+    /// Consumes the first `len` bytes.
     pub(crate) fn consume(&mut self, len: usize) {
         self.filled.start += len;
-        assert!(self.filled.start <= self.filled.end, "more was consumed than had come");
+        assert!(self.filled.start <= self.filled.end, "more bytes were consumed than had arrived");
         if self.filled.is_empty() {
             self.filled = 0..0;
         }

@@ -10,7 +10,7 @@ const STORED: &[u8] = b"STORED\r\n";
 
 /// Replies to gets or puts of values of one size.
 pub(crate) struct Memcached {
-    /// What stands between a key and its value.
+    /// The text between a key and its value.
     behind_key: Vec<u8>,
     /// Bytes of value; none in a put's reply.
     size: Option<usize>,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_read_when_all_of_it_has_come() {
+    fn incomplete_reply_is_not_read() {
         let memcached = Memcached::gets(3);
         let whole = b"VALUE key:00000001 0 3\r\nabc\r\nEND\r\n";
         assert_eq!(memcached.reply(&whole[..20]).unwrap(), None);

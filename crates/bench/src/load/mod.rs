@@ -1,9 +1,9 @@
-//! One load generator for every server: a single thread, one epoll loop, requests made beforehand.
+//! One load generator for every server: a single thread with one epoll loop, and requests that are encoded in advance.
 //!
-//! All servers get the same loop, the same keys in the same random order and the same checks, so that a difference
-//! between them is theirs. Each connection sends a batch of `pipelining` requests in one write, waits for all their
-//! replies, and sends the next. In a batch, the key at slot *s* is congruent to *s*, so no key is asked for twice at a
-//! time and replies may come in any order.
+//! All servers get the same loop, the same keys in the same random order and the same checks, so a difference between results is a
+//! difference between servers. Each connection sends a batch of `pipelining` requests in one write, waits for all replies, and sends
+//! the next batch. In a batch, the key at position *s* is congruent to *s*, so no key is requested twice at a time and replies may
+//! arrive in any order.
 
 pub(crate) mod cluster;
 mod connection;
@@ -25,42 +25,42 @@ pub(crate) use self::requests::{Data, Requests};
 use crate::Result;
 use crate::process::Address;
 
-/// What a server answered.
+/// A reply of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply<'a> {
-    /// Bytes of the whole reply.
+    /// Number of bytes of the reply.
     pub(crate) len: usize,
-    /// The key that is answered, where the protocol says it; else replies come in the order of requests.
+    /// The key, if the protocol contains it; otherwise replies arrive in the order of requests.
     pub(crate) key: Option<usize>,
-    /// The value, of a reply to a get.
+    /// The value, in a reply to a get.
     pub(crate) value: Option<&'a [u8]>,
 }
 
-/// A server's side of the conversation.
+/// The protocol of a server.
 pub(crate) trait Protocol {
-    /// Says what must be said on a new connection, blocking.
+    /// Opens a new connection, blocking.
     fn open(&self, connection: &mut Connection) -> Result<()>;
 
-    /// Writes the request for a key to the connection of this number, counted from 0 in the order of their opening.
+    /// Encodes the request for a key on a connection. Connections are numbered from 0 in the order of their opening.
     fn request(&self, _connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
         requests.write(key, output);
         Ok(())
     }
 
-    /// Reads the reply at the beginning of `input`; `None` if there is not all of it yet.
+    /// Decodes the reply at the beginning of `input`; returns `None` if it is incomplete.
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>>;
 }
 
-/// Which keys are asked for.
+/// The order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Each once, in order.
     Once,
-    /// Random ones, for this long; a tenth of it before is not counted.
+    /// Random keys for this long, after a warm-up of a tenth of it that is not counted.
     Random(Duration),
 }
 
-/// How the server is driven.
+/// The parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadPlan {
     pub(crate) connections: usize,
@@ -68,27 +68,27 @@ pub(crate) struct LoadPlan {
     pub(crate) order: Order,
 }
 
-/// What was counted.
+/// The results of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadResult {
     /// Operations after the warm-up.
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
-    /// Operations, those of the warm-up among them.
+    /// Operations, including the warm-up.
     pub(crate) operations_with_warm_up: u64,
 }
 
 impl LoadResult {
-    /// Operations a second.
+    /// Operations per second.
     pub(crate) fn rate(&self) -> f64 {
         self.operations as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// One in this many values is compared whole; of all others the length and the key that they begin with.
+/// One value in this many is compared completely; for all others only the length and the first bytes are.
 const COMPARE_EVERY: u64 = 64;
 
-/// Drives the servers at `addresses`, over which the connections are spread.
+/// Applies the load to the servers at `addresses`, over which the connections are spread.
 pub(crate) fn drive<P: Protocol>(
     protocol: &P,
     addresses: &[Address],
@@ -150,7 +150,7 @@ pub(crate) fn drive<P: Protocol>(
     }
 }
 
-/// The state that all connections share.
+/// The state shared by all connections.
 struct LoadGenerator<'a, P> {
     protocol: &'a P,
     requests: &'a Requests<'a>,
@@ -160,7 +160,7 @@ struct LoadGenerator<'a, P> {
     next: usize,
     operations: u64,
     checked: u64,
-    /// Connections that have no more to ask.
+    /// Connections that have sent all their requests.
     finished: usize,
 }
 
@@ -204,7 +204,7 @@ impl<'a, P: Protocol> LoadGenerator<'a, P> {
         Ok(())
     }
 
-    /// Takes what has come; a batch that is answered is followed by the next.
+    /// Handles received bytes. When a batch is answered, the next one is sent.
     fn receive(&mut self, poll: &Poll, index: usize, connection: &mut Connection) -> Result<()> {
         while connection.answered < connection.batch.len() && connection.fill()? {
             let mut taken = 0;
@@ -213,7 +213,7 @@ impl<'a, P: Protocol> LoadGenerator<'a, P> {
                 let in_order = connection.batch[connection.answered];
                 let key = match reply.key {
                     Some(key) if connection.batch.get(key % self.plan.pipelining) == Some(&key) => key,
-                    Some(key) => return Err(format!("a reply for key {key}, which was not asked for").into()),
+                    Some(key) => return Err(format!("a reply for key {key}, which was not requested").into()),
                     None => in_order,
                 };
                 if let Some(value) = reply.value {

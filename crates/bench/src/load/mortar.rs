@@ -1,7 +1,7 @@
 //! Mortar: its own wire.
 //!
-//! A request's number is its key, so that replies may come in any order; the frames, checksums included, are made
-//! beforehand. As with the others, values are compared with what was put, not by their checksums.
+//! The number of a request is its key, so replies may arrive in any order. The frames are encoded in advance, including their
+//! checksums. As for the other servers, values are compared with those that were put, not by their checksums.
 
 use bytes::Bytes;
 use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction};
@@ -14,23 +14,23 @@ use wire::{convert, proto};
 use super::{Connection, Data, Protocol, Reply, Requests};
 use crate::Result;
 
-/// Bytes of an opening before its message: magic, version, length.
+/// Bytes before the message of an opening: magic, version, length.
 const OPENING_HEADER_BYTES: usize = 12;
-/// The largest reply there is room for.
+/// The largest reply that is accepted.
 pub(super) const MAX_FRAME: u32 = 1 << 20;
-/// What the message of a `Got` begins with: the field of its response.
+/// The first byte of a `Got` message: the tag of its field.
 const GOT_TAG: u8 = 5 << 3 | 2;
-/// The same of a `Decided`.
+/// The first byte of a `Decided` message.
 const DECIDED_TAG: u8 = 3 << 3 | 2;
-/// What a `Decided` that committed begins with.
+/// The first byte of a `Decided` that committed.
 const COMMITTED_TAG: u8 = 1 << 3 | 2;
 
-/// What replies must be.
+/// The expected replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mortar {
     /// Values of this size.
     Gets(usize),
-    /// Transactions that committed and created so many objects.
+    /// Transactions that committed and created this many objects.
     Commits(usize),
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn puts<'a>(data: &'a Data, oids: &[Oid]) -> Requests<'a> {
     Requests::puts(data, head, b"")
 }
 
-/// A transaction for each key that creates `objects` of equal size, which have the key's value between them.
+/// A transaction for each key that creates `objects` objects of equal size, which share the key's value.
 pub(crate) fn creates(data: &Data, objects: usize) -> Requests<'_> {
     let size = data.size() / objects;
     let head = move |key: usize, out: &mut Vec<u8>| {
@@ -73,13 +73,13 @@ fn commit(out: &mut Vec<u8>, key: usize, ops: Vec<Op>) {
     request(out, key, proto::request::Request::Commit(commit), &raw.concat());
 }
 
-/// Appends a frame up to its raw part.
+/// Appends a frame without its raw part.
 fn request(out: &mut Vec<u8>, key: usize, request: proto::request::Request, raw: &[u8]) {
     let message = proto::Request { request: Some(request) };
     encode_head(out, Flags::REQUEST, key as u32, &message, raw.len(), crc32c(raw));
 }
 
-/// Says what must be said on a new connection.
+/// Opens a new connection.
 pub(super) fn open(connection: &mut Connection) -> Result<()> {
     let hello = proto::Hello {
         features: handshake::FEATURES,
@@ -94,7 +94,7 @@ pub(super) fn open(connection: &mut Connection) -> Result<()> {
         let length = match handshake::decode(input) {
             Preamble::Mortar { length, .. } => length,
             Preamble::Short => continue,
-            Preamble::NotMortar => return Err("what answers is no server of Mortar".into()),
+            Preamble::NotMortar => return Err("the server is not a Mortar server".into()),
         };
         let end = OPENING_HEADER_BYTES + length;
         let Some(message) = input.get(OPENING_HEADER_BYTES..end) else { continue };
@@ -122,7 +122,7 @@ impl Protocol for Mortar {
         let (message, raw) = (&input[HEADER..HEADER + header.message], &input[head..len]);
         let right = match self {
             Self::Gets(size) => message.first() == Some(&GOT_TAG) && raw.len() == *size,
-            // A message of less than 128 bytes has one byte of length between the two.
+            // The length of a message below 128 bytes takes one byte.
             Self::Commits(created) => {
                 let begins = message.first() == Some(&DECIDED_TAG) && message.get(2) == Some(&COMMITTED_TAG);
                 begins && raw.len() == created * Oid::LEN
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_read_when_all_of_it_has_come() {
+    fn incomplete_value_is_not_read() {
         let got = proto::Got { stat: None, with_content: true };
         let bytes = response(7, proto::response::Response::Got(got), b"abc");
         assert_eq!(Mortar::Gets(3).reply(&bytes[..bytes.len() - 1]).unwrap(), None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_commit_is_a_commit() {
+    fn other_replies_are_not_commits() {
         let committed = Outcome::Committed(Committed { version: 1 << 40, created: vec![Oid::MIN; 2] });
         let (decided, raw) = convert::outcome_to_proto(committed);
         let bytes = response(1, proto::response::Response::Decided(decided), &raw);

@@ -1,5 +1,4 @@
-//! PostgreSQL: the extended protocol, version 3, with statements that are prepared once for each connection and results in
-//! binary.
+//! PostgreSQL: the extended protocol, version 3. Statements are prepared once per connection, and results are binary.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +6,12 @@ use super::{Connection, Data, Protocol, Reply, Requests};
 use crate::Result;
 use crate::process::Address;
 
-/// What is asked for.
+/// The operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Postgres {
     /// Values of this size.
     Gets(usize),
-    /// So many rows that are inserted by one statement, which is a transaction.
+    /// Inserts of this many rows with one statement, which is a transaction.
     Inserts(usize),
 }
 
@@ -24,7 +23,7 @@ pub(crate) fn gets(data: &Data) -> Requests<'_> {
     Requests::gets(data, |key, out| execute(out, &[&(key as i64).to_be_bytes()]))
 }
 
-/// A transaction for each key that inserts `rows` rows, which have the key's value between them.
+/// A transaction for each key that inserts `rows` rows, which share the key's value.
 pub(crate) fn inserts(data: &Data, rows: usize) -> Requests<'_> {
     let size = data.size() / rows;
     Requests::gets(data, move |key, out| {
@@ -33,7 +32,7 @@ pub(crate) fn inserts(data: &Data, rows: usize) -> Requests<'_> {
     })
 }
 
-/// Appends a message of this type.
+/// Appends a message of a type.
 fn message(out: &mut Vec<u8>, kind: u8, content: impl FnOnce(&mut Vec<u8>)) {
     out.push(kind);
     let start = out.len();
@@ -43,10 +42,10 @@ fn message(out: &mut Vec<u8>, kind: u8, content: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Runs the connection's statement with these parameters: bind, execute, sync.
+/// Executes the connection's statement with these parameters: bind, execute, sync.
 fn execute(out: &mut Vec<u8>, parameters: &[&[u8]]) {
     message(out, b'B', |out| {
-        // The unnamed portal, the statement; all parameters and results in binary.
+        // The unnamed portal and the statement; all parameters and results are binary.
         out.extend_from_slice(b"\0s\0");
         out.extend_from_slice(&[0, 1, 0, 1]);
         out.extend_from_slice(&(parameters.len() as u16).to_be_bytes());
@@ -60,10 +59,10 @@ fn execute(out: &mut Vec<u8>, parameters: &[&[u8]]) {
     message(out, b'S', |_| {});
 }
 
-/// A message: its type, and what is in it.
+/// A message: its type and content.
 type Message<'a> = (u8, &'a [u8]);
 
-/// Messages up to and with the one that says that the server is ready; `None` if not all have come.
+/// The messages up to and including the one that the server is ready; `None` if not all have arrived.
 fn messages_until_ready(input: &[u8]) -> Result<Option<Vec<Message<'_>>>> {
     let (mut messages, mut at) = (Vec::with_capacity(4), 0);
     while let Some((kind, length)) = input
@@ -84,7 +83,7 @@ fn messages_until_ready(input: &[u8]) -> Result<Option<Vec<Message<'_>>>> {
     Ok(None)
 }
 
-/// Bytes of these messages.
+/// Number of bytes of these messages.
 fn length(messages: &[Message<'_>]) -> usize {
     messages.iter().map(|(_, content)| content.len() + 5).sum()
 }
@@ -123,7 +122,7 @@ fn open(connection: &mut Connection) -> Result<()> {
     wait_ready(connection)
 }
 
-/// Connects, as soon as the server has started.
+/// Connects as soon as the server has started.
 pub(crate) fn dial(address: &Address) -> Result<Connection> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
@@ -136,7 +135,7 @@ pub(crate) fn dial(address: &Address) -> Result<Connection> {
     }
 }
 
-/// Runs statements and waits until they are done.
+/// Executes statements and waits until they are done.
 pub(crate) fn run(connection: &mut Connection, sql: &str) -> Result<()> {
     let mut out = Vec::new();
     message(&mut out, b'Q', |out| {
@@ -166,7 +165,7 @@ impl Protocol for Postgres {
         let len = length(&messages);
         let found = |kind: u8| messages.iter().find(|(this, _)| *this == kind).map(|(_, content)| *content);
         match *self {
-            // A row has a count of columns, and each column a length before it.
+            // A row has a count of columns, and a length before each column.
             Self::Gets(size) => match found(b'D').and_then(|row| row.get(6..)).filter(|value| value.len() == size) {
                 Some(value) => Ok(Some(Reply { len, key: None, value: Some(value) })),
                 None => Err(format!("PostgreSQL answered {messages:?}").into()),
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_when_all_of_it_has_come() {
+    fn incomplete_row_is_not_read() {
         let mut out = Vec::new();
         message(&mut out, b'2', |_| {});
         message(&mut out, b'D', |out| out.extend_from_slice(b"\0\x01\0\0\0\x03abc"));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_inserted_rows_are_inserted() {
+    fn other_row_counts_are_refused() {
         let mut out = Vec::new();
         message(&mut out, b'C', |out| out.extend_from_slice(b"INSERT 0 4\0"));
         ready(&mut out);

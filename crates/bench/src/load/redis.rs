@@ -5,7 +5,7 @@ use crate::Result;
 
 /// Replies to gets or puts of values of one size.
 pub(crate) struct Redis {
-    /// What a value's reply begins with, or all of a put's reply.
+    /// The beginning of the reply to a get, or the whole reply to a put.
     head: Vec<u8>,
     /// Bytes of value; none in a put's reply.
     size: Option<usize>,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_read_when_all_of_it_has_come() {
+    fn incomplete_reply_is_not_read() {
         let redis = Redis::gets(3);
         assert_eq!(redis.reply(b"$3\r\nab").unwrap(), None);
         let reply = redis.reply(b"$3\r\nabc\r\n$3").unwrap().unwrap();

@@ -1,22 +1,22 @@
-//! Requests made beforehand, one for each key, and the values that go with them.
+//! Encoded requests, one for each key, and the values of the keys.
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::Result;
 
-/// The values of all keys: noise that begins with the key, so that a value of another key is noticed.
+/// The values of all keys: noise that begins with the key, so that a wrong value is noticed.
 pub(crate) struct Data {
     bytes: Vec<u8>,
     size: usize,
 }
 
-/// What is sent to ask for, or to put, each key.
+/// The requests that get or put each key.
 pub(crate) struct Requests<'a> {
     heads: Vec<u8>,
-    /// Where each key's head ends.
+    /// The end of each key's head.
     ends: Vec<usize>,
-    /// Sent behind the head.
+    /// Sent after the head.
     puts: bool,
     tail: &'static [u8],
     data: &'a Data,
@@ -38,7 +38,7 @@ impl Data {
         &self.bytes[key * self.size..(key + 1) * self.size]
     }
 
-    /// Refuses a value that is not the key's: by its length and first bytes, or `whole`.
+    /// Fails if a value is not that of the key. Compares the length and the first bytes, or everything if `whole`.
     pub(crate) fn check(&self, key: usize, value: &[u8], whole: bool) -> Result<()> {
         let expected = self.value(key);
         let same = value.len() == expected.len() && if whole { value == expected } else { value[..8] == expected[..8] };
@@ -55,12 +55,12 @@ impl Data {
 }
 
 impl<'a> Requests<'a> {
-    /// Requests that are all there is: gets.
+    /// Requests without a value: gets.
     pub(crate) fn gets(data: &'a Data, head: impl FnMut(usize, &mut Vec<u8>)) -> Self {
         Self::new(data, head, false, b"")
     }
 
-    /// Requests that the key's value follows, and then `tail`.
+    /// Requests that consist of a head, the key's value, and `tail`.
     pub(crate) fn puts(data: &'a Data, head: impl FnMut(usize, &mut Vec<u8>), tail: &'static [u8]) -> Self {
         Self::new(data, head, true, tail)
     }

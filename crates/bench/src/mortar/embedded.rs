@@ -11,21 +11,21 @@ use crate::Result;
 use crate::load::Data;
 use crate::osbdb::{Collections, Objects, Reopens};
 
-/// The space that every store has.
+/// The space that exists in every store.
 const MAIN: SpaceId = SpaceId(1);
 /// Objects of one transaction while a store is filled.
 const FILL_BATCH: usize = 256;
-/// The most transactions under way when none is waited for.
+/// Most transactions in flight while none is waited for.
 const MAX_PENDING: usize = 1024;
 const NAME: &[u8] = b"name";
 
-/// Opens or creates a store with the settings that a server has.
+/// Opens or creates a store with the settings of a server.
 pub(crate) fn open(directory: &Path) -> Result<Store> {
     std::fs::create_dir_all(directory)?;
     Ok(Store::open(directory, Options::default())?)
 }
 
-/// A store with an object for each value, all of them in the B-tree, and their identifiers.
+/// A store with an object for each value, all in the B-tree, and the identifiers of the objects.
 pub(crate) fn create_filled(directory: &Path, data: &Data) -> Result<(Store, Vec<Oid>)> {
     let store = open(directory)?;
     let mut oids = Vec::with_capacity(data.keys());
@@ -34,7 +34,7 @@ pub(crate) fn create_filled(directory: &Path, data: &Data) -> Result<(Store, Vec
         let contents: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
         oids.extend(commit_new(&store, &contents)?);
     }
-    // Closing installs what is still in the modified object buffer.
+    // Closing the store installs the rest of the modified object buffer.
     store.close()?;
     Ok((open(directory)?, oids))
 }
@@ -58,7 +58,7 @@ fn temporary_oid(index: u64) -> Oid {
     Oid::temporary(MAIN, ClassId::NONE, index)
 }
 
-/// What a transaction created; none of the benchmark's transactions may meet a conflict.
+/// The identifiers that a transaction created. Fails on a conflict, which no transaction of a benchmark should have.
 pub(crate) fn created_oids(outcome: Outcome) -> Result<Vec<Oid>> {
     match outcome {
         Outcome::Committed(committed) => Ok(committed.created),
@@ -66,7 +66,7 @@ pub(crate) fn created_oids(outcome: Outcome) -> Result<Vec<Oid>> {
     }
 }
 
-/// The store as the workloads of osbdb see it.
+/// The store with the interface of the osbdb workloads.
 pub(crate) struct Embedded {
     directory: PathBuf,
     store: Option<Store>,
@@ -74,7 +74,7 @@ pub(crate) struct Embedded {
     buffer: Vec<u8>,
 }
 
-/// Transactions that were submitted and not waited for.
+/// Transactions that were submitted and have not ended.
 #[derive(Default)]
 struct Pending {
     state: Mutex<PendingState>,
@@ -84,7 +84,7 @@ struct Pending {
 #[derive(Default)]
 struct PendingState {
     under_way: usize,
-    /// The identifiers that transactions created, by the number under which each was begun.
+    /// The created identifiers, with the number of their transaction.
     created: Vec<(usize, Oid)>,
     failure: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Embedded {
         self.store.as_ref().ok_or_else(|| "the store is closed".into())
     }
 
-    /// Submits a transaction; `number` stands with what it creates.
+    /// Submits a transaction with a number for its results.
     fn submit(&self, number: usize, transaction: Transaction) -> Result<()> {
         let store = self.store()?;
         self.pending.wait_below(MAX_PENDING)?.under_way += 1;
@@ -108,7 +108,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Creates an object of this kind with a name, in `parent`.
+    /// Creates an object of a kind with a name in `parent`.
     fn create_named(&self, kind: Kind, parent: Option<Oid>, name: &str) -> Result<Oid> {
         let oid = temporary_oid(0);
         let (key, value) = (Bytes::from_static(NAME), Bytes::copy_from_slice(name.as_bytes()));
@@ -124,7 +124,7 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until fewer than `limit` transactions are under way.
+    /// Waits until fewer than `limit` transactions are in flight.
     fn wait_below(&self, limit: usize) -> Result<MutexGuard<'_, PendingState>> {
         let mut state = self.lock();
         while state.under_way >= limit {
@@ -144,7 +144,7 @@ impl Pending {
             Err(failure) => state.failure = Some(failure),
         }
         state.under_way -= 1;
-        // One thread waits, for none or for room: waking it for each transaction would cost more than the transaction.
+        // One thread waits, for zero or for half of the maximum. Waking it for each transaction would cost more than the transaction.
         let wake = state.under_way == 0 || state.under_way == MAX_PENDING / 2;
         drop(state);
         if wake {
@@ -219,7 +219,7 @@ impl Collections for Embedded {
 
     fn describe(&mut self, oid: Oid) -> Result<(bool, Bytes)> {
         let store = self.store()?;
-        let stat = store.stat(oid)?.ok_or_else(|| format!("{oid} is not there"))?;
+        let stat = store.stat(oid)?.ok_or_else(|| format!("{oid} does not exist"))?;
         let name = store.attribute(oid, NAME)?.ok_or_else(|| format!("{oid} has no name"))?;
         Ok((stat.kind == Kind::Collection, name))
     }

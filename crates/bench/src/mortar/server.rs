@@ -10,7 +10,7 @@ use crate::Result;
 use crate::process::{Address, Server};
 use crate::run::Run;
 
-/// Where the server keeps what it is given.
+/// Where the server stores its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Durable,
@@ -32,7 +32,7 @@ impl MortarServer {
         Self::start_in(run.directory("mortar")?, engine)
     }
 
-    /// Starts a server on what an earlier one left in its directory.
+    /// Starts a server in the directory of an earlier one.
     pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
         let data = Self::data(&directory)?;
         let socket = data.with_file_name("mortar.sock");
@@ -51,13 +51,13 @@ impl MortarServer {
         Ok(Self { server, tcp, unix, directory })
     }
 
-    /// Ends the server as a crash would, and leaves its directory.
+    /// Kills the server, and returns its directory.
     pub(crate) fn kill(mut self) -> Result<TempDir> {
         self.server.kill()?;
         Ok(self.directory)
     }
 
-    /// Where the store is in a server's directory.
+    /// The path of the store in the directory of a server.
     pub(crate) fn data(directory: &TempDir) -> Result<PathBuf> {
         Ok(std::path::absolute(directory.path())?.join("data"))
     }
@@ -80,7 +80,7 @@ impl MortarServer {
     }
 }
 
-/// A runtime for the calls of clients: one thread, as the generator has.
+/// A runtime for clients with one thread, like the generator.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

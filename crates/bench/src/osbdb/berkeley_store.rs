@@ -25,15 +25,15 @@ const NAME: &str = "name";
 const ATTRIBUTE_KEY: usize = 128;
 /// The first byte of a member's identifier that stands for a collection.
 const COLLECTION: u8 = 0x40;
-/// Transactions between two looks at how much was logged.
+/// Number of transactions between two checks of the log's size.
 const CHECKPOINT_EVERY: u32 = 64;
 
-/// How an object's content lies in records.
+/// How the content of an object is stored in records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// One record, as in the paper.
     Whole,
-    /// Records of so many bytes. The paper's client striped a file so, over objects of 4 MiB.
+    /// Records of this many bytes. The paper's client striped files over objects of 4 MiB in this way.
     Pieces(u32),
 }
 
@@ -207,7 +207,7 @@ fn object(number: u32) -> Oid {
     Oid::from_bytes(u128::from(number).to_be_bytes())
 }
 
-/// The identifier that a collection has as a member.
+/// The identifier of a collection as a member.
 fn collection(number: u32) -> Oid {
     let mut bytes = u128::from(number).to_be_bytes();
     bytes[0] = COLLECTION;
@@ -251,14 +251,14 @@ fn length(get: impl FnOnce(&[u8], &mut [u8]) -> Result<Option<usize>>, oid: Oid)
     }
 }
 
-/// Gives the object or collection with the key `owner` a name.
+/// Sets the name of the object or collection with the key `owner`.
 fn put_name(txn: &Transaction<'_>, owner: &[u8], name: &str) -> Result<()> {
     let key = attribute_key(NAME);
     insert_sorted(txn, &[owner, b"a"].concat(), &key)?;
     txn.put(&[owner, &key].concat(), name.as_bytes())
 }
 
-/// Inserts an element into the sorted array at `key`, which is created when missing.
+/// Inserts an element into the sorted array at `key`, which is created if it does not exist.
 fn insert_sorted<const N: usize>(txn: &Transaction<'_>, key: &[u8], element: &[u8; N]) -> Result<()> {
     let mut array = whole(|into| txn.get(key, 0, into))?.unwrap_or_default();
     let (elements, _) = array.as_chunks::<N>();
@@ -270,7 +270,7 @@ fn insert_sorted<const N: usize>(txn: &Transaction<'_>, key: &[u8], element: &[u
     Ok(())
 }
 
-/// A whole value, whose size is not known beforehand.
+/// Reads a whole value of unknown size.
 fn whole(mut get: impl FnMut(&mut [u8]) -> Result<Option<usize>>) -> Result<Option<Vec<u8>>> {
     let mut into = vec![0; 4096];
     while let Some(len) = get(&mut into)? {
@@ -283,7 +283,7 @@ fn whole(mut get: impl FnMut(&mut [u8]) -> Result<Option<usize>>) -> Result<Opti
     Ok(None)
 }
 
-/// The pieces of `size` bytes that `len` bytes at `offset` touch: number, offset in the piece, range of the bytes.
+/// The pieces of `size` bytes that `len` bytes at `offset` overlap: number, offset in the piece, range of the bytes.
 fn pieces(offset: u64, len: usize, size: u32) -> impl Iterator<Item = (u32, u32, Range<usize>)> {
     let size = u64::from(size);
     let end = offset + len as u64;
@@ -316,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn an_object_written_in_parts_is_read_whole() {
+    fn object_written_in_parts_is_read_as_a_whole() {
         round_trip(Layout::Whole);
         round_trip(Layout::Pieces(4096));
     }
 
     #[test]
-    fn members_come_in_order_with_their_names() {
+    fn members_are_listed_in_order_with_their_names() {
         let directory = tempfile::tempdir().unwrap();
         let settings = Settings::records(Access::Btree);
         let mut store = BerkeleyStore::create(directory.path(), settings, Layout::Whole).unwrap();

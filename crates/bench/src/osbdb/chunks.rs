@@ -27,7 +27,7 @@ pub(super) fn measure_small(run: &Run) -> Result<Figure> {
     measure(run, "osbdb-4", paper, &[(KIB, size), (4 * KIB, size)])
 }
 
-/// Chunks and the size of the object that is written in them.
+/// Measures these chunk sizes with objects of these sizes.
 fn measure(run: &Run, id: &'static str, paper: &'static str, cases: &[(usize, usize)]) -> Result<Figure> {
     let mut figure = Figure {
         id,
@@ -36,7 +36,7 @@ fn measure(run: &Run, id: &'static str, paper: &'static str, cases: &[(usize, us
             "Create an empty object; write it in chunks in order, each a transaction of its own, all on disk before \
                 the clock stops; then read it in the same chunks and check it, without opening again. No side waits for a \
                 chunk: Berkeley DB writes its log when a buffer of 32 MiB is full and forces it at checkpoints and at the \
-                end, Mortar forces what has come whenever it has forced what came before, files are forced at the end."
+                end, Mortar forces all waiting chunks whenever the previous force has ended, files are forced at the end."
                 .into(),
         paper,
         parameters: [

@@ -1,4 +1,4 @@
-//! Content that shows where it belongs: every kibibyte begins with its own number.
+//! Content that identifies itself: every kibibyte begins with its own number.
 
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -8,7 +8,7 @@ use crate::Result;
 
 const STAMP_EVERY: usize = 1024;
 
-/// `size` bytes of noise with stamps; `seed` tells objects apart.
+/// `size` bytes of noise with numbers; `seed` distinguishes objects.
 pub(super) fn stamped(seed: u64, size: usize) -> Bytes {
     let mut bytes = vec![0; size];
     SmallRng::seed_from_u64(seed).fill_bytes(&mut bytes);
@@ -20,7 +20,7 @@ pub(super) fn stamped(seed: u64, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Compares what is read with the content it should be: its length, and eight bytes of every kibibyte.
+/// Compares bytes with the expected content: the length, and eight bytes of every kibibyte.
 pub(super) struct Check<'a> {
     content: &'a [u8],
     seen: usize,
@@ -32,7 +32,7 @@ impl<'a> Check<'a> {
         Self { content, seen: 0, wrong: false }
     }
 
-    /// Takes the next bytes that were read.
+    /// Checks the next bytes.
     pub(super) fn look(&mut self, piece: &[u8]) {
         let Some(expected) = self.content.get(self.seen..self.seen + piece.len()) else {
             self.wrong = true;
@@ -45,12 +45,12 @@ impl<'a> Check<'a> {
         self.seen += piece.len();
     }
 
-    /// Whether all of the content came, and was right.
+    /// Fails unless all of the content was read and correct.
     pub(super) fn end(self) -> Result<()> {
         match (self.wrong, self.seen == self.content.len()) {
             (false, true) => Ok(()),
             (false, false) => Err(format!("{} bytes were read of {}", self.seen, self.content.len()).into()),
-            (true, _) => Err("what was read is not what was written".into()),
+            (true, _) => Err("the bytes read differ from those written".into()),
         }
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_from_elsewhere_is_noticed() {
+    fn piece_from_another_place_is_noticed() {
         let content = stamped(1, 4096);
         let check = |pieces: &[&[u8]]| {
             let mut check = Check::new(&content);

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 const SIZES: [usize; 5] = [64 << 10, 256 << 10, MIB, 4 * MIB, 16 * MIB];
 const PAPER_ROUNDS: usize = 1024;
 
-/// Writes two objects a round, opens again, and reads them in the other order.
+/// Writes two objects per round, reopens the store, and reads them in the other order.
 pub(super) fn measure(run: &Run) -> Result<Figure> {
     let (most, budget) = run.choose((128, 512 * MIB), (4, 32 * MIB));
     let mut figure = Figure {
@@ -27,7 +27,7 @@ pub(super) fn measure(run: &Run) -> Result<Figure> {
                 and open the store; read both in the other order and check them. The files stay in the page cache. \
                 Berkeley DB forces its log once for both, with their content, and writes the content to its database when \
                 it is closed, which is not timed. Mortar forces a blob file with their content, then its log, for as many \
-                of the two as have come by then. Files are forced one by one, then their directory."
+                of the two as have arrived by then. Files are forced one by one, then their directory."
                 .into(),
         paper: "EBOFS ahead of Berkeley DB at nearly every size from 64 KiB to 16 MiB (1,024 rounds, 2.8 GHz Pentium D).",
         parameters: [

@@ -31,8 +31,8 @@ pub(super) fn measure(_: &Run) -> Result<Figure> {
     Ok(Figure {
         id: "osbdb-t1",
         title: "lines of code of the object store",
-        about: "Mortar's store has a log, recovery, checksums, large objects in files of their own, backup, scrub and repair of \
-                its own, where the paper's leaves to Berkeley DB what it has of these. For context; nothing is asked of it."
+        about: "Mortar's store implements a log, recovery, checksums, large objects in separate files, backup, scrub and repair \
+                itself, where the paper's store relies on Berkeley DB for what it has of these. For context only."
             .into(),
         paper: "OSBDB 2,161 lines of C++, EBOFS 6,600.",
         parameters: vec!["crates/store/src, counted at this run".into()],
@@ -42,7 +42,7 @@ pub(super) fn measure(_: &Run) -> Result<Figure> {
     })
 }
 
-/// All Rust files below a directory, files of tests left out.
+/// All Rust files below a directory, except tests.
 fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))? {
@@ -60,7 +60,7 @@ fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Lines that are neither blank nor only comment, up to the tests at the end of a file.
+/// Number of lines that are neither blank nor only comments, up to the tests at the end of a file.
 fn count(text: &str) -> u32 {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let counted = code.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));

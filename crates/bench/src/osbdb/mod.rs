@@ -1,7 +1,7 @@
-//! The workloads of "Object Storage on Berkeley DB": Mortar's store beside the same store on Berkeley DB, in process.
+//! The workloads of "Object Storage on Berkeley DB": Mortar's store compared with the paper's store on Berkeley DB, in process.
 //!
-//! Both sides do the same work with the same forcing: each object or chunk is a transaction of its own, and all of a
-//! stated group is on disk before the clock stops. Files are the third side where the workload needs no more than that.
+//! Both sides do the same work with the same durability: each object or chunk is one transaction, and all transactions of a stated
+//! group are on disk before the clock stops. Files are the third side where a workload needs only files.
 
 #[cfg(libdb)]
 mod berkeley_store;
@@ -23,7 +23,7 @@ use crate::run::Run;
 
 /// A store in a directory.
 pub(crate) trait Reopens {
-    /// Closes and opens again.
+    /// Closes and reopens the store.
     fn reopen(&mut self) -> Result<()>;
 }
 
@@ -35,10 +35,10 @@ pub(crate) trait Objects: Reopens {
     /// Writes part of an object, in a transaction of its own; on disk only after [`Objects::force`].
     fn write(&mut self, oid: Oid, offset: u64, data: &Bytes) -> Result<()>;
 
-    /// Returns when all that was written is on disk.
+    /// Returns when all writes are on disk.
     fn force(&mut self) -> Result<()>;
 
-    /// Reads part of an object and shows it; a copy is made only where the store's interface makes one.
+    /// Reads part of an object and passes it to `look`. Copies only where the interface of the store does.
     fn read(&mut self, oid: Oid, offset: u64, len: usize, look: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
@@ -53,11 +53,11 @@ pub(crate) trait Collections: Reopens {
     /// All members, in order of their identifiers.
     fn members(&mut self, collection: Oid) -> Result<Vec<Oid>>;
 
-    /// What is known of a member: whether it is a collection, and its name.
+    /// Whether a member is a collection, and its name.
     fn describe(&mut self, oid: Oid) -> Result<(bool, Bytes)>;
 }
 
-/// A figure of the paper: what `--only` calls it, and how it is measured.
+/// A figure of the paper: its name for `--only`, and the function that measures it.
 type Measure = fn(&Run) -> Result<Figure>;
 
 /// All figures of the paper.

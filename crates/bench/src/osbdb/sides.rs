@@ -14,7 +14,7 @@ use super::berkeley_store::{BerkeleyStore, Layout};
 #[cfg(libdb)]
 use crate::rival::berkeley::{Access, Settings};
 
-/// What a store is used for, which decides how Berkeley DB is set.
+/// The workload of a store, which determines the settings of Berkeley DB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// Large objects, written whole.
@@ -41,14 +41,14 @@ enum Kind {
     Berkeley(Settings, Layout),
 }
 
-/// A new store in a directory of its own.
+/// A new store in its own directory.
 pub(super) struct TempStore<T: ?Sized> {
     // Dropped in this order.
     pub(super) store: Box<T>,
     _directory: TempDir,
 }
 
-/// All who take part, Mortar first.
+/// All sides, Mortar first.
 pub(super) fn contenders(purpose: Use) -> Vec<Contender> {
     let side = |name: &str, for_reference, kind| Contender { name: name.to_owned(), for_reference, kind };
     let mut sides = vec![side("Mortar", false, Kind::Mortar)];
@@ -67,7 +67,7 @@ pub(super) fn contenders(purpose: Use) -> Vec<Contender> {
                 berkeley(hash, Settings::records(Access::Hash), Layout::Whole);
             }
             Use::Chunks => {
-                // Half-full pages of small records take more than the content: nothing may be evicted while it is read.
+                // Half-full pages of small records take more space than the content; nothing must be evicted while it is read.
                 let settings = Settings::bulk(Access::Btree, 4 << 30);
                 berkeley("Berkeley DB, 4 MiB records", settings, Layout::Pieces(4 << 20));
                 berkeley("Berkeley DB, 16 KiB records", settings, Layout::Pieces(16 << 10));
@@ -81,7 +81,7 @@ pub(super) fn contenders(purpose: Use) -> Vec<Contender> {
     sides
 }
 
-/// What each side is given and what it does for it, as a report says it.
+/// The settings and checks of each side, for the report.
 pub(super) fn settings(purpose: Use) -> Vec<String> {
     let cache = match purpose {
         Use::Whole => "256 MiB",
@@ -94,8 +94,8 @@ pub(super) fn settings(purpose: Use) -> Vec<String> {
         _ => "log files of 256 MiB",
     };
     let checks = match purpose {
-        Use::Whole | Use::Chunks => "each read of content compares its checksums, also of what was read before",
-        Use::Records | Use::Tree => "each read compares the checksums of what it shows",
+        Use::Whole | Use::Chunks => "each read of content verifies its checksums, also repeated reads",
+        Use::Records | Use::Tree => "each read verifies the checksums of what it returns",
     };
     vec![
         format!("Berkeley DB: private environment without locks, cache of {cache}, {log}, a checkpoint each 512 MiB"),
@@ -103,7 +103,7 @@ pub(super) fn settings(purpose: Use) -> Vec<String> {
     ]
 }
 
-/// A contest of all who take part; `body` measures one run of a store that it creates.
+/// A contest of all sides; `body` measures one run of a store that it creates.
 pub(super) fn contest<'a>(purpose: Use, body: impl Fn(&Contender) -> Result<Vec<f64>> + Copy + 'a) -> Vec<Side<'a>> {
     let sides = contenders(purpose).into_iter().map(|contender| {
         let (name, for_reference) = (contender.name.clone(), contender.for_reference);
@@ -127,7 +127,7 @@ impl Contender {
         Ok(TempStore { store, _directory: directory })
     }
 
-    /// A new, empty store that has collections.
+    /// A new, empty store with collections.
     pub(super) fn create_with_collections(&self, run: &Run) -> Result<TempStore<dyn Collections>> {
         let directory = run.directory("osbdb")?;
         let path = directory.path();
@@ -141,7 +141,7 @@ impl Contender {
     }
 }
 
-/// A size in words: `64 KiB`, `4 MiB`.
+/// A size with its unit: `64 KiB`, `4 MiB`.
 pub(super) fn size_name(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),

@@ -20,7 +20,7 @@ const GROUP: usize = 1024;
 const COUNTS: [usize; 5] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10];
 const PAPER_ROUNDS: usize = 128;
 
-/// Fills a store with so many objects, opens it again, and reads them in another order.
+/// Fills a store with this many objects, reopens it, and reads them in random order.
 pub(super) fn measure(run: &Run) -> Result<Figure> {
     let (counts, budget) = run.choose((&COUNTS[..], 1 << 20), (&COUNTS[..3], 8 << 10));
     let mut figure = Figure {

@@ -1,4 +1,4 @@
-//! OSBDB figures 5 and 6: making a tree of directories, and walking it.
+//! OSBDB figures 5 and 6: creating and walking a tree of directories.
 //!
 //! A directory is a collection and a file is an empty object; both have their name as an attribute.
 
@@ -98,7 +98,7 @@ fn cell(case: &str) -> MetricSpec {
     MetricSpec { case: case.to_owned(), panel, point, unit: "ms", better: Better::Lower, target_ratio: Some(1.0) }
 }
 
-/// Makes a tree; its root and all of its directories, the root among them.
+/// Creates a tree. Returns its root, and all of its directories including the root.
 fn make_tree(store: &mut dyn Collections) -> Result<(Oid, Vec<Oid>)> {
     let root = store.create_collection(None, "root")?;
     let mut directories = vec![root];
@@ -119,7 +119,7 @@ fn make_tree(store: &mut dyn Collections) -> Result<(Oid, Vec<Oid>)> {
     Ok((root, directories))
 }
 
-/// Walks the tree; how many entries there were.
+/// Walks the tree. Returns the number of entries.
 fn walk(store: &mut dyn Collections, directory: Oid) -> Result<usize> {
     let mut entries = 0;
     for member in store.members(directory)? {

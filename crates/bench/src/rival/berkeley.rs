@@ -1,8 +1,8 @@
 //! Berkeley DB 5.3 with transactions: one environment with one database, used by one thread.
 //!
-//! Settings, the best found here: a private environment (no shared regions) without lock table, a cache that holds the
-//! data, large log buffers, logs removed once checkpointed, a checkpoint after each 512 MiB of log; pages and log files as
-//! [`Settings`] says.
+//! The best settings found: a private environment (no shared regions) without a lock table, a cache that holds the data, large log
+//! buffers, removal of logs after a checkpoint, and a checkpoint after each 512 MiB of log. [`Settings`] has the page size and the
+//! size of log files.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -80,7 +80,7 @@ pub(crate) enum Force {
     Later,
 }
 
-/// What is set for a workload.
+/// The settings for a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) access: Access,
@@ -92,7 +92,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// For values of many pages: the largest page there is.
+    /// For values of many pages: with the largest page size.
     pub(crate) fn bulk(access: Access, cache_bytes: u64) -> Self {
         Self { access, page_bytes: 64 << 10, cache_bytes, log_file_bytes: 256 << 20, prepared_log: false }
     }
@@ -102,7 +102,7 @@ impl Settings {
         Self { cache_bytes: 1 << 30, page_bytes: 16 << 10, ..Self::bulk(access, 0) }
     }
 
-    /// For small transactions that are forced one by one.
+    /// For small transactions that are forced individually.
     pub(crate) fn small_forces(access: Access) -> Self {
         Self { access, page_bytes: 8 << 10, cache_bytes: 64 << 20, log_file_bytes: 16 << 20, prepared_log: true }
     }
@@ -113,28 +113,28 @@ pub(crate) struct Berkeley {
     raw: NonNull<RawDb>,
 }
 
-/// A transaction; dropped without [`Transaction::commit`], it is undone.
+/// A transaction. Dropping it without [`Transaction::commit`] rolls it back.
 pub(crate) struct Transaction<'a> {
     db: &'a Berkeley,
     raw: *mut RawTxn,
 }
 
 impl Berkeley {
-    /// Opens the database in this directory, which is created when missing.
+    /// Opens the database in this directory, and creates it if it does not exist.
     pub(crate) fn open(directory: &Path, settings: Settings) -> Result<Self> {
         std::fs::create_dir_all(directory)?;
         let home = CString::new(directory.as_os_str().as_bytes())?;
         let options = RawOptions {
             cache_bytes: settings.cache_bytes,
             page_bytes: settings.page_bytes,
-            // The library wants a file to be four times its buffer at least.
+            // The library requires a file to be at least four times its buffer.
             log_buffer_bytes: settings.log_file_bytes / 8,
             log_file_bytes: settings.log_file_bytes,
             hash: u32::from(settings.access == Access::Hash),
             prepared_log: u32::from(settings.prepared_log),
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: both pointers are to live values for the time of the call.
+        // SAFETY: both pointers refer to live values during the call.
         check(unsafe { bench_db_open(home.as_ptr(), &options, &mut raw) })?;
         Ok(Self { raw: NonNull::new(raw).ok_or("Berkeley DB opened nothing")? })
     }
@@ -150,28 +150,28 @@ impl Berkeley {
     /// Begins a transaction.
     pub(crate) fn begin(&self) -> Result<Transaction<'_>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the database is open as long as `self` lives.
+        // SAFETY: the database is open for the lifetime of `self`.
         check(unsafe { bench_db_begin(self.raw.as_ptr(), &mut raw) })?;
         Ok(Transaction { db: self, raw })
     }
 
-    /// Forces all that was committed, and checkpoints if much was logged since the last time.
+    /// Forces all commits, and makes a checkpoint if much was logged since the last one.
     pub(crate) fn force(&self) -> Result<()> {
-        // SAFETY: the database is open as long as `self` lives.
+        // SAFETY: the database is open for the lifetime of `self`.
         unsafe {
             check(bench_db_force(self.raw.as_ptr()))?;
             check(bench_db_checkpoint(self.raw.as_ptr(), CHECKPOINT_KIB))
         }
     }
 
-    /// Checkpoints if much was logged since the last time, so that logs do not fill the disk.
+    /// Makes a checkpoint if much was logged since the last one, so that logs do not fill the disk.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        // SAFETY: the database is open as long as `self` lives.
+        // SAFETY: the database is open for the lifetime of `self`.
         check(unsafe { bench_db_checkpoint(self.raw.as_ptr(), CHECKPOINT_KIB) })
     }
 
-    /// Fills `into` from `offset` of the key's value, outside of any transaction; how many bytes there were, or `None`
-    /// if there is no such key.
+    /// Reads the key's value from `offset` on into `into`, outside of any transaction. Returns the number of bytes, or `None` if there is
+    /// no such key.
     pub(crate) fn get(&self, key: &[u8], offset: u32, into: &mut [u8]) -> Result<Option<usize>> {
         self.get_in(ptr::null_mut(), key, offset, into)
     }
@@ -179,12 +179,12 @@ impl Berkeley {
     fn get_in(&self, txn: *mut RawTxn, key: &[u8], offset: u32, into: &mut [u8]) -> Result<Option<usize>> {
         let (key_len, len) = (u32::try_from(key.len())?, u32::try_from(into.len())?);
         let mut got = 0;
-        // SAFETY: key and buffer are as long as is said; the database is open; `txn` is null or under way.
+        // SAFETY: key and buffer have the given lengths; the database is open; `txn` is null or in progress.
         let error = unsafe {
             let raw = self.raw.as_ptr();
             bench_db_get(raw, txn, key.as_ptr(), key_len, offset, into.as_mut_ptr(), len, &mut got)
         };
-        // SAFETY: only looks at the number.
+        // SAFETY: only compares the number.
         if unsafe { bench_db_not_found(error) } != 0 {
             return Ok(None);
         }
@@ -195,7 +195,7 @@ impl Berkeley {
 
 impl Drop for Berkeley {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from open; `close` forgets the value, so this is the only use left.
+        // SAFETY: `raw` came from open; `close` forgets the value, so this is its last use.
         let error = check(unsafe { bench_db_close(self.raw.as_ptr()) });
         if let Err(error) = error {
             crate::progress::line(format_args!("Berkeley DB was not closed: {error}"));
@@ -204,7 +204,7 @@ impl Drop for Berkeley {
 }
 
 impl Transaction<'_> {
-    /// As [`Berkeley::get`], seeing what the transaction wrote.
+    /// As [`Berkeley::get`], with the writes of the transaction.
     pub(crate) fn get(&self, key: &[u8], offset: u32, into: &mut [u8]) -> Result<Option<usize>> {
         self.db.get_in(self.raw, key, offset, into)
     }
@@ -214,7 +214,7 @@ impl Transaction<'_> {
         self.put_at(key, data, None)
     }
 
-    /// Replaces part of the key's value, a gap before it reads as zeros.
+    /// Replaces part of the key's value; a gap before it reads as zeros.
     pub(crate) fn put_partial(&self, key: &[u8], offset: u32, data: &[u8]) -> Result<()> {
         self.put_at(key, data, Some(offset))
     }
@@ -222,7 +222,7 @@ impl Transaction<'_> {
     fn put_at(&self, key: &[u8], data: &[u8], offset: Option<u32>) -> Result<()> {
         let (key_len, len) = (u32::try_from(key.len())?, u32::try_from(data.len())?);
         let (raw, partial) = (self.db.raw.as_ptr(), c_int::from(offset.is_some()));
-        // SAFETY: key and data are as long as is said; the database is open and the transaction under way.
+        // SAFETY: key and data have the given lengths; the database is open and the transaction in progress.
         check(unsafe {
             let offset = offset.unwrap_or(0);
             bench_db_put(raw, self.raw, key.as_ptr(), key_len, data.as_ptr(), len, offset, partial)
@@ -233,14 +233,14 @@ impl Transaction<'_> {
     pub(crate) fn commit(self, force: Force) -> Result<()> {
         let raw = self.raw;
         std::mem::forget(self);
-        // SAFETY: the transaction is under way, and is not used after this.
+        // SAFETY: the transaction is in progress, and is not used after this.
         check(unsafe { bench_db_commit(raw, c_int::from(force == Force::Now)) })
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // SAFETY: the transaction is under way: commit forgets the value.
+        // SAFETY: the transaction is in progress, because commit forgets the value.
         unsafe { bench_db_abort(self.raw) };
     }
 }
@@ -249,7 +249,7 @@ fn check(error: c_int) -> Result<()> {
     if error == 0 {
         return Ok(());
     }
-    // SAFETY: the library answers every number with a string that lives at least until its next call.
+    // SAFETY: the library returns a string for every number, which lives at least until its next call.
     let text = unsafe { CStr::from_ptr(bench_db_error(error)) }.to_string_lossy().into_owned();
     Err(format!("Berkeley DB: {text}").into())
 }

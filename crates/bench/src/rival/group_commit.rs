@@ -1,7 +1,7 @@
-//! The disk's limit for durable transactions: append to a file and `fdatasync`, shared by all who wait.
+//! The disk's limit for durable transactions: append to a file and `fdatasync`, shared by all waiting threads.
 //!
-//! Committers join the batch that is being filled; the first of a batch is its leader. It waits until the batch before is
-//! forced, closes its own, writes it with one call and forces it, while the next one fills. So no thread forces alone while
+//! Committers join the batch that is being filled. The first committer of a batch is its leader. It waits until the previous batch is
+//! forced, closes its own batch, writes it with one call and forces it, while the next batch fills. So no thread forces alone while
 //! others wait, and no thread is woken for another batch.
 
 use std::fs::{File, OpenOptions};
@@ -11,12 +11,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Whether the file grows with each append, or its blocks are there beforehand.
+/// Whether the file grows with each append, or its blocks are allocated in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileAllocation {
     /// Each force also writes the file's new size.
     Growing,
-    /// The file was written once before, and wraps around at this many bytes.
+    /// The file was written once before, and its contents wrap around after this many bytes.
     Preallocated(u64),
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct GroupCommit {
     file: File,
     allocation: FileAllocation,
     state: Mutex<State>,
-    /// Leaders wait here for the batch before theirs.
+    /// Leaders wait here for the previous batch.
     turn: Condvar,
 }
 
 struct State {
     filling: Arc<Batch>,
     bytes: Vec<u8>,
-    /// An empty buffer that the next batch fills: buffers are not allocated anew.
+    /// An empty buffer for the next batch, so that buffers are not allocated anew.
     spare: Vec<u8>,
     joined: usize,
     forcing: bool,
@@ -69,7 +69,7 @@ impl GroupCommit {
         Ok(Self { file, allocation: space, state: Mutex::new(state), turn: Condvar::new() })
     }
 
-    /// Appends all pieces together; they are on disk when this returns.
+    /// Appends all pieces together. They are on disk when this returns.
     pub(crate) fn commit(&self, pieces: &[&[u8]]) -> io::Result<()> {
         let mut state = lock(&self.state);
         for piece in pieces {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_commit_of_many_threads_is_in_the_file_once_and_whole() {
+    fn commits_of_many_threads_are_in_the_file_once_and_complete() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let log = GroupCommit::create(&path, FileAllocation::Growing).unwrap();

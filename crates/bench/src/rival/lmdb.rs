@@ -18,12 +18,12 @@ pub(crate) struct Lmdb {
 }
 
 impl Lmdb {
-    /// Creates a database of the pairs, in one transaction.
+    /// Creates a database with these pairs, in one transaction.
     pub(crate) fn create<'a>(path: &Path, pairs: impl Iterator<Item = ([u8; 16], &'a [u8])>) -> Result<Self> {
         std::fs::create_dir_all(path)?;
-        // SAFETY: no other process opens or changes this directory, which was just made.
+        // SAFETY: no other process opens or changes this directory, which was just created.
         let env = unsafe {
-            // Reading ahead would only cost on random reads; the map is large enough for any set that fits memory.
+            // Read-ahead slows random reads down; the map is large enough for any data that fits into memory.
             EnvOpenOptions::new().map_size(64 << 30).max_readers(64).flags(EnvFlags::NO_READ_AHEAD).open(path)?
         };
         let txn = env.write_txn()?;
@@ -40,13 +40,13 @@ impl Lmdb {
         Ok(Self { env, table })
     }
 
-    /// The newest committed value: a read transaction of its own, a look-up and a copy out of the map.
+    /// The newest committed value: a read transaction, a lookup and a copy out of the map.
     pub(crate) fn get(&self, key: [u8; 16]) -> Result<Option<Bytes>> {
         let txn = self.env.read_txn()?;
         self.get_in(&txn, key)
     }
 
-    /// A read transaction that lasts, and goes on seeing what was committed when it began.
+    /// A lasting read transaction, which sees the state at its beginning.
     pub(crate) fn transaction(&self) -> Result<RoTxn<'_, WithTls>> {
         Ok(self.env.read_txn()?)
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_got() {
+    fn stored_values_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let pairs = [([1; 16], b"one".as_slice()), ([2; 16], b"two")];
         let lmdb = Lmdb::create(directory.path(), pairs.into_iter()).unwrap();

@@ -1,4 +1,4 @@
-//! What Mortar is measured beside, each at its best reasonable settings.
+//! The rivals that Mortar is compared with, each with its best reasonable settings.
 
 #[cfg(libdb)]
 pub(crate) mod berkeley;
@@ -7,7 +7,7 @@ pub(crate) mod lmdb;
 pub(crate) mod plain_file;
 pub(crate) mod servers;
 
-/// What a report says when Berkeley DB is not there.
+/// The note in a report if Berkeley DB is missing.
 pub(crate) fn missing() -> Vec<String> {
     if cfg!(libdb) {
         return Vec::new();

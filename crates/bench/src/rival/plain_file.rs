@@ -1,22 +1,22 @@
-//! Files, written and read with nothing in between.
+//! Files, written and read directly.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Writes `pieces` one after the other into a new file; they are on disk when this returns.
+/// Writes `pieces` one after the other into a new file. They are on disk when this returns.
 pub(crate) fn write<'a>(path: &Path, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
     let mut file = File::create(path)?;
     for piece in pieces {
         file.write_all(piece)?;
     }
     file.sync_data()?;
-    // A new file lasts only if its directory entry does.
+    // A new file is durable only if its directory entry is.
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Reads the file in pieces of `buffer`'s size and shows each to `look`, with its offset; returns how many bytes there were.
+/// Reads the file in pieces of `buffer`'s size and passes each to `look` with its offset. Returns the number of bytes.
 pub(crate) fn read(path: &Path, buffer: &mut [u8], mut look: impl FnMut(u64, &[u8])) -> io::Result<u64> {
     let file = File::open(path)?;
     let mut offset = 0;
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_come_back_in_order() {
+    fn pieces_are_read_in_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         write(&path, [b"abc".as_slice(), b"defg"].into_iter()).unwrap();

@@ -11,7 +11,7 @@ use rustix::fs::{Uid, chown};
 use crate::Result;
 use crate::process::{Address, Server, find_program};
 
-/// Starts Redis without persistence, on TCP and a Unix socket at once.
+/// Starts Redis without persistence, on TCP and a Unix socket.
 pub(crate) fn redis(directory: &Path) -> Result<(Server, Address, Address)> {
     let (tcp, unix) = (Address::free_tcp()?, Address::Unix(directory.join("redis.sock")));
     let mut command = Command::new(find_program("redis-server")?);
@@ -26,7 +26,7 @@ pub(crate) fn redis(directory: &Path) -> Result<(Server, Address, Address)> {
     Ok((server, tcp, unix))
 }
 
-/// Starts memcached on one address: with a Unix socket it serves nothing else.
+/// Starts memcached on one address, because with a Unix socket it serves nothing else.
 pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
     let mut command = Command::new(find_program("memcached")?);
     command.args(["-t", "2", "-m", "1024", "-c", "1024", "-U", "0"]);
@@ -41,14 +41,14 @@ pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
     Server::start("memcached", &mut command, &directory.join("memcached.log"), std::slice::from_ref(address))
 }
 
-/// Creates a database in a directory and starts PostgreSQL for it, on TCP, with the durability that it has by default: a
-/// transaction is on disk when it is answered.
+/// Creates a database in a directory and starts PostgreSQL for it, on TCP, with its default durability: a transaction is on disk
+/// when it is answered.
 pub(crate) fn postgres(directory: &Path) -> Result<(Server, Address)> {
     let (tcp, base) = (Address::free_tcp()?, std::path::absolute(directory)?);
     let data = base.join("postgres");
     let user = postgres_user()?;
     if let Some(user) = user {
-        // It refuses to run as root: it runs as its own user, who must reach its directory.
+        // It refuses to run as root, so it runs as its own user, who must be able to reach its directory.
         for above in data.ancestors().skip(1).take_while(|above| above.starts_with(&base)) {
             fs::set_permissions(above, fs::Permissions::from_mode(0o711))?;
         }
@@ -96,7 +96,7 @@ pub(crate) const POSTGRES: [&str; 9] = [
     "wal_compression=off",
 ];
 
-/// A program of PostgreSQL, which Debian keeps in a directory for each version.
+/// The path of a program of PostgreSQL, which Debian installs in a directory for each version.
 fn postgres_program(name: &str) -> Result<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
@@ -112,7 +112,7 @@ fn postgres_program(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The user that PostgreSQL has to run as: none other, unless this is root.
+/// The user that PostgreSQL runs as: none unless this process is root.
 fn postgres_user() -> Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

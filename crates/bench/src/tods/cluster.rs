@@ -1,4 +1,4 @@
-//! A cluster of real processes, the released `mortar` in each, for one benchmark.
+//! A cluster of real processes with the released `mortar`, for one benchmark.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::mortar::server::{binary, runtime};
 use crate::process::{Address, Server};
 use crate::run::Run;
 
-/// Objects that are made by one transaction while a cluster is filled.
+/// Objects of one transaction while a cluster is filled.
 const FILL_BATCH: usize = 64;
 
 /// Where bricks keep objects.
@@ -26,9 +26,9 @@ pub(super) enum Storage {
     OnDisk,
 }
 
-/// A running cluster with the space `main`; ends with this value.
+/// A running cluster with the space `main`. Dropping it stops all processes.
 pub(super) struct RunningCluster {
-    // In the order in which they have to end.
+    // In the order in which they must end.
     pub(super) peers: Vec<(Server, Address)>,
     pub(super) bricks: Vec<(Server, Address)>,
     meta: Server,
@@ -36,7 +36,7 @@ pub(super) struct RunningCluster {
 }
 
 impl RunningCluster {
-    /// Starts a meta-server, so many bricks and so many peer servers.
+    /// Starts a meta-server and these numbers of bricks and peer servers.
     pub(super) fn start(run: &Run, bricks: usize, peers: usize, keeps: Storage) -> Result<Self> {
         let directory = run.directory("cluster")?;
         let path = std::path::absolute(directory.path())?;
@@ -68,7 +68,7 @@ impl RunningCluster {
         Ok(running)
     }
 
-    /// Waits until an object can be made at every logical node.
+    /// Waits until every logical node accepts new objects.
     fn wait_writable(&self) -> Result<()> {
         runtime()?.block_on(async {
             let mut tries = 0;
@@ -101,29 +101,29 @@ impl RunningCluster {
         self.connect_to(0).await
     }
 
-    /// A client of one of the peer servers, counted around.
+    /// A client of a peer server, numbered modulo their count.
     pub(super) async fn connect_to(&self, peer: usize) -> Result<Cluster> {
         let (_, address) = &self.peers[peer % self.peers.len()];
         Ok(Cluster::connect(&format!("mortar://{}/main", address_text(address))).await?)
     }
 
-    /// Where the peer servers are.
+    /// The addresses of the peer servers.
     pub(super) fn peers(&self) -> Vec<Address> {
         self.peers.iter().map(|(_, address)| address.clone()).collect()
     }
 
-    /// Where the bricks are.
+    /// The addresses of the bricks.
     pub(super) fn bricks(&self) -> Vec<Address> {
         self.bricks.iter().map(|(_, address)| address.clone()).collect()
     }
 
-    /// The processor time that all of its processes have used.
+    /// The processor time of all processes.
     pub(super) fn cpu(&self) -> Result<Duration> {
         let servers = self.peers.iter().chain(&self.bricks).map(|(server, _)| server).chain([&self.meta]);
         servers.map(Server::cpu).sum()
     }
 
-    /// Makes an object of each key's value, spread over all logical nodes.
+    /// Creates an object for each key's value, spread over all logical nodes.
     pub(super) fn fill(&self, data: &Data) -> Result<Vec<Oid>> {
         runtime()?.block_on(async {
             let cluster = self.connect().await?;
@@ -140,7 +140,7 @@ impl RunningCluster {
                     .collect::<Result<Vec<Oid>>>()?;
                 commit(&transaction).await?;
                 for oid in made {
-                    oids.push(transaction.real_oid(oid).ok_or("an object that was made has no identifier")?);
+                    oids.push(transaction.real_oid(oid).ok_or("a created object has no identifier")?);
                 }
             }
             Ok(oids)
@@ -156,7 +156,7 @@ impl RunningCluster {
     }
 }
 
-/// Commits a transaction that conflicts with no other.
+/// Commits a transaction that must not conflict.
 pub(super) async fn commit(transaction: &Transaction) -> Result<()> {
     match transaction.commit().await? {
         CommitOutcome::Committed(_) => Ok(()),
@@ -164,16 +164,16 @@ pub(super) async fn commit(transaction: &Transaction) -> Result<()> {
     }
 }
 
-/// Makes the space `main`, spread over all bricks.
+/// Creates the space `main`, spread over all bricks.
 fn make_space(meta: &str) -> Result<()> {
     let made = Command::new(binary()?).args(["--server", meta, "space", "create", "main"]).output()?;
     if made.status.success() {
         return Ok(());
     }
-    Err(format!("cannot make a space: {}", String::from_utf8_lossy(&made.stderr)).into())
+    Err(format!("cannot create a space: {}", String::from_utf8_lossy(&made.stderr)).into())
 }
 
-/// Waits until a process has said that its cluster knows it.
+/// Waits until a process has reported that it is a member of the cluster.
 fn wait_ready(log: &Path) -> Result<()> {
     for _ in 0..200 {
         if fs::read_to_string(log)?.contains("{\"role\":") {

@@ -16,9 +16,9 @@ use crate::load::{Data, LoadPlan, Order};
 use crate::mortar::server::runtime;
 use crate::run::{MetricSpec, Run};
 
-/// What a hit in process may cost, in nanoseconds.
+/// The required time of a hit in process, in nanoseconds.
 const TARGET_NS: f64 = 200.0;
-/// Objects that a client has at hand.
+/// Objects in the cache of a client.
 const CACHED_OBJECTS: usize = 1_000;
 
 /// Hits of 1 KB.
@@ -93,7 +93,7 @@ fn in_process(run: &Run, cluster: &RunningCluster, data: &Data, figure: &mut Fig
                 for _ in 0..rounds {
                     for oid in &oids {
                         let found = if within { transaction.get(*oid).await? } else { cluster.get(*oid).await? };
-                        black_box(found.ok_or("an object at hand is gone")?);
+                        black_box(found.ok_or("a cached object is missing")?);
                     }
                 }
                 let timed = timed(begun);
@@ -112,7 +112,7 @@ fn in_process(run: &Run, cluster: &RunningCluster, data: &Data, figure: &mut Fig
         };
         let mut sides = [
             Side::new("Mortar", mortar),
-            Side::new("200 ns, what was asked", || Ok(vec![TARGET_NS])),
+            Side::new("200 ns, the requirement", || Ok(vec![TARGET_NS])),
             Side::new("plain hash map", hash_map).for_reference(),
         ];
         let outcome = interleave(&format!("tods-12, in process, {point}"), Run::REPEATS, &mut sides)?;
@@ -125,7 +125,7 @@ fn object(data: &Data, key: usize) -> Object {
     Object::blob(bytes::Bytes::copy_from_slice(data.value(key)))
 }
 
-/// Makes objects, and reads them once.
+/// Creates objects and reads them once.
 async fn create_cached(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
     let mut oids = Vec::with_capacity(CACHED_OBJECTS);
     for first in (0..CACHED_OBJECTS).step_by(100) {
@@ -135,7 +135,7 @@ async fn create_cached(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
             .collect::<Result<Vec<Oid>>>()?;
         commit(&transaction).await?;
         for oid in made {
-            oids.push(transaction.real_oid(oid).ok_or("an object that was made has no identifier")?);
+            oids.push(transaction.real_oid(oid).ok_or("a created object has no identifier")?);
         }
     }
     for oid in &oids {

@@ -1,7 +1,7 @@
 //! The workloads of "Transactional Object Data Store": reads through peer servers and transactions over bricks.
 //!
-//! A cluster of real processes runs on this machine: a meta-server, bricks and peer servers, each with its defaults. The
-//! generator that drives it drives its rivals too; everything shares the machine's cores.
+//! A cluster of real processes runs on this machine: a meta-server, bricks and peer servers, each with its defaults. The same generator
+//! drives the cluster and its rivals; all processes share the cores of the machine.
 
 mod cluster;
 mod hits;
@@ -13,10 +13,10 @@ use crate::Result;
 use crate::figure::Figure;
 use crate::run::Run;
 
-/// Figures of the paper: what `--only` calls them (several if they are of the same runs), and how they are measured.
+/// Figures of the paper: their names for `--only` (several if they use the same runs), and the function that measures them.
 type Measure = fn(&Run) -> Result<Figure>;
 
-/// All figures of the paper that are about speed.
+/// All figures of the paper about speed.
 pub(crate) const FIGURES: [(&str, Measure); 9] = [
     ("tods-7", reads::in_memory),
     ("tods-8 tods-9", reads::in_memory_by_size),

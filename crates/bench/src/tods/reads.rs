@@ -24,11 +24,11 @@ use crate::run::{MetricSpec, Run};
 
 pub(super) const CONNECTIONS: usize = 50;
 pub(super) const PIPELINING: [usize; 2] = [1, 16];
-/// Objects of 1 KB that each brick has; larger ones are fewer, so that all bytes together stay the same.
+/// Objects of 1 KB of each brick. There are fewer larger ones, so that the total size is the same.
 const OBJECTS: usize = 5_000;
 pub(super) const SIZES: [usize; 5] = [1, 4, 16, 64, 128];
 
-/// Objects of so many KiB.
+/// The number of objects of this size in KiB.
 pub(super) fn object_count(kib: usize) -> usize {
     ((OBJECTS * 8 / kib).min(OBJECTS) / 16 * 16).max(64)
 }
@@ -71,7 +71,7 @@ impl LoadedPostgres {
         let (server, address) = servers::postgres(directory.path())?;
         let mut connection = postgres::dial(&address)?;
         postgres::run(&mut connection, &format!("CREATE TABLE {TABLE} (id bigint PRIMARY KEY, value bytea NOT NULL)"))?;
-        // Noise is not made smaller by compression: it is not tried.
+        // Random bytes cannot be compressed, so compression is off.
         postgres::run(&mut connection, &format!("ALTER TABLE {TABLE} ALTER COLUMN value SET STORAGE EXTERNAL"))?;
         for first in (0..data.keys()).step_by(64) {
             let row = |key: usize| {
@@ -92,7 +92,7 @@ impl LoadedPostgres {
     }
 }
 
-/// Berkeley DB with all objects, in the process that measures.
+/// Berkeley DB with all objects, in the benchmark's process.
 #[cfg(libdb)]
 struct LoadedBerkeley {
     settings: Settings,
@@ -117,7 +117,7 @@ impl LoadedBerkeley {
         Ok(Self { settings, directory })
     }
 
-    /// Reads a second of one thread: an environment without locks has no more.
+    /// Reads per second of one thread, because an environment without locks allows only one.
     fn reads(&self, run: &Run, data: &Data) -> Result<f64> {
         let measured = hammer(1, duration(run), 1, |_| {
             let db = Berkeley::open(self.directory.path(), self.settings)?;
@@ -132,7 +132,7 @@ impl LoadedBerkeley {
     }
 }
 
-/// What is measured beside bricks with disks: PostgreSQL, and Berkeley DB for reference if it is there, each with all objects.
+/// The rivals of bricks with disks: PostgreSQL, and Berkeley DB for reference if it is installed, each with all objects.
 struct DiskRivals {
     postgres: LoadedPostgres,
     #[cfg(libdb)]
@@ -148,10 +148,10 @@ impl DiskRivals {
         })
     }
 
-    /// The sides; `value` makes what is measured of reads a second.
+    /// The sides; `value` converts reads per second to the metric.
     fn sides<'a>(
         &'a self,
-        #[cfg_attr(not(libdb), expect(unused_variables, reason = "Berkeley DB is not there"))] run: &'a Run,
+        #[cfg_attr(not(libdb), expect(unused_variables, reason = "Berkeley DB is not installed"))] run: &'a Run,
         data: &'a Data,
         plan: LoadPlan,
         value: impl Fn(f64) -> Vec<f64> + Copy + 'a,
@@ -165,12 +165,12 @@ impl DiskRivals {
     }
 }
 
-/// What reads are of, and where they go.
+/// The path of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadPath {
-    /// From the one brick itself.
+    /// Directly from a single brick.
     Brick,
-    /// Through so many peer servers to as many bricks.
+    /// Through this many peer servers to as many bricks.
     Peers(usize),
 }
 
@@ -197,7 +197,7 @@ impl FilledCluster {
         Ok(Self { cluster, oids })
     }
 
-    /// Reads a second, past the caches of objects or from them.
+    /// Reads per second, with or without the object caches.
     pub(super) fn reads(&self, at: &[Address], data: &Data, cached: bool, plan: LoadPlan) -> Result<f64> {
         Ok(drive(&ObjectReads(data.size()), at, &read_requests(data, &self.oids, cached), plan)?.rate())
     }
@@ -209,7 +209,7 @@ fn parameters(run: &Run) -> Vec<String> {
             "{CONNECTIONS} connections from one thread of one generator, {:.2} s a run after a tenth of warm-up",
             duration(run).as_secs_f64()
         ),
-        "caches of peer servers are not used; each process has the settings that it has by default".into(),
+        "caches of peer servers are not used; each process has its default settings".into(),
     ]
 }
 
@@ -219,8 +219,8 @@ pub(super) fn in_memory(run: &Run) -> Result<Figure> {
         id: "tods-7",
         title: "in-memory reads of 1 KB",
         about: "Random reads past all caches: each is answered by the brick that has the object in memory. More bricks and \
-                peer servers share the same cores here, so their number costs and cannot gain; that they would gain on \
-                machines of their own is shown by the simulator's model."
+                peer servers share the same cores here, so larger numbers cannot be faster; the gain on separate \
+                machines is shown by the simulator's model."
             .into(),
         paper: "11,160 reads/s on 36 nodes, growing linearly with their number.",
         parameters: [parameters(run), vec!["Redis: no persistence".into()]].concat(),
@@ -259,7 +259,7 @@ pub(super) fn in_memory(run: &Run) -> Result<Figure> {
     Ok(figure)
 }
 
-/// Objects of all sizes from memory: the paper's figures 8 and 9 are of the same reads.
+/// Objects of all sizes from memory. The paper's figures 8 and 9 use the same reads.
 pub(super) fn in_memory_by_size(run: &Run) -> Result<Figure> {
     let mut figure = Figure {
         id: "tods-8",
@@ -275,7 +275,7 @@ pub(super) fn in_memory_by_size(run: &Run) -> Result<Figure> {
     Ok(figure)
 }
 
-/// What is counted.
+/// The unit of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Reads,
@@ -283,7 +283,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// What is counted, and in what.
+    /// The name of the metric, and its unit.
     fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::Reads => ("reads", "reads/s"),
@@ -291,7 +291,7 @@ impl Unit {
         }
     }
 
-    /// So many reads a second of objects of so many bytes.
+    /// Converts reads per second of objects of this size.
     fn convert(self, rate: f64, size: usize) -> f64 {
         match self {
             Self::Reads => rate,
@@ -346,8 +346,8 @@ pub(super) fn on_disk(run: &Run) -> Result<Figure> {
         id: "tods-10",
         title: "on-disk random reads of 1 KB",
         about: "Random reads of objects that a durable brick has on disk: directly, and through a peer server whose cache is not \
-                used, which is a process more. So few objects are in the kernel's page cache on both sides: what is compared is the \
-                way there. PostgreSQL answers a prepared SELECT by primary key. Berkeley DB is in the process that measures, where \
+                used, which adds a process. So few objects are in the kernel's page cache on both sides, so the comparison is of the \
+                path to the data. PostgreSQL answers a prepared SELECT by primary key. Berkeley DB is in the benchmark's process, where \
                 nothing is sent."
             .into(),
         paper: "2,740 reads/s on 36 nodes: a third of those from memory.",

@@ -9,7 +9,7 @@ use crate::figure::{Better, Figure, Row, Shape};
 use crate::run::Run;
 
 const BRICKS: &str = "1,2,4,8";
-/// The part of linear growth that is asked for.
+/// The required part of linear growth.
 const TARGET_LINEARITY: f64 = 0.9;
 
 /// A line of `mortar-sim cost --json`.
@@ -27,10 +27,10 @@ pub(super) fn scaling(run: &Run) -> Result<Figure> {
         id: "tods-scaling",
         title: "throughput over the number of bricks, in a model",
         about: "The simulator's model of costs: the machines of the protocol run as they do in a cluster, with as many peer servers as \
-                bricks, and each process has a processor of its own on which what it does takes the time that profiles of \
-                real processes showed; each brick has a disk. It shows whether anything in the rules is shared by all. What it \
-                cannot show are networks that are full, and clients that want the same objects. On the two cores of a \
-                small machine more processes can only share what one had: tods-7 shows that."
+                bricks, and each process has its own processor, on which its work takes the time that profiles of \
+                real processes showed; each brick has a disk. It shows whether the rules contain a shared bottleneck. It \
+                does not model full networks or contention for the same objects. On the two cores of a \
+                small machine more processes only share the same processor time: see tods-7."
             .into(),
         paper: "Reads and local transactions grow linearly up to 36 nodes.",
         parameters: vec![format!("mortar-sim cost --bricks {BRICKS}: 256 clients for each brick")],
@@ -57,7 +57,7 @@ pub(super) fn scaling(run: &Run) -> Result<Figure> {
             unit: "operations/s",
             better: Better::Higher,
             rival_name: "linear growth".into(),
-            // A model has no noise: every run is the same.
+            // A model has no noise, so all runs are equal.
             mortar: vec![rate; Run::REPEATS],
             rival: vec![rate / linear; Run::REPEATS],
             target_ratio: Some(TARGET_LINEARITY),

@@ -32,12 +32,12 @@ fn duration(run: &Run) -> Duration {
     run.choose(Duration::from_secs(4), Duration::from_millis(800))
 }
 
-/// Values of which transactions are made; they need no requests made beforehand.
+/// The values of the transactions' objects.
 fn values() -> Data {
     Data::new(1024, OBJECTS * SIZE)
 }
 
-/// Transactions a second of the generator's connections: the least that a client can cost.
+/// Transactions per second of the generator's connections: the minimal cost of a client.
 fn measure_bare_clients(
     run: &Run,
     bricks: usize,
@@ -55,18 +55,18 @@ fn measure_bare_clients(
     Ok(vec![counted.rate(), cpu.as_secs_f64() * 1e6 / counted.operations_with_warm_up as f64])
 }
 
-/// Each connection at a logical node of its own.
+/// One logical node for each connection.
 fn one_node(nodes: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     nodes.into_iter().flatten().map(|node| vec![node]).collect()
 }
 
-/// Each connection at one logical node of each of two bricks.
+/// One logical node of each of two bricks for each connection.
 fn two_bricks(nodes: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     let [first, second] = nodes.as_slice() else { return Vec::new() };
     first.iter().zip(second).map(|(first, second)| vec![*first, *second]).collect()
 }
 
-/// Transactions a second of as many clients of the client library, all on one thread.
+/// Transactions per second of the same number of clients of the client library, all on one thread.
 fn measure_library(
     run: &Run,
     clients: usize,
@@ -103,7 +103,7 @@ fn measure_library(
     })
 }
 
-/// What clients of the library measured.
+/// Results of the clients of the library.
 struct LibraryResult {
     rate: f64,
     p50_us: f64,
@@ -137,7 +137,7 @@ async fn commit_for_ever(cluster: Cluster, nodes: Vec<NodeId>, counts: Rc<Counts
     }
 }
 
-/// Transactions a second, and the median latency, of threads that share one log in process.
+/// Transactions per second, and the median latency, of threads that share one log in process.
 fn measure_append(run: &Run, committers: usize, space: FileAllocation) -> Result<(f64, f64)> {
     let directory = run.directory("append")?;
     let log = GroupCommit::create(&directory.path().join("log"), space)?;
@@ -149,7 +149,7 @@ fn measure_append(run: &Run, committers: usize, space: FileAllocation) -> Result
     Ok((measured.rate, measured.p50_us))
 }
 
-/// Transactions a second of PostgreSQL: one statement that inserts four rows.
+/// Transactions per second of PostgreSQL: one statement that inserts four rows.
 fn measure_inserts(run: &Run) -> Result<f64> {
     let directory = run.directory("postgres")?;
     let (_server, address) = servers::postgres(directory.path())?;
@@ -179,9 +179,9 @@ pub(super) fn local(run: &Run) -> Result<Figure> {
     let mut figure = Figure {
         id: "tods-14",
         title: "local transactions of four inserts",
-        about: "Each client has one transaction under way that makes four objects of 512 bytes at one logical node of one durable \
-                brick, through a peer server. Bare clients are the generator's connections, which do what a client cannot do \
-                without; the others are clients of the library, all on one thread. The bare log is in the process that \
+        about: "Each client has one transaction in flight that creates four objects of 512 bytes at one logical node of one durable \
+                brick, through a peer server. Bare clients are the generator's connections, which do only what every client must \
+                do; the others are clients of the library, all on one thread. The bare log is in the process that \
                 measures: threads append the same bytes to one file and share its fdatasync. PostgreSQL gets the \
                 generator's connections too, and inserts four rows with one prepared statement."
             .into(),

@@ -1,4 +1,4 @@
-//! A large object written and read in pieces over the Unix socket, beside a file.
+//! A large object written and read in pieces over the Unix socket, compared with a file.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     Ok(vec![figure])
 }
 
-/// Pieces that each begin with their number and share the rest.
+/// Pieces that begin with their number and share the rest.
 struct Content {
     pieces: Vec<Bytes>,
 }
@@ -73,7 +73,7 @@ impl Content {
         self.pieces.len() * MIB
     }
 
-    /// Whether bytes read at `offset` are the right ones: looks at the beginning of each piece, and at the last byte.
+    /// Whether bytes read at `offset` are correct: checks the beginning of each piece and the last byte.
     fn is_right(&self, offset: usize, bytes: &[u8]) -> bool {
         let end = offset + bytes.len();
         if bytes.is_empty() || end > self.len() {
@@ -85,7 +85,7 @@ impl Content {
         stamps.all(|(expected, found)| expected == found) && bytes[bytes.len() - 1] == at(end - 1)
     }
 
-    /// MiB a second of writing and reading.
+    /// MiB per second of writing and reading.
     fn rates(&self, writing: f64, reading: f64) -> Vec<f64> {
         let mib = self.pieces.len() as f64;
         vec![mib / writing, mib / reading]
@@ -111,7 +111,7 @@ async fn measure_mortar(served: &MortarServer, content: &Content) -> Result<Vec<
     let mut offset = 0;
     while let Some(bytes) = reader.next().await? {
         if !content.is_right(offset, &bytes) {
-            return Err(format!("what was read at {offset} is not what was written").into());
+            return Err(format!("the bytes read at {offset} differ from those written").into());
         }
         offset += bytes.len();
     }
@@ -119,7 +119,7 @@ async fn measure_mortar(served: &MortarServer, content: &Content) -> Result<Vec<
     if offset != content.len() {
         return Err(format!("{offset} bytes were read of {}", content.len()).into());
     }
-    // The object stays: freeing its blocks would go on in the background while the rival runs.
+    // The object is kept: freeing its blocks would continue in the background while the rival runs.
     Ok(content.rates(writing, reading))
 }
 
@@ -136,7 +136,7 @@ fn measure_file(run: &Run, content: &Content) -> Result<Vec<f64>> {
     let len = plain_file::read(&path, &mut buffer, |offset, bytes| right &= content.is_right(offset as usize, bytes))?;
     let reading = begun.elapsed().as_secs_f64();
     if !right || len != content.len() as u64 {
-        return Err("what was read is not what was written".into());
+        return Err("the bytes read differ from those written".into());
     }
     Ok(content.rates(writing, reading))
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_at_the_wrong_place_is_noticed() {
+    fn piece_at_the_wrong_place_is_noticed() {
         let content = Content::new(3);
         assert!(content.is_right(0, &content.pieces[0]));
         assert!(content.is_right(MIB + 5, &content.pieces[1][5..]));

@@ -1,4 +1,4 @@
-//! Small durable transactions: Mortar beside the disk's limit, an append and an `fdatasync` that all waiters share.
+//! Small durable transactions, compared with the disk's limit: an append and an `fdatasync` that all waiting threads share.
 
 use std::cell::Cell as Count;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ const OBJECTS: usize = 4;
 const SIZE: usize = 512;
 const COMMITTERS: [usize; 3] = [1, 16, 64];
 const CLIENTS: usize = 64;
-/// The rival's file is written once over so many bytes, where it is prepared.
+/// The rival's preallocated file is written once over this many bytes.
 const PREALLOCATED_BYTES: u64 = 256 << 20;
 
 /// Measures in process, then over the Unix socket.
@@ -36,7 +36,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         id: "commit",
         title: "durable transactions of 4 × 512 B",
         about: "Each committer has one transaction under way: four new objects of 512 bytes. The rival appends the same bytes \
-                to a file with one write and one fdatasync for all who wait (leader and followers). In process the \
+                to a file with one write and one fdatasync for all waiting committers (leader and followers). In process the \
                 committers are threads; over the Unix socket they are connections, and the rival is still in process."
             .into(),
         paper: "",
@@ -77,7 +77,7 @@ fn throughput(case: &str, point: &str) -> MetricSpec {
     MetricSpec { case: case.to_owned(), panel, point: point.to_owned(), unit, better, target_ratio: None }
 }
 
-/// Throughput and median latency: one is asked for of a lone committer, the other of many.
+/// Throughput and median latency: latency is required of a single committer, throughput of many.
 fn in_process_cells(committers: usize) -> [MetricSpec; 2] {
     let case = format!("{committers} committer{}", if committers == 1 { "" } else { "s" });
     let alone = committers == 1;
@@ -137,7 +137,7 @@ fn measure_append(run: &Run, committers: usize, duration: Duration, space: FileA
     Ok(vec![measured.rate, measured.p50_us])
 }
 
-/// The generator's connections: the least that a client can cost.
+/// Connections of the generator: the minimal cost of a client.
 fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
     let served = MortarServer::start(run, Engine::Durable)?;
     let data = Data::new(1024, OBJECTS * SIZE);
@@ -146,7 +146,7 @@ fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
     Ok(vec![drive(&Mortar::Commits(OBJECTS), slice::from_ref(&served.unix), &requests, plan)?.rate()])
 }
 
-/// As many clients of the client library, all on one thread.
+/// The same number of clients of the client library, all on one thread.
 fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
     let served = MortarServer::start(run, Engine::Durable)?;
     runtime()?.block_on(async {

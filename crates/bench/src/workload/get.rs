@@ -1,4 +1,4 @@
-//! Reads of small values in process, all of them in memory: Mortar beside the LMDB that it reads from.
+//! Reads of small values in process, all in memory, compared with the LMDB below the store.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const THREADS: [usize; 2] = [1, 2];
 /// Reads that are timed together.
 const READS_PER_SAMPLE: u64 = 64;
 
-/// What each read sees.
+/// The state that reads see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadView {
     /// The newest commit.
     Newest,
-    /// What a snapshot or transaction saw that all reads of a thread share.
+    /// A snapshot or transaction that all reads of a thread share.
     Snapshot,
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         title: "reads of 1 KB in process",
         about: "Random reads of objects that are all in memory, each copied out and checked for its length and key. LMDB \
                 has the same keys and values. To see the newest commit, each LMDB read needs a read transaction of its \
-                own; with one that lasts (or is reset and renewed), LMDB sees what was committed when it began. Mortar's \
-                side of that is a snapshot."
+                own; with a lasting one (or one that is reset and renewed), LMDB sees the state at its beginning. Mortar's \
+                counterpart is a snapshot."
             .into(),
         paper: "",
         parameters: vec![format!("{objects} objects of {SIZE} B, {:.1} s a run", duration.as_secs_f64())],
@@ -124,14 +124,14 @@ impl Fixture {
         Ok(vec![measured.rate])
     }
 
-    /// Which objects a thread reads.
+    /// The objects that a thread reads.
     fn random_indexes(&self, thread: usize) -> impl FnMut() -> usize + use<> {
         let (mut random, objects) = (SmallRng::seed_from_u64(thread as u64), self.oids.len());
         move || random.random_range(0..objects)
     }
 
     fn check(&self, index: usize, value: Option<Bytes>) -> Result<()> {
-        let value = value.ok_or_else(|| format!("object {} is not there", self.oids[index]))?;
+        let value = value.ok_or_else(|| format!("object {} does not exist", self.oids[index]))?;
         self.data.check(index, &value, false)
     }
 }

@@ -1,4 +1,4 @@
-//! Gets and puts of small values over a connection: Mortar, Redis and memcached as servers in processes of their own.
+//! Gets and puts of small values over a connection: Mortar, Redis and memcached as servers in their own processes.
 
 use std::slice;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn figure(id: &'static str, title: &'static str, keys: usize, duration: Duration
     Figure {
         id,
         title,
-        about: "One generator drives all three with the same loop: one thread, epoll, requests made beforehand, random \
+        about: "One generator drives all three with the same loop: one thread, epoll, requests encoded in advance, random \
                 keys; each connection sends a batch, waits for its replies, and sends the next. Every reply is checked \
                 for its length and key, one in 64 as a whole. Nothing is pinned to a core; generator and server share the \
                 machine."
@@ -126,7 +126,7 @@ fn all_cells(transport: Transport) -> Vec<(Operation, usize, [MetricSpec; 2])> {
 }
 
 impl<P: Protocol> LoadedServer<'_, P> {
-    /// Operations a second, and microseconds of the server's processor time for each.
+    /// Operations per second, and microseconds of the server's processor time per operation.
     fn run(&self, operation: Operation, plan: LoadPlan) -> Result<Vec<f64>> {
         let (protocol, requests) = match operation {
             Operation::Get => &self.gets,

@@ -1,4 +1,4 @@
-//! The server's memory: idle, while large files are imported, and while a tree of small ones is.
+//! The server's memory: idle, while large files are imported, and while a tree of small files is imported.
 
 use std::fs;
 use std::path::Path;
@@ -21,18 +21,18 @@ use crate::progress;
 use crate::run::{MetricSpec, Run};
 
 const MIB: u64 = 1 << 20;
-/// What is asked of an idle server, and of one that imports, above idle.
+/// The required limits: of an idle server, and of the increase while it imports.
 const MAX_IDLE_MIB: f64 = 30.0;
 const MAX_ADDED_MIB: f64 = 64.0;
-/// Sizes of the imported files, again and again: many small ones, few large ones.
+/// Sizes of the imported files, repeated: many small ones, few large ones.
 const SIZES: [usize; 12] = {
     const K: usize = 1 << 10;
     [K, 4 * K, 4 * K, 16 * K, 2 * K, 64 * K, 8 * K, 256 * K, 32 * K, 1 << 20, 4 << 20, 32 << 20]
 };
-/// Files up to this size travel in a transaction with others, larger ones as uploads.
+/// Files up to this size share a transaction; larger ones are uploaded.
 const SMALL_FILE_BYTES: usize = 256 << 10;
 const TRANSACTION_BYTES: usize = 4 << 20;
-/// Sizes of the files of the tree, again and again: 8.6 KB on average, as below /usr/share.
+/// Sizes of the files of the tree, repeated: 8.6 KB on average, as below /usr/share.
 const TREE_SIZES: [usize; 16] =
     [120, 340, 800, 900, 1200, 1500, 1900, 2400, 3000, 3800, 4700, 6200, 9000, 14_000, 22_000, 65_500];
 const FILES_PER_DIRECTORY: usize = 16;
@@ -63,10 +63,10 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         about: "mortar dev on a new store, sampled from /proc: idle for two seconds; then the peak while a client imports files \
                 of 1 KiB to 32 MiB over the Unix socket; in another server the peak while `mortar import` brings a tree of \
                 files of 120 B to 64 KiB, and brings it again under other names. Resident pages include those of the \
-                memory-mapped B-tree, which the kernel takes back whenever it needs them; anonymous ones are the server's own."
+                memory-mapped B-tree, which the kernel reclaims whenever it needs them; anonymous pages are the server's own."
             .into(),
         paper: "",
-        parameters: vec![format!("asked: idle at most {MAX_IDLE_MIB} MiB, importing at most {MAX_ADDED_MIB} MiB more")],
+        parameters: vec![format!("required: idle at most {MAX_IDLE_MIB} MiB, importing at most {MAX_ADDED_MIB} MiB more")],
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: Vec::new(),
@@ -74,7 +74,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let repeats = run.choose(Run::REPEATS, 1);
     let mut contest = |cells: &[MetricSpec], asked: &[f64], watch: &dyn Fn() -> Result<Vec<f64>>| -> Result<()> {
         if run.wants("memory", cells) {
-            let mut sides = [Side::new("Mortar", watch), Side::new("what was asked", || Ok(asked.to_vec()))];
+            let mut sides = [Side::new("Mortar", watch), Side::new("requirement", || Ok(asked.to_vec()))];
             let outcome = interleave("memory", repeats, &mut sides)?;
             figure.rows.extend(run.rows("memory", &outcome, cells));
         }
@@ -112,7 +112,7 @@ fn idle_server(run: &Run) -> Result<(MortarServer, Memory)> {
     Ok((served, idle))
 }
 
-/// Makes a tree of small files, no two of them the same.
+/// Creates a tree of small files with different contents.
 fn create_tree(root: &Path, files: usize) -> Result<()> {
     let noise: Vec<u8> = (0..1 << 17).map(|at: usize| (at * 131 + at / 251) as u8).collect();
     for number in 0..files {
@@ -129,7 +129,7 @@ fn create_tree(root: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Has the command line bring a tree.
+/// Imports a tree with the command line.
 fn import_tree(served: &MortarServer, tree: &Path, prefix: &str) -> Result<()> {
     let mut command = served.command()?;
     command.args(["--quiet", "import"]).arg(tree).args(["--prefix", prefix]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -137,7 +137,7 @@ fn import_tree(served: &MortarServer, tree: &Path, prefix: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("mortar import ended with {status}").into()) }
 }
 
-/// The largest anonymous and resident memory while `work` is done, above `idle`, in MiB.
+/// The largest increase of anonymous and resident memory over `idle` while `work` runs, in MiB.
 fn measure_added(
     served: &MortarServer,
     idle: Memory,
@@ -159,7 +159,7 @@ fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-/// The largest memory seen until the import is done.
+/// The largest memory until the import is done.
 fn sample_peak(served: &MortarServer, done: &AtomicBool, imported: &AtomicU64) -> Result<Memory> {
     let (mut peak, mut samples) = (Memory::default(), 0_u32);
     while !done.load(Ordering::Relaxed) {
@@ -179,7 +179,7 @@ fn sample_peak(served: &MortarServer, done: &AtomicBool, imported: &AtomicU64) -
     Ok(peak)
 }
 
-/// Imports files until `total` bytes are in.
+/// Imports files with `total` bytes.
 async fn import(served: &MortarServer, total: u64, imported: &AtomicU64) -> Result<()> {
     let client = served.connect().await?;
     let noise: Bytes = (0..SMALL_FILE_BYTES).map(|at| (at * 131 + at / 251) as u8).collect::<Vec<u8>>().into();
@@ -211,7 +211,7 @@ async fn import(served: &MortarServer, total: u64, imported: &AtomicU64) -> Resu
     Ok(())
 }
 
-/// What importing one file does: an object, its attributes, its name.
+/// Adds the operations that import one file: an object, its attributes, its name.
 fn push_file_ops(client: &Client, batch: &mut Vec<Op>, number: u64, data: Bytes) -> Oid {
     let oid = Oid::temporary(client.space(), ClassId::NONE, number);
     let attribute =

@@ -1,7 +1,7 @@
 //! Opening a large store after its server was killed under load.
 //!
-//! A crash leaves what was logged and not yet installed; opening reads that part of the log and nothing else, however
-//! many objects there are.
+//! A crash leaves transactions that were logged and not yet installed. Opening reads that part of the log and nothing else, for any
+//! number of objects.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -22,22 +22,22 @@ use crate::plot::quantity;
 use crate::progress;
 use crate::run::Run;
 
-/// What is asked for: this, and the replay of at most one buffer.
+/// The required time, in addition to the replay of at most one buffer.
 const TARGET: Duration = Duration::from_secs(2);
 /// Bytes in an object.
 const SIZE: usize = 100;
-/// Bytes that an object takes on the disk, with room for the log and for pages that are copied.
+/// Disk space for an object, including log and copied pages, in bytes.
 const DISK_BYTES_PER_OBJECT: u64 = 400;
-/// Objects of one transaction while the store is filled, and transactions under way.
+/// Objects of one transaction while the store is filled, and transactions in flight.
 const FILL_BATCH: u64 = 1000;
 const MAX_FILL_TRANSACTIONS: usize = 8;
-/// Filling takes about a minute on a fast disk; one that takes so long is given up.
+/// Filling takes about a minute on a fast disk. After this time it is aborted.
 const FILL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Clients that commit when the server is killed, objects of each transaction, and for how long.
+/// Clients that commit when the server is killed, objects per transaction, and for how long they commit.
 const WRITERS: usize = 16;
 const OBJECTS_PER_COMMIT: u64 = 4;
 const LOAD_TIME: Duration = Duration::from_millis(1500);
-/// One in this many objects of the filling is looked for after opening; all of the commits are.
+/// One in this many objects of the initial ones is checked after opening; all committed ones are.
 const CHECK_EVERY: usize = 250;
 
 /// Measures opening.
@@ -48,12 +48,12 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         title: "opening after SIGKILL",
         about: format!(
             "A server is filled with objects of {SIZE} bytes, then {WRITERS} clients commit to it, and it is killed among \
-             them. Opening ends when the store can be read and written; every acknowledged commit is looked for. Then \
+             them. Opening ends when the store can be read and written; every acknowledged commit is checked. Then \
              the same with nothing of the store in the system's cache, as after a power cut. For comparison: reading all \
-             files of the log once, as they lie there, and doing nothing with them."
+             files of the log once, without processing them."
         ),
         paper: "",
-        parameters: vec![format!("asked: {} s plus the replay of at most one buffer", TARGET.as_secs())],
+        parameters: vec![format!("required: {} s plus the replay of at most one buffer", TARGET.as_secs())],
         shape: Shape::Bars,
         rows: Vec::new(),
         skipped: Vec::new(),
@@ -69,7 +69,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         let place = run.data.display();
         figure
             .skipped
-            .push(format!("{place} has {free} MiB free, and {needed} MiB are needed: --out names another disk"));
+            .push(format!("{place} has {free} MiB free, and {needed} MiB are needed: choose another disk with --out"));
         return Ok(vec![figure]);
     }
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
@@ -87,11 +87,11 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     Ok(vec![figure])
 }
 
-/// A store on which no server runs.
+/// A store without a running server.
 struct StoppedStore {
-    /// Taken while a server runs.
+    /// `None` while a server runs.
     directory: Option<TempDir>,
-    /// Objects that must be there.
+    /// Objects that must exist.
     oids: Vec<Oid>,
 }
 
@@ -114,7 +114,7 @@ fn rows(case: &str, times: &[Times]) -> [Row; 2] {
     };
     let asked = vec![TARGET.as_secs_f64(); times.len()];
     let read = times.iter().map(|times| times.read_log.as_secs_f64()).collect();
-    [row("what was asked", asked, Some(1.0)), row("reading the log", read, None)]
+    [row("requirement", asked, Some(1.0)), row("reading the log", read, None)]
 }
 
 /// Fills a store through a server and keeps some of the identifiers.
@@ -138,7 +138,7 @@ async fn create(served: &MortarServer, objects: u64) -> Result<Vec<Oid>> {
             }
             continue;
         }
-        let (_, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
+        let (_, created) = tasks.join_next().await.ok_or("no transaction is in flight")???;
         oids.extend(created.into_iter().step_by(CHECK_EVERY));
         if begun.elapsed() > FILL_TIMEOUT {
             return Err(format!("the disk is too slow: {} objects in {FILL_TIMEOUT:?}", format_count(sent)).into());
@@ -158,9 +158,9 @@ async fn commit(client: Client, objects: u64) -> Result<(Client, Vec<Oid>)> {
     Ok((client, oids))
 }
 
-/// Kills a server on the store among commits, and opens the store.
+/// Kills a server during commits, and opens its store.
 fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
-    let directory = store.directory.take().ok_or("a server has the store")?;
+    let directory = store.directory.take().ok_or("a server is using the store")?;
     let served = MortarServer::start_in(directory, Engine::Durable)?;
     store.oids.extend(runtime()?.block_on(load(&served))?);
     let directory = served.kill()?;
@@ -182,14 +182,14 @@ fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
     let open = begun.elapsed();
     for oid in &store.oids {
         if opened.stat(*oid)?.is_none_or(|stat| stat.size != SIZE as u64) {
-            return Err(format!("{oid} was acknowledged and is not there").into());
+            return Err(format!("{oid} was acknowledged and does not exist").into());
         }
     }
     opened.close()?;
     Ok(Times { open, read_log })
 }
 
-/// Commits from many clients for a while, and leaves them under way; returns what was acknowledged.
+/// Commits from many clients for a while, and leaves the last commits in flight. Returns the acknowledged objects.
 async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
     let (mut oids, mut tasks) = (Vec::new(), JoinSet::new());
     for _ in 0..WRITERS {
@@ -197,7 +197,7 @@ async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
     }
     let end = Instant::now() + LOAD_TIME;
     while Instant::now() < end {
-        let (client, created) = tasks.join_next().await.ok_or("no transaction is under way")???;
+        let (client, created) = tasks.join_next().await.ok_or("no transaction is in flight")???;
         oids.extend(created);
         tasks.spawn(commit(client, OBJECTS_PER_COMMIT));
     }
@@ -224,20 +224,20 @@ fn read_once(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has the system drop what it keeps of a file in memory.
+/// Evicts a file from the system's page cache.
 fn drop_page_cache(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
-/// Bytes that may be written where `path` is.
+/// Free bytes of the file system of `path`.
 fn free_bytes(path: &Path) -> Result<u64> {
     let figures = rustix::fs::statvfs(path)?;
     Ok(figures.f_bavail * figures.f_frsize)
 }
 
-/// A number with its thousands apart.
+/// A number with separated thousands.
 fn format_count(number: u64) -> String {
     quantity(number as f64)
 }
