@@ -97,7 +97,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("it must be above 0 seconds".to_owned()) } else { Ok(duration) }
 }
 
-/// The commands, in the order in which a newcomer meets them.
+/// The commands, in the order in which a new user needs them.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Dev(dev::Dev),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_list_is_there_as_ls_and_as_list() {
+    fn every_list_command_exists_as_ls_and_as_list() {
         fn check(command: &clap::Command) -> usize {
             let mut lists = 0;
             for one in command.get_subcommands() {

@@ -15,15 +15,15 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::password;
 
-/// Where `mortar dev` keeps its data by default.
+/// The default data directory of `mortar dev`.
 pub(crate) const DATA: &str = "mortar-data";
 /// The socket in a data directory.
 pub(crate) const SOCKET: &str = "mortar.sock";
-/// Where `mortar dev` listens by default.
+/// The default address of `mortar dev`.
 pub(crate) const LISTEN: &str = "127.0.0.1:6678";
-/// The URL of that.
+/// The URL of that address.
 const DEFAULT_URL: &str = "mortar://127.0.0.1:6678/main";
-/// How this program names itself to servers.
+/// The name of this program for servers.
 const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 
 /// The context of a command that uses a server: its output and its connection options.
@@ -36,7 +36,7 @@ pub(crate) struct CommandContext {
     space: Option<String>,
     /// Timeout of connecting and of each request to a cluster.
     timeout: Duration,
-    /// How long an unavailable request is tried again, if not as long as by default.
+    /// How long an unavailable request is repeated; `None`: the default.
     retry: Option<Duration>,
     /// Credentials and trusted authorities.
     identity: Identity,
@@ -45,7 +45,7 @@ pub(crate) struct CommandContext {
 }
 
 impl CommandContext {
-    /// A session that prints to `output` and connects as the command line says.
+    /// A context that prints to `output` and connects as the command line requests.
     pub(crate) fn new(output: Output, global: &Global) -> Self {
         let (server, space) = (global.server.clone(), global.space.clone());
         let identity = global.identity.clone();
@@ -70,7 +70,7 @@ impl CommandContext {
         }
         let password = match password::read_given(self.identity.password_file.as_deref())? {
             Some(given) => given,
-            // The certificate says who it is.
+            // The certificate authenticates the user.
             None if self.identity.cert.is_some() => String::new(),
             None => password::prompt(&format!("Password of {user}: "))?,
         };
@@ -90,7 +90,7 @@ impl CommandContext {
         self.timeout
     }
 
-    /// Limits how long an unavailable request is tried again.
+    /// Limits how long an unavailable request is repeated.
     pub(crate) fn set_retry(&mut self, retry: Duration) {
         self.retry = Some(retry);
     }
@@ -114,17 +114,17 @@ impl CommandContext {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, false).await).await
     }
 
-    /// The same without a space, for requests about the whole cluster such as its users.
+    /// A connection without a space, for requests about the whole cluster such as its users.
     pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, true).await).await
     }
 
-    /// A client of the cluster that was named, by one or several of its peer servers.
+    /// A client of the named cluster, which may have several peer servers.
     pub(crate) async fn cluster(&self) -> Result<Cluster> {
         self.cluster_of(None).await
     }
 
-    /// The same for a space, if it is said here.
+    /// A client of the cluster for a space, if one is given.
     pub(crate) async fn cluster_of(&self, space: Option<&str>) -> Result<Cluster> {
         let mut options = ClusterOptions::default();
         (options.connect_timeout, options.timeout) = (self.timeout, self.timeout);
@@ -132,7 +132,7 @@ impl CommandContext {
         options.tls = self.tls()?;
         options.credentials = self.credentials(self.user().as_deref())?;
         options.insecure = self.identity.plaintext;
-        // The client itself goes from one to the next of those that were named.
+        // The client itself tries the servers of one URL.
         let urls = self.server.as_ref().map_or_else(|| self.candidate_urls(), |url| vec![url.clone()]);
         let connect = async |url: String| {
             let url = match space.or(self.space.as_deref()) {
@@ -144,12 +144,12 @@ impl CommandContext {
         first_that_answers(urls, connect).await
     }
 
-    /// The URLs of all servers that were named: of a cluster there may be several peer servers.
+    /// The URLs of all named servers: a cluster may have several peer servers.
     pub(crate) fn servers(&self) -> Vec<String> {
         self.server.as_deref().map(split_hosts).unwrap_or_default()
     }
 
-    /// The space that was named beside the URL.
+    /// The space that was named apart from the URL.
     pub(crate) fn space_named(&self) -> Option<String> {
         self.space.clone()
     }
@@ -180,10 +180,10 @@ impl CommandContext {
 /// The failure to connect, with a hint if no server listens.
 fn explain_connect(error: Error) -> Failure {
     let refused = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    let nobody = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
-    let is_nobody = refused.is_some_and(|refused| nobody.contains(&refused.kind()));
+    let no_server = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    let is_unreachable = refused.is_some_and(|refused| no_server.contains(&refused.kind()));
     let failure = Failure::from(error);
-    match is_nobody {
+    match is_unreachable {
         true => failure.hint(
             "Start a server with `mortar dev` or a cluster with `mortar cluster up`, or name one that runs with --server URL \
              or MORTAR_URL.",
@@ -192,7 +192,7 @@ fn explain_connect(error: Error) -> Failure {
     }
 }
 
-/// The result for the first URL whose server answers.
+/// The result of the first URL whose server answers.
 async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) -> Result<T>) -> Result<T> {
     let mut first = None;
     for url in urls {
@@ -204,7 +204,7 @@ async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) 
     Err(first.unwrap_or_else(|| Failure::usage("the URL names no server")))
 }
 
-/// The same URL with another space.
+/// The URL with another space.
 fn with_space(url: &str, space: &str) -> Result<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let hosts = rest.split('/').next().unwrap_or_default();
@@ -215,27 +215,27 @@ fn with_space(url: &str, space: &str) -> Result<String> {
     Ok(Url { space: space.to_owned(), ..url }.to_string())
 }
 
-/// The URLs that one with several hosts stands for.
+/// The URLs of the hosts in a URL with several hosts.
 fn split_hosts(url: &str) -> Vec<String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
     if !scheme.starts_with("mortar") || scheme == "mortar+unix" || !hosts.contains(',') {
         return vec![url.to_owned()];
     }
-    // The user stands before the first host, for all of them.
+    // The user precedes the first host and applies to all.
     let (user, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(user, hosts)| (user, hosts));
     let at = if user.is_empty() { "" } else { "@" };
     hosts.split(',').map(|host| format!("{scheme}://{user}{at}{host}/{space}")).collect()
 }
 
-/// The socket of a server whose data is in `data`, if there is one.
+/// The socket of a server with this data directory, if it exists.
 fn socket_in(data: &Path) -> Option<PathBuf> {
     let socket = data.join(SOCKET);
     let is_there = fs::symlink_metadata(&socket).is_ok_and(|file| file.file_type().is_socket());
     is_there.then(|| std::path::absolute(&socket).unwrap_or(socket))
 }
 
-/// The URL of the space `main` behind a socket.
+/// The URL of the space `main` for a socket.
 fn socket_url(socket: &Path) -> String {
     format!("mortar+unix://{}/main", socket.display())
 }

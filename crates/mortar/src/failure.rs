@@ -16,17 +16,17 @@ pub(crate) enum Exit {
     Failure = 1,
     /// The command line, or the request, is wrong.
     Usage = 2,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound = 3,
-    /// Something is not as it was expected; nothing was changed.
+    /// An expectation does not hold; nothing was changed.
     Conflict = 4,
-    /// The server is not there, or is going away; or the space is stopped.
+    /// The server is unreachable or shutting down, or the space is stopped.
     Unavailable = 5,
     /// Stored data is damaged.
     Corrupt = 6,
-    /// No room, or over a limit.
+    /// No free space, or over a limit.
     Full = 7,
-    /// A commit may or may not have happened.
+    /// The outcome of a commit is unknown.
     Unknown = 8,
     /// Not allowed.
     Denied = 9,
@@ -34,7 +34,7 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
-/// Why a command did not succeed, in words for a person and for a program.
+/// Why a command failed, for people and programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -46,7 +46,7 @@ pub(crate) struct Failure {
 /// The result of a command.
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
-/// A failure as `--json` prints it, on the error stream.
+/// The form of a failure with `--json`, on the error stream.
 #[derive(Serialize)]
 struct JsonFailure<'a> {
     error: JsonFailureDetail<'a>,
@@ -62,43 +62,43 @@ struct JsonFailureDetail<'a> {
 }
 
 impl Failure {
-    /// A failure of no special kind.
+    /// A failure without a special kind.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, kind: "failure", message: message.into(), hint: None }
     }
 
-    /// The command line is wrong.
+    /// A wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, kind: "usage", message: message.into(), hint: None }
     }
 
-    /// What was named does not exist.
+    /// A named object that does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self { exit: Exit::NotFound, kind: "not_found", message: message.into(), hint: None }
     }
 
-    /// Something is not as it was expected.
+    /// An expectation that does not hold.
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self { exit: Exit::Conflict, kind: "conflict", message: message.into(), hint: None }
     }
 
-    /// A failure with a code of its own.
+    /// A failure with its own exit code.
     pub(crate) fn with(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
         Self { exit, kind, message: message.into(), hint: None }
     }
 
-    /// Stored data is damaged.
+    /// Damaged data.
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self { exit: Exit::Corrupt, kind: "corrupt", message: message.into(), hint: None }
             .hint("Restore what is lost from a backup.")
     }
 
-    /// Stopped by Ctrl-C.
+    /// A stop by Ctrl-C.
     pub(crate) fn interrupted(message: impl Into<String>) -> Self {
         Self { exit: Exit::Interrupted, kind: "interrupted", message: message.into(), hint: None }
     }
 
-    /// The operating system refused something about a file.
+    /// An error of the operating system about a file.
     pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
@@ -133,7 +133,7 @@ impl Failure {
         self.exit
     }
 
-    /// Whether nothing is wrong but that the reader of our output went away.
+    /// Whether the only problem is that the reader of the output has closed it.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.kind == BROKEN_PIPE
     }
@@ -154,7 +154,7 @@ impl Failure {
 
 const BROKEN_PIPE: &str = "broken_pipe";
 
-/// `error: …`, and on a second line what to do.
+/// `error: …`, with the hint on a second line.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.message)?;
@@ -190,13 +190,13 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The failure of a command that works on local files without a server: it needs no hint.
+    /// The failure of a command that works on local files: it needs no hint about a server.
     pub(crate) fn local(error: Error) -> Self {
         Self { hint: None, ..Self::from(error) }
     }
 }
 
-/// Output errors: a command that writes names its files itself, so what is left is the standard output.
+/// Errors of output: commands that write files report these with the file's name, so this is the standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -213,7 +213,7 @@ impl From<Conflict> for Failure {
             Conflict::Object { oid, read: Some(read), current: Some(current) } => {
                 (format!("object {oid} has version {current}, not {read}: it changed meanwhile"), AGAIN)
             }
-            Conflict::Object { oid, current: None, .. } => (format!("object {oid} is gone"), AGAIN),
+            Conflict::Object { oid, current: None, .. } => (format!("object {oid} was removed"), AGAIN),
             Conflict::Object { oid, .. } => (format!("object {oid} already exists"), AGAIN),
             Conflict::Name { name, read: None, current: Some(current) } => (
                 format!("the name {} is taken: it is bound to {current}", name.path),
@@ -228,7 +228,7 @@ impl From<Conflict> for Failure {
     }
 }
 
-/// An error's message and those of what caused it, unless the message holds them already.
+/// The message of an error and of its causes, unless it contains these already.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_reported_once() {
         let inner = io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Io, "cannot read").caused_by(inner);
         assert_eq!(Failure::from(error).message, "cannot read: disk on fire");

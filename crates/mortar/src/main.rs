@@ -1,7 +1,7 @@
 //! The command line of Mortar: one binary for servers, tools and operators.
 //!
-//! `args` says what can be written, `commands` has one module for each command, `tree` turns files into objects and
-//! back. Every command ends in a [`failure::Failure`] or prints [`output::Report`]s; nothing else speaks to the user.
+//! `args` defines the command line, `commands` has one module for each command, and `tree` converts between files and objects. Every
+//! command ends with a [`failure::Failure`] or prints [`output::Report`]s; all output to the user goes through these.
 
 mod allocator;
 mod args;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what failed, on the error stream.
+/// Prints a failure on the error stream.
 fn print_failure(failure: &Failure, json: bool) -> ExitCode {
     let mut stderr = io::stderr().lock();
     // An error of the error stream itself cannot be reported.
@@ -65,17 +65,17 @@ fn print_failure(failure: &Failure, json: bool) -> ExitCode {
     ExitCode::from(failure.exit() as u8)
 }
 
-/// Answers a command line that is wrong, or that asks for help.
+/// Handles a wrong command line, or a request for help.
 fn report_clap_error(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if !asks && words.iter().any(|word| word == "--json") {
         let text = error.to_string();
-        // What is wrong, and with which arguments; behind it come usage and hints.
+        // The first part is the problem with its arguments; usage and hints follow.
         let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let message = what.split_whitespace().collect::<Vec<_>>().join(" ");
         return print_failure(&Failure::usage(message).hint("See --help."), true);
     }
-    // To the standard output or the error stream, as the kind asks; a closed one needs no answer.
+    // To the standard output or the error stream, depending on the kind; a closed one is ignored.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::Exit::Usage as u8))
 }
@@ -96,9 +96,9 @@ fn run(cli: Cli) -> Result {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
             let done = runtime.block_on(run_interruptible(command, &mut session));
-            // What is half done is cleaned up by threads that need a moment; one that waits for input gets no longer.
+            // Threads need a moment to clean up; one that waits for input gets no longer.
             runtime.shutdown_timeout(CLEANUP_TIMEOUT);
-            // What was printed before a failure is seen before it; the failure counts for more than its output.
+            // Output before a failure is shown before it. The failure takes precedence over errors of output.
             let printed = session.output.flush();
             done?;
             return printed;
@@ -112,7 +112,7 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Runs a command that talks to a server, until it ends or Ctrl-C stops it.
 ///
-/// Commands that need no care when stopped keep the default action of SIGINT, also while they wait for input.
+/// Commands that can be stopped at any time keep the default action of SIGINT, also while they wait for input.
 async fn run_interruptible(command: Command, session: &mut CommandContext) -> Result {
     let (message, hint) = match &command {
         Command::Import(_) => {
@@ -135,7 +135,7 @@ async fn run_interruptible(command: Command, session: &mut CommandContext) -> Re
     }
 }
 
-/// Runs a command that talks to a server.
+/// Runs a command that uses a server.
 async fn run_with_server(command: Command, session: &mut CommandContext) -> Result {
     match command {
         Command::Put(args) => put::run(args, session).await,
@@ -166,7 +166,7 @@ async fn run_with_server(command: Command, session: &mut CommandContext) -> Resu
         Command::Backup(args) => backup::backup(args, session).await,
         Command::Scrub(args) => scrub::run(args, session).await,
         Command::Status(args) => status::run(args, session).await,
-        // These need no connection, and `run` has done them.
+        // These commands need no connection and were run before.
         Command::Dev(_) | Command::Node(_) | Command::Restore(_) | Command::Repair(_) => Ok(()),
         Command::Completions(_) | Command::Man(_) | Command::Cert(_) => Ok(()),
     }

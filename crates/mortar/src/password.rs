@@ -1,4 +1,4 @@
-//! Passwords: from the environment, from a file, or from a person. Never from an argument, which others see.
+//! Passwords: from the environment, from a file, or from the terminal. Never from an argument, which other users can see.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -12,10 +12,10 @@ use crate::failure::{Failure, Result};
 
 /// The environment variable with the password of the user that connects.
 const VARIABLE: &str = "MORTAR_PASSWORD";
-/// The variable that has a password to be set.
+/// The environment variable with a new password.
 const NEW_VARIABLE: &str = "MORTAR_NEW_PASSWORD";
 
-/// The password that the environment or a file gives.
+/// The password from the environment or a file.
 pub(crate) fn read_given(file: Option<&Path>) -> Result<Option<String>> {
     match (std::env::var(VARIABLE), file) {
         (Ok(password), _) => Ok(Some(password)),
@@ -24,7 +24,7 @@ pub(crate) fn read_given(file: Option<&Path>) -> Result<Option<String>> {
     }
 }
 
-/// A new password: from the environment, a file, or a person, who types it twice.
+/// A new password: from the environment, a file, or the terminal, where it is typed twice.
 pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
     if let Ok(password) = std::env::var(NEW_VARIABLE) {
         return validate(password);
@@ -33,7 +33,7 @@ pub(crate) fn read_new(user: &str, file: Option<&Path>) -> Result<String> {
         return validate(read(file)?);
     }
     let hint = format!("Set {NEW_VARIABLE}, or give --new-password-file FILE.");
-    // What is too short need not be said again.
+    // A password that is too short is refused before it is repeated.
     let first = validate(prompt(&format!("New password of {user}: ")).map_err(|failure| failure.hint(hint))?)?;
     if prompt("Repeat it: ")? != first {
         return Err(Failure::usage("the two passwords differ; nothing was changed"));
@@ -49,7 +49,7 @@ fn validate(password: String) -> Result<String> {
 
 fn read(file: &Path) -> Result<String> {
     let cannot = |error| Failure::file(format!("the password in {} cannot be read", file.display()), &error);
-    // Other users cannot read what is not a regular file, such as a descriptor of the shell.
+    // Only regular files are checked: other users cannot read others, such as a descriptor of the shell.
     let about = fs::metadata(file).map_err(cannot)?;
     if about.is_file() && about.mode() & 0o077 != 0 {
         return Err(Failure::usage(format!("users other than the owner can read the password in {}", file.display()))
@@ -60,14 +60,14 @@ fn read(file: &Path) -> Result<String> {
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// Asks a person, without showing what it types.
+/// Reads a password from the terminal without echo.
 pub(crate) fn prompt(prompt: &str) -> Result<String> {
-    let nobody = || {
+    let no_terminal = || {
         Failure::usage("a password is needed, and there is no terminal to ask for it")
             .hint(format!("Set {VARIABLE}, or give --password-file FILE."))
     };
-    let mut terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| nobody())?;
-    let shown = termios::tcgetattr(&terminal).map_err(|_| nobody())?;
+    let mut terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| no_terminal())?;
+    let shown = termios::tcgetattr(&terminal).map_err(|_| no_terminal())?;
     let mut hidden = shown.clone();
     hidden.local_modes.remove(LocalModes::ECHO);
     let cannot = |error: std::io::Error| Failure::file("the terminal cannot be read", &error);
@@ -78,7 +78,7 @@ pub(crate) fn prompt(prompt: &str) -> Result<String> {
     let mut line = String::new();
     let read = BufReader::new(reading).read_line(&mut line);
     drop(restored);
-    // The line's end was not shown either.
+    // The end of the line was not echoed either.
     let _ = writeln!(terminal);
     match read.map_err(cannot)? {
         0 => Err(Failure::usage("no password was given")),
@@ -86,7 +86,7 @@ pub(crate) fn prompt(prompt: &str) -> Result<String> {
     }
 }
 
-/// Makes a terminal show again what is typed.
+/// Restores the echo of a terminal.
 struct RestoreTerminal<'a> {
     terminal: &'a File,
     original: Termios,
@@ -94,7 +94,7 @@ struct RestoreTerminal<'a> {
 
 impl Drop for RestoreTerminal<'_> {
     fn drop(&mut self) {
-        // Nothing more can be done about a terminal that is gone.
+        // The terminal may be gone.
         let _ = termios::tcsetattr(self.terminal, OptionalActions::Flush, &self.original);
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_gives_its_first_line_if_nobody_else_may_read_it() {
+    fn password_is_the_first_line_of_a_private_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("password");
         fs::write(&file, "correct horse\nnot this\n").unwrap();

@@ -12,7 +12,7 @@ use crate::output::{HumanBytes, HumanCount, Output};
 
 /// How often the bar is drawn.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
-/// How long there is silence between two plain lines.
+/// The interval between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress of one piece of work; cheap to share.
@@ -21,7 +21,7 @@ pub(crate) struct Progress(Arc<Shared>);
 
 struct Shared {
     title: &'static str,
-    /// What is counted.
+    /// The unit of the counts.
     unit: &'static str,
     started: Instant,
     bytes: AtomicU64,
@@ -39,12 +39,12 @@ enum DisplayMode {
 }
 
 impl Progress {
-    /// Progress of work that is called `title` ("importing"), of unknown size until [`Progress::set_total`] tells it.
+    /// The progress of work with this title ("importing"), of unknown size until [`Progress::set_total`] is called.
     pub(crate) fn start(title: &'static str, output: &Output) -> Self {
         Self::start_with_unit(title, "objects", output)
     }
 
-    /// The same of work that is not counted in objects.
+    /// The progress of work that is not counted in objects.
     pub(crate) fn start_with_unit(title: &'static str, unit: &'static str, output: &Output) -> Self {
         let face = if output.hides_progress() {
             DisplayMode::Hidden
@@ -69,28 +69,28 @@ impl Progress {
         progress
     }
 
-    /// Tells how much work there is in all; 0 bytes when only objects count, and the other way round.
+    /// Sets the total amount; 0 bytes if only objects are counted, and vice versa.
     pub(crate) fn set_total(&self, bytes: u64, objects: u64) {
         let bytes_before = self.0.total_bytes.swap(bytes, Ordering::Relaxed);
         let objects_before = self.0.total_objects.swap(objects, Ordering::Relaxed);
-        // Some work tells it again and again.
+        // Called repeatedly by some work.
         if (bytes, objects) != (bytes_before, objects_before) {
             self.style();
         }
     }
 
-    /// So much more is done.
+    /// Adds completed work.
     pub(crate) fn advance(&self, bytes: u64, objects: u64) {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.0.objects.fetch_add(objects, Ordering::Relaxed);
     }
 
-    /// So many bytes that were done are to be done again.
+    /// Subtracts bytes that have to be repeated.
     pub(crate) fn retreat(&self, bytes: u64) {
         self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// So much is done in all.
+    /// Sets the completed work.
     pub(crate) fn set_done(&self, bytes: u64, objects: u64) {
         self.0.bytes.store(bytes, Ordering::Relaxed);
         self.0.objects.store(objects, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Progress {
         self.0.started.elapsed()
     }
 
-    /// Runs `write`, which writes to the error stream, without tearing the bar.
+    /// Calls `write`, which writes to the error stream, without disturbing the bar.
     pub(crate) fn suspend(&self, write: impl FnOnce()) {
         match &self.0.display {
             DisplayMode::Bar(bar) => bar.suspend(write),
@@ -114,7 +114,7 @@ impl Progress {
         self.0.end();
     }
 
-    /// One thread draws for all that advance, so that advancing costs two additions.
+    /// Starts the thread that draws, so that advancing costs only two additions.
     fn draw_in_background(&self) {
         let interval = match self.0.display {
             DisplayMode::Bar(_) => BAR_INTERVAL,
@@ -143,7 +143,7 @@ impl Progress {
         };
         let done = Arc::downgrade(&self.0);
         let left = Arc::downgrade(&self.0);
-        // The templates are ours: one that does not parse is left out, and the bar keeps its default look.
+        // The templates are constants; an invalid one is ignored, and the bar keeps its default style.
         if let Ok(style) = ProgressStyle::with_template(template) {
             let style = style
                 .with_key("done", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
@@ -162,7 +162,7 @@ impl Progress {
     }
 }
 
-/// Work that was given up, by Ctrl-C for one, leaves no bar behind either.
+/// Removes the bar of work that was aborted, such as by Ctrl-C.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.end();
@@ -221,7 +221,7 @@ impl Shared {
         parts.join(", ")
     }
 
-    /// `12 s left`, once a rate is known.
+    /// `12 s left`, when a rate is known.
     fn left_text(&self) -> String {
         let (total_bytes, total_objects) = self.totals();
         let (done, total) = if total_bytes > 0 {
@@ -237,12 +237,12 @@ impl Shared {
     }
 }
 
-/// Units a second.
+/// Units per second.
 pub(crate) fn rate(count: u64, time: Duration) -> u64 {
     (count as f64 / time.as_secs_f64().max(1e-6)) as u64
 }
 
-/// A duration in words: `4.2 ms`, `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// A duration with units: `4.2 ms`, `0.35 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) struct HumanDuration(pub(crate) Duration);
 
 impl std::fmt::Display for HumanDuration {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_tells_what_is_done_of_how_much() {
+    fn progress_shows_done_and_total() {
         let progress = Progress::start("importing", &Output::new(true, false));
         progress.set_total(50_000_000, 5000);
         progress.advance(12_000_000, 1200);

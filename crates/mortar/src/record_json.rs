@@ -47,18 +47,18 @@ pub(crate) fn to_json(value: &Value) -> Json {
     }
 }
 
-/// The fields of a record, by their names today.
+/// The fields of a record, by their current names.
 pub(crate) fn fields_to_json(schema: &Schema, class: ClassId, record: &[u8]) -> Result<Map<String, Json>> {
     let read = schema.read(&RecordRef::new(record)?, class)?;
     Ok(read.into_iter().map(|(field, value)| (field.name.clone(), to_json(&value))).collect())
 }
 
-/// Names that a record refers to, and what they are bound to, as far as that is known.
+/// Names in a record, and their objects as far as they are known.
 #[derive(Debug, Default)]
 pub(crate) struct NameBindings {
-    /// What is known.
+    /// The known bindings.
     pub(crate) bound: BTreeMap<String, Oid>,
-    /// What was asked for, and is not.
+    /// Names that were looked up without a known binding.
     pub(crate) unresolved: BTreeSet<String>,
 }
 
@@ -77,7 +77,7 @@ impl NameBindings {
     }
 }
 
-/// The record of a class that has these fields; those that are not named have what new objects have.
+/// Encodes a record of a class from fields. Other fields get their defaults.
 pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mut NameBindings) -> Result<Bytes> {
     let name = schema.class(class).map_or("?", |class| class.name.as_str());
     let Json::Object(given) = json else {
@@ -98,7 +98,7 @@ pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mu
             None => field.default.clone().unwrap_or(Value::Null),
         };
         if !field.optional && matches!(value, Value::Null) {
-            return Err(Failure::usage(format!("field {:?} of {name} has to have a value", field.name)));
+            return Err(Failure::usage(format!("field {:?} of {name} must have a value", field.name)));
         }
         if let Some(oid) = find_mistyped_reference(schema, &field.field_type, &value) {
             let is = schema.class(oid.class()).map_or("no class of records", |class| class.name.as_str());
@@ -110,10 +110,10 @@ pub(crate) fn from_json(schema: &Schema, class: ClassId, json: &Json, names: &mu
     Ok(record.build()?)
 }
 
-/// An object that a value refers to and that is of another class than its type names.
+/// Finds a referenced object whose class differs from that of its type.
 fn find_mistyped_reference(schema: &Schema, ty: &Type, value: &Value) -> Option<Oid> {
     match (ty, value) {
-        // What is bound to a name is asked for later.
+        // Names are resolved later.
         (Type::Reference(Some(class)), Value::Reference(oid)) => {
             (*oid != Oid::MIN && !schema.family(*class).contains(&oid.class())).then_some(*oid)
         }
@@ -133,11 +133,11 @@ fn find_mistyped_reference(schema: &Schema, ty: &Type, value: &Value) -> Option<
     }
 }
 
-/// The value of a type that some JSON says; or why it says none.
+/// Converts JSON to a value of a type, or returns why that is not possible.
 pub(crate) fn value_from_json(ty: &Type, json: &Json, names: &mut NameBindings) -> std::result::Result<Value, String> {
     let shown = || {
         let shown: String = json.to_string().chars().take(80).collect();
-        format!("{shown} is no {}", ty.word())
+        format!("{shown} is not a valid {}", ty.word())
     };
     let text = || json.as_str().ok_or_else(shown);
     let parsed = |text: &str| text.to_owned();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_from_json_as_they_were() {
+    fn records_round_trip_through_json() {
         let json = json!({
             "name": "ö", "count": 9_007_199_254_740_993_i64, "price": "1.50", "size": 0.25, "mark": "00ff", "day": "2026-07-01",
             "at": "2026-07-01T12:30:00Z", "of": "1.1.0.2a.3", "tags": ["a", "b"], "sizes": {"x": [1, null]},
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_in_new_objects_and_what_is_wrong_is_named() {
+    fn missing_fields_have_defaults_and_errors_name_the_field() {
         let schema = schema();
         let mut names = NameBindings::default();
         let record = from_json(&schema, ClassId(1), &json!({}), &mut names).unwrap();
@@ -233,9 +233,9 @@ mod tests {
         for (json, why) in [
             (json!({"nmae": 1}), "no field \"nmae\""),
             (json!({"count": "x"}), "\"count\""),
-            (json!({"count": null}), "has to have a value"),
-            (json!({"count": 1.5}), "1.5 is no int64"),
-            (json!({"mark": "0"}), "is no bytes"),
+            (json!({"count": null}), "must have a value"),
+            (json!({"count": 1.5}), "1.5 is not a valid int64"),
+            (json!({"mark": "0"}), "is not a valid bytes"),
             (json!({"of": "ann"}), "neither an identifier nor a name"),
             (json!({"boss": "1.3.0.2a.3"}), "is a ref<Thing>, and 1.3.0.2a.3 is of Other"),
             (json!({"friends": ["1.1.0.2a.3", "1.0.0.2a.4"]}), "and 1.0.0.2a.4 is of no class of records"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_asked_for_once() {
+    fn names_are_resolved_once() {
         let schema = schema();
         let mut names = NameBindings::default();
         from_json(&schema, ClassId(1), &json!({"of": "/ann"}), &mut names).unwrap();

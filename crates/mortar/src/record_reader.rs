@@ -9,17 +9,17 @@ use crate::distinct_json::DistinctJson;
 
 use crate::failure::{Failure, Result};
 
-/// Bytes of JSON that may make one record: as text it may take several times what it takes as a record.
+/// Most bytes of JSON for one record: its text may be several times as long as the record.
 const MAX_RECORD_BYTES: usize = 4 * limits::OBJECT;
 
-/// Reads one record after the other, and keeps no more than one of them.
+/// Reads records one after the other, and keeps at most one in memory.
 pub(crate) struct RecordReader<R> {
     source: BoundedReader<BufReader<R>>,
-    /// How many have been read.
+    /// Number of records read.
     count: u64,
 }
 
-/// A source of bytes that ends with an error after so many of them.
+/// A source of bytes that fails after a limit.
 struct BoundedReader<R> {
     source: R,
     left: usize,
@@ -52,14 +52,14 @@ impl<R: Read> RecordReader<R> {
     pub(crate) fn next(&mut self) -> Result<Option<Value>> {
         self.source.left = MAX_RECORD_BYTES;
         self.count += 1;
-        // One byte at a time is taken of what is buffered: bytes behind a record stay for the next one.
+        // The deserializer takes single bytes from the buffer, so bytes after a record stay for the next one.
         let next = Deserializer::from_reader(&mut self.source).into_iter::<DistinctJson>().next();
         next.transpose()
             .map(|next| next.map(|DistinctJson(value)| value))
             .map_err(|error| self.with_record_number(Failure::usage(format!("it is not valid JSON: {error}"))))
     }
 
-    /// The only record that there is.
+    /// The only record.
     ///
     /// # Errors
     /// If there is none, or more than one; as [`RecordReader::next`].
@@ -73,7 +73,7 @@ impl<R: Read> RecordReader<R> {
         }
     }
 
-    /// The same failure, with which record it is about.
+    /// Adds the number of the record to a failure.
     pub(crate) fn with_record_number(&self, failure: Failure) -> Failure {
         let before = if self.count > 1 { " (those before it are stored)" } else { "" };
         failure.context(&format!("record {} of the standard input{before}", self.count))
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_one_by_one_however_they_are_parted() {
+    fn records_are_read_with_any_separation() {
         for text in ["{\"a\": 1}\n{\"a\": 2}\n", " {\"a\":1} {\"a\":2}", "{\n \"a\": 1\n}\n\n{\n \"a\": 2\n}"] {
             let mut records = RecordReader::new(text.as_bytes());
             assert_eq!(records.next().unwrap(), Some(json!({"a": 1})), "{text}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_told_with_its_number() {
+    fn invalid_record_is_reported_with_its_number() {
         let mut records = RecordReader::new("{\"a\": 1}\n{\"a\": }".as_bytes());
         records.next().unwrap();
         let wrong = records.next().unwrap_err().to_json();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_there_twice_is_refused() {
+    fn duplicate_field_is_refused() {
         let wrong = RecordReader::new("{\"age\": 1, \"age\": 2}".as_bytes()).next().unwrap_err().to_json();
         assert!(wrong.contains("age") && wrong.contains("twice"), "{wrong}");
         let wrong = RecordReader::new("{\"a\": [{\"b\": 1, \"b\": 1}]}".as_bytes()).next().unwrap_err().to_json();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_end_does_not_fill_memory() {
+    fn endless_record_does_not_fill_memory() {
         let endless = "\"".as_bytes().chain(io::repeat(b'x'));
         let wrong = RecordReader::new(endless).next().unwrap_err().to_json();
         assert!(wrong.contains("longer than"), "{wrong}");

@@ -43,14 +43,14 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens for them from now on.
+    /// Registers handlers for the signals.
     pub(crate) fn listen() -> Result<Self> {
         let cannot = |error| Failure::file("cannot listen for signals", &error);
         let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate()).map_err(cannot)? })
     }
 
-    /// Waits for one.
+    /// Waits for one of the signals.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -59,7 +59,7 @@ impl Signals {
     }
 }
 
-/// Runs a function for each SIGHUP, which then does not end the process.
+/// Calls a function at each SIGHUP, which then does not end the process.
 pub(crate) fn on_hangup(mut act: impl FnMut() + Send + 'static) -> Result {
     let mut hangup =
         signal(SignalKind::hangup()).map_err(|error| Failure::file("cannot listen for signals", &error))?;

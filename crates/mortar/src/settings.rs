@@ -150,7 +150,7 @@ pub(crate) struct PartialSettings {
     /// Connections from one address, or of one local user over a Unix socket; not over loopback [default: half of all]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1 << 20))]
     max_connections_per_address: Option<u32>,
-    /// Memory for requests that have begun to arrive and are not whole, in MiB [default: 256]
+    /// Memory for requests that have arrived in part, in MiB [default: 256]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(64..=1 << 20))]
     unfinished_input_mib: Option<u32>,
     /// Log level, such as info or warn,store=debug; MORTAR_LOG overrides it
@@ -189,12 +189,12 @@ pub(crate) struct Settings {
 pub(crate) struct Etcd {
     /// The URLs of its members.
     pub(crate) members: Vec<String>,
-    /// What all keys begin with, if not with what is usual.
+    /// The prefix of all keys, if not the default.
     pub(crate) namespace: Option<String>,
 }
 
 impl PartialSettings {
-    /// What a file gives. Paths in it begin at its directory.
+    /// The settings in a file. Paths in it are relative to its directory.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).map_err(|e| Failure::file(format!("cannot read {}", path.display()), &e))?;
@@ -271,7 +271,7 @@ impl Settings {
         if given.etcd.is_some() && (memory || given.data.is_some()) {
             return Err(Failure::usage("the catalogue is either in etcd, or in a data directory, or in memory"));
         }
-        let doors = AuthSettings::of(&given)?;
+        let auth = AuthSettings::of(&given)?;
         let connections = ConnectionSettings::of(&given);
         let namespace = given.etcd_namespace;
         let etcd = given.etcd.map(|members| Etcd { members, namespace });
@@ -292,7 +292,7 @@ impl Settings {
             http: parse_http_address(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
             etcd,
-            auth: doors,
+            auth,
             insecure: given.insecure.unwrap_or(false),
             allow_loose_permissions: given.allow_loose_permissions.unwrap_or(false),
             io_threads: given.io_threads,
@@ -352,7 +352,7 @@ impl Settings {
         text + "\n"
     }
 
-    /// What it is, and where it keeps what it has.
+    /// The role and the location of the data.
     fn storage_lines(&self) -> Vec<SettingLine> {
         let mut lines = vec![line("What the process is: brick, peer or meta.", "role", toml_string(self.role.name()))];
         if self.role == ProcessRole::Peer {
@@ -387,7 +387,7 @@ impl Settings {
         lines
     }
 
-    /// Where it is reached, and where it finds others.
+    /// The addresses of the process and of others.
     fn network_lines(&self) -> Vec<SettingLine> {
         let addresses = |addresses: &[Address]| toml_list(addresses.iter().map(Address::to_string));
         let about = "Where it listens: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one.";
@@ -404,7 +404,7 @@ impl Settings {
         lines
     }
 
-    /// How it serves.
+    /// How the process serves.
     fn serving_lines(&self) -> Vec<SettingLine> {
         let mut lines = self.auth.lines();
         let about = "Allow addresses that other machines can reach without users or TLS.";
@@ -430,14 +430,14 @@ impl Settings {
     }
 }
 
-/// A setting of a file: words about it, and the line.
+/// A setting in a file: its description and the line.
 type SettingLine = (&'static str, String);
 
 fn line(about: &'static str, key: &str, value: String) -> SettingLine {
     (about, format!("{key} = {value}"))
 }
 
-/// A setting that is written as a comment unless it was given.
+/// A setting that is a comment unless it was given.
 fn comment_unless(is_given: bool, (about, line): SettingLine) -> SettingLine {
     (about, if is_given { line } else { format!("# {line}") })
 }
@@ -446,13 +446,13 @@ fn comment_unless(is_given: bool, (about, line): SettingLine) -> SettingLine {
 pub(crate) fn meta_url(address: &Address) -> String {
     let url = Url { user: None, address: address.clone(), space: String::new() }.to_string();
     match address {
-        // Without a last slash a socket's path is taken whole if it is there.
+        // Without a trailing slash, the whole path of an existing socket is taken.
         Address::Unix(_) => url,
         _ => url.trim_end_matches('/').to_owned(),
     }
 }
 
-/// Whether an address stands for all of a machine.
+/// Whether an address stands for all addresses of a machine.
 fn is_everywhere(address: &Address) -> bool {
     match address {
         Address::Tcp(host) | Address::Tls(host) => {
@@ -462,7 +462,7 @@ fn is_everywhere(address: &Address) -> bool {
     }
 }
 
-/// The address for HTTP that a text means.
+/// Parses an address for HTTP.
 pub(crate) fn parse_http_address(text: &str) -> Result<Option<SocketAddr>> {
     if text == NONE {
         return Ok(None);
@@ -472,7 +472,7 @@ pub(crate) fn parse_http_address(text: &str) -> Result<Option<SocketAddr>> {
     first.map(Some).ok_or_else(|| Failure::usage(format!("--http {text}: the name has no address")))
 }
 
-/// A text as TOML writes it.
+/// A text in TOML.
 fn toml_string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn settings_round_trip() {
         for role in [ProcessRole::Brick, ProcessRole::Peer, ProcessRole::Meta] {
             let given = PartialSettings { role: Some(role), ..PartialSettings::default() };
             let first = Settings::resolve(given).unwrap();
@@ -516,10 +516,10 @@ mod tests {
         odd.advertise = vec!["example.org:7".parse().unwrap()];
         odd.meta.push("unix:/run/meta".parse().unwrap());
         assert_eq!(format!("{odd:?}"), format!("{:?}", parse(&odd.to_toml()).unwrap()));
-        let doors = "role = 'peer'\ntls_cert = 'c'\ntls_key = 'k'\ntls_ca = 'a'\ntls_client_ca = 'b'\n\
+        let auth = "role = 'peer'\ntls_cert = 'c'\ntls_key = 'k'\ntls_ca = 'a'\ntls_client_ca = 'b'\n\
                      tls_require_client_cert = true\ncluster_secret = 's'\nlisten = ['tls:h:1']";
-        let doors = parse(doors).unwrap();
-        assert_eq!(format!("{doors:?}"), format!("{:?}", parse(&doors.to_toml()).unwrap()));
+        let auth = parse(auth).unwrap();
+        assert_eq!(format!("{auth:?}"), format!("{:?}", parse(&auth.to_toml()).unwrap()));
         let etcd = parse("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
         assert_eq!(format!("{etcd:?}"), format!("{:?}", parse(&etcd.to_toml()).unwrap()));
     }
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_for_more_than_the_file_and_paths_begin_at_the_file() {
+    fn flags_override_the_file_and_paths_are_relative_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("brick.toml");
         fs::write(&path, "role = \"brick\"\ndata = \"here\"\nmemory_mib = 7\n").unwrap();
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_settings_are_refused() {
         for wrong in [
             "",
             "role = 'peer'\ndata = 'x'",

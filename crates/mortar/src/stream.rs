@@ -1,7 +1,6 @@
 //! Content of any size from a blocking reader to a server, in bounded memory.
 //!
-//! Files and pipes block; connections do not. One blocking thread reads ahead by a piece or two while the piece before
-//! is on its way.
+//! Files and pipes block; connections do not. One blocking thread reads a few pieces ahead while earlier ones are sent.
 
 use std::io::{self, Read};
 
@@ -15,21 +14,21 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that are read but not sent.
 const READ_AHEAD_PIECES: usize = 2;
 
-/// Content that is staged at the server, complete but not finished.
+/// Content that was uploaded and is not finished.
 pub(crate) struct Staged<R> {
-    /// What the content went through; finishing it gives the upload's identifier.
+    /// The writer of the content; finishing it returns the upload's identifier.
     pub(crate) writer: BlobWriter,
-    /// How many bytes there were.
+    /// Number of bytes.
     pub(crate) bytes: u64,
-    /// What was read, at its end.
+    /// The source, at its end.
     pub(crate) source: R,
 }
 
-/// Why content could not be staged.
+/// Why content could not be uploaded.
 pub(crate) enum StageError {
     /// It could not be read.
     Source(io::Error),
-    /// The server did not take it.
+    /// The server did not accept it.
     Server(model::Error),
 }
 
@@ -39,7 +38,7 @@ impl From<model::Error> for StageError {
     }
 }
 
-/// Stages all of `source` at the server, and calls `sent` with the size of each piece on its way.
+/// Uploads all of `source`, and calls `sent` with the size of each piece.
 pub(crate) async fn stage<R: Read + Send + 'static>(
     client: &Client,
     source: R,
@@ -67,7 +66,7 @@ fn read_pieces<R: Read>(mut source: R, pieces: &mpsc::Sender<Bytes>) -> io::Resu
     loop {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
-        // A closed channel means that sending failed: that error says why.
+        // A closed channel means that sending failed, which is reported there.
         if piece.is_empty() || pieces.blocking_send(piece.into()).is_err() {
             return Ok(source);
         }

@@ -9,13 +9,13 @@ use model::{Name, Oid, SpaceId, limits};
 use crate::failure::{Failure, Result};
 use crate::output::Printable;
 
-/// What an argument names.
+/// An object given on the command line.
 ///
-/// - `1.0.0.2a.3`: five hexadecimal numbers with points between them are an identifier.
-/// - `/photos/cat.jpg`: what begins with a slash is a name; the slash belongs to it.
-/// - `name:inbox`: after `name:` anything is a name, however it looks.
+/// - `1.0.0.2a.3`: five hexadecimal numbers separated by dots are an identifier.
+/// - `/photos/cat.jpg`: a text that begins with a slash is a name, including the slash.
+/// - `name:inbox`: after `name:` any text is a name.
 ///
-/// Everything else is refused, so that a forgotten slash is never taken for something it is not.
+/// Everything else is refused, so that a forgotten slash is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// An object's identifier.
@@ -24,7 +24,7 @@ pub(crate) enum Target {
     Path(NamePath),
 }
 
-/// A name's path, checked to be one that a store takes.
+/// The path of a name, checked to be valid in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamePath(String);
 
@@ -39,7 +39,7 @@ impl NamePath {
         &self.0
     }
 
-    /// The path of this text, if a store takes it.
+    /// The path with this text, if it is valid.
     pub(crate) fn try_new(text: &str) -> std::result::Result<Self, String> {
         if text.is_empty() {
             return Err("a name has at least one character".to_owned());
@@ -60,7 +60,7 @@ impl fmt::Display for NamePath {
     }
 }
 
-/// A name: `/path`, or `name:` and anything.
+/// A name: `/path`, or `name:` and any text.
 impl FromStr for NamePath {
     type Err = String;
 
@@ -105,7 +105,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The identifier of the object that is named.
+    /// The identifier of the object.
     pub(crate) async fn resolve(&self, client: &Client) -> Result<Oid> {
         match self {
             Self::Oid(oid) => Ok(*oid),
@@ -114,12 +114,12 @@ impl Target {
     }
 }
 
-/// Nothing has this name.
+/// The failure for a name that is not bound.
 pub(crate) fn no_such_name(path: &NamePath) -> Failure {
     Failure::not_found(format!("nothing has the name {path}")).hint("`mortar ls` shows the names there are.")
 }
 
-/// There is no such object.
+/// The failure for an object that does not exist.
 pub(crate) fn no_such_object(target: &Target) -> Failure {
     Failure::not_found(format!("there is no object {target}"))
         .hint("`mortar ls --objects` lists every object of the space.")
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_and_names_are_told_apart() {
+    fn identifiers_and_names_are_distinguished() {
         assert!(matches!("1.0.0.2a.3".parse(), Ok(Target::Oid(_))));
         assert_eq!("/1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("/1.0.0.2a.3".into()))));
         assert_eq!("name:1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("1.0.0.2a.3".into()))));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_with_the_likely_meaning() {
+    fn other_texts_are_refused_with_a_suggestion() {
         let error = "photos/cat.jpg".parse::<Target>().unwrap_err();
         assert!(error.contains("did you mean /photos/cat.jpg"), "{error}");
         for wrong in ["", "name:", "~1.0.0.0.1", "/a\0b", "1.2.3"] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identifier_is_no_name() {
+    fn identifiers_are_not_names() {
         assert!("1.0.0.2a.3".parse::<NamePath>().is_err());
     }
 }

@@ -10,12 +10,12 @@ pub(crate) fn from_microseconds(microseconds: i64) -> String {
     }
 }
 
-/// Now, by the clock of this machine, in that form.
+/// The current time of this machine in that form.
 pub(crate) fn now() -> String {
     from_microseconds(Timestamp::now().as_microsecond())
 }
 
-/// The same to the second, for a person: `2025-01-31T12:00:00Z`.
+/// A time rounded down to seconds, for people: `2025-01-31T12:00:00Z`.
 pub(crate) fn to_seconds(time: &str) -> String {
     match time.split_once('.') {
         Some((seconds, _)) => format!("{seconds}Z"),

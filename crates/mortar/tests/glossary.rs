@@ -1,13 +1,13 @@
 //! The names of public types consist of standard words and of words that docs/glossary.md defines.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words of the trade and of English that need no definition here. A new type takes its words from these or from the
-/// glossary; a standard term that is missing is added here, a word of Mortar's own to the glossary.
+/// Standard terms and English words that need no definition here. A new type takes its words from these or from the glossary. A
+/// missing standard term is added here, a word of Mortar's own to the glossary.
 const STANDARD: &str = include_str!("standard_words.txt");
 
 /// Crates whose public names are compared.
@@ -41,7 +41,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The type that a line of a source file makes public.
+/// The public type that a line of a source file declares.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub ")?;
     let (kind, rest) = rest.split_once(' ')?;
@@ -49,14 +49,14 @@ fn public_type(line: &str) -> Option<&str> {
     ["struct", "enum", "trait", "type", "union"].contains(&kind).then_some(name)
 }
 
-/// The words that the glossary defines, each as it is written there.
+/// The words that the glossary defines.
 fn glossary() -> Vec<String> {
     let text = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
     let entry = |line: &str| Some(line.strip_prefix("| **")?.split_once("** |")?.0.to_owned());
     text.lines().filter_map(entry).collect()
 }
 
-/// A text as words in lower case with one space between them, and around all of it.
+/// The words of a text in lower case, each between single spaces.
 fn flattened(text: &str) -> String {
     let mut flat = String::from(" ");
     let mut before = ' ';

@@ -1,6 +1,6 @@
-//! What the program says without a server: wrong usage, help, completions, manual.
+//! Commands without a server: wrong usage, help, completions, manual.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -20,8 +20,8 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_what_was_meant() {
-    for (args, says) in [
+fn wrong_usage_ends_with_2_and_a_suggestion() {
+    for (args, words) in [
         (&["frobnicate"][..], "frobnicate"),
         (&[][..], "Usage"),
         (&["get", "cat.jpg"][..], "did you mean /cat.jpg"),
@@ -37,7 +37,7 @@ fn wrong_usage_ends_with_2_and_says_what_was_meant() {
     ] {
         let output = mortar(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
-        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
@@ -61,14 +61,14 @@ fn with_json_every_failure_is_one_object() {
 }
 
 #[test]
-fn without_a_server_the_failure_says_how_to_start_one() {
+fn failure_without_a_server_explains_how_to_start_one() {
     let output = mortar(&["ls", "--server", "mortar://127.0.0.1:1/main", "--timeout", "1"]);
     assert_eq!(output.status.code(), Some(5));
     assert!(text(&output.stderr).contains("mortar dev"), "{}", text(&output.stderr));
 }
 
 #[test]
-fn the_class_of_a_query_stands_before_its_text() {
+fn class_of_a_query_precedes_its_text() {
     for (args, words) in [
         (&["query", "from Person where age > 3"][..], "the class comes first"),
         (&["query", "Person", "select name from Person"], "leave `from` and the class out"),
@@ -89,7 +89,7 @@ fn help_completions_and_manual_go_to_the_standard_output() {
 }
 
 #[test]
-fn every_command_that_can_be_got_wrong_has_examples() {
+fn every_command_with_arguments_has_examples() {
     let commands = "dev put get ls stat rm import export verify backup restore scrub repair status completions events";
     let actions = [
         ("attr", "get set ls rm"),
@@ -137,7 +137,7 @@ fn every_role_prints_settings_that_it_takes() {
 }
 
 #[test]
-fn without_a_cluster_its_commands_say_so() {
+fn cluster_commands_without_a_cluster_explain_how_to_start_one() {
     let nowhere = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-cluster");
     for action in ["status", "down"] {
         let output = mortar(&["cluster", action, "--data", nowhere.to_str().unwrap()]);

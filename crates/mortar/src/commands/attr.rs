@@ -71,7 +71,7 @@ enum Action {
 
 /// An attribute and its value.
 ///
-/// In JSON the value is `value` if it is text (UTF-8), else `value_hex`; the key likewise.
+/// In JSON, the value is `value` if it is UTF-8 text and `value_hex` otherwise; likewise the key.
 #[derive(Serialize)]
 pub(crate) struct AttributePair {
     #[serde(flatten)]
@@ -111,7 +111,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `key = value`; a long or binary value is shown by its size.
+/// `key = value`; for a long or binary value only its size is shown.
 impl fmt::Display for AttributePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_PRINTED_BYTES: usize = 200;

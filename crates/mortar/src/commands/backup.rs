@@ -39,7 +39,7 @@ Examples:
 pub(crate) struct Backup {
     /// The archive to write; it appears when it is complete and on disk. - is the standard output
     file: PathBuf,
-    /// Replace an archive that is there
+    /// Replace an existing archive
     #[arg(long)]
     overwrite: bool,
 }
@@ -91,11 +91,11 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     let client = session.connect().await?;
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
-    let tell = move |now: client::Progress| shown.set_done(now.done, 0);
+    let report = move |now: client::Progress| shown.set_done(now.done, 0);
     let done = if is_stream(&args.file) {
-        client.backup_with(tokio::io::stdout(), tell).await.map_err(Failure::from)
+        client.backup_with(tokio::io::stdout(), report).await.map_err(Failure::from)
     } else {
-        backup_to_file(&client, &args.file, tell).await
+        backup_to_file(&client, &args.file, report).await
     };
     progress.end();
     let summary = done?;
@@ -106,7 +106,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         seconds: progress.elapsed().as_secs_f64(),
     };
     if is_stream(&args.file) {
-        // The standard output is the archive: nothing else may be in it.
+        // The standard output is the archive and contains nothing else.
         return Ok(());
     }
     session.output.print(&report)
@@ -134,17 +134,17 @@ async fn backup_to_file(
     Ok(summary)
 }
 
-/// A file that is removed unless it has got its name.
+/// A file that is removed unless it was renamed.
 struct PartFile(PathBuf);
 
 impl Drop for PartFile {
     fn drop(&mut self) {
-        // Renamed, it is not there any more; otherwise it is incomplete, and staying is no second failure.
+        // A complete file was renamed; an incomplete one is removed, and an error of that is ignored.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Restoring needs no server: it reads an archive and makes a directory.
+/// Restores an archive into a directory, without a server.
 ///
 /// Ctrl-C stops it and leaves the directory empty; a second one ends the process at once.
 pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
@@ -178,7 +178,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     })
 }
 
-/// A flag that the first Ctrl-C raises.
+/// A flag that the first Ctrl-C sets.
 fn watch_ctrl_c() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&stopped);
@@ -186,7 +186,7 @@ fn watch_ctrl_c() -> Result<Arc<AtomicBool>> {
     let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
     thread::spawn(move || {
         runtime.block_on(async {
-            // Without signals Ctrl-C ends the process at once, which is no harm.
+            // Without signal handling Ctrl-C ends the process at once, which does no harm.
             while signal::ctrl_c().await.is_ok() {
                 if raised.swap(true, Ordering::Relaxed) {
                     std::process::exit(i32::from(Exit::Interrupted as u8));

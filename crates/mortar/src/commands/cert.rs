@@ -1,4 +1,4 @@
-//! `mortar cert`: an authority and certificates of its own, for trying TLS.
+//! `mortar cert`: creates an authority and certificates, for trying TLS.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -65,36 +65,36 @@ pub(crate) fn run(args: &Cert, output: &mut Output) -> Result {
     issue(&args.dir, ("node", NODE_CERTIFICATE_NAME), hosts.collect(), &authority, output)?;
     args.users.iter().try_for_each(|user| {
         if user.contains('/') || user.starts_with('.') {
-            return Err(Failure::usage(format!("{user:?} is no name of a user")));
+            return Err(Failure::usage(format!("{user:?} is not a valid user name")));
         }
         issue(&args.dir, (user, user), Vec::new(), &authority, output)
     })
 }
 
-/// What the authority's certificate says. Always the same: with its key it is known again.
+/// The parameters of the authority's certificate. They are constant, so the certificate can be made again from the key.
 fn authority_params() -> Result<CertificateParams> {
-    let mut says = CertificateParams::new(Vec::new()).map_err(certificate_failure)?;
-    says.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    says.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    says.distinguished_name.push(DnType::CommonName, "Mortar authority for trying");
-    Ok(says)
+    let mut params = CertificateParams::new(Vec::new()).map_err(certificate_failure)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, "Mortar authority for trying");
+    Ok(params)
 }
 
-/// The authority of a directory: made if it is not there.
+/// The authority of a directory, created if it does not exist.
 fn load_or_create_authority(dir: &Path, output: &mut Output) -> Result<Issuer<'static, KeyPair>> {
     let (certificate, key) = (dir.join("ca.pem"), dir.join("ca.key"));
-    let says = authority_params()?;
+    let params = authority_params()?;
     if key.exists() {
         let pem = fs::read_to_string(&key).map_err(|e| Failure::file(format!("cannot read {}", key.display()), &e))?;
-        return Ok(Issuer::new(says, KeyPair::from_pem(&pem).map_err(certificate_failure)?));
+        return Ok(Issuer::new(params, KeyPair::from_pem(&pem).map_err(certificate_failure)?));
     }
     let pair = KeyPair::generate().map_err(certificate_failure)?;
-    let signed = says.self_signed(&pair).map_err(certificate_failure)?;
+    let signed = params.self_signed(&pair).map_err(certificate_failure)?;
     write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)?;
-    Ok(Issuer::new(says, pair))
+    Ok(Issuer::new(params, pair))
 }
 
-/// Makes a certificate unless it exists.
+/// Creates a certificate unless it exists.
 fn issue(
     dir: &Path,
     (file, name): (&str, &str),
@@ -107,14 +107,14 @@ fn issue(
         return Ok(());
     }
     let is_server = !hosts.is_empty();
-    let mut says = CertificateParams::new(hosts).map_err(certificate_failure)?;
-    says.distinguished_name.push(DnType::CommonName, name);
-    says.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let mut params = CertificateParams::new(hosts).map_err(certificate_failure)?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     if is_server {
-        says.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     }
     let pair = KeyPair::generate().map_err(certificate_failure)?;
-    let signed = says.signed_by(&pair, authority).map_err(certificate_failure)?;
+    let signed = params.signed_by(&pair, authority).map_err(certificate_failure)?;
     write((&certificate, &signed.pem()), (&key, &pair.serialize_pem()), output)
 }
 

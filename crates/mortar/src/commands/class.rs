@@ -57,7 +57,7 @@ enum Action {
         /// Its name
         name: String,
     },
-    /// Make classes; those that are there and the same are left alone
+    /// Make classes; those that exist and are the same are not changed
     #[command(after_help = EXAMPLES)]
     Define {
         /// Its name
@@ -66,7 +66,7 @@ enum Action {
         /// A field: NAME:TYPE, NAME:TYPE?, NAME:TYPE=DEFAULT
         #[arg(short, long = "field", value_name = "FIELD", conflicts_with = "file")]
         fields: Vec<String>,
-        /// The class whose fields it has too
+        /// The class that it extends
         #[arg(long, value_name = "CLASS", conflicts_with = "file")]
         extends: Option<String>,
         /// Read classes from a file; - is the standard input
@@ -89,7 +89,7 @@ enum Action {
     },
 }
 
-/// What changes, in this order; all of it or nothing.
+/// The changes, made together in this order.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 struct Change {
@@ -139,9 +139,9 @@ struct ClassInFile {
     fields: Vec<String>,
 }
 
-// ---------------------------------------------------------------------------------------------- asking
+// ---------------------------------------------------------------------------------------------- requests
 
-/// Asks for classes and indexes of the session's space, or changes them.
+/// Requests the classes and indexes of the session's space, or changes them.
 pub(crate) async fn ask(client: &Client, request: &SchemaRequest) -> Result<SchemaAnswer> {
     decode_answer(&client.describe(&client.url().space, encode_request(request)?).await?)
 }
@@ -196,14 +196,14 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassDetails::of(class, &answer)))
         }
         Action::Define { .. } | Action::Evolve { .. } => {
-            // Those that they extend may be none of them.
+            // The classes that they extend may not be among them.
             let all = ask(&client, &SchemaRequest::Show).await?;
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassLine::of(class, &all)))
         }
     }
 }
 
-/// The class of this name.
+/// The class with this name.
 pub(crate) fn find(answer: &SchemaAnswer, name: &str) -> Result<Class> {
     answer.classes.iter().find(|class| class.name == name).cloned().ok_or_else(|| {
         let known: Vec<&str> = answer.classes.iter().map(|class| class.name.as_str()).take(10).collect();
@@ -212,7 +212,7 @@ pub(crate) fn find(answer: &SchemaAnswer, name: &str) -> Result<Class> {
     })
 }
 
-// ---------------------------------------------------------------------------------------------- reading
+// ---------------------------------------------------------------------------------------------- files
 
 fn read(path: &Path) -> Result<Vec<ClassDefinition>> {
     let cannot = |error| Failure::file(format!("cannot read {}", path.display()), &error);
@@ -245,7 +245,8 @@ fn read(path: &Path) -> Result<Vec<ClassDefinition>> {
 /// `NAME:TYPE`, `NAME:TYPE?`, `NAME:TYPE=DEFAULT`.
 fn parse_field(text: &str) -> Result<FieldDefinition> {
     let wrong = |why: String| {
-        Failure::usage(format!("{text:?} is no field: {why}")).hint("Write NAME:TYPE, NAME:TYPE? or NAME:TYPE=DEFAULT.")
+        Failure::usage(format!("{text:?} is not a field: {why}"))
+            .hint("Write NAME:TYPE, NAME:TYPE? or NAME:TYPE=DEFAULT.")
     };
     let (name, rest) = text.split_once(':').ok_or_else(|| wrong("it has no type".to_owned()))?;
     let (of, default) = match rest.split_once('=') {
@@ -265,7 +266,7 @@ fn parse_field(text: &str) -> Result<FieldDefinition> {
 fn literal(of: &FieldType, text: &str) -> std::result::Result<Value, String> {
     let of: Type = of.map_classes(&|_| None);
     let plain = Json::String(text.to_owned());
-    // As a number of JSON a decimal would lose its last zeros.
+    // As a JSON number a decimal would lose trailing zeros.
     let json = match of {
         Type::Decimal => plain.clone(),
         _ => serde_json::from_str(text).unwrap_or_else(|_| plain.clone()),
@@ -273,7 +274,7 @@ fn literal(of: &FieldType, text: &str) -> std::result::Result<Value, String> {
     let mut names = NameBindings::default();
     let value = record_json::value_from_json(&of, &json, &mut names).or_else(|why| match json {
         Json::String(_) => Err(why),
-        // A text with the form of a number.
+        // A text that looks like a number.
         _ => record_json::value_from_json(&of, &plain, &mut names).map_err(|_| why),
     })?;
     match names.unresolved.is_empty() {
@@ -307,7 +308,7 @@ impl Change {
         }
         for text in &self.default {
             let (field, text) = parted(text, '=')?;
-            // As it is after the steps before.
+            // The field may have been renamed by an earlier step.
             let before = self.rename.iter().filter_map(|text| text.split_once('='));
             let old = before.into_iter().find(|(_, to)| to.trim() == field).map_or(&*field, |(old, _)| old.trim());
             let class = find(known, class)?;
@@ -326,7 +327,7 @@ impl Change {
     }
 }
 
-// ---------------------------------------------------------------------------------------------- showing
+// ---------------------------------------------------------------------------------------------- output
 
 #[derive(Serialize)]
 struct ClassLine {
@@ -335,7 +336,7 @@ struct ClassLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     extends: Option<String>,
     version: u32,
-    /// Its own.
+    /// Its own fields.
     fields: usize,
 }
 
@@ -354,7 +355,7 @@ impl Report for ClassLine {
     }
 }
 
-/// The name of a class's parent, if that is known.
+/// The name of a class's parent, if it is known.
 fn parent(class: &Class, all: &SchemaAnswer) -> Option<String> {
     let id = class.parent?;
     Some(
@@ -362,12 +363,12 @@ fn parent(class: &Class, all: &SchemaAnswer) -> Option<String> {
     )
 }
 
-/// A class, its parent, and so on to the top.
+/// A class and its ancestors.
 pub(crate) fn lineage(of: ClassId, all: &SchemaAnswer) -> Vec<&Class> {
     let mut lineage: Vec<&Class> = Vec::new();
     let mut next = Some(of);
     while let Some(class) = next.and_then(|id| all.classes.iter().find(|other| other.id == id)) {
-        // Each parent was there before its children, so this ends; what a server says need not be so.
+        // Parents exist before their children, so this ends; but a server may send a cycle.
         if lineage.iter().any(|known| known.id == class.id) {
             break;
         }
@@ -444,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_with_what_may_be_null_and_defaults() {
+    fn fields_are_parsed_with_nullability_and_defaults() {
         let field = |text| parse_field(text).unwrap();
         assert_eq!(field("name:string"), FieldDefinition::required("name", FieldType::String));
         assert_eq!(field(" age : int64? "), FieldDefinition::optional("age", FieldType::Int64));
@@ -452,7 +453,7 @@ mod tests {
         let text = FieldDefinition::optional("t", FieldType::String).with_default("a=b");
         assert_eq!(field("t:string?=a=b"), text);
         let number = FieldDefinition::required("t", FieldType::String).with_default("5");
-        assert_eq!(field("t:string=5"), number, "what looks like a number can be text");
+        assert_eq!(field("t:string=5"), number, "a text may look like a number");
         let map = "map<string, ref<Person>>".parse().unwrap();
         assert_eq!(field("m:map<string, ref<Person>>?"), FieldDefinition::optional("m", map));
         assert_eq!(field("d:decimal=1.50").default, Some(Value::Decimal("1.50".parse().unwrap())));
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_classes_are_toml_or_json() {
+    fn class_files_are_toml_or_json() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("classes");
         let toml = "[[class]]\nname = \"A\"\nfields = [\"x: int64\"]\n[[class]]\nname = \"B\"\nextends = \"A\"\n";

@@ -1,7 +1,7 @@
 //! `mortar cluster`: a cluster of real processes on this machine, for trying and testing.
 //!
-//! `layout` says which processes there are and has their files, `process` starts, finds and ends them, `up` runs a cluster as
-//! long as it lasts, `overview` looks at one and ends it from elsewhere.
+//! `layout` has the files of the processes, `process` finds and ends processes, `up` runs a cluster, and `overview` shows and ends one
+//! from another process.
 
 mod layout;
 mod overview;
@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, value_parser};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 
-/// Where a cluster has its files by default.
+/// The default directory of a cluster.
 const DATA: &str = "mortar-cluster";
 
 const EXAMPLES: &str = "\

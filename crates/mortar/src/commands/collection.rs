@@ -128,7 +128,10 @@ async fn create(name: Option<NamePath>, client: &Client, session: &mut CommandCo
         ops.push(Op::Bind { name: path.in_space(client.space()), oid });
     }
     let committed = commit(client, Transaction { ops }).await?;
-    let oid = committed.created.first().ok_or_else(|| Failure::new("the server did not say which object it made"))?;
+    let oid = committed
+        .created
+        .first()
+        .ok_or_else(|| Failure::new("the server did not return the identifier of the new object"))?;
     session.output.print(&Created {
         oid: oid.to_string(),
         name: name.map(|path| path.as_str().to_owned()),
@@ -175,7 +178,7 @@ async fn list(collection: &Target, client: &Client, session: &mut CommandContext
     }
 }
 
-/// The collection that is named; something else is refused.
+/// The named collection; other objects are refused.
 async fn resolve(target: &Target, client: &Client) -> Result<Oid> {
     let oid = target.resolve(client).await?;
     let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;

@@ -21,9 +21,9 @@ use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
 use crate::settings::{self, MEMORY_MIB, NONE};
 
-/// Where `/metrics` and `/health` are by default.
+/// The default address of `/metrics` and `/health`.
 const HTTP: &str = "127.0.0.1:6679";
-/// The longest path of a socket that the system takes.
+/// The longest path of a socket that the system allows.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 const EXAMPLES: &str = "\
@@ -68,10 +68,10 @@ pub(crate) struct Dev {
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
-    /// Run a cluster with so many bricks, all in this process [default, with --peers: 1]
+    /// Run a cluster with this number of bricks, all in this process [default, with --peers: 1]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     bricks: Option<u16>,
-    /// Run a cluster with so many peer servers; the first uses --listen, --socket and --http [default, with
+    /// Run a cluster with this number of peer servers; the first uses --listen, --socket and --http [default, with
     /// --bricks: 1]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     peers: Option<u16>,
@@ -83,9 +83,9 @@ pub(crate) struct Dev {
 /// The report of a server that has started.
 #[derive(Serialize)]
 struct Ready {
-    /// Where it answers, each as a client's URL for the space `main`.
+    /// The addresses as URLs for the space `main`.
     urls: Vec<String>,
-    /// Where `/metrics` and `/health` are.
+    /// The address of `/metrics` and `/health`.
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<String>,
     /// The data directory; absent in memory.
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     }
     serving::start_log(None, args.log_format)?;
     let config = config(args)?;
-    // The servers have threads of their own; this one starts them, waits, and ends them.
+    // The servers have their own threads; this thread starts and ends them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
     if args.bricks.is_some() || args.peers.is_some() {
@@ -151,7 +151,7 @@ async fn serve(args: &Dev, config: Config, store: Store, output: &mut Output) ->
     }
 }
 
-/// Says where the server is. A reader that is gone does not end the server.
+/// Prints the addresses of the server. A closed output does not end the server.
 fn announce(args: &Dev, brick: &Brick, output: &mut Output) -> Result {
     let urls: Vec<String> = brick
         .addresses()
@@ -197,7 +197,7 @@ fn config(args: &Dev) -> Result<Config> {
     })
 }
 
-/// Where the socket goes, if there is to be one.
+/// The path of the socket, if there is one.
 fn socket(args: &Dev) -> Result<Option<PathBuf>> {
     let path = match &args.socket {
         Some(none) if none.as_os_str() == NONE => return Ok(None),
@@ -213,7 +213,7 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The store in a directory, which must not be for something else.
+/// Opens the store in a directory, which must have this purpose.
 pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: bool) -> Result<Store> {
     let options = Options { allow_loose_permissions, ..Options::default() };
     let opened = Store::open(data, options).and_then(|store| purpose.check(&store).map(|()| store));
@@ -227,7 +227,7 @@ pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: b
     })
 }
 
-/// The failure to open a data directory, with what to do about it.
+/// The failure to open a data directory, with a hint.
 pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     let kind = error.kind();
     let failure = Failure::local(error);
@@ -240,7 +240,7 @@ pub(super) fn explain_open(error: Error, data: &Path) -> Failure {
     }
 }
 
-/// The failure to listen, with what to do about it.
+/// The failure to listen, with a hint.
 pub(super) fn explain_start(error: Error) -> Failure {
     let kind = error.kind();
     let failure = Failure::from(error);

@@ -27,12 +27,12 @@ events.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Events {
-    /// End after so many events
+    /// End after this number of events
     #[arg(long)]
     count: Option<u64>,
 }
 
-/// An event, and when it was heard.
+/// An event with the time of its arrival.
 #[derive(Serialize)]
 struct EventLine {
     at: String,
@@ -84,7 +84,7 @@ fn to_json(event: &Event) -> Json {
         }
         Event::SchemaChanged => json!({ "event": "schema_changed" }),
         Event::Missed(count) => json!({ "event": "missed", "count": count }),
-        // A newer library may tell more.
+        // A newer library may have more events.
         other => json!({ "event": "other", "text": other.to_string() }),
     }
 }
@@ -94,7 +94,7 @@ fn with_event(event: &str, mut of: Json) -> Json {
     of
 }
 
-/// How things are with a brick.
+/// The status of a brick.
 pub(crate) fn brick_to_json(standing: &BrickStatus) -> Json {
     let nodes: Vec<String> = standing.nodes.iter().map(|(node, _)| node.to_string()).collect();
     let unreachable_since = standing.unreachable_since.map(|since| since.to_string());

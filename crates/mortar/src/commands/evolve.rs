@@ -1,4 +1,4 @@
-//! `mortar evolve`: writes old records as their classes are today.
+//! `mortar evolve`: rewrites old records in the current version of their classes.
 //!
 //! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read, brings defaults into
 //! indexes, and removes what removed fields have left. Each portion is a transaction; a concurrent change of an object wins.
@@ -18,7 +18,7 @@ use crate::failure::Result;
 use crate::output::{HumanCount, Printable, Report};
 use crate::progress::Progress;
 
-/// Objects that are written by one transaction.
+/// Objects in one transaction.
 const BATCH_OBJECTS: usize = 64;
 
 const EXAMPLES: &str = "\
@@ -28,9 +28,9 @@ Examples:
   mortar evolve Person                writes those anew, and those of classes that extend it
   mortar evolve                       all classes of the space
 
-It may be stopped at any time, and be run again. Everything goes on meanwhile.";
+It may be stopped at any time, and be run again. Other commands can be used meanwhile.";
 
-/// Write old records as their classes are today
+/// Rewrite old records in the current version of their classes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Evolve {
@@ -42,12 +42,12 @@ pub(crate) struct Evolve {
     dry_run: bool,
 }
 
-/// What was done to the objects of one class.
+/// The result for one class.
 #[derive(Serialize)]
 struct EvolveReport {
     class: String,
     objects: u64,
-    /// Those that were written anew, or would be.
+    /// Objects that were rewritten, or would be.
     rewritten: u64,
     dry_run: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
     evolved.iter().try_for_each(|one| session.output.print(one))
 }
 
-/// How many objects a class has.
+/// Number of objects of a class.
 async fn count(cluster: &Cluster, schema: &Schema, class: ClassId) -> Result<u64> {
     let Some(class) = schema.class(class) else { return Ok(0) };
     let mut query = Query::parse_of(&class.name, "select count(*)")?;
@@ -101,7 +101,7 @@ async fn count(cluster: &Cluster, schema: &Schema, class: ClassId) -> Result<u64
     Ok(count)
 }
 
-/// Goes through all objects of a class.
+/// Rewrites the objects of a class.
 async fn evolve(
     cluster: &Cluster,
     schema: &Schema,
@@ -132,11 +132,11 @@ async fn evolve(
     Ok(evolved)
 }
 
-/// Writes those anew that are still old. Returns how many.
+/// Rewrites the objects that are old. Returns their number.
 async fn rewrite(transaction: Transaction, schema: &Schema, portion: &[Oid]) -> client::Result<u64> {
     let mut rewritten = 0;
     for oid in portion {
-        // It may be gone, or new, by now.
+        // It may have been removed or rewritten meanwhile.
         let Some(object) = transaction.get_for_update(*oid).await? else { continue };
         if let Some(object) = upgrade_object(schema, *oid, &object)? {
             transaction.put(*oid, object).await?;

@@ -1,7 +1,7 @@
 //! `mortar exercise`: transfers coins between accounts at all bricks, and checks their sum at the end.
 //!
-//! A transfer reads and writes objects at two logical nodes. Whatever process or connection fails meanwhile, it happens at
-//! both or at neither, so the sum stays the same.
+//! A transfer reads and writes objects at two logical nodes. It takes effect at both or at neither, whatever process or connection fails
+//! meanwhile, so the sum stays the same.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanCount, Report, warn};
 use crate::progress::Progress;
 
-/// What each account begins with.
+/// The initial balance of each account.
 const COINS_PER_ACCOUNT: u64 = 1_000;
-/// Where the accounts are.
+/// The prefix of the accounts' names.
 const ACCOUNTS_PREFIX: &str = "exercise/accounts";
 
-/// How long a client rests after a transfer that could not be made, and how often is looked whether coins can be counted.
+/// Pause of a client after a failed transfer, and between attempts to count.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long is waited at the end for bricks without which they cannot be counted.
+/// How long counting waits for unreachable bricks.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ pub(crate) struct Exercise {
     accounts: u16,
 }
 
-/// What the clients did.
+/// The results of the clients.
 #[derive(Default)]
 struct Tally {
     transfers: AtomicU64,
@@ -68,11 +68,11 @@ struct ExerciseReport {
     clients: u64,
     seconds: f64,
     transfers: u64,
-    /// Tries that met another transaction.
+    /// Attempts that conflicted.
     conflicts: u64,
-    /// Of which it could not be found out in time whether they happened.
+    /// Transfers whose outcome could not be determined in time.
     unknown: u64,
-    /// That could not begin, or end, in time.
+    /// Transfers that failed.
     failed: u64,
     p50_us: u64,
     p99_us: u64,
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     let accounts: Arc<[Oid]> = open_accounts(&first, args.accounts).await?.into();
     let tally = Arc::new(Tally::default());
     let progress = Progress::start("transferring", &session.output);
-    let told = tokio::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
+    let reporter = tokio::spawn(report_events(first.clone(), progress.clone(), session.output.json()));
     let mut connected = Vec::new();
     for number in 0..args.clients {
         let cluster = session.cluster().await?;
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
         }
     }
     if let Some(failure) = refused {
-        told.abort();
+        reporter.abort();
         progress.end();
         return Err(failure);
     }
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     took.sort_unstable();
     let at = |part: f64| took.get((took.len() as f64 * part) as usize).copied().unwrap_or_default();
     let coins = count_coins_with_retry(&first, &accounts).await;
-    told.abort();
+    reporter.abort();
     progress.end();
     let coins = coins?;
     let transfers = tally.transfers.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
     Ok(())
 }
 
-/// The accounts; those that do not exist are opened, each at the next logical node.
+/// The accounts. Missing ones are created, each at the next logical node.
 async fn open_accounts(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
     let nodes = cluster.nodes();
     let mut opened = Vec::with_capacity(accounts.into());
@@ -183,7 +183,7 @@ fn account_object(count: u64) -> Object {
     Object::blob(count.to_le_bytes().to_vec().into())
 }
 
-/// What is in an account.
+/// The balance of an account.
 async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
     let object = t.get(oid).await?;
     let bytes = object.as_ref().and_then(|object| object.data.as_ref().try_into().ok());
@@ -196,7 +196,7 @@ async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
     bytes.map(u64::from_le_bytes).ok_or_else(no_account)
 }
 
-/// All coins, at one time.
+/// The sum of all balances, in one transaction.
 async fn count_coins(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
     let counted = cluster.transact(|t| async move {
         let mut sum = 0;
@@ -208,7 +208,7 @@ async fn count_coins(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
     Ok(counted.await?)
 }
 
-/// The same when all bricks are there that it takes, which may last a while.
+/// The sum of all balances; repeats the transaction while bricks are unreachable.
 async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
     let until = Instant::now() + COUNT_TIMEOUT;
     loop {
@@ -223,7 +223,7 @@ async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u
     }
 }
 
-/// Says what is waited for, as it happens.
+/// Reports events that make transfers wait.
 async fn report_events(cluster: Cluster, progress: Progress, json: bool) {
     let Ok(mut events) = cluster.events() else { return };
     while let Some(event) = events.next().await {
@@ -237,7 +237,7 @@ async fn report_events(cluster: Cluster, progress: Progress, json: bool) {
     }
 }
 
-/// Whether the failure may pass by waiting.
+/// Whether the failure may end without intervention.
 fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Full)
 }
@@ -252,10 +252,10 @@ struct TransferClient {
 }
 
 impl TransferClient {
-    /// Transfers until it is time to end. Returns how long each transfer took, in microseconds.
+    /// Makes transfers until `end`. Returns the duration of each transfer, in microseconds.
     ///
     /// # Errors
-    /// What does not pass by waiting, such as a permission that is missing.
+    /// Permanent failures, such as a missing permission.
     async fn run(mut self, end: Instant) -> Result<Vec<u64>> {
         let mut took = Vec::new();
         while Instant::now() < end {
@@ -272,7 +272,7 @@ impl TransferClient {
                 t.put(to, account_object(other + amount)).await
             });
             let transferred = transferred.await;
-            // A space that is stopped refuses at once.
+            // A stopped space refuses at once.
             let rests = transferred.as_ref().is_err_and(|error| error.kind() != ErrorKind::Unknown);
             let counter = match transferred {
                 Ok(()) => {
@@ -297,7 +297,7 @@ impl TransferClient {
         self.accounts[at]
     }
 
-    /// A number that looks random: xorshift.
+    /// A pseudo-random number: xorshift.
     fn next_random(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

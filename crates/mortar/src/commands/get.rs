@@ -44,12 +44,12 @@ impl Get {
     }
 }
 
-/// A part of an object's content, as `--range` tells it.
+/// A part of an object's content, as given by `--range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteRange {
-    /// From a byte to another, both included, or to the end.
+    /// From a byte to another one, both included, or to the end.
     From(u64, Option<u64>),
-    /// The last so many bytes.
+    /// The last bytes.
     Last(u64),
 }
 
@@ -75,7 +75,7 @@ impl FromStr for ByteRange {
 }
 
 impl ByteRange {
-    /// The range within content of `size` bytes; what lies behind its end is cut off.
+    /// The range within content of `size` bytes; the part after its end is cut off.
     fn within(self, size: u64) -> Range<u64> {
         match self {
             Self::From(first, last) => {
@@ -119,7 +119,7 @@ fn refuse_collection(target: &Target, stat: &Stat) -> Result {
         .hint("`mortar collection ls` lists the members; `mortar export` writes a whole tree."))
 }
 
-/// Where content goes: the standard output, or a file that takes its name when it is whole.
+/// The destination: the standard output, or a file that gets its name when it is complete.
 enum Sink {
     Output,
     File { file: File, part: PathBuf, path: PathBuf },
@@ -131,7 +131,7 @@ impl Sink {
             return Ok(Self::Output);
         }
         let cannot = |error| Failure::file(format!("cannot write {}", path.display()), &error);
-        // A device or pipe is written as it is: it must not be replaced by a file.
+        // A device or pipe is written directly, and must not be replaced by a file.
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             let file = File::options().write(true).open(path).map_err(cannot)?;
             return Ok(Self::File { file, part: path.to_owned(), path: path.to_owned() });
@@ -163,7 +163,7 @@ impl Sink {
     }
 }
 
-/// A file that never became whole leaves nothing.
+/// Removes an incomplete file.
 impl Drop for Sink {
     fn drop(&mut self) {
         if let Self::File { part, path, .. } = self
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_and_cut_to_the_content() {
+    fn ranges_are_parsed_and_limited_to_the_content() {
         let range = |text: &str, size| text.parse::<ByteRange>().map(|range| range.within(size));
         assert_eq!(range("0-9", 100), Ok(0..10));
         assert_eq!(range("90-200", 100), Ok(90..100));

@@ -26,12 +26,12 @@ Examples:
   mortar index build by_name       waits where `create` was stopped
   mortar index remove by_name";
 
-/// How long a peer server may take to say that an index is ready which has all objects.
+/// How long a peer server may take to report an index as ready after it has all objects.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one question is tried again: it is asked anew here, which knows for whom it waits.
+/// How long one request is repeated by the client library; this module repeats it and knows for which brick it waits.
 const REQUEST_RETRY: Duration = Duration::from_millis(500);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// How long peer servers take at most until they have looked again whether what is in the way of an index is gone, and a second more.
+/// How long peer servers take at most to check duplicates again, and a second more.
 const RECHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Make, list and remove the indexes of a cluster's space
@@ -130,7 +130,7 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
             build(&client, session, index, Instant::now()).await
         }
         Action::Build { name } => {
-            // The equal values may be gone, and not compared since.
+            // The duplicates may have been removed and not compared since.
             let looked_again = Instant::now() + RECHECK_TIMEOUT;
             let all = ask(&client, &SchemaRequest::Show).await?;
             let index = find_index(all, &name)?;
@@ -146,7 +146,7 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
     }
 }
 
-/// The index of this name.
+/// The index with this name.
 fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
     let known: Vec<String> = answer.indexes.iter().map(|index| index.name.clone()).collect();
     answer.indexes.into_iter().find(|index| index.name == name).ok_or_else(|| {
@@ -155,8 +155,8 @@ fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
     })
 }
 
-/// Waits until all logical nodes have entered their objects into an index, and it is ready. What is said to be in the way counts when it is
-/// still said at `looked_again`.
+/// Waits until all logical nodes have entered their objects into an index and it is ready. Duplicates count when they are still
+/// reported at `looked_again`.
 async fn build(client: &Client, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint =
@@ -165,7 +165,7 @@ async fn build(client: &Client, session: &mut CommandContext, index: Index, look
     })?;
     let progress = Progress::start_with_unit("building", "nodes", &session.output);
     progress.set_total(0, nodes.len() as u64);
-    // Since when the brick of a node does not answer.
+    // Since when the brick of a node has not answered.
     let mut away = BTreeMap::new();
     let mut left = nodes;
     while let Some(node) = left.pop() {
@@ -174,10 +174,10 @@ async fn build(client: &Client, session: &mut CommandContext, index: Index, look
             Ok(true) => progress.advance(0, 1),
             Ok(false) => {
                 away.remove(&node);
-                // The others go on meanwhile.
+                // Other nodes continue meanwhile.
                 left.insert(0, node);
             }
-            // An unreachable brick comes back; a brick that does not know the index will learn of it.
+            // An unreachable brick returns; a brick that does not know the index will learn of it.
             Err(error) => {
                 let failure = Failure::from(error);
                 let lasts = away.entry(node).or_insert(begun).elapsed() < session.timeout();
@@ -196,7 +196,7 @@ async fn build(client: &Client, session: &mut CommandContext, index: Index, look
     session.output.print(&IndexLine::of(&index, &all))
 }
 
-/// An index that is there and cannot be ready, as some objects have the same values.
+/// The failure for an index that cannot become ready because of duplicates.
 fn not_unique(name: &str, flaw: &str) -> Failure {
     let what = format!("the index {name:?} was created but is not ready: {flaw}");
     let hint = format!(
@@ -206,7 +206,7 @@ fn not_unique(name: &str, flaw: &str) -> Failure {
     Failure::with(Exit::Failure, "not_unique", what).hint(hint)
 }
 
-/// Waits until a peer server has said that an index is ready, which all objects are in.
+/// Waits until a peer server reports an index as ready that has all objects.
 async fn wait_ready(client: &Client, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
     let until = Instant::now() + READY_TIMEOUT;
     loop {

@@ -45,14 +45,14 @@ pub(crate) struct Ls {
 struct ListingLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// Absent on a level of names that is itself bound to nothing.
+    /// Absent for a level of names that is not bound itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     oid: Option<String>,
     #[serde(flatten)]
     stat: Option<ObjectSummary>,
 }
 
-/// What a listing tells of an object besides its identifier.
+/// The properties of an object in a listing, besides its identifier.
 #[derive(Clone, Serialize)]
 pub(crate) struct ObjectSummary {
     kind: &'static str,
@@ -73,12 +73,12 @@ impl From<&Stat> for ObjectSummary {
 }
 
 impl ObjectSummary {
-    /// What the object is.
+    /// The kind of the object.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// Bytes of content, or members.
+    /// Bytes of content, or number of members.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
     if args.objects {
         return list_objects(session, &client).await;
     }
-    // A name that needs `name:` in front is a place to look below as well.
+    // `name:` is also allowed before a level.
     let below = args.below.strip_prefix("name:").unwrap_or(&args.below);
     let prefix = if below.is_empty() || below.ends_with('/') { below.to_owned() } else { format!("{below}/") };
     let mut listing = Listing { client, prefix, recursive: args.recursive, after: None, level: None, ended: false };
@@ -132,7 +132,7 @@ pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
     Ok(())
 }
 
-/// An empty listing is fine below something that is there, or of the whole space.
+/// Checks that a level exists: an empty listing is valid below an existing name, or of the whole space.
 async fn check_prefix_exists(client: &Client, below: &str) -> Result {
     if below.trim_end_matches('/').is_empty() || client.resolve(below.trim_end_matches('/')).await?.is_some() {
         return Ok(());
@@ -141,19 +141,19 @@ async fn check_prefix_exists(client: &Client, below: &str) -> Result {
     Err(Failure::not_found(message).hint("`mortar ls` shows the first level of names, `mortar ls -r` all."))
 }
 
-/// A listing of names under way.
+/// A listing of names in progress.
 struct Listing {
     client: Client,
     prefix: String,
     recursive: bool,
     after: Option<String>,
-    /// The level of names shown last, with its slash: what is below it is passed over.
+    /// The level shown last, with its slash: names below it are skipped.
     level: Option<String>,
     ended: bool,
 }
 
 impl Listing {
-    /// The next names with what they are bound to; `None` at the end.
+    /// The next names with their objects; `None` at the end.
     async fn page(&mut self) -> Result<Option<Vec<(String, Option<Oid>)>>> {
         if self.ended {
             return Ok(None);
@@ -177,7 +177,7 @@ impl Listing {
                 Some((component, _)) => {
                     let bound = format!("{}{component}", self.prefix);
                     let level = format!("{bound}/");
-                    // A level that is bound to something, a collection as a rule, is shown by that name.
+                    // A level that is bound itself, usually to a collection, is shown by that name.
                     if self.client.resolve(&bound).await?.is_none() {
                         entries.push((level.clone(), None));
                     }
@@ -185,7 +185,7 @@ impl Listing {
                 }
             }
         }
-        // A deep level can hold millions of names: the next page begins behind all of them.
+        // A deep level can have millions of names: the next page begins after all of them.
         if let (Some(level), Some(after)) = (&self.level, &self.after)
             && after.starts_with(level)
         {
@@ -201,7 +201,7 @@ async fn print(
     entries: Vec<(String, Option<Oid>)>,
     long: bool,
 ) -> Result {
-    // The stats of a page are asked for together: one round trip for the page, not one for each line.
+    // The properties of a page are requested together, in one round trip.
     let stats: Vec<Option<JoinHandle<model::Result<Option<Stat>>>>> = entries
         .iter()
         .map(|(_, oid)| {

@@ -20,7 +20,7 @@ Examples:
 A brick that serves logical nodes, or is to, or lives, is not removed. Started again, one that was removed is refused: with an
 empty data directory it is a new brick. Names a peer server or a meta-server.";
 
-/// List the bricks of a cluster, and remove those that have ended for good
+/// List the bricks of a cluster, and remove those that have ended permanently
 #[derive(Args)]
 #[command(after_help = BRICK_EXAMPLES)]
 pub(crate) struct Brick {
@@ -33,7 +33,7 @@ enum BrickAction {
     /// List the bricks
     #[command(alias = "ls", after_help = BRICK_EXAMPLES)]
     List,
-    /// Take a brick out that is empty and has ended
+    /// Remove a brick that is drained and has ended
     #[command(after_help = BRICK_EXAMPLES)]
     Remove {
         /// Its number
@@ -48,7 +48,7 @@ Examples:
 
 Nothing is kept at peer servers. Started again, one that was removed is a new one. Names a peer server or a meta-server.";
 
-/// List the peer servers of a cluster, and remove those that have ended for good
+/// List the peer servers of a cluster, and remove those that have ended permanently
 #[derive(Args)]
 #[command(after_help = PEER_EXAMPLES)]
 pub(crate) struct Peer {
@@ -61,7 +61,7 @@ enum PeerAction {
     /// List the peer servers
     #[command(alias = "ls", after_help = PEER_EXAMPLES)]
     List,
-    /// Take a peer server out that has ended
+    /// Remove a peer server that has ended
     #[command(after_help = PEER_EXAMPLES)]
     Remove {
         /// Its number
@@ -69,9 +69,9 @@ enum PeerAction {
     },
 }
 
-// ---------------------------------------------------------------------------------------------- what is printed
+// ---------------------------------------------------------------------------------------------- output
 
-/// How a brick is, in a word or two.
+/// The state of a brick in a word or two.
 pub(crate) fn state_text(alive: bool, leaving: bool, nodes: u64) -> &'static str {
     match (alive, leaving, nodes) {
         (true, false, _) => "alive",
@@ -114,7 +114,7 @@ impl Report for PeerLine {
     }
 }
 
-/// What was removed.
+/// The removed member.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "number", rename_all = "snake_case")]
 enum RemovedMember {
@@ -131,9 +131,9 @@ impl Report for RemovedMember {
     }
 }
 
-// ---------------------------------------------------------------------------------------------- what is done
+// ---------------------------------------------------------------------------------------------- requests
 
-/// Asks a server about bricks and peer servers.
+/// Sends a request about bricks and peer servers.
 pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<MemberAnswer> {
     let json = |error: serde_json::Error| Failure::new(format!("cannot be read or written as JSON: {error}"));
     let answer = client.cluster_members(serde_json::to_vec(request).map_err(json)?).await?;

@@ -1,4 +1,4 @@
-//! One module for each command: its arguments, its help and what it does.
+//! One module for each command: its arguments, its help and its implementation.
 
 pub(crate) mod attr;
 pub(crate) mod backup;
@@ -39,10 +39,10 @@ use serde::Serialize;
 use crate::failure::Result;
 use crate::output::Report;
 
-/// How many entries a listing asks for at a time.
+/// Number of entries in one request of a listing.
 pub(crate) const LISTING_PAGE: usize = 1000;
 
-/// Commits, and makes a conflict a failure.
+/// Commits a transaction. A conflict is a failure.
 pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed> {
     match client.commit(tx).await? {
         Outcome::Committed(committed) => Ok(committed),
@@ -50,10 +50,10 @@ pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed
     }
 }
 
-/// A change that has nothing to show a person but that it happened.
+/// The report of a change without further results.
 #[derive(Serialize)]
 pub(crate) struct CommitReport {
-    /// The version the change has.
+    /// The version of the change.
     version: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `mortar name`: names and what they are bound to.
+//! `mortar name`: names and the objects that they are bound to.
 
 use std::io::{self, Write};
 
@@ -84,7 +84,7 @@ impl Report for ResolvedName {
     }
 }
 
-/// A name in a listing; like [`ResolvedName`] in JSON, but with the name in text too.
+/// A name in a listing; like [`ResolvedName`] in JSON, but with the name in its text form.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct NameLine(ResolvedName);
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
     }
 }
 
-/// Whether a peer server of a cluster answers there.
+/// Whether the server is a peer server of a cluster.
 async fn is_of_cluster(client: &Client) -> Result<bool> {
     Ok(client.status().await?.role == "peer server")
 }

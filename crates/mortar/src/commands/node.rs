@@ -29,9 +29,9 @@ use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
 use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings};
 
-/// How long it waits after the meta-server could not be asked.
+/// Pause after the meta-server could not be reached.
 const RETRY_DELAY: Duration = Duration::from_millis(300);
-/// What a start waits for.
+/// The name of the server that a start waits for.
 const META_SERVER: &str = "the meta-server";
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ Examples:
     --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
   mortar --server mortar://127.0.0.1:6690 space create main
 
-SIGHUP reads certificates, keys and the cluster secret again; that happens by itself too when the files have changed.
+SIGHUP reads certificates, keys and the cluster secret again; they are also read again when they have changed.
 
 Flags count for more than the file. A brick and a peer server wait for the meta-server when they start; later they go on
 without it, with what they know. Ctrl-C or SIGTERM ends a process in good order; after anything else start it again.";
@@ -68,12 +68,12 @@ pub(crate) struct Node {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) role: ProcessRole,
-    /// The number that the cluster knows it by; a meta-server has none.
+    /// Its number in the cluster; a meta-server has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u32>,
-    /// Where it listens.
+    /// The addresses on which it listens.
     pub(crate) addresses: Vec<String>,
-    /// Where `/metrics` and `/health` are.
+    /// The address of `/metrics` and `/health`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) http: Option<String>,
     pub(crate) pid: u32,
@@ -125,14 +125,14 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
             "this process has neither a cluster secret nor a certificate: it will be refused once the cluster has users"
         );
     }
-    let doors = settings.auth.clone();
-    serving::on_hangup(move || doors.reload())?;
+    let auth = settings.auth.clone();
+    serving::on_hangup(move || auth.reload())?;
     let running = tokio::select! {
         started = RunningServer::start(settings) => started?,
         () = signals.next() => return Err(Failure::interrupted("stopped during its start")),
     };
     match output.print(&running.ready_report(settings.role)).and_then(|()| output.flush()) {
-        // A reader that is gone does not end the process.
+        // A closed output does not end the process.
         Err(failure) if failure.is_broken_pipe() => {}
         printed => printed?,
     }
@@ -150,7 +150,7 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     }
 }
 
-/// A process of a cluster that serves.
+/// A running process of a cluster.
 pub(crate) enum RunningServer {
     /// A brick.
     Brick(Brick, BrickId, Member),
@@ -165,13 +165,13 @@ impl RunningServer {
         match settings.role {
             ProcessRole::Meta => {
                 let (store, catalogue) = open_catalogue(settings)?;
-                // An unreachable etcd is waited for.
+                // Waits while etcd is unreachable.
                 retry_until_available("etcd", || async { catalogue.get(Vec::new()).await }).await?;
                 let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
             }
             role => {
-                // Before the meta-server is asked, so local errors are reported at once.
+                // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
                 let remote = RemoteMetaStore::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
@@ -209,7 +209,7 @@ impl RunningServer {
         Ok(Self::Peer(server, id.0, member))
     }
 
-    /// Where it listens.
+    /// The addresses on which it listens.
     pub(crate) fn addresses(&self) -> &[Address] {
         match self {
             Self::Brick(brick, ..) => brick.addresses(),
@@ -218,7 +218,7 @@ impl RunningServer {
         }
     }
 
-    /// Where `/metrics` and `/health` are, if anywhere.
+    /// The address of `/metrics` and `/health`; `None` if HTTP is off.
     pub(crate) fn http(&self) -> Option<SocketAddr> {
         match self {
             Self::Brick(brick, ..) => brick.http(),
@@ -238,7 +238,7 @@ impl RunningServer {
         Ready { role, number, addresses, http: http.map(|http| http.to_string()), pid: std::process::id() }
     }
 
-    /// Waits until another process has taken its place.
+    /// Waits until another process has replaced this one.
     async fn wait_superseded(&self) -> String {
         match self {
             Self::Brick(_, _, member) | Self::Peer(_, _, member) => member.ended().await,
@@ -246,7 +246,7 @@ impl RunningServer {
         }
     }
 
-    /// Ends it in good order.
+    /// Stops the process cleanly.
     pub(crate) async fn end(self) -> Result {
         match self {
             Self::Brick(brick, _, member) => {
@@ -267,7 +267,7 @@ impl RunningServer {
     }
 }
 
-/// The catalogue that a meta-server serves, and the store beneath it, unless that is etcd.
+/// The catalogue of a meta-server, and its store unless it is in etcd.
 pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<dyn MetaStore>)> {
     if let Some(Etcd { members, namespace }) = &settings.etcd {
         let mut config = EtcdConfig::new(members.iter().cloned());
@@ -292,8 +292,8 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
     }
 }
 
-/// Tries something again until the server that it needs answers.
-async fn retry_until_available<T, F>(whoever: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+/// Repeats an attempt until the server that it needs answers.
+async fn retry_until_available<T, F>(server: &str, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = model::Result<T>>,
 {
@@ -302,13 +302,13 @@ where
         match attempt().await {
             Ok(done) => {
                 if is_waiting {
-                    info!("{whoever} answers");
+                    info!("{server} answers");
                 }
                 return Ok(done);
             }
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
                 if !std::mem::replace(&mut is_waiting, true) {
-                    warn!(%error, "waiting for {whoever}");
+                    warn!(%error, "waiting for {server}");
                 }
                 time::sleep(RETRY_DELAY).await;
             }
@@ -321,7 +321,7 @@ async fn start_number(realm: &ClusterView) -> model::Result<meta::catalog::Start
     realm.editor()?.start_number().await.map_err(Error::from)
 }
 
-/// Where others reach a process that listens there.
+/// The addresses by which other processes reach one that listens on these.
 fn advertised(settings: &Settings, listens: &[Address]) -> Vec<Address> {
     if settings.advertise.is_empty() { listens.to_vec() } else { settings.advertise.clone() }
 }

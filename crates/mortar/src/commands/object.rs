@@ -21,7 +21,7 @@ use crate::record_json::{self, NameBindings};
 use crate::record_reader::RecordReader;
 use crate::target::{NamePath, Target};
 
-/// In place of a file, or of a record: the standard input.
+/// The argument for the standard input.
 const STDIN: &str = "-";
 
 const EXAMPLES: &str = "\
@@ -107,7 +107,7 @@ impl Report for DeleteReport {
 }
 
 pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Result {
-    // A wrong name is reported before a server is asked.
+    // A wrong name is reported before connecting.
     if let Action::Put { first, second, class, .. } = &args.action
         && (class.is_none() || second.is_some())
     {
@@ -177,7 +177,7 @@ fn parse(target: &str) -> Result<Target> {
     target.parse().map_err(|why: String| Failure::usage(format!("{target:?} does not name an object: {why}")))
 }
 
-/// There is no such object in the cluster.
+/// The failure for an object that does not exist in the cluster.
 fn no_such_object(target: &Target) -> Failure {
     let what = match target {
         Target::Oid(oid) => format!("there is no object {oid}"),
@@ -194,7 +194,7 @@ fn parse_fields(json: &str) -> Result<Json> {
     })
 }
 
-/// The record that some JSON says.
+/// The record for some JSON.
 async fn record_from_json(cluster: &Cluster, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
     let mut names = NameBindings::default();
     let mut record = record_json::from_json(schema, class, json, &mut names)?;
@@ -209,7 +209,7 @@ async fn record_from_json(cluster: &Cluster, schema: &Schema, class: ClassId, js
     Ok(Object::record(class, record))
 }
 
-/// What a file holds, if it is not more than an object may.
+/// The content of a file, if it is not larger than an object may be.
 fn read(file: &std::path::Path) -> Result<Vec<u8>> {
     let cannot = |error| Failure::file(format!("cannot read {}", file.display()), &error);
     let source: Box<dyn Read> = match file.as_os_str() == STDIN {
@@ -225,7 +225,7 @@ fn read(file: &std::path::Path) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Puts an object where the target says; without one it is a new object without a name.
+/// Stores an object under the target; without a target as a new object without a name.
 async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bool) -> Result<StoredObject> {
     let bytes = object.data.len() as u64;
     let object = &object;
@@ -237,7 +237,7 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
                 None => None,
             };
             match known {
-                // It is reported below, once it is certain.
+                // Reported below, after the commit.
                 Some(oid) if new => Ok((oid, t, false)),
                 Some(oid) if oid.class() != object.class => {
                     let what = format!("{oid} has another class: remove it first");

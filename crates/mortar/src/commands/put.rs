@@ -79,13 +79,13 @@ impl Report for StoredObject {
     }
 }
 
-/// The object that content goes to.
+/// The object that receives the content.
 enum Destination {
     Existing(Oid),
     New(Option<NamePath>),
 }
 
-/// Content on its way: whole, or staged at the server.
+/// The content: in memory, or uploaded.
 enum Content {
     Whole(Bytes),
     Staged(model::UploadId, u64),
@@ -128,7 +128,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
         (Destination::Existing(oid), _) => (oid, None),
         (Destination::New(path), _) => {
             let oid = committed.created.first().copied();
-            (oid.ok_or_else(|| Failure::new("the server did not say which object it made"))?, path)
+            (oid.ok_or_else(|| Failure::new("the server did not return the identifier of the new object"))?, path)
         }
     };
     session.output.print(&StoredObject {
@@ -173,7 +173,7 @@ async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
     }
 }
 
-/// The first `limit` bytes, and the source if there is more in it.
+/// The first `limit` bytes, and the source if it has more.
 fn read_head(mut source: Box<dyn Read + Send>, limit: u64) -> Result<(Bytes, Option<Box<dyn Read + Send>>)> {
     let mut head = Vec::new();
     let read = (&mut source).take(limit + 1).read_to_end(&mut head);

@@ -1,4 +1,4 @@
-//! `mortar query`: asks a cluster for objects of a class.
+//! `mortar query`: queries the objects of a class in a cluster.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ Examples:
   mortar query Person 'select city, count(*), avg(age) group by city' --json
   mortar query Person 'name.startsWith(\"A\")' --explain      what was done, and to how many objects
 
-docs/queries.md tells all that can be asked.";
+docs/queries.md describes the language.";
 
 /// Ask a cluster for objects of a class, or for values of them
 #[derive(Args)]
@@ -48,7 +48,7 @@ pub(crate) struct QueryCommand {
     explain: bool,
 }
 
-/// An object that was found.
+/// An object in the result.
 #[derive(Serialize)]
 pub(crate) struct FoundObject {
     oid: String,
@@ -76,7 +76,7 @@ impl Report for FoundObject {
     }
 }
 
-/// Some JSON, which is text too.
+/// JSON with a text form.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct JsonLine {
@@ -140,7 +140,7 @@ async fn print(mut rows: Rows, schema: &Schema, session: &mut CommandContext) ->
     Ok(())
 }
 
-/// A value for a person: text without quotes.
+/// A value for people: text without quotes.
 fn plain_text(value: &Value) -> String {
     match record_json::to_json(value) {
         Json::String(text) => text,
@@ -148,7 +148,7 @@ fn plain_text(value: &Value) -> String {
     }
 }
 
-/// The value of a parameter: what a query has there; else it is text.
+/// The value of a parameter: a literal of the query language, or else text.
 fn parse_parameter(text: &str) -> Value {
     let known = Expr::parse(text).ok().and_then(|known| literal(&known));
     let list = || match Expr::parse(&format!("x in {text}")).ok()? {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_what_a_query_has_there_or_text() {
+    fn parameters_are_literals_or_text() {
         assert_eq!(parse_parameter("5"), Value::Int64(5));
         assert_eq!(parse_parameter("-5"), Value::Int64(-5));
         assert_eq!(parse_parameter("1.50"), Value::Decimal("1.50".parse().unwrap()));

@@ -25,14 +25,14 @@ Examples:
   mortar remap --spread --space photos          of one space only
   mortar remap --drain 2                        empty brick 2, before it goes
   mortar remap --node 1a --node 1b --to 3       move these, as the third part of identifiers names them
-  mortar remap --spread --dry-run               only say what would be moved
+  mortar remap --spread --dry-run               only show what would be moved
   mortar remap --cancel                         give up all moves that are under way
   mortar remap --cancel --drain 2               brick 2 stays after all
 
-Everything goes on meanwhile; a logical node rests for some hundredths of a second when it changes over. Ctrl-C stops the
+All nodes are served meanwhile; each pauses for some hundredths of a second at the end of its move. Ctrl-C stops the
 waiting, not the moves. Names a peer server, or a meta-server, which does not know how much is copied.";
 
-/// How often it is looked, and how long servers may be away meanwhile.
+/// How often the progress is checked, and how long servers may be unreachable meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const UNAVAILABLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -68,9 +68,9 @@ fn node(text: &str) -> std::result::Result<u32, String> {
     u32::from_str_radix(text, 16).map_err(|_| "a number in hexadecimal digits, such as 1a".to_owned())
 }
 
-// ---------------------------------------------------------------------------------------------- what is printed
+// ---------------------------------------------------------------------------------------------- output
 
-/// A brick and what it serves.
+/// A brick and its logical nodes.
 #[derive(Serialize)]
 struct BrickNodes {
     #[serde(flatten)]
@@ -92,10 +92,10 @@ impl Report for BrickNodes {
     }
 }
 
-/// A logical node that moves, or is to.
+/// A logical node that moves.
 struct NodeLine(NodeState);
 
-/// As it is kept, but that the node is written as everywhere.
+/// The state as stored, but with the number of the node in hexadecimal.
 impl Serialize for NodeLine {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut line = serde_json::to_value(&self.0).map_err(Error::custom)?;
@@ -130,7 +130,7 @@ impl Report for NodeLine {
 /// The cancelled moves.
 #[derive(Serialize)]
 struct CancelReport {
-    /// Moves.
+    /// Number of moves.
     cancelled: u64,
     /// The brick that may get logical nodes again.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ impl Report for CancelReport {
     }
 }
 
-/// How it ended.
+/// The result of moves.
 #[derive(Default, Serialize)]
 struct MoveReport {
     nodes: u64,
@@ -172,7 +172,7 @@ impl Report for MoveReport {
     }
 }
 
-// ---------------------------------------------------------------------------------------------- what is done
+// ---------------------------------------------------------------------------------------------- requests
 
 pub(crate) async fn run(args: Remap, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
@@ -200,14 +200,14 @@ pub(crate) async fn run(args: Remap, session: &mut CommandContext) -> Result {
     wait(&client, session, asked.nodes).await
 }
 
-/// Says which bricks get nothing, though nothing moves away from them.
+/// Warns about bricks that are being drained although no node moves away from them.
 async fn warn_draining(client: &Client, session: &CommandContext) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for BrickState { brick, .. } in bricks.into_iter().filter(|brick| brick.leaving) {
         if nodes.iter().any(|state| state.brick == brick && state.to.is_none()) {
             let message = format!(
-                "brick {brick} serves logical nodes and is to be drained: `mortar remap --drain {brick}` \
-                 goes on with that, `mortar remap --cancel --drain {brick}` takes it back"
+                "brick {brick} serves logical nodes and is being drained: `mortar remap --drain {brick}` \
+                 continues the drain, `mortar remap --cancel --drain {brick}` cancels it"
             );
             warn(session.output.json(), "drained", &message);
         }
@@ -228,26 +228,26 @@ async fn show(client: &Client, session: &mut CommandContext) -> Result {
     nodes.into_iter().filter(|state| state.to.is_some()).try_for_each(|state| session.output.print(&NodeLine(state)))
 }
 
-/// Waits until logical nodes are where they move to.
+/// Waits until logical nodes have moved.
 async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeState>) -> Result {
     let wanted: BTreeMap<u32, Option<BrickId>> = moving.iter().map(|state| (state.node, state.to)).collect();
     let (began, json) = (Instant::now(), session.output.json());
-    let (mut heard, mut told) = (began, BTreeSet::new());
+    let (mut answered_at, mut reported) = (began, BTreeSet::new());
     let progress = Progress::start_with_unit("moving", "nodes", &session.output);
     progress.set_total(0, wanted.len() as u64);
     let request = MoveRequest::Show { nodes: wanted.keys().copied().collect() };
     let mut states = Vec::new();
-    // Without nodes all would be shown.
+    // An empty list would request all nodes.
     while !wanted.is_empty() {
         match ask(client, &request).await {
-            Ok(answer) => (states, heard) = (answer.nodes, Instant::now()),
-            Err(failure) if failure.exit() == Exit::Unavailable && heard.elapsed() < UNAVAILABLE_TIMEOUT => {}
+            Ok(answer) => (states, answered_at) = (answer.nodes, Instant::now()),
+            Err(failure) if failure.exit() == Exit::Unavailable && answered_at.elapsed() < UNAVAILABLE_TIMEOUT => {}
             Err(failure) => return Err(failure.hint("The moves continue; `mortar remap` shows them.")),
         }
         for state in &states {
             let trouble = state.arrival.as_ref().and_then(|arrival| arrival.trouble.clone());
             if let Some(trouble) = trouble.filter(|_| state.to.is_some())
-                && told.insert((state.node, trouble.clone()))
+                && reported.insert((state.node, trouble.clone()))
             {
                 progress.suspend(|| warn(json, "move", &format!("logical node {:x}: {trouble}", state.node)));
             }
@@ -278,7 +278,7 @@ async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeSta
     }
 }
 
-/// What was copied of logical nodes, as far as it is known.
+/// Sums of the copied rows and bytes, as far as they are known.
 fn sum_moves(states: &[NodeState]) -> MoveReport {
     let mut moved = MoveReport::default();
     for arrival in states.iter().filter_map(|state| state.arrival.as_ref()) {
@@ -304,7 +304,7 @@ mod tests {
     use crate::args::Cli;
 
     #[test]
-    fn what_is_to_be_moved_is_said_in_one_way() {
+    fn exactly_one_kind_of_move_is_required() {
         let parses = |words: &str| Cli::try_parse_from(format!("mortar remap {words}").split_whitespace()).is_ok();
         for right in [
             "",

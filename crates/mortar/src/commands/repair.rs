@@ -47,13 +47,13 @@ struct RepairSummary {
     lost: Option<LostTransactions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
-    /// Objects that are damaged besides, as the scrub behind the repair found.
+    /// Objects that are also damaged, as the scrub after the repair has found.
     damaged: Vec<String>,
     #[serde(skip)]
     text: String,
 }
 
-/// The transactions that are lost, or would be.
+/// The transactions that are lost, or would be lost.
 #[derive(Serialize)]
 struct LostTransactions {
     first: u64,

@@ -68,7 +68,7 @@ async fn delete(target: &Target, recursive: bool, client: &Client) -> Result<u64
         deleted += delete_below(prefix, client).await?;
     }
     let oid = match target.resolve(client).await {
-        // A level of names need not be bound to anything itself.
+        // A level of names need not be bound itself.
         Err(failure) if deleted > 0 && failure.exit() == Exit::NotFound => return Ok(deleted),
         oid => oid?,
     };
@@ -83,7 +83,7 @@ async fn delete(target: &Target, recursive: bool, client: &Client) -> Result<u64
     Ok(deleted + 1)
 }
 
-/// Deletes what names below a level are bound to, a page of names in each transaction.
+/// Deletes the objects of the names below a level, a page of names in each transaction.
 async fn delete_below(prefix: &str, client: &Client) -> Result<u64> {
     let mut deleted = 0;
     loop {

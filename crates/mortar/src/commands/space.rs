@@ -28,7 +28,7 @@ Examples:
   mortar space revoke photos --to-user bob
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
 
-/// How long a peer server may take to say how things are.
+/// How long a peer server may take to send the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Make, list, show and change object spaces
@@ -202,7 +202,7 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let policy = policy.map(FailurePolicy::from);
             let client = session.connect().await?;
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
-            // The policy that it has if none was said.
+            // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
             session.output.print(&SpaceLine::from(made.unwrap_or(SpaceInfo { id, name, policy })))
         }

@@ -1,4 +1,4 @@
-//! `mortar stat`: everything about objects but their content.
+//! `mortar stat`: all properties of objects except their content.
 
 use std::io::{self, Write};
 

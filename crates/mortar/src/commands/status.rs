@@ -17,7 +17,7 @@ Examples:
   mortar --server mortar://127.0.0.1:6678,127.0.0.1:6679 status    each peer server of a cluster
   mortar status --quiet && echo well
 
-Exit code 1: something is wrong, and it says what. 5: no server answers.";
+Exit code 1: a server reports a problem, which is shown. 5: no server answers.";
 
 /// Show the health and the metrics of a server
 #[derive(Args)]
@@ -26,13 +26,13 @@ pub(crate) struct Status {}
 
 #[derive(Serialize)]
 struct ServerStatus {
-    /// Which server; absent if only one was asked.
+    /// The server; absent if there is only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
     /// "brick", "peer server" or "meta-server".
     role: String,
     healthy: bool,
-    /// What is wrong, if anything is.
+    /// The reported problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     health_problem: Option<String>,
     agent: String,
@@ -85,7 +85,7 @@ pub(crate) async fn run(_: Status, session: &mut CommandContext) -> Result {
         let status = session.connect().await?.status().await?;
         return show(ServerStatus::new(None, status), session)?.map_or(Ok(()), Err);
     }
-    // All servers that answer are shown; the first failure is reported after them.
+    // The status of all servers that answer is shown; the first failure is reported after that.
     let (mut unresponsive, mut unhealthy) = (None, None);
     for server in servers {
         let asked = async { Ok::<_, Failure>(session.connect_to(&server).await?.status().await?) };
@@ -100,7 +100,7 @@ pub(crate) async fn run(_: Status, session: &mut CommandContext) -> Result {
     unresponsive.or(unhealthy).map_or(Ok(()), Err)
 }
 
-/// Shows a server, and says what is wrong with it.
+/// Prints the status of a server. Returns a failure if it reports a problem.
 fn show(shown: ServerStatus, session: &mut CommandContext) -> Result<Option<Failure>> {
     if !session.output.is_quiet() {
         session.output.print(&shown)?;

@@ -22,7 +22,7 @@ Examples:
   mortar import ~/photos --prefix /ann/photos
   mortar import /data --max-bytes 500000000       at most 500 MB of files
 
-Files become blobs, directories collections of what is in them, symbolic links blobs that hold their target, marked by \
+Files become blobs, directories collections of their entries, symbolic links blobs with their target, marked by \
 the attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are \
 left out. A second import passes over what has not changed (size and time), replaces what has, and removes nothing.";
 
@@ -36,7 +36,7 @@ Examples:
   mortar verify /usr/share/doc                    compare with what `mortar import /usr/share/doc` made
   mortar verify restored --prefix /doc --json";
 
-/// Store a tree of files; go on where an earlier import stopped
+/// Store a tree of files; continues where an earlier import stopped
 #[derive(Args)]
 #[command(after_help = IMPORT)]
 pub(crate) struct Import {
@@ -77,7 +77,7 @@ struct Tree {
     /// Prefix of the names [default: / and the directory's name]
     #[arg(long, value_name = "NAME")]
     prefix: Option<String>,
-    /// At most so many bytes of files, in the order of the tree; files that no longer fit are left out
+    /// Maximum bytes of files, in the order of the tree; files that do not fit are left out
     #[arg(long, value_name = "BYTES")]
     max_bytes: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl Tree {
     }
 }
 
-/// The prefix that an option gives: written like a name.
+/// The prefix that an option has; it is written like a name.
 fn prefix_of(text: &str) -> Result<Prefix> {
     let path: crate::target::NamePath =
         text.parse().map_err(|why| Failure::usage(format!("--prefix {text}: {why}")))?;
@@ -104,7 +104,9 @@ fn directory(path: &Path) -> Result<PathBuf> {
     let cannot = |error| Failure::file(format!("cannot read {}", path.display()), &error);
     let root = fs::canonicalize(path).map_err(cannot)?;
     if !fs::metadata(&root).map_err(cannot)?.is_dir() {
-        return Err(Failure::usage(format!("{} is no directory", path.display())).hint("`mortar put` stores one file."));
+        return Err(
+            Failure::usage(format!("{} is not a directory", path.display())).hint("`mortar put` stores one file.")
+        );
     }
     Ok(root)
 }

@@ -1,4 +1,4 @@
-//! `mortar user`, `mortar group`, and the permissions of `mortar space`: who has which permission in a cluster.
+//! `mortar user`, `mortar group`, and the permissions of `mortar space`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -214,7 +214,7 @@ impl Report for GroupLine {
     }
 }
 
-/// What was removed.
+/// The removed account.
 #[derive(Serialize)]
 #[serde(tag = "removed", content = "name", rename_all = "snake_case")]
 enum RemovedAccount {
@@ -276,7 +276,7 @@ fn print_users(accounts: Accounts, session: &mut CommandContext) -> Result {
     accounts.users.into_iter().try_for_each(|user| session.output.print(&UserLine::from(user)))
 }
 
-/// What a new password is kept as.
+/// The hash of a new password.
 fn new_hash(user: &str, new: &NewPasswordArgs) -> Result<Option<String>> {
     if new.no_password {
         return Ok(None);
@@ -327,7 +327,7 @@ async fn add(
     print_users(added, session)
 }
 
-/// Adds a user where a meta-server keeps its data, while none runs.
+/// Adds a user in the data directory of a meta-server that is not running.
 async fn add_offline(
     data: &Path,
     name: &str,
@@ -352,7 +352,7 @@ async fn add_offline(
     session.output.print(&UserLine { name: user.name, groups, disabled: false, password: user.password.is_some() })
 }
 
-/// Says what has changed with the first user.
+/// Explains what the first user changes.
 fn warn_first_user(name: &str, session: &CommandContext) {
     let message = format!(
         "{name} is an administrator, and access control is on: every connection must authenticate from now on, and processes of the \
@@ -389,7 +389,7 @@ pub(crate) async fn run_group(args: Group, session: &mut CommandContext) -> Resu
     print_users(accounts, session)
 }
 
-/// Gives a permission for a space, or takes it away.
+/// Grants or revokes a permission for a space.
 pub(crate) async fn grant(
     space: String,
     permission: Option<Permission>,

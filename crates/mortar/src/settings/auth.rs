@@ -44,26 +44,26 @@ impl AuthSettings {
             return Err(Failure::usage("tls_cert and tls_key go together: a certificate, and its key"));
         }
         if doors.client_ca.is_some() && doors.cert.is_none() {
-            return Err(Failure::usage("tls_client_ca is of use only over TLS: give tls_cert and tls_key too"));
+            return Err(Failure::usage("tls_client_ca requires TLS: give tls_cert and tls_key too"));
         }
         if doors.require_client_cert && doors.client_ca.is_none() {
-            return Err(Failure::usage("whose certificates are believed is not said: give tls_client_ca"));
+            return Err(Failure::usage("tls_require_client_cert needs the trusted authorities: give tls_client_ca"));
         }
         Ok(doors)
     }
 
-    /// Those of a process whose secret is in this file.
+    /// The settings of a process whose secret is in this file.
     pub(crate) fn with_secret_file(file: &Path) -> Self {
         Self { secret: Some(file.to_owned()), ..Self::default() }
     }
 
-    /// Those of processes that know each other by a secret that no file has.
+    /// The settings of processes that share a secret without a file.
     pub(crate) fn with_shared_secret(secret: Secret) -> Self {
         let membership = ClusterCredentials { secret: Some(secret), ..ClusterCredentials::default() };
         Self { loaded: LoadedAuth { tls: None, membership }.into(), ..Self::default() }
     }
 
-    /// What is made of the files: they are read when this is asked for first.
+    /// The contents of the files, which are read at the first call.
     pub(super) fn load(&self) -> Result<&LoadedAuth> {
         if let Some(loaded) = self.loaded.get() {
             return Ok(loaded);
@@ -80,7 +80,7 @@ impl AuthSettings {
         Ok(self.loaded.get_or_init(|| LoadedAuth { tls: server, membership }))
     }
 
-    /// Reads the files again, because a person wants it; otherwise that happens when they have changed.
+    /// Reads the files again at once. Otherwise that happens when they have changed.
     pub(crate) fn reload(&self) {
         let Ok(LoadedAuth { tls, membership }) = self.load() else { return };
         let done = [
@@ -90,7 +90,7 @@ impl AuthSettings {
         ];
         let (good, bad): (Vec<_>, Vec<_>) = done.into_iter().flatten().partition(|done| done.is_ok());
         for error in bad.into_iter().filter_map(|done| done.err()) {
-            warn!(%error, "a file is no good; what was read before stays in use");
+            warn!(%error, "a file is invalid; its previous contents stay in use");
         }
         info!(files = good.len(), "read certificates and secrets again");
     }
@@ -104,11 +104,11 @@ impl AuthSettings {
                 &self.secret,
                 "cluster.secret",
             ),
-            ("The certificate that it shows over TLS, in PEM.", "tls_cert", &self.cert, "node.pem"),
+            ("The certificate of this process for TLS, in PEM.", "tls_cert", &self.cert, "node.pem"),
             ("The key of that certificate.", "tls_key", &self.key, "node.key"),
-            ("The authorities whose certificates it believes of other servers.", "tls_ca", &self.ca, "ca.pem"),
+            ("The authorities that it trusts for servers that it connects to.", "tls_ca", &self.ca, "ca.pem"),
             (
-                "The authorities whose certificates it believes of those that connect to it, in place of passwords.",
+                "The authorities that it trusts for clients: a client certificate replaces a password.",
                 "tls_client_ca",
                 &self.client_ca,
                 "ca.pem",

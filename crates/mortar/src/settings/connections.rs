@@ -1,10 +1,10 @@
-//! The settings of how many connections a server takes and how much memory their unfinished input.
+//! Settings of the limits of connections, and of the memory for their unfinished input.
 
 use node::{Config, ConnectionLimits};
 
 use super::{PartialSettings, SettingLine, comment_unless, line};
 
-/// The settings that are given; the others have their defaults.
+/// The given settings; the others have defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionSettings {
     max_connections: Option<u32>,
@@ -23,7 +23,7 @@ impl ConnectionSettings {
         }
     }
 
-    /// Limits of connections. Without a limit of its own, one user or one address may have half of all.
+    /// The limits of connections. By default, one user or one address may have half of all.
     pub(super) fn limits(&self) -> ConnectionLimits {
         let defaults = ConnectionLimits::default();
         let total = self.max_connections.map_or(defaults.total, |count| count as usize);
@@ -63,7 +63,7 @@ impl ConnectionSettings {
             (
                 self.unfinished_input_mib.is_some(),
                 line(
-                    "Memory for requests that have begun to arrive and are not whole, in MiB.",
+                    "Memory for requests that have arrived in part, in MiB.",
                     "unfinished_input_mib",
                     (self.unfinished_input_bytes() >> 20).to_string(),
                 ),

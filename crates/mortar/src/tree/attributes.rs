@@ -65,7 +65,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads the attributes of an object; what is not ours, or makes no sense, is passed over.
+    /// Reads the attributes of an object. Other attributes and invalid values are ignored.
     pub(crate) fn read(pairs: &[(Bytes, Bytes)]) -> Self {
         let mut attributes = Self::default();
         for (key, value) in pairs {
@@ -81,7 +81,7 @@ impl Attributes {
         attributes
     }
 
-    /// The operations that make the attributes of `oid`, which are `old` now, these.
+    /// The operations that change the attributes of `oid` from `old` to these.
     pub(crate) fn changes(&self, oid: Oid, old: &Self) -> Vec<Op> {
         let mut ops = Vec::new();
         let mut change = |key: &'static str, new: Option<String>, old: Option<String>| match new {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn attributes_round_trip() {
         let attributes = Attributes {
             mode: Some(0o4755),
             mtime: Some(Mtime { seconds: -5, nanoseconds: 7 }),
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_written() {
+    fn only_different_attributes_are_written() {
         let link = Attributes { symlink: true, ..Attributes::default() };
         assert_eq!(link.changes(Oid::MIN, &link), []);
         assert!(matches!(&Attributes::default().changes(Oid::MIN, &link)[..], [Op::RemoveAttribute { .. }]));
     }
 
     #[test]
-    fn nonsense_is_passed_over() {
+    fn invalid_values_are_ignored() {
         let pairs = [pair(MODE, "rwx"), pair(MTIME, "1.5"), pair(TYPE, "door"), pair("other", "x")];
         assert_eq!(Attributes::read(&pairs), Attributes::default());
     }

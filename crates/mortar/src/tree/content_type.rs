@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extension_speaks_first_then_the_content() {
+    fn extension_takes_precedence_over_the_content() {
         for (path, head, expected) in [
             ("a.html", &b"\x00"[..], "text/html"),
             ("photo.JPG", b"", "image/jpeg"),

@@ -1,8 +1,7 @@
 //! Writes objects back as a tree of files.
 //!
-//! Names in the store are untrusted: a name that would lead out of the directory
-//! is refused, no symbolic link is ever followed, and links are made last of all. Directories get their modes and times
-//! when everything is in them.
+//! Names in the store are untrusted: a name that would lead out of the directory is refused, symbolic links are never followed, and
+//! links are created last. Directories get their modes and times when all of their entries are written.
 
 mod export_directory;
 
@@ -25,20 +24,20 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// How many names are asked for at a time.
+/// Number of names in one request.
 const NAMES_PER_REQUEST: usize = 10_000;
-/// Attributes of an object that are looked at.
+/// Most attributes of an object that are read.
 const MAX_ATTRIBUTES: usize = 100;
-/// Pieces of a large object that are read but not written.
+/// Pieces of a large object that are read ahead.
 const READ_AHEAD_PIECES: usize = 2;
 
-/// An object to be exported.
+/// The parameters of an export.
 pub(crate) struct ExportPlan {
-    /// What the names begin with.
+    /// The prefix of the names.
     pub(crate) prefix: Prefix,
-    /// Where the tree goes.
+    /// The directory of the exported tree.
     pub(crate) root: PathBuf,
-    /// Whether files that are there already are replaced.
+    /// Whether existing files are replaced.
     pub(crate) overwrite: bool,
 }
 
@@ -47,9 +46,9 @@ pub(crate) struct ExportPlan {
 pub(crate) struct Tally {
     /// Regular files written.
     pub(crate) files: u64,
-    /// Symbolic links made.
+    /// Symbolic links created.
     pub(crate) links: u64,
-    /// Directories made or found.
+    /// Directories created or found.
     pub(crate) directories: u64,
     /// Objects that could not be written, each reported on the error stream.
     pub(crate) failed: u64,
@@ -57,7 +56,7 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
-/// What all parts of an export share.
+/// The state shared by all parts of an export.
 struct Job {
     client: Client,
     progress: Progress,
@@ -67,7 +66,7 @@ struct Job {
     shared: Mutex<PendingWork>,
 }
 
-/// What can be done only when all files are there.
+/// Work that is done when all files are written.
 #[derive(Default)]
 struct PendingWork {
     tally: Tally,
@@ -75,7 +74,7 @@ struct PendingWork {
     directories: Vec<(PathBuf, Attributes)>,
 }
 
-/// One object to be written.
+/// An object to write.
 struct Item {
     /// Its name below the prefix.
     relative: String,
@@ -116,7 +115,7 @@ pub(crate) async fn export(client: &Client, plan: ExportPlan, progress: &Progres
     while !running.is_empty() {
         join_one(&mut running).await?;
     }
-    let job = Arc::into_inner(job).ok_or_else(|| Failure::new("an export ended while parts of it went on"))?;
+    let job = Arc::into_inner(job).ok_or_else(|| Failure::new("an export ended while parts of it were running"))?;
     task::spawn_blocking(move || job.finish()).await.map_err(|e| Failure::new(format!("exporting failed: {e}")))
 }
 
@@ -146,7 +145,7 @@ async fn count_names(client: &Client, prefix: &Prefix) -> Result<u64> {
 
 impl Job {
     fn with_pending<T>(&self, change: impl FnOnce(&mut PendingWork) -> T) -> T {
-        // A thread that panicked in here has left at worst a count too low.
+        // A thread that has panicked has left at worst a count that is too low.
         change(&mut self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -169,7 +168,7 @@ impl Job {
             .collect();
         for (item, fetched) in items.into_iter().zip(fetches) {
             let (object, pairs) = fetched.await.map_err(|e| Failure::new(format!("exporting failed: {e}")))??;
-            // What was deleted meanwhile is no part of the tree any more.
+            // An object that was deleted meanwhile is not part of the tree any more.
             if let Some((stat, content)) = object {
                 self.write(&item, stat, content, Attributes::read(&pairs?)).await?;
             }
@@ -209,7 +208,7 @@ impl Job {
         let writing = task::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
         let sent = self.send_content(stat.oid, content, &pieces).await;
         if sent.is_ok() {
-            // The empty piece says that the content is whole; without it the file is thrown away.
+            // The empty piece marks the content as complete; without it the file is removed.
             let _ = pieces.send(Bytes::new()).await;
         }
         drop(pieces);
@@ -221,9 +220,9 @@ impl Job {
         })
     }
 
-    /// Hands the content to the thread that writes it, and says how much it is.
+    /// Sends the content to the thread that writes it. Returns its size.
     async fn send_content(&self, oid: Oid, content: Option<Bytes>, pieces: &mpsc::Sender<Bytes>) -> Result<u64> {
-        // A receiver that is gone has failed to write, and says why itself.
+        // If the receiver is gone, writing has failed, and that error is reported.
         if let Some(content) = content {
             let bytes = content.len() as u64;
             if bytes > 0 {
@@ -244,7 +243,7 @@ impl Job {
         Ok(bytes)
     }
 
-    /// Counts what was written, or reports why it was not.
+    /// Counts a written file, or reports why it was not written.
     fn record_result(
         &self,
         written: std::result::Result<io::Result<()>, task::JoinError>,
@@ -261,7 +260,7 @@ impl Job {
         Ok(())
     }
 
-    /// Makes the links, then gives directories what they had, the deepest first.
+    /// Creates the links, and then sets modes and times of directories, the deepest first.
     fn finish(self) -> Tally {
         let (links, mut directories) =
             self.with_pending(|later| (std::mem::take(&mut later.links), std::mem::take(&mut later.directories)));

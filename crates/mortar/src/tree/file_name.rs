@@ -1,8 +1,8 @@
 //! File names as names in a store, and back.
 //!
-//! Names in a store are UTF-8; file names on Linux are any bytes but `/` and NUL. Bytes that are not UTF-8 are written
-//! `%XX` (hexadecimal), and so is a `%` that stands before two hexadecimal digits (`%25`), so that every file name has
-//! exactly one name in the store, and comes back as it was. All other names stay as they are.
+//! Names in a store are UTF-8; file names on Linux are any bytes but `/` and NUL. Bytes that are not UTF-8 are written as `%XX`
+//! (hexadecimal), and so is a `%` before two hexadecimal digits (`%25`). So every file name has exactly one name in the store, from
+//! which it can be restored. All other names are unchanged.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -29,7 +29,7 @@ pub(crate) fn encode(component: &OsStr) -> String {
     name
 }
 
-/// The file name that [`encode`] made `name` of.
+/// The file name from which [`encode`] made `name`.
 pub(crate) fn decode(name: &str) -> OsString {
     let bytes = name.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -46,9 +46,9 @@ pub(crate) fn decode(name: &str) -> OsString {
     OsString::from_vec(out)
 }
 
-/// The relative path on disk of a name below the prefix, or why it can have none.
+/// The relative path on disk for a name below the prefix, or why it has none.
 ///
-/// Names in the store are untrusted: none may lead out of the export directory.
+/// Names in the store are untrusted: none must lead out of the export directory.
 pub(crate) fn to_path(relative: &str) -> Result<PathBuf, &'static str> {
     let mut path = PathBuf::new();
     for component in relative.split('/') {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_stay_and_odd_bytes_are_escaped() {
+    fn plain_names_are_unchanged_and_other_bytes_are_escaped() {
         for (raw, name) in [
             (&b"readme.txt"[..], "readme.txt"),
             ("größe".as_bytes(), "größe"),
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_file_name_comes_back(raw in proptest::collection::vec(
+        fn file_names_round_trip(raw in proptest::collection::vec(
             prop_oneof![Just(b'%'), 0x30_u8..0x47, 1_u8..=255], 1..40)) {
             let name = encode(OsStr::from_bytes(&raw));
             let back = decode(&name);

@@ -1,9 +1,9 @@
-//! A tree of files becomes objects.
+//! Imports a tree of files as objects.
 //!
-//! The tree is walked twice: once to count it and to know its directories, which become collections first, and once to
-//! bring the files. Many small files share a transaction, several of which are under way at a time; a large file is an
-//! upload of its own. Each transaction is complete in itself: a file's object, attributes, name and place in its
-//! directory come together, so an import that is stopped anywhere leaves nothing by halves, and the next one goes on.
+//! The tree is walked twice: first to count it and to find its directories, which become collections, and then to import the files.
+//! Many small files share a transaction, and several transactions are in flight. A large file is uploaded individually. Each
+//! transaction is complete: a file's object, attributes, name and membership in its directory are created together. So an import
+//! that is stopped leaves no partial objects, and can be continued by running it again.
 
 mod batch;
 mod directories;
@@ -24,27 +24,27 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// How often a transaction is tried after a conflict or a broken connection.
+/// Attempts of a transaction after conflicts or broken connections.
 const ATTEMPTS: usize = 5;
 
 /// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Objects made: files, links and directories.
+    /// Objects created: files, links and directories.
     pub(crate) imported: u64,
-    /// Objects whose content had changed.
+    /// Objects whose content was replaced.
     pub(crate) replaced: u64,
-    /// Objects of which only attributes had changed.
+    /// Objects of which only attributes were changed.
     pub(crate) updated: u64,
-    /// Objects that were there already, as they are on disk.
+    /// Objects that are equal to the files.
     pub(crate) unchanged: u64,
-    /// Files that `--max-bytes` has no room for.
+    /// Files over `--max-bytes`.
     pub(crate) left_out: u64,
     /// Sockets, pipes and devices.
     pub(crate) skipped: u64,
     /// Files that could not be imported, each reported on the error stream.
     pub(crate) failed: u64,
-    /// Bytes of content that were brought.
+    /// Bytes of imported content.
     pub(crate) bytes: u64,
 }
 
@@ -60,18 +60,18 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
-    /// Objects that are in the store now.
+    /// Number of objects of the tree in the store.
     pub(crate) fn objects(&self) -> u64 {
         self.imported + self.replaced + self.updated + self.unchanged
     }
 }
 
-/// What all parts of an import share.
+/// The state shared by all parts of an import.
 struct Job {
     client: Client,
     progress: Progress,
     json: bool,
-    /// Nothing is below the prefix yet: looking each file up would find nothing.
+    /// Whether no name has the prefix yet, so that files need not be looked up.
     is_prefix_empty: bool,
     /// The collections of the tree's directories, by name.
     directories: HashMap<String, Oid>,
@@ -85,18 +85,20 @@ impl Job {
     }
 }
 
-/// Whether what failed for this reason may succeed when it is tried again, once it is known what is there.
+/// Whether a transaction that failed for this reason may succeed after the current state is read again.
 fn is_transient(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
-/// The failure of a transaction that was tried [`ATTEMPTS`] times.
+/// The failure of a transaction after [`ATTEMPTS`] attempts.
 fn attempts_exhausted() -> Failure {
-    Failure::conflict(format!("after {ATTEMPTS} attempts the server is gone, or another client changes the same names"))
-        .hint("Import again: what is there already is passed over.")
+    Failure::conflict(format!(
+        "{ATTEMPTS} attempts failed: the server is unreachable, or another client changes the same names"
+    ))
+    .hint("Import again: existing files are skipped.")
 }
 
-/// Imports a tree; `json` says how files that could not be imported are reported.
+/// Imports a tree. `json` selects the form of reports about files that could not be imported.
 pub(crate) async fn import(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
@@ -115,11 +117,11 @@ pub(crate) async fn import(client: &Client, plan: &TreePlan, progress: &Progress
     Ok(tally)
 }
 
-/// Brings the files and links: batches as the walk finds them, [`MAX_BATCHES`] at a time.
+/// Imports the files and links: batches as the walk finds them, [`MAX_BATCHES`] at a time.
 async fn import_files(job: Arc<Job>, plan: TreePlan) -> Result<Tally> {
     let mut work = plan.hand_out();
     let mut tally = Tally::default();
-    // Dropping the set, on a failure or Ctrl-C, stops what is under way; a transaction is whole or was never there.
+    // Dropping the set, on a failure or Ctrl-C, stops the batches in flight. Transactions are atomic.
     let mut running: JoinSet<Result<Tally>> = JoinSet::new();
     while let Some(next) = work.recv().await {
         let job = Arc::clone(&job);

@@ -1,8 +1,8 @@
 //! A tree of files in a store: how directories, files and links become objects, and objects files again.
 //!
-//! A file becomes a blob, a symbolic link a small blob that holds where it points, a directory a collection of what it
-//! contains. Each is bound to the name `prefix/relative/path` ([`file_name`]) and carries its mode, time and type as
-//! attributes ([`attributes`]). What a tree has beside these (sockets, pipes, devices) is counted and left out.
+//! A file becomes a blob, a symbolic link a small blob with its target, and a directory a collection of its entries. Each object is
+//! bound to the name `prefix/relative/path` ([`file_name`]) and has its mode, time and type as attributes ([`attributes`]). Other
+//! entries (sockets, pipes, devices) are counted and skipped.
 
 pub(crate) mod attributes;
 pub(crate) mod content_type;
@@ -14,13 +14,13 @@ pub(crate) mod source;
 pub(crate) mod verify;
 pub(crate) mod walk;
 
-/// Files up to this size travel many in one transaction; larger ones each as an upload of their own.
+/// Files up to this size share a transaction; larger ones are uploaded individually.
 pub(crate) const SMALL_FILE_BYTES: u64 = 1 << 20;
-/// Objects up to this size are read many at a time; larger ones piece by piece.
+/// Objects up to this size are read in batches; larger ones in pieces.
 pub(crate) const SMALL_READ_BYTES: usize = 64 << 10;
-/// Bytes of content that travel together: more saves nothing, and a server holds what is under way.
+/// Bytes of content in one batch: more saves nothing, and a server holds batches in flight in memory.
 pub(crate) const BATCH_BYTES: u64 = 1 << 20;
-/// Files that travel together.
+/// Files in one batch.
 pub(crate) const BATCH_FILES: usize = 256;
-/// Batches under way at a time: enough to keep the disk, the connection and the log busy together.
+/// Batches in flight: enough to keep the disk, the connection and the log busy at the same time.
 pub(crate) const MAX_BATCHES: usize = 4;

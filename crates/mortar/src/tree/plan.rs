@@ -1,4 +1,4 @@
-//! A tree on disk as work to be done: counted first, then handed out in batches.
+//! A tree on disk as a sequence of work: counted first, then produced in batches.
 
 use std::path::PathBuf;
 
@@ -9,28 +9,28 @@ use super::walk::{Entry, EntryKind, Prefix, Walk, WalkItem};
 use super::{BATCH_BYTES, BATCH_FILES, MAX_BATCHES, SMALL_FILE_BYTES};
 use crate::failure::{Failure, Result};
 
-/// A tree that is to be imported or verified.
+/// A tree to import or verify.
 #[derive(Clone)]
 pub(crate) struct TreePlan {
     /// The directory.
     pub(crate) root: PathBuf,
-    /// What its names begin with.
+    /// The prefix of its names.
     pub(crate) prefix: Prefix,
-    /// Bytes of files at most, if there is a bound.
+    /// Most bytes of files, if limited.
     pub(crate) max_bytes: Option<u64>,
 }
 
-/// What a walk hands out.
+/// Work that a walk produces.
 pub(crate) enum Work {
     /// Small files and links.
     Small(Vec<Entry>),
     /// A file of more than [`SMALL_FILE_BYTES`] bytes.
     Large(Entry),
-    /// Something that could not be looked at, and why.
+    /// An entry that could not be read, and why.
     Failed(String),
 }
 
-/// What a first walk learns.
+/// The results of the first walk.
 #[derive(Default)]
 pub(crate) struct Survey {
     /// The directories, parents first.
@@ -41,7 +41,7 @@ pub(crate) struct Survey {
     pub(crate) bytes: u64,
     /// Sockets, pipes and devices.
     pub(crate) skipped: u64,
-    /// Files that the budget has no room for.
+    /// Files that exceed the budget.
     pub(crate) left_out: u64,
 }
 
@@ -71,7 +71,7 @@ impl TreePlan {
         task::spawn_blocking(walk).await.map_err(|e| Failure::new(format!("walking the tree failed: {e}")))
     }
 
-    /// Walks the tree and hands its files and links out; the walk ends with the tree, or when the receiver is gone.
+    /// Walks the tree and sends its files and links. The walk ends when the receiver is dropped.
     pub(crate) fn hand_out(self) -> mpsc::Receiver<Work> {
         let (found, work) = mpsc::channel(MAX_BATCHES);
         task::spawn_blocking(move || hand_out(self, &found));
@@ -102,7 +102,7 @@ fn hand_out(plan: TreePlan, work: &mpsc::Sender<Work>) {
         }
     }
     if !batch.is_empty() {
-        // A receiver that is gone needs no more work.
+        // If the receiver is gone, no more work is needed.
         let _ = work.blocking_send(Work::Small(batch));
     }
 }

@@ -1,4 +1,4 @@
-//! Compares a tree on disk with the store: everything is read back and its checksum compared.
+//! Compares a tree on disk with the store: reads everything from the store and compares checksums.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// How many names are counted at a time.
+/// Number of names that are counted with one request.
 const NAMES_PER_REQUEST: usize = 10_000;
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Tally {
-    /// Files, links and directories that are in the store as they are on disk.
+    /// Files, links and directories that are equal in the store and on disk.
     pub(crate) same: u64,
-    /// Those that are not, each reported on the error stream.
+    /// Those that differ, each reported on the error stream.
     pub(crate) different: u64,
-    /// Those that are not in the store at all, each reported on the error stream.
+    /// Those that are missing in the store, each reported on the error stream.
     pub(crate) missing: u64,
     /// Files that could not be read on disk, each reported on the error stream.
     pub(crate) failed: u64,
-    /// Names below the prefix that the tree does not have.
+    /// Names below the prefix that do not exist in the tree.
     pub(crate) extra: u64,
     /// Bytes that were compared.
     pub(crate) bytes: u64,
@@ -46,7 +46,7 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
-    /// Whether something of the tree is not in the store as it is on disk.
+    /// Whether the tree differs from the store.
     pub(crate) fn differs(&self) -> bool {
         self.different + self.missing > 0
     }
@@ -59,7 +59,7 @@ struct Checksum {
     crc64: u64,
 }
 
-/// A [`Checksum`] of content that comes in pieces.
+/// Computes a [`Checksum`] of content in pieces.
 struct ChecksumBuilder(Digest, u64);
 
 impl ChecksumBuilder {
@@ -85,7 +85,7 @@ impl Checksum {
     }
 }
 
-/// How one entry of the tree compares.
+/// The result of comparing one entry.
 enum Finding {
     Same,
     Different(String),
@@ -93,14 +93,14 @@ enum Finding {
     Unreadable(String),
 }
 
-/// What all parts of a verification share.
+/// The state shared by all parts of a verification.
 struct Job {
     client: Client,
     progress: Progress,
     json: bool,
 }
 
-/// Compares the tree with what is in the store under the same names.
+/// Compares the tree with the objects of the same names.
 pub(crate) async fn verify(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
@@ -137,14 +137,14 @@ async fn collect_one(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) ->
     Ok(())
 }
 
-/// How many names the tree has in the store, its root's included.
+/// Number of the tree's names in the store, including that of its root.
 async fn count_names(client: &Client, plan: &TreePlan) -> Result<u64> {
     let below = plan.prefix.below();
     let mut count = u64::from(client.resolve(plan.prefix.root()).await?.is_some());
     let mut after: Option<String> = None;
     loop {
         let page = client.names(&below, after.as_deref(), NAMES_PER_REQUEST).await?;
-        // Without a prefix the root's own name is among those below it.
+        // Without a prefix, the listing includes the root's own name.
         count += page.iter().filter(|(name, _)| name != plan.prefix.root()).count() as u64;
         match page.into_iter().next_back() {
             Some((last, _)) => after = Some(last),
@@ -252,7 +252,7 @@ impl Job {
     }
 }
 
-/// An entry that is not in the store is missing there, unless it could not have been imported.
+/// Classifies an entry that is not in the store: it is missing, unless it could not have been imported.
 async fn classify_missing(entry: Entry) -> Finding {
     let unreadable = move || match entry.kind {
         EntryKind::File => Source::open(&entry.path).err().map(|error| format!("{}: {error}", entry.path.display())),

@@ -1,8 +1,8 @@
 //! A walk over a tree of files, always in the same order.
 //!
-//! Directories come before what they contain, entries by their bytes. The walk holds one sorted list for each level of
-//! the path it is on, never the tree. Symbolic links are entries, not ways. Two walks over the same tree with the same
-//! budget tell the same, which is what lets an import count first and a check find what was imported.
+//! Directories precede their entries, and entries are ordered by their bytes. The walk holds one sorted list for each level of its
+//! current path, never the whole tree. Symbolic links are entries and are not followed. Two walks over the same tree with the same
+//! budget produce the same entries, so an import can count first, and a verification finds what was imported.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -28,15 +28,15 @@ pub(crate) enum EntryKind {
 /// A file, directory or link of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Where it is on disk.
+    /// Its path on disk.
     pub(crate) path: PathBuf,
     /// Its name in the store.
     pub(crate) name: String,
-    /// The name in the store of the directory it is in; `None` for the root of the walk.
+    /// The name of its directory in the store; `None` for the root of the walk.
     pub(crate) parent: Option<String>,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: EntryKind,
-    /// Bytes of content, or of the path a link points to; 0 for a directory.
+    /// Bytes of content, or of the target of a link; 0 for a directory.
     pub(crate) size: u64,
     /// Its permission bits.
     pub(crate) mode: u32,
@@ -44,20 +44,20 @@ pub(crate) struct Entry {
     pub(crate) mtime: Mtime,
 }
 
-/// What a walk meets.
+/// An item of a walk.
 #[derive(Debug)]
 pub(crate) enum WalkItem {
-    /// Something to import.
+    /// An entry to import.
     Entry(Entry),
     /// A socket, pipe or device.
     Special,
-    /// A file that the budget has no room for.
+    /// A file that exceeds the budget.
     OverBudget,
-    /// Something that could not be looked at, and why.
+    /// An entry that could not be read, and why.
     Failed(String),
 }
 
-/// A walk under way.
+/// A walk in progress.
 pub(crate) struct Walk {
     prefix: Prefix,
     budget: u64,
@@ -65,13 +65,13 @@ pub(crate) struct Walk {
     levels: Vec<Level>,
 }
 
-/// The entries of one directory that the walk has not visited yet, last first.
+/// The entries of one directory that were not visited yet, last first.
 struct Level {
     name: String,
     entries: Vec<PathBuf>,
 }
 
-/// The name that stands in front of every name of a tree, without a slash at its end.
+/// The prefix of all names of a tree, without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix(String);
 
@@ -81,7 +81,7 @@ impl Prefix {
         Self(text.trim_end_matches('/').to_owned())
     }
 
-    /// The prefix of a tree for which none is given: the directory's own name.
+    /// The default prefix of a tree: the name of its directory.
     pub(crate) fn of(root: &Path) -> Self {
         Self(root.file_name().map(|name| format!("/{}", file_name::encode(name))).unwrap_or_default())
     }
@@ -91,12 +91,12 @@ impl Prefix {
         if self.0.is_empty() { "/" } else { &self.0 }
     }
 
-    /// What the names of all that is below the root begin with.
+    /// The prefix of all names below the root.
     pub(crate) fn below(&self) -> String {
         format!("{}/", self.0)
     }
 
-    /// The part of a name below the root that tells its place in the tree; `None` for other names.
+    /// The part of a name below the root; `None` for names elsewhere.
     pub(crate) fn relative<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(self.0.as_str())?.strip_prefix('/').filter(|rest| !rest.is_empty())
     }
@@ -183,7 +183,7 @@ impl Entry {
     }
 }
 
-/// When the file last changed.
+/// The time when the file last changed.
 pub(crate) fn mtime_of(metadata: &Metadata) -> Mtime {
     Mtime { seconds: metadata.mtime(), nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) }
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_in_order_parents_first_and_counts_what_it_leaves_out() {
+    fn walk_is_in_order_with_parents_first_and_counts_skipped_entries() {
         let dir = tree();
         let (found, special, over) = names(dir.path(), "/t/", None);
         assert_eq!(found, ["/t", "/t/a", "/t/b", "/t/b/c", "/t/b/c/two", "/t/link", "/t/z"]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_leaves_out_what_does_not_fit() {
+    fn files_over_the_budget_are_left_out() {
         let dir = tree();
         let (found, _, over) = names(dir.path(), "/t", Some(4));
         assert_eq!(found, ["/t", "/t/a", "/t/b", "/t/b/c", "/t/z"]);

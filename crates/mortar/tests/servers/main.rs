@@ -1,6 +1,6 @@
 //! The command line against real servers: exit codes, JSON, and clusters on one machine.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod running_cluster;
 
@@ -20,7 +20,7 @@ fn names(objects: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_damaged_file_hides_no_other_process() {
+fn damaged_file_hides_no_other_process() {
     let mut cluster = RunningCluster::start(&["--bricks", "2"]);
     cluster.edit("brick-2", |_| "listen = [".to_owned());
     let status = cluster.cluster("status", &["--json"]);
@@ -36,7 +36,7 @@ fn a_damaged_file_hides_no_other_process() {
 }
 
 #[test]
-fn a_process_that_listens_elsewhere_than_its_file_says_is_shown_once() {
+fn process_at_another_address_than_in_its_file_is_shown_once() {
     let cluster = RunningCluster::start(&["--bricks", "1"]);
     let addresses: BTreeMap<String, String> = cluster.addresses().into_iter().collect();
     let listens = &addresses["brick-1"];
@@ -48,7 +48,7 @@ fn a_process_that_listens_elsewhere_than_its_file_says_is_shown_once() {
 }
 
 #[test]
-fn a_cluster_comes_back_on_the_ports_that_its_processes_chose() {
+fn restarted_cluster_keeps_its_ports() {
     let mut cluster = RunningCluster::start(&["--bricks", "2", "--peers", "2"]);
     let first = cluster.addresses();
     assert!(first.iter().all(|(_, address)| !address.ends_with(":0")), "{first:?}");
@@ -60,7 +60,7 @@ fn a_cluster_comes_back_on_the_ports_that_its_processes_chose() {
 }
 
 #[test]
-fn a_directory_with_something_else_is_refused_and_left_alone() {
+fn directory_with_other_files_is_refused_and_not_changed() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("thesis.txt"), "").unwrap();
     let data = directory.path().to_str().unwrap();
@@ -76,7 +76,7 @@ fn a_directory_with_something_else_is_refused_and_left_alone() {
 }
 
 #[test]
-fn commands_for_clusters_say_that_a_store_of_one_process_is_none() {
+fn cluster_commands_explain_that_a_store_of_one_process_is_not_a_cluster() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s");
     let args =
@@ -90,7 +90,7 @@ fn commands_for_clusters_say_that_a_store_of_one_process_is_none() {
     }
 }
 
-/// The fields that docs/operations.md has for a command.
+/// The fields that docs/operations.md lists for a command.
 fn documented_fields(command: &str) -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
     let text = fs::read_to_string(page).unwrap();
@@ -148,12 +148,12 @@ fn failures_have_the_documented_exit_codes() {
         (&["object", "put", "/ann", "--new", "--class", "Person", "{\"age\": 1}"], 4, "conflict"),
         (&["object", "put", "--class", "Person", "{\"age\": 1, \"age\": 2}"], 2, "usage"),
         (&["object", "put", "--class", "Person", "{\"size\": 1}"], 2, "usage"),
-        (&["query", "Nobody"], 3, "not_found"),
+        (&["query", "Unknown"], 3, "not_found"),
         (&["query", "Person", "age <"], 2, "invalid"),
         (&["space", "create", "main"], 4, "exists"),
         (&["space", "show", "nowhere"], 3, "not_found"),
         (&["group", "remove", "administrators"], 2, "invalid"),
-        (&["user", "disable", "nobody"], 3, "not_found"),
+        (&["user", "disable", "unknown"], 3, "not_found"),
         (&["brick", "remove", "1"], 2, "invalid"),
         (&["ls"], 1, "unsupported"),
     ] {
@@ -164,7 +164,7 @@ fn failures_have_the_documented_exit_codes() {
     }
 }
 
-/// Waits until a peer server has committed so many transactions.
+/// Waits until a peer server has committed this many transactions.
 fn wait_committed(cluster: &RunningCluster, exercise: &mut Child, count: u64) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,4 +1,4 @@
-//! A cluster of real processes of the program under test, and what commands print.
+//! A cluster of real processes of the program under test, and the output of commands.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a command has printed, and its exit code.
+/// The output of a command and its exit code.
 pub(crate) struct Printed {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -29,7 +29,7 @@ impl Printed {
     }
 }
 
-/// The program under test, without the surroundings' settings.
+/// The program under test, without settings from this environment.
 pub(crate) fn mortar(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mortar"));
     command.args(args).stdin(Stdio::null()).env("MORTAR_LOG", "error");
@@ -60,7 +60,7 @@ impl Running {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line.is_empty() {
             let output = child.wait_with_output().unwrap();
-            panic!("it did not start: {}", String::from_utf8_lossy(&output.stderr));
+            panic!("the process did not start: {}", String::from_utf8_lossy(&output.stderr));
         }
         Self { child, ready: serde_json::from_str(&line).unwrap() }
     }
@@ -78,7 +78,7 @@ impl Drop for Running {
     }
 }
 
-/// `mortar cluster up` in a directory of its own; ends with this value.
+/// `mortar cluster up` in its own directory. Dropping it ends the cluster.
 pub(crate) struct RunningCluster {
     directory: TempDir,
     up: Option<Running>,
@@ -102,7 +102,7 @@ impl RunningCluster {
         self.directory.path().join("cluster")
     }
 
-    /// What `cluster up` has printed.
+    /// The report of `cluster up`.
     pub(crate) fn ready(&self) -> &Value {
         &self.up.as_ref().unwrap().ready
     }
@@ -132,7 +132,7 @@ impl RunningCluster {
         run(&mut mortar(&[&["cluster", action, "--data", data.to_str().unwrap()], args].concat()))
     }
 
-    /// Ends the cluster; what `cluster down` has printed, and the exit code of `cluster up`.
+    /// Ends the cluster. Returns the output of `cluster down` and the exit code of `cluster up`.
     pub(crate) fn down(&mut self) -> (Printed, Option<i32>) {
         let down = self.cluster("down", &["--json"]);
         (down, self.up.take().and_then(|mut up| up.wait()))

@@ -21,11 +21,11 @@ use super::process::Process;
 use crate::failure::{Failure, Result};
 use crate::settings::{AuthSettings, MEMORY_MIB, PartialSettings, ProcessRole, Settings};
 
-/// The file with authenticates the processes to each other.
+/// The file with the secret of the processes.
 const SECRET_FILE: &str = "cluster.secret";
 /// The file with the running processes.
 const RUNNING_FILE: &str = "cluster.json";
-/// Where a process listens that has not chosen its ports yet.
+/// The address of a process that has not chosen its ports yet.
 const FREE_PORT: &str = "127.0.0.1:0";
 
 /// A process of a cluster, by its files.
@@ -41,13 +41,13 @@ pub(super) struct ProcessFiles {
     pub(super) address: Address,
     pub(super) http: Option<String>,
     pub(super) memory: bool,
-    /// Where others of the cluster reach it.
+    /// The addresses by which others reach it.
     pub(super) advertised: Vec<String>,
-    /// Where it keeps its data.
+    /// Its data directory.
     data: Option<PathBuf>,
 }
 
-/// A process whose file with settings cannot be used.
+/// A process whose settings file cannot be used.
 #[derive(Clone, Debug)]
 pub(super) struct InvalidFile {
     pub(super) name: String,
@@ -63,11 +63,11 @@ pub(super) struct Layout {
     pub(super) dir: PathBuf,
     /// The meta-server, then bricks, then peer servers.
     pub(super) processes: Vec<ProcessFiles>,
-    /// Processes whose files are damaged.
+    /// Processes with damaged files.
     pub(super) invalid: Vec<InvalidFile>,
 }
 
-/// The wanted number of processes of each role.
+/// The requested number of processes of each role.
 #[derive(Clone, Copy)]
 pub(super) struct ClusterSize {
     pub(super) bricks: Option<u16>,
@@ -102,7 +102,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The cluster with the wanted processes: writes the missing files.
+    /// The cluster with the requested processes. Writes missing files.
     pub(super) fn prepare(dir: &Path, wanted: ClusterSize) -> Result<Self> {
         if !dir.exists() {
             store::prepare_directory(dir, false).map_err(Failure::local)?;
@@ -139,14 +139,14 @@ impl Layout {
         }
         let bricks = wanted.bricks.unwrap_or(if bricks == 0 { 2 } else { bricks });
         let peers = wanted.peers.unwrap_or(if peers == 0 { 1 } else { peers });
-        // An existing cluster without one keeps its files.
+        // An existing cluster without a secret stays without one.
         if known.is_none() && !dir.join(SECRET_FILE).exists() {
             Secret::create(&dir.join(SECRET_FILE))?;
         }
         let meta = ProcessFiles::read_or_create(&dir, "meta".to_owned(), ProcessRole::Meta, wanted.memory, None)?;
         let mut parts = vec![meta.clone()];
         for (role, count) in [(ProcessRole::Brick, bricks), (ProcessRole::Peer, peers)] {
-            // Those that there are, and new ones behind them: a number whose file was removed is not used again by itself.
+            // The existing numbers, and new ones after them. The number of a removed file is not reused.
             let mut there = numbers(&dir, role)?;
             let last = there.last().copied().unwrap_or(0);
             let more = usize::from(count).saturating_sub(there.len());
@@ -165,7 +165,7 @@ impl Layout {
         self.processes.iter().filter(move |part| part.role == role)
     }
 
-    /// Where clients connect.
+    /// The URL for clients.
     pub(super) fn url(&self) -> String {
         let hosts: Vec<String> = self.with_role(ProcessRole::Peer).map(|peer| peer.address.to_string()).collect();
         format!("mortar://{}/main", hosts.join(","))
@@ -183,20 +183,20 @@ impl Layout {
     }
 }
 
-/// Refuses to make something in a directory that has other files than those that `is_own` names.
+/// Refuses a directory that contains files other than those that `is_own` accepts.
 pub(crate) fn refuse_foreign_directory(dir: &Path, what: &str, is_own: impl Fn(&str) -> bool) -> Result {
     let cannot = |error| Failure::file(format!("cannot read {}", dir.display()), &error);
     for entry in fs::read_dir(dir).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();
         if !name.to_str().is_some_and(&is_own) {
-            let message = format!("{} holds something else than {what}: {}", dir.display(), name.display());
-            return Err(Failure::conflict(message).hint("Name an empty or a new directory with --data DIR."));
+            let message = format!("{} contains other files than {what}: {}", dir.display(), name.display());
+            return Err(Failure::conflict(message).hint("Choose an empty or a new directory with --data DIR."));
         }
     }
     Ok(())
 }
 
-/// The numbers of the processes with a role that have files, rising.
+/// The numbers of the processes with a role that have files, ascending.
 fn numbers(dir: &Path, role: ProcessRole) -> Result<Vec<u32>> {
     let cannot = |error| Failure::file(format!("cannot read {}", dir.display()), &error);
     let mut numbers = Vec::new();
@@ -204,7 +204,7 @@ fn numbers(dir: &Path, role: ProcessRole) -> Result<Vec<u32>> {
         let name = entry.map_err(cannot)?.file_name();
         let number = name.to_str().and_then(|name| {
             let digits = name.strip_prefix(role.name())?.strip_prefix('-')?.strip_suffix(".toml")?;
-            // As it is written here: not 01.
+            // Only the form that this program writes: not 01.
             digits.parse::<u32>().ok().filter(|number| number.to_string() == digits)
         });
         numbers.extend(number);
@@ -226,7 +226,7 @@ impl ProcessFiles {
         Ok(Self { name, role, config, log, address, http, memory, advertised: reached_at, data })
     }
 
-    /// A process; its file is written if it is missing.
+    /// A process. Its file is written if it does not exist.
     fn read_or_create(
         dir: &Path,
         name: String,
@@ -264,13 +264,13 @@ impl ProcessFiles {
         Self::read(dir, name)
     }
 
-    /// Writes where the meta-server listens into the file of a process that was made before that was known.
+    /// Writes the address of the meta-server into the file of a process.
     pub(super) fn set_meta(&self, meta: &Address) -> Result {
         let lines = |address: &Address| format!("meta = [\"{}\"]", crate::settings::meta_url(address));
         self.replace_lines(&[(lines(&FREE_PORT.parse()?), lines(meta))])
     }
 
-    /// Writes the addresses that a process has chosen at its first start into its file, so it has them again.
+    /// Writes the addresses that a process has chosen at its first start into its file, so that they are kept.
     pub(super) fn set_addresses(&mut self, addresses: &[String], http: Option<&str>) -> Result {
         let Some(address) = addresses.first() else { return Ok(()) };
         let listen = |address: &str| format!("listen = [\"{address}\"]");
@@ -284,7 +284,7 @@ impl ProcessFiles {
         Ok(())
     }
 
-    /// Replaces whole lines of the file with settings.
+    /// Replaces lines of the settings file.
     fn replace_lines(&self, changes: &[(String, String)]) -> Result {
         let cannot = |error| Failure::file(format!("cannot read {}", self.config.display()), &error);
         let text = fs::read_to_string(&self.config).map_err(cannot)?;
@@ -294,7 +294,7 @@ impl ProcessFiles {
         if changed == text { Ok(()) } else { write_whole(&self.config, &changed) }
     }
 
-    /// Whether it has data of a start before.
+    /// Whether it has data from an earlier start.
     pub(super) fn has_run(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.exists())
     }
@@ -304,7 +304,7 @@ impl ProcessFiles {
         self.data.as_deref().and_then(store::lock_owner)
     }
 
-    /// Whether a process with other settings than those of its file runs on its data.
+    /// Whether a process with other settings runs on its data.
     pub(super) fn runs_elsewhere(&self) -> bool {
         let holder = self.lock_owner().and_then(Process::find);
         holder.is_some_and(|process| process.is_running())
@@ -321,7 +321,7 @@ pub(super) fn url_of(address: Address) -> String {
     Url { user: None, address, space: "main".to_owned() }.to_string()
 }
 
-/// Writes a file whole or not at all: one that is there is read by later starts.
+/// Writes a file atomically, because later starts read it.
 fn write_whole(path: &Path, text: &str) -> Result {
     let part = path.with_extension("toml.part");
     let written = write_private(&part, text).and_then(|()| fs::rename(&part, path));
@@ -343,7 +343,7 @@ mod tests {
     const DEFAULT_SIZE: ClusterSize = ClusterSize { bricks: None, peers: None, memory: false };
 
     #[test]
-    fn a_cluster_is_found_as_it_was_made_and_grows() {
+    fn layout_is_read_as_written_and_grows() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Layout::read(dir.path()).is_err());
         let made = Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_hides_no_other_process() {
+    fn damaged_file_hides_no_other_process() {
         let dir = tempfile::tempdir().unwrap();
         Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap();
         fs::write(dir.path().join("brick-2.toml"), "listen = [").unwrap();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_something_else_is_refused() {
+    fn directory_with_other_files_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("thesis.txt"), "").unwrap();
         let refused = Layout::prepare(dir.path(), DEFAULT_SIZE).unwrap_err();
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_writes_is_for_its_owner_alone() {
+    fn written_files_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let cluster = dir.path().join("cluster");
         Layout::prepare(&cluster, DEFAULT_SIZE).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_leaves_a_gap() {
+    fn removed_file_leaves_a_gap() {
         let dir = tempfile::tempdir().unwrap();
         Layout::prepare(dir.path(), ClusterSize { bricks: Some(3), ..DEFAULT_SIZE }).unwrap();
         fs::remove_file(dir.path().join("brick-2.toml")).unwrap();

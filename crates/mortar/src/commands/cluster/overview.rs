@@ -30,7 +30,7 @@ pub(super) struct RunningProcesses {
     pub(super) up: Option<Process>,
     /// The processes that it has started, by name.
     pub(super) processes: BTreeMap<String, Process>,
-    /// How many of them had to be killed in the end.
+    /// Number of processes that were killed.
     #[serde(default)]
     pub(super) killed: usize,
 }
@@ -93,10 +93,10 @@ pub(super) struct ProcessStatus {
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<String>,
-    /// What is wrong.
+    /// The reported problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) health_problem: Option<String>,
-    /// The file with its settings, to start it again with.
+    /// The settings file, with which it can be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ async fn connect(url: &str, credentials: Option<Credentials>) -> client::Result<
     Client::connect_with(url, options).await
 }
 
-/// How all processes of a cluster are: those of its directory, then those that take part from elsewhere.
+/// The status of all processes of a cluster: those of its directory, then others.
 pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
     let running = RunningProcesses::read(layout);
     let mut asked = JoinSet::new();
@@ -184,15 +184,15 @@ pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
         let credentials = layout.credentials();
         asked.spawn(async move { (at, probe(&part, known, credentials).await) });
     }
-    // If the meta-server does not say, those that are down have no numbers, and may come back.
+    // If the meta-server does not answer, processes that are down have no numbers and may return.
     let (mut shown, members) = tokio::join!(asked.join_all(), CatalogMembers::fetch(layout));
     let members = members.unwrap_or_default();
     shown.sort_by_key(|(at, _)| *at);
     let mut shown: Vec<ProcessStatus> = shown.into_iter().map(|(_, shown)| shown).collect();
     for one in &mut shown {
-        let said = one.metrics.get("brick_number").and_then(Value::as_u64);
-        let said = said.and_then(|number| u32::try_from(number).ok());
-        one.number = said.or_else(|| members.numbers.get(&one.name).copied());
+        let reported = one.metrics.get("brick_number").and_then(Value::as_u64);
+        let reported = reported.and_then(|number| u32::try_from(number).ok());
+        one.number = reported.or_else(|| members.numbers.get(&one.name).copied());
         if one.state == ProcessState::Down && members.removed.contains(&one.name) {
             one.state = ProcessState::Removed;
         }
@@ -208,7 +208,7 @@ pub(super) async fn cluster_status(layout: &Layout) -> Vec<ProcessStatus> {
     shown
 }
 
-/// The process of the directory that has this number, by the record of `up` and by the lock of its data.
+/// The process of the directory with this number, by the record of `up` and by the lock of its data.
 fn name_of_pid(pid: u32, layout: &Layout, running: &RunningProcesses) -> Option<String> {
     let mut started = running.processes.iter();
     let started = started.find(|(_, process)| process.pid == pid && process.is_running()).map(|(name, _)| name.clone());
@@ -217,7 +217,7 @@ fn name_of_pid(pid: u32, layout: &Layout, running: &RunningProcesses) -> Option<
 }
 
 impl ProcessStatus {
-    /// A process whose file is damaged: its address is unknown, so it cannot be asked.
+    /// A process with a damaged file: its address is unknown, so it cannot be reached.
     fn of_invalid(invalid: &InvalidFile, running: &RunningProcesses) -> Self {
         let pid =
             running.processes.get(&invalid.name).filter(|process| process.is_running()).map(|process| process.pid);
@@ -231,10 +231,10 @@ impl ProcessStatus {
         }
     }
 
-    /// The process runs at another address than its file says.
+    /// Handles a process that listens at another address than that in its file.
     fn merge_running_elsewhere(&mut self, found: Self) {
         let Self { number, state, pid, address, metrics, health_problem, .. } = found;
-        let elsewhere = format!("it listens at {address}; its file says {}", self.address);
+        let elsewhere = format!("it listens at {address}; its file has {}", self.address);
         let is_damaged = self.health_problem.is_some();
         let problem = self.health_problem.take().or(health_problem).unwrap_or(elsewhere);
         self.state = if is_damaged { ProcessState::Unhealthy } else { state };
@@ -243,7 +243,7 @@ impl ProcessStatus {
     }
 }
 
-/// How processes are that have no files here, in their order.
+/// The status of processes without files here, in their order.
 async fn probe_all(outside: impl IntoIterator<Item = CatalogMember>, layout: &Layout) -> Vec<ProcessStatus> {
     let mut asked = JoinSet::new();
     for member in outside {
@@ -254,18 +254,18 @@ async fn probe_all(outside: impl IntoIterator<Item = CatalogMember>, layout: &La
     shown
 }
 
-/// What the catalogue has of the processes of a directory, and of others.
+/// The members in the catalogue: those of a directory, and others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct CatalogMembers {
     /// The numbers of bricks and peer servers, by name.
     numbers: BTreeMap<String, u32>,
-    /// The names of those bricks that have been started before, and that the cluster does not know any more.
+    /// The names of bricks that were started before and are not in the cluster any more.
     pub(super) removed: BTreeSet<String>,
     /// Members without a file in the directory.
     outside: Vec<CatalogMember>,
 }
 
-/// A brick or a peer server by the catalogue.
+/// A brick or a peer server in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CatalogMember {
     role: ProcessRole,
@@ -285,8 +285,8 @@ impl CatalogMembers {
         Ok(members)
     }
 
-    /// Whether the bricks that have no file here say so themselves: what the catalogue knows may be some seconds old, and one that is
-    /// away might be one of here that was at another address.
+    /// Whether bricks without files here confirm their numbers: the catalogue's list may be some seconds old, and an unreachable brick
+    /// may be one of this directory with another address.
     async fn outside_bricks_confirmed(&self, layout: &Layout) -> bool {
         let bricks = self.outside.iter().filter(|member| member.role == ProcessRole::Brick).cloned();
         let says_so =
@@ -294,7 +294,7 @@ impl CatalogMembers {
         probe_all(bricks, layout).await.iter().all(says_so)
     }
 
-    /// Processes are known by where they are reached.
+    /// Matches processes with members by their addresses.
     fn of(parts: &[ProcessFiles], known: MemberAnswer) -> Self {
         let bricks = known.bricks.into_iter().map(|brick| {
             let BrickEntry { brick, addresses, alive, .. } = brick;
@@ -305,7 +305,7 @@ impl CatalogMembers {
             CatalogMember { role: ProcessRole::Peer, number: peer.0, addresses, alive }
         });
         let mut members: Vec<CatalogMember> = bricks.chain(peers).collect();
-        // A brick in memory is a new one each time: of several at one address the one is meant that lives, else the last.
+        // A brick in memory is a new one after each start: of several at one address, the one that is alive counts, or else the last.
         members.sort_by_key(|member| (member.alive, member.number));
         let is_at = |member: &CatalogMember, part: &ProcessFiles| {
             member.role == part.role && member.addresses.iter().any(|address| part.advertised.contains(address))
@@ -329,7 +329,7 @@ impl CatalogMembers {
         };
         let removed = parts.iter().filter(|part| is_sure && is_removed(part)).map(|part| part.name.clone());
         let removed = removed.collect();
-        // A peer server that is gone has left nothing.
+        // A peer server that is not alive has no data, so it is not shown.
         outside.retain(|member| member.role == ProcessRole::Brick || member.alive);
         outside.sort_by_key(|member| (member.role == ProcessRole::Peer, member.number));
         Self { numbers, removed, outside }
@@ -337,7 +337,7 @@ impl CatalogMembers {
 }
 
 impl CatalogMember {
-    /// How it is, though it has no files here.
+    /// The status of a member without files here.
     async fn probe(self, credentials: Option<Credentials>) -> ProcessStatus {
         let Self { role, number, addresses, alive } = self;
         let address = addresses.into_iter().next().unwrap_or_default();
@@ -362,7 +362,7 @@ struct ProbeResult {
 }
 
 impl ProbeResult {
-    /// `there`: its number, if it is known to be there.
+    /// The result of a request. `there` is the number of the process, if it is known to run.
     fn of(asked: client::Result<Status>, there: Option<u32>) -> Self {
         let (state, pid, health_problem, metrics) = match asked {
             Ok(status) => {
@@ -371,7 +371,7 @@ impl ProbeResult {
                 let metrics = status.metrics.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
                 (state, Some(status.process), status.health_problem, metrics)
             }
-            // It answers, if only that it cannot serve this.
+            // The process answers, even if with an error.
             Err(error) if error.kind() != client::ErrorKind::Unavailable => {
                 (ProcessState::Unhealthy, there, Some(error.to_string()), Map::new())
             }
@@ -422,10 +422,10 @@ pub(super) async fn down(dir: &Path, session: &mut CommandContext) -> Result {
     let layout = Layout::read(dir)?;
     let running = RunningProcesses::read(&layout);
     let up = running.up.filter(Process::is_running);
-    // All running processes, also those started by hand.
+    // All running processes, also those that were started by hand.
     let there = processes(&layout, &running, [ProcessRole::Meta, ProcessRole::Brick, ProcessRole::Peer]).await;
     if let Some(up) = up {
-        // It ends them, in order.
+        // `up` ends them in order.
         process::end_within(&[up], process::SHUTDOWN_TIMEOUT * 4).await;
     }
     let by_up = if up.is_some() { RunningProcesses::read(&layout).killed } else { 0 };
@@ -440,7 +440,7 @@ pub(super) async fn down(dir: &Path, session: &mut CommandContext) -> Result {
     }
 }
 
-/// The processes of a cluster that are there, with these roles.
+/// The running processes of a cluster with these roles.
 async fn processes(
     layout: &Layout,
     running: &RunningProcesses,
@@ -467,8 +467,8 @@ async fn processes(
     found
 }
 
-/// Ends all processes of a cluster, also those started by hand: peer servers first, the meta-server last. Says how many had to be
-/// killed.
+/// Ends all processes of a cluster, also those that were started by hand: peer servers first, the meta-server last. Returns how many
+/// were killed.
 pub(super) async fn end_all(layout: &Layout) -> usize {
     let mut running = RunningProcesses::read(layout);
     let mut killed = 0;
@@ -480,7 +480,7 @@ pub(super) async fn end_all(layout: &Layout) -> usize {
         remove_running_file(layout);
     }
     if killed > 0 {
-        // `down` reports it. An error of writing it is ignored.
+        // `down` reports the number. An error of writing it is ignored.
         running.killed += killed;
         let _ = running.write(layout);
     }
@@ -489,7 +489,7 @@ pub(super) async fn end_all(layout: &Layout) -> usize {
 
 /// Removes the record of running processes.
 fn remove_running_file(layout: &Layout) {
-    // It may be gone already.
+    // It may have been removed already.
     let _ = fs::remove_file(layout.running_file());
 }
 

@@ -1,4 +1,4 @@
-//! Processes of this machine: found by number, and ended.
+//! Processes of this machine: finds them by number, and ends them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,18 +7,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time;
 
-/// How long a process may take to end in good order.
+/// How long a process may take to end cleanly.
 pub(super) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long it may take after it was killed.
+/// How long it may take to end after it was killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often is looked whether it has ended.
+/// How often that is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A process, and when it began: numbers are used again.
+/// A process and its start time, because numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// In ticks since the machine began.
+    /// In ticks since the machine was booted.
     started: u64,
 }
 
@@ -28,7 +28,7 @@ impl Process {
         state_of(pid).map(|(_, started)| Self { pid, started })
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Whether it is running. A zombie is not.
     pub(super) fn is_running(&self) -> bool {
         state_of(self.pid).is_some_and(|(state, started)| started == self.started && !matches!(state, 'Z' | 'X'))
     }
@@ -36,7 +36,7 @@ impl Process {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| self.is_running()) {
-            // It may have ended just now.
+            // It may have ended in this moment.
             let _ = kill_process(pid, signal);
         }
     }
@@ -53,12 +53,12 @@ impl Process {
     }
 }
 
-/// Ends processes in good order, or if that takes too long, at once. Gives those that had to be killed.
+/// Ends processes cleanly, or kills them if that takes too long. Returns those that were killed.
 pub(super) async fn end(processes: &[Process]) -> Vec<Process> {
     end_within(processes, SHUTDOWN_TIMEOUT).await
 }
 
-/// The same for those that may take another time.
+/// As [`end`], with another time limit.
 pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec<Process> {
     for process in processes {
         process.signal(Signal::TERM);
@@ -82,11 +82,11 @@ pub(super) async fn end_within(processes: &[Process], patience: Duration) -> Vec
 /// The state of a process, and its start time, from /proc.
 fn state_of(pid: u32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // The twenty-second field of all.
+    // The twenty-second field in total.
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_is_found_and_ended() {
+    async fn process_is_found_and_ended() {
         let own = Process::find(std::process::id()).unwrap();
         assert!(own.is_running());
         assert!(!Process { started: own.started + 1, ..own }.is_running());

@@ -24,19 +24,19 @@ use crate::output::{self, Output, Report};
 use crate::serving::Signals;
 use crate::settings::ProcessRole;
 
-/// How long all processes together may take until they are healthy.
+/// Time limit until all processes are healthy.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often is looked whether they are.
+/// How often that is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The space that a new cluster has.
+/// The space of a new cluster.
 const MAIN_SPACE: &str = "main";
-/// Bytes of a log that are shown when its process has failed.
+/// Bytes of the end of a log that are shown when its process has failed.
 const LOG_TAIL_BYTES: usize = 2000;
 
 /// The report of a cluster whose processes are all healthy.
 #[derive(Serialize)]
 struct Ready {
-    /// Where clients connect: any of these peer servers.
+    /// The URL for clients, with all peer servers.
     url: String,
     data: String,
     /// The process that runs the cluster.
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
         ran = cluster.run(&mut children, output) => ran,
         () = signals.next() => Ok(()),
     };
-    // A second signal does not wait for good order.
+    // A second signal ends without waiting.
     let killed = tokio::select! {
         ended = overview::end_all(&cluster.layout) => ended,
         () = signals.next() => {
@@ -100,7 +100,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
     }
 }
 
-/// Two that run one cluster would be in each other's way.
+/// Refuses to run a cluster that another process runs.
 fn refuse_second(dir: &Path) -> Result {
     let Ok(layout) = Layout::read(dir) else { return Ok(()) };
     match RunningProcesses::read(&layout).up.filter(Process::is_running) {
@@ -112,14 +112,14 @@ fn refuse_second(dir: &Path) -> Result {
     }
 }
 
-/// A cluster that is being run.
+/// A cluster that this process runs.
 struct RunningCluster {
     layout: Layout,
     running: RunningProcesses,
 }
 
 impl RunningCluster {
-    /// Starts everything, and tells when something ends; for ever, unless it cannot be started.
+    /// Starts all processes, and reports when one ends. Returns only if the cluster cannot be started.
     async fn run(&mut self, children: &mut JoinSet<(ProcessFiles, String)>, output: &mut Output) -> Result {
         let until = Instant::now() + START_TIMEOUT;
         let mut started = Vec::new();
@@ -129,9 +129,9 @@ impl RunningCluster {
             }
             let mut starting = JoinSet::new();
             for part in self.layout.with_role(role).cloned().collect::<Vec<_>>() {
-                let (child, said) = self.start(&part)?;
+                let (child, ready) = self.start(&part)?;
                 children.spawn(wait_exit(part.clone(), child));
-                starting.spawn(async move { (said.await, part) });
+                starting.spawn(async move { (ready.await, part) });
             }
             while let Some(one) = starting.join_next().await {
                 match one {
@@ -156,7 +156,7 @@ impl RunningCluster {
             processes: started,
         };
         match output.print(&ready).and_then(|()| output.flush()) {
-            // A reader that is gone does not end the cluster.
+            // A closed output does not end the cluster.
             Err(failure) if failure.is_broken_pipe() => {}
             printed => printed?,
         }
@@ -170,11 +170,11 @@ impl RunningCluster {
                 output::warn(output.json(), "ended", &message);
             }
         }
-        // All have ended, and others may have been started in their place.
+        // All processes have ended, and others may have been started instead.
         std::future::pending().await
     }
 
-    /// Leaves out bricks that were removed from the cluster: they would be refused.
+    /// Skips bricks that were removed from the cluster, because they would be refused.
     async fn skip_removed(&mut self, json: bool) {
         // If the catalogue cannot be read, these bricks report the problem themselves.
         let removed = overview::CatalogMembers::fetch(&self.layout).await.unwrap_or_default().removed;
@@ -189,10 +189,10 @@ impl RunningCluster {
         self.layout.processes.retain(|part| !removed.contains(&part.name));
     }
 
-    /// Keeps the addresses that a process has chosen at its first start.
+    /// Records the addresses that a process has chosen at its first start.
     fn on_ready(&mut self, name: &str, ready: &node::Ready) -> Result<StartedProcess> {
         let part = self.layout.processes.iter_mut().find(|part| part.name == name);
-        let part = part.ok_or_else(|| Failure::new(format!("{name} is no process of this cluster")))?;
+        let part = part.ok_or_else(|| Failure::new(format!("{name} is not a process of this cluster")))?;
         part.set_addresses(&ready.addresses, ready.http.as_deref())?;
         Ok(StartedProcess {
             name: part.name.clone(),
@@ -205,7 +205,7 @@ impl RunningCluster {
         })
     }
 
-    /// Starts a process. The future gives its report when it is ready; nothing if it ends before.
+    /// Starts a process. The future returns its report when it is ready; `None` if it ends before.
     fn start(
         &mut self,
         part: &ProcessFiles,
@@ -219,7 +219,7 @@ impl RunningCluster {
         let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
         let mut command = Command::new(program);
         command.arg("node").arg("--config").arg(&part.config).arg("--json");
-        // Not of this terminal's group: Ctrl-C would end all at once, and not in order.
+        // In its own process group, so that Ctrl-C does not end all processes at once and out of order.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = command.spawn().map_err(|e| Failure::file(format!("cannot start {}", part.name), &e))?;
         if let Some(process) = child.id().and_then(Process::find) {
@@ -229,14 +229,14 @@ impl RunningCluster {
         let stdout = child.stdout.take();
         let ready = async move {
             let mut line = String::new();
-            let said = time::timeout(START_TIMEOUT, BufReader::new(stdout?).read_line(&mut line)).await;
-            said.ok()?.ok()?;
+            let read = time::timeout(START_TIMEOUT, BufReader::new(stdout?).read_line(&mut line)).await;
+            read.ok()?.ok()?;
             serde_json::from_str(&line).ok()
         };
         Ok((child, ready))
     }
 
-    /// Makes the space of a new cluster.
+    /// Creates the space of a new cluster.
     async fn make_space(&self) -> Result {
         let Some(meta) = self.layout.with_role(ProcessRole::Meta).next() else { return Ok(()) };
         let mut options = ConnectOptions::default();
@@ -269,7 +269,7 @@ impl RunningCluster {
     }
 }
 
-/// Waits for the end of a process and describes it.
+/// Waits until a process has ended, and describes its end.
 async fn wait_exit(part: ProcessFiles, mut child: Child) -> (ProcessFiles, String) {
     let how = match child.wait().await {
         Ok(status) => status.to_string(),
@@ -278,7 +278,7 @@ async fn wait_exit(part: ProcessFiles, mut child: Child) -> (ProcessFiles, Strin
     (part, how)
 }
 
-/// A process has ended before it was ready: the end of its log says why.
+/// The failure of a process that has ended before it was ready, with the end of its log.
 fn start_failure(part: &ProcessFiles) -> Failure {
     let log = std::fs::read(&part.log).unwrap_or_default();
     let tail = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();

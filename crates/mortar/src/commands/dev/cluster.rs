@@ -23,21 +23,21 @@ use crate::output::{Output, Report};
 use crate::serving::Signals;
 use crate::settings::{AuthSettings, ProcessRole, Settings};
 
-/// The space that a new cluster has.
+/// The space of a new cluster.
 const MAIN_SPACE: &str = "main";
-/// The directory of the catalogue in that of the cluster.
+/// The subdirectory of the catalogue.
 const META_DATA: &str = "meta";
 
 /// The report of a cluster in one process that has started.
 #[derive(Serialize)]
 struct Ready {
-    /// Where its peer servers answer, as one URL for the space `main`.
+    /// The addresses of the peer servers, as one URL for the space `main`.
     url: String,
-    /// The same for each of them.
+    /// The URL of each of them.
     peers: Vec<String>,
     bricks: Vec<String>,
     meta: String,
-    /// Where `/metrics` and `/health` of the first peer server are.
+    /// The address of `/metrics` and `/health` of the first peer server.
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<String>,
     /// The data directory; absent in memory.
@@ -66,7 +66,7 @@ impl Report for Ready {
     }
 }
 
-/// Serves a cluster until a signal ends it. The first peer server is the one that `config` tells of.
+/// Serves a cluster until a signal ends it. `config` is that of the first peer server.
 pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
     let mut parts = Vec::new();
@@ -82,7 +82,7 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
         () = signals.next() => Err(Failure::interrupted("stopped during its start")),
     };
     let ending = async {
-        // Those that were started last need the others.
+        // In reverse order, because later servers depend on earlier ones.
         for part in parts.into_iter().rev() {
             part.end().await?;
         }
@@ -105,8 +105,8 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         store::prepare_directory(&args.data, args.allow_loose_permissions).map_err(Failure::local)?;
     }
     let loopback: Address = "127.0.0.1:0".parse()?;
-    // They are one process: no other process needs it.
-    let doors = AuthSettings::with_shared_secret(Secret::generate());
+    // All servers are in this process, so no other process needs the secret.
+    let auth = AuthSettings::with_shared_secret(Secret::generate());
     let settings = |role: ProcessRole, name: &str, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
         role,
         data: (!args.memory && role != ProcessRole::Peer).then(|| args.data.join(name)),
@@ -117,7 +117,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         http,
         meta: Vec::new(),
         etcd: None,
-        auth: doors.clone(),
+        auth: auth.clone(),
         insecure: args.insecure,
         allow_loose_permissions: args.allow_loose_permissions,
         io_threads: args.io_threads,
@@ -139,7 +139,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         parts.push(brick);
     }
     match realm.create_space(MAIN_SPACE, SpaceOptions::default()).await {
-        // It is there.
+        // The space exists already.
         Err(error) if error.kind() == ErrorKind::Exists => {}
         made => drop(made?),
     }
@@ -166,7 +166,7 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
     })
 }
 
-/// One URL for several peer servers, by TCP as far as they listen there.
+/// One URL for several peer servers, by TCP where possible.
 fn combined_url(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
     let hosts: Vec<&str> = peers
         .iter()
@@ -187,7 +187,7 @@ fn join_addresses(addresses: &[Address]) -> String {
     addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Says where the cluster is. A reader that is gone does not end it.
+/// Prints the addresses of the cluster. A closed output does not end it.
 fn announce(ready: &Ready, output: &mut Output) -> Result {
     match output.print(ready).and_then(|()| output.flush()) {
         Err(failure) if failure.is_broken_pipe() => Ok(()),

@@ -17,21 +17,20 @@ use tokio::sync::mpsc;
 use crate::failure::{Failure, Result};
 use crate::tree::attributes::{Attributes, Mtime};
 
-/// The permission bits that are given back. Set-user-id, set-group-id and sticky bits are not: what made them right,
-/// the owner, is not known.
+/// The permission bits that are restored. Set-user-id, set-group-id and sticky bits are not, because the owner is not restored.
 const PERMISSIONS: u32 = 0o777;
 
 /// The directory that is exported to.
 pub(super) struct ExportDirectory {
     root: PathBuf,
     overwrite: bool,
-    /// Directories that are known to be directories, and no links.
+    /// Directories that were checked to be directories and not links.
     known_directories: Mutex<HashSet<PathBuf>>,
     next_part: AtomicU64,
 }
 
 impl ExportDirectory {
-    /// Makes the directory, or takes one that is empty or may be overwritten.
+    /// Creates the directory, or opens one that is empty or may be overwritten.
     pub(super) fn open(root: PathBuf, overwrite: bool) -> Result<Self> {
         let cannot = |error| Failure::file(format!("cannot export to {}", root.display()), &error);
         fs::create_dir_all(&root).map_err(cannot)?;
@@ -45,12 +44,12 @@ impl ExportDirectory {
         Ok(Self { root, overwrite, known_directories: checked, next_part: AtomicU64::new(0) })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Makes a directory below the root, with those above it, and makes sure that none of them is a link.
+    /// Creates a directory below the root, with its parents, and checks that none of them is a link.
     pub(super) fn create_directory(&self, path: &Path) -> io::Result<()> {
         if self.known_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(path) {
             return Ok(());
@@ -68,8 +67,8 @@ impl ExportDirectory {
         Ok(())
     }
 
-    /// Writes a file of the pieces that come; an empty piece ends it, and a channel that closes without one means that
-    /// the content is not whole: then there is no file.
+    /// Writes a file from pieces. An empty piece ends it. A channel that closes without one means that the content is incomplete: then no
+    /// file is left.
     pub(super) fn write_file(
         &self,
         path: &Path,
@@ -115,7 +114,7 @@ impl ExportDirectory {
         fs::rename(&part, path)
     }
 
-    /// Gives a directory its mode and time.
+    /// Sets the mode and the time of a directory.
     pub(super) fn finish_directory(&self, path: &Path, attributes: &Attributes) -> io::Result<()> {
         let mode = attributes.mode.unwrap_or(0o755) & PERMISSIONS;
         fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -125,7 +124,7 @@ impl ExportDirectory {
         }
     }
 
-    /// What is already at `path` may only be replaced when that was asked for.
+    /// Checks that `path` does not exist, or may be replaced.
     fn check_free(&self, path: &Path) -> io::Result<()> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -135,14 +134,14 @@ impl ExportDirectory {
         }
     }
 
-    /// A name for what is not complete yet.
+    /// A name for an incomplete file.
     fn part_path(&self, directory: &Path) -> PathBuf {
         let number = self.next_part.fetch_add(1, Ordering::Relaxed);
         directory.join(format!(".mortar-part-{}-{number}", std::process::id()))
     }
 }
 
-/// The time of change set, the time of access left.
+/// Sets the time of change, and keeps the time of access.
 fn times(mtime: Mtime) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -165,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_whole_with_mode_and_time_or_not_there() {
+    fn file_is_complete_with_mode_and_time_or_does_not_exist() {
         let dir = tempfile::tempdir().unwrap();
         let place = ExportDirectory::open(dir.path().join("out"), false).unwrap();
         let path = place.root().join("a/b");
         let mtime = Mtime { seconds: 1000, nanoseconds: 7 };
         let attributes = Attributes { mode: Some(0o4640), mtime: Some(mtime), ..Attributes::default() };
         assert!(place.write_file(&path, &attributes, pieces(&["ab"])).is_err());
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0, "nothing incomplete stays");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0, "no incomplete file is left");
         place.write_file(&path, &attributes, pieces(&["ab", "cd", ""])).unwrap();
         let metadata = fs::metadata(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"abcd");
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_out_of_the_root() {
+    fn links_out_of_the_root_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let outside = dir.path().join("outside");
         fs::create_dir(&outside).unwrap();
@@ -191,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_kept_unless_told_otherwise() {
+    fn existing_files_are_kept_unless_overwriting_is_allowed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("out");
         let place = ExportDirectory::open(root.clone(), false).unwrap();
         fs::write(root.join("file"), "old").unwrap();
         assert!(place.write_file(&place.root().join("file"), &Attributes::default(), pieces(&["new", ""])).is_err());
-        assert!(ExportDirectory::open(root.clone(), false).is_err(), "not empty any more");
+        assert!(ExportDirectory::open(root.clone(), false).is_err(), "the directory is not empty any more");
         let place = ExportDirectory::open(root.clone(), true).unwrap();
         place.create_link(&place.root().join("file"), b"new", &Attributes::default()).unwrap();
         assert_eq!(fs::read_link(root.join("file")).unwrap(), Path::new("new"));

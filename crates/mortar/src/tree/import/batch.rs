@@ -14,24 +14,24 @@ use crate::tree::content_type;
 use crate::tree::source;
 use crate::tree::walk::{Entry, EntryKind};
 
-/// How much a file may grow between walk and reading; more would make the transaction too large.
+/// How much a file may grow between the walk and reading; more would make the transaction too large.
 const MAX_GROWTH_BYTES: u64 = 64 << 10;
 
-/// A file on its way into the store.
+/// A file that is being imported.
 struct FileChange {
     entry: Entry,
-    /// What is there already.
+    /// The existing object.
     existing: Option<ExistingObject>,
     /// Its content; `None` if only attributes change.
     content: Option<Bytes>,
 }
 
-/// Brings one batch of small files and links.
+/// Imports one batch of small files and links.
 pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
     let mut look = !job.is_prefix_empty;
     for attempt in 0..ATTEMPTS {
         let mut tally = Tally::default();
-        // Reported once it is settled, not in every attempt.
+        // Reported when the batch is done, not in every attempt.
         let mut failures = Vec::new();
         let arrivals = choose(job, &entries, look, &mut tally, &mut failures).await?;
         let arrivals = read(arrivals, &mut failures).await?;
@@ -59,7 +59,7 @@ pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
     Err(attempts_exhausted())
 }
 
-/// Leaves out what need not, or cannot, be brought.
+/// Drops entries that need not, or cannot, be imported.
 async fn choose(
     job: &Job,
     entries: &[Entry],
@@ -92,7 +92,7 @@ async fn choose(
     Ok(arrivals)
 }
 
-/// Reads the files; those that cannot be read are left out.
+/// Reads the files; unreadable ones are dropped.
 async fn read(mut arrivals: Vec<FileChange>, failures: &mut Vec<String>) -> Result<Vec<FileChange>> {
     let read = move || {
         let mut unread = Vec::new();
@@ -159,7 +159,7 @@ impl Job {
         entry.parent.as_ref().and_then(|name| self.directories.get(name)).copied()
     }
 
-    /// The operations that make an object and put it in its place: under its name and into its directory.
+    /// The operations that create an object, bind its name and add it to its directory.
     pub(super) fn create_and_bind(&self, entry: &Entry, oid: Oid, create: Op) -> impl Iterator<Item = Op> {
         let name = Name { space: self.client.space(), path: entry.name.clone() };
         let expect = Op::ExpectName { name: name.clone(), oid: None };

@@ -1,4 +1,4 @@
-//! Directories become collections, parents before what is in them.
+//! Directories become collections, parents before their entries.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::failure::Result;
 use crate::tree::attributes::Attributes;
 use crate::tree::walk::Entry;
 
-/// Directories of one transaction.
+/// Directories in one transaction.
 const BATCH_DIRECTORIES: usize = 1000;
 
-/// Makes the collections of `directories` and learns their identifiers.
+/// Creates the collections of `directories` and records their identifiers.
 pub(super) async fn import(job: &mut Job, directories: &[Entry]) -> Result<Tally> {
     let mut tally = Tally::default();
     for group in directories.chunks(BATCH_DIRECTORIES) {
@@ -62,12 +62,12 @@ async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
     Err(attempts_exhausted())
 }
 
-/// The transaction that brings one group of directories into the store.
+/// The transaction that creates a group of directories.
 struct DirectoryPlan {
     ops: Vec<Op>,
     /// The names of the directories that are created, in the order of the operations.
     created: Vec<String>,
-    /// Directories that are there already.
+    /// Directories that exist already.
     known: Vec<(String, Oid)>,
     impossible: Vec<String>,
     tally: Tally,
@@ -82,7 +82,7 @@ impl DirectoryPlan {
             impossible: Vec::new(),
             tally: Tally::default(),
         };
-        // Where the directories of this group are, temporary identifiers included.
+        // The collections of this group, with temporary identifiers for new ones.
         let mut here: HashMap<&str, Oid> = HashMap::new();
         for (entry, found) in group.iter().zip(there) {
             let change = existing::choose_action(entry, found.as_ref());

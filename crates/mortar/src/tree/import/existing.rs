@@ -11,40 +11,40 @@ use crate::tree::walk::{Entry, EntryKind};
 pub(super) struct ExistingObject {
     /// The object.
     pub(super) oid: Oid,
-    /// What it is.
+    /// Its properties.
     pub(super) stat: Stat,
-    /// What it says of the file it was.
+    /// The attributes of the file from which it was imported.
     pub(super) attributes: Attributes,
 }
 
-/// What is to be done about a file.
+/// The action for a file.
 pub(super) enum FileAction {
-    /// Its object is to be made.
+    /// Create its object.
     Create,
-    /// The content or the kind of file differs.
+    /// Replace the content, or the kind of file.
     Replace,
-    /// Only attributes differ.
+    /// Change only attributes.
     Update,
-    /// It is in the store as it is on disk.
+    /// Nothing: the object equals the file.
     Unchanged,
-    /// Something else has its name.
+    /// None: another kind of object has its name.
     Blocked(String),
 }
 
 impl ExistingObject {
-    /// The object with this name, if there is one.
+    /// Looks up the object with a name.
     async fn look_up(client: &Client, name: &str) -> Result<Option<Self>> {
-        /// Three attributes are ours; a few more do not keep us from seeing them.
+        /// Most attributes that are read. Three of them are used; others do no harm.
         const ATTRIBUTES: usize = 100;
         let Some(oid) = client.resolve(name).await? else { return Ok(None) };
         let (stat, pairs) = tokio::join!(client.stat(oid), client.attributes(oid, None, ATTRIBUTES));
-        // An object that was deleted in between has lost its name too.
+        // An object that was deleted meanwhile has lost its name too.
         let Some(stat) = stat? else { return Ok(None) };
         Ok(Some(Self { oid, stat, attributes: Attributes::read(&pairs?) }))
     }
 }
 
-/// Looks all entries up, together.
+/// Looks up all entries together.
 pub(super) async fn look_up(client: &Client, entries: &[Entry]) -> Result<Vec<Option<ExistingObject>>> {
     let lookups: Vec<_> = entries
         .iter()
@@ -60,7 +60,7 @@ pub(super) async fn look_up(client: &Client, entries: &[Entry]) -> Result<Vec<Op
     Ok(found)
 }
 
-/// What is to be done about `entry`, of which the store knows `found`.
+/// The action for `entry` if the store has `found`.
 pub(super) fn choose_action(entry: &Entry, found: Option<&ExistingObject>) -> FileAction {
     let Some(found) = found else { return FileAction::Create };
     let expected = if entry.kind == EntryKind::Directory { Kind::Collection } else { Kind::Blob };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_done() {
+    fn only_differences_are_imported() {
         let file = entry(EntryKind::File, 10, 1000, 0o644);
         let there = found(&file, Kind::Blob);
         assert!(matches!(choose_action(&file, None), FileAction::Create));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_only_attributes_to_change() {
+    fn only_attributes_of_a_directory_can_change() {
         let directory = entry(EntryKind::Directory, 0, 1000, 0o755);
         let mut there = found(&directory, Kind::Collection);
         there.stat.size = 7;

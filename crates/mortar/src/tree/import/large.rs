@@ -17,7 +17,7 @@ use crate::tree::content_type;
 use crate::tree::source::{self, Source};
 use crate::tree::walk::Entry;
 
-/// Brings one large file.
+/// Imports one large file.
 pub(super) async fn import(job: &Job, mut entry: Entry) -> Result<Tally> {
     let mut tally = Tally::default();
     let size = entry.size;
@@ -49,7 +49,7 @@ pub(super) async fn import(job: &Job, mut entry: Entry) -> Result<Tally> {
 }
 
 enum ImportAttempt {
-    /// It is in the store, or reported as impossible.
+    /// It is stored, or cannot be stored and was reported.
     Done,
     /// Another import was first, or the outcome is unknown: read the current state.
     Retry,
@@ -104,13 +104,13 @@ async fn try_import(
 
 /// Why a file could not be staged.
 enum UploadError {
-    /// The file's own fault: the others go on.
+    /// A problem of the file: other files are imported.
     File(String),
-    /// The server's fault.
+    /// A problem of the server.
     Server(model::Error),
 }
 
-/// Stages the file's content at the server; `entry` becomes what it was when the content was read.
+/// Uploads the content of the file. Updates `entry` to the state in which the content was read.
 async fn upload(job: &Job, entry: &mut Entry) -> std::result::Result<(UploadId, String), UploadError> {
     let path = entry.path.display().to_string();
     let broken = |error: io::Error| UploadError::File(format!("{path}: {error}"));
