@@ -41,17 +41,17 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Plays an album, and says what there is.
+/// Plays an album and returns its description.
 pub(crate) async fn run(url: &str) -> Result<Vec<String>> {
     let cluster = Cluster::connect(url).await?;
-    // The class of albums, and those that it refers to.
+    // Defines the class of albums and those that it refers to.
     cluster.define::<Album>().await?;
     let album = cluster.transact(album).await?;
     cluster.transact(|t| play(t, album)).await?;
     cluster.transact(|t| describe(t, album)).await
 }
 
-/// The album of this jukebox. Whoever comes first puts it there.
+/// The album of this jukebox. The first program creates it.
 async fn album(t: Transaction) -> Result<Ref<Album>> {
     if let Some(album) = t.named("albums/blue").await? {
         return Ok(album);
@@ -60,7 +60,7 @@ async fn album(t: Transaction) -> Result<Ref<Album>> {
     let album = t.create(Album { title: "Blue".to_owned(), artist, tracks: Vec::new() }).await?;
     for (title, seconds) in [("Sea", 190), ("Sky", 205), ("Ink", 160)] {
         let track = Track { title: title.to_owned(), seconds, played: 0 };
-        // Close to its album, so that they are fetched together.
+        // Near the album, so that both are fetched together.
         let track = t.create_with(track, PlacementHint::Near(album.oid())).await?;
         t.load_mut(album).await?.tracks.push(track);
     }
@@ -68,9 +68,9 @@ async fn album(t: Transaction) -> Result<Ref<Album>> {
     Ok(album)
 }
 
-/// Plays all tracks. Two who play at once both count: one of them runs again.
+/// Plays all tracks. If two programs play at the same time, one of the transactions is repeated, so both count.
 async fn play(t: Transaction, album: Ref<Album>) -> Result<()> {
-    // What a list refers to is fetched together, not one by one.
+    // Fetches all tracks at once instead of one by one.
     t.prefetch_along([album], &["tracks"]).await?;
     for track in &t.load(album).await?.tracks {
         t.load_mut(*track).await?.played += 1;

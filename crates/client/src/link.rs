@@ -1,4 +1,4 @@
-//! A connection that is made again when it breaks.
+//! A connection that is reopened when it breaks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const BUDGET: usize = 64 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where to connect, and the connection there is, if any.
+/// The address of a server and the current connection, if any.
 #[derive(Debug)]
 pub(crate) struct Link {
     url: Url,
@@ -36,13 +36,13 @@ struct State {
     is_closed: bool,
 }
 
-/// One connection, from its handshake to its end. Dropped, it hangs up.
+/// One connection, from its handshake to its end. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     caller: Caller,
 }
 
-/// A stream of answers on a connection of its own.
+/// A stream of answers on a separate connection.
 pub(crate) struct OwnAnswers {
     answers: AnswerStream,
     _session: Session,
@@ -64,7 +64,7 @@ impl Link {
         self.space
     }
 
-    /// The connection there is, or a new one: one attempt.
+    /// The current connection, or a new one, in one attempt.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
         if let Some(session) = self.live()? {
             return Ok(session);
@@ -84,7 +84,7 @@ impl Link {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Two fields that are set one by one: a panic elsewhere spoils nothing.
+        // The data is consistent between statements, so a poisoned lock is harmless.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,12 +96,12 @@ impl Link {
         Ok(state.session.clone().filter(|session| !session.caller.is_closed()))
     }
 
-    /// Asks something that changes nothing, as often as it takes.
+    /// Sends a request that changes nothing, and repeats it until it is answered.
     pub(crate) async fn read(&self, request: Request) -> Result<Answer> {
         self.read_at(request).await.map(|(_, answer)| answer)
     }
 
-    /// The same, and says which connection answered.
+    /// The same, and returns the connection that has answered.
     pub(crate) async fn read_at(&self, request: Request) -> Result<(Arc<Session>, Answer)> {
         let mut patience = Patience::new(self.options.retry);
         loop {
@@ -116,8 +116,7 @@ impl Link {
         }
     }
 
-    /// Asks something that must not be asked twice. It waits for a connection as reads do, since until there is one
-    /// nothing is sent.
+    /// Sends a request that must not be repeated. It waits for a connection as reads do, because nothing is sent without one.
     pub(crate) async fn once(&self, request: Request, raw: Vec<Bytes>) -> Result<Answer> {
         let mut patience = Patience::new(self.options.retry);
         loop {
@@ -132,7 +131,7 @@ impl Link {
         }
     }
 
-    /// The same of what takes others than the server, no longer than the client has patience.
+    /// Sends a request that the server answers with the help of others, within the client's patience.
     pub(crate) async fn ask_cluster(&self, request: Request) -> Result<Answer> {
         let Some(patience) = self.options.patience else { return self.once(request, Vec::new()).await };
         time::timeout(patience, self.once(request, Vec::new())).await.unwrap_or_else(|_| {
@@ -142,7 +141,7 @@ impl Link {
         })
     }
 
-    /// Asks for a stream of answers, on a connection of its own.
+    /// Requests a stream of answers on a separate connection.
     pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
         self.live()?;
         let (session, _) = Session::open(&self.url, &self.options).await?;
@@ -158,7 +157,7 @@ impl Link {
     }
 }
 
-/// Who a client is: the user of the address has no password of its own.
+/// The credentials of a client. A URL may name the user, but has no password.
 pub(crate) fn credentials(given: Option<&Credentials>, user: Option<&str>) -> Option<Credentials> {
     match (given, user) {
         (Some(given), Some(user)) if given.user.is_empty() => {
@@ -177,7 +176,7 @@ impl Session {
             let mut introduction = Introduction::new(space, &options.agent);
             introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
             introduction.insecure = options.insecure;
-            // So its answer is here before the client gives up.
+            // Shorter than the client's patience, so that the answer arrives in time.
             introduction.catalog_timeout = options.patience.map(|patience| patience * 9 / 10);
             let terms = handshake::introduce(&mut stream, &introduction).await?;
             Ok::<_, Error>((stream, terms))
@@ -188,7 +187,7 @@ impl Session {
         };
         let (stream, terms) = opened.await.map_err(timed_out)??;
         let mailbox = Arc::new(Mailbox::default());
-        // A server that has reasons to take nothing, such as a slow disk, is waited for.
+        // A server may stop reading for a while, for instance while its disk is slow.
         let limits = Limits { write_stall: None, ..Limits::default() };
         let link = link::Link::new(stream, NoService, limits, terms.max_frame, mailbox.clone());
         let url = url.clone();
@@ -236,7 +235,7 @@ pub(crate) fn unanswered_read(error: Error) -> Error {
     }
 }
 
-/// How long to go on trying, and how long to pause in between: twice as long each time.
+/// The time for retries, and the pause between them, which doubles each time.
 struct Patience {
     until: Instant,
     pause: Duration,
@@ -247,7 +246,7 @@ impl Patience {
         Self { until: Instant::now() + retry, pause: FIRST_PAUSE }
     }
 
-    /// Pauses if trying again may help after `error`; hands it back if not, or if the time is up.
+    /// Pauses if a retry may help after `error`. Returns it if not, or if the time is up.
     async fn wait_after(&mut self, error: Error) -> Result<()> {
         let is_passing = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
         if !is_passing {

@@ -6,10 +6,10 @@ model::planted_bugs! {
     /// A bug in the client.
     pub enum Bug {
         AnswerToWrongCall "gives the object that one call waits for to all calls that wait for its page"
-        DoomedGoesOn "lets a doomed transaction read on"
+        DoomedGoesOn "lets a doomed transaction continue to read"
         WriteLostOverReconnect "forgets the calls that wait for a write when its connection ends"
-        LeasedPageReused "gives the pages of a committed transaction back as they were before it"
-        PageNumberReused "hands out a reserved page number twice"
+        LeasedPageReused "returns the pages of a committed transaction without its objects"
+        PageNumberReused "assigns a reserved page number twice"
         WrongTryBelieved "takes the outcome of one transaction for that of another one that is being committed"
         UnknownIsConflict "reports an unknown outcome as a conflict"
         UniqueConflictMissed "commits a value of a unique index that another object has"
@@ -17,7 +17,7 @@ model::planted_bugs! {
         StoppedSpaceServes "serves a space that is stopped"
         RefusalIsConflict "reports a commit that was refused for good as a conflict"
         RefusalOfAnotherWrite "attributes the refusal of one write to a later one"
-        CancelKeepsCommit "goes on with a commit whose caller has gone"
+        CancelKeepsCommit "continues a commit whose caller has gone"
         DeadlineIgnored "never ends a call that is not answered"
         RequestNotRepeated "does not repeat a request whose connection has ended"
         RequestSentTwice "sends a request again while its answer is outstanding"
@@ -28,6 +28,6 @@ model::planted_bugs! {
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"
         DeniedWaits "waits for the whole timeout once no peer server admits it"
-        StalledBrickWaitedForAnew "restarts the timeout of a query each time the peer server says that it waits for a brick"
+        StalledBrickWaitedForAnew "restarts the timeout of a query each time the peer server reports that it waits for a brick"
     }
 }

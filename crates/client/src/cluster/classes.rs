@@ -68,9 +68,9 @@ impl KnownClasses {
         Ok(shape)
     }
 
-    fn update(&self, mut told: schema::Schema) -> Result<()> {
-        let (revision, unique) = (told.revision, std::mem::take(&mut told.unique));
-        let schema = Arc::new(from_proto(told)?);
+    fn update(&self, mut message: schema::Schema) -> Result<()> {
+        let (revision, unique) = (message.revision, std::mem::take(&mut message.unique));
+        let schema = Arc::new(from_proto(message)?);
         let unique = unique.into_iter().filter_map(|unique| UniqueIndex::from_proto(unique, &schema)).collect();
         let mut known = self.lock();
         if revision >= known.revision {
@@ -129,17 +129,17 @@ impl Core {
     }
 
     async fn ask_for_classes(&self, request: Request) -> Result<()> {
-        let (Response::Schema(told), _) = self.ask(request).await? else {
+        let (Response::Schema(message), _) = self.ask(request).await? else {
             return Err(unexpected_answer_error());
         };
-        self.classes.update(told)
+        self.classes.update(message)
     }
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-fn from_proto(told: schema::Schema) -> Result<Schema> {
-    let classes: Vec<model::Class> = told.classes.into_iter().map(model::Class::try_from).collect::<Result<_>>()?;
+fn from_proto(message: schema::Schema) -> Result<Schema> {
+    let classes: Vec<model::Class> = message.classes.into_iter().map(model::Class::try_from).collect::<Result<_>>()?;
     let ids: BTreeMap<&str, ClassId> = classes.iter().map(|class| (class.name.as_str(), class.id)).collect();
     let by_number = |class: &model::Class| {
         class.try_map_classes(&mut |name| match ids.get(name.as_str()) {

@@ -26,7 +26,7 @@ use super::events::{EVENT_BUFFER, Event};
 use super::outcome::CommitOutcome;
 use super::page_allocator::PageSource;
 
-/// Maximum writes outside of transactions that are outstanding, in units of so many bytes.
+/// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
 const WRITE_UNITS: u32 = 4_096;
 const WRITE_UNIT_BYTES: usize = 4 << 10;
 
@@ -152,7 +152,7 @@ impl Core {
         Ok(done)
     }
 
-    /// Gives the driver an input, and does what it wants.
+    /// Gives the driver an input, and carries out its outputs.
     pub(super) fn with_driver<T>(&self, act: impl FnOnce(&mut ClientDriver<Object>, Ms) -> T) -> Result<T> {
         self.with_state(|state, now| act(&mut state.driver, now))
     }
@@ -258,7 +258,7 @@ impl Core {
         result.unwrap_or_else(|_| Err(closed_error()))
     }
 
-    /// Reads an object in a transaction. An object that is at hand takes one lock and nothing else.
+    /// Reads an object in a transaction. An available object takes one lock and nothing else.
     pub(super) async fn read(&self, read: ReadRequest) -> Result<Option<Object>> {
         let started = {
             let (mut state, now) = (self.lock()?, self.clock.now());
@@ -287,7 +287,7 @@ impl Core {
         object_result(self.finish_call(started).await?)
     }
 
-    /// Fetches the pages of these objects that are not at hand, together.
+    /// Fetches the missing pages of these objects together.
     pub(super) async fn fetch_all(&self, oids: &[Oid]) -> Result<()> {
         let started = self.with_state(|state, now| {
             let mut started = Vec::new();
@@ -319,17 +319,17 @@ impl Core {
         outcome_result(self.call(ClientCall::Commit(txn, writes)).await?)
     }
 
-    /// Finds out how a transaction has ended.
+    /// Finds out the outcome of a transaction.
     pub(super) async fn resolve(&self, txn: TxnId) -> Result<CommitOutcome> {
         outcome_result(self.call(ClientCall::Resolve(txn)).await?)
     }
 
-    /// Waits until the bricks of these logical nodes can be reached, as far as the peer server has told.
+    /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent.
     pub(super) async fn wait_reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<()> {
         while self.with_driver(|driver, _| driver.monitor().needs_status())? {
             self.ask(Request::Ping(proto::Ping {})).await?;
         }
-        // Nearly always all can be.
+        // Nearly always all bricks are reachable.
         if !self.lock()?.driver.monitor().has_unreachable_bricks() {
             return Ok(());
         }
@@ -345,7 +345,7 @@ impl Core {
         Ok(())
     }
 
-    /// The error of something of these logical nodes that has not come in time.
+    /// The error of a call about these logical nodes that has not finished in time.
     pub(super) fn timeout_error(&self, nodes: &[NodeId]) -> Error {
         self.lock().map_or_else(|closed| closed, |state| state.driver.late_error(nodes))
     }
@@ -406,7 +406,7 @@ impl Core {
         }
     }
 
-    /// The logical nodes that a request needs; none if the peer server answers it by itself.
+    /// The logical nodes that a request needs; none if the peer server answers it alone.
     fn request_nodes(&self, request: &Request) -> Vec<NodeId> {
         match request {
             Request::Query(_) => self.nodes.clone(),
@@ -446,7 +446,7 @@ impl ClientState {
             Output::Request(id) => {
                 if let (Some(CallWaiter::Request(steps)), Some(connection)) = (self.waiters.get(&id), &self.connection)
                 {
-                    // A caller that has gone cancels the call.
+                    // The caller may have gone, which cancels the call.
                     let _ = steps.send(RequestStep::Send(connection.caller.clone()));
                 }
             }
@@ -470,7 +470,7 @@ impl ClientState {
 
 /// The error of an answer that does not fit its request.
 pub(super) fn unexpected_answer_error() -> Error {
-    Error::new(ErrorKind::Internal, "the peer server has sent an answer of another kind than the request's")
+    Error::new(ErrorKind::Internal, "the peer server answered a request with another kind of message")
 }
 
 fn object_result(result: CallResult<Object>) -> Result<Option<Object>> {
@@ -488,5 +488,8 @@ fn outcome_result(result: CallResult<Object>) -> Result<CommitOutcome> {
 }
 
 fn wrong_result_error(result: &CallResult<Object>) -> Error {
-    Error::new(ErrorKind::Internal, format!("a call of the client has ended as another one: {result:?}"))
+    Error::new(
+        ErrorKind::Internal,
+        format!("a call of the client ended with the result of another kind of call: {result:?}"),
+    )
 }

@@ -6,15 +6,16 @@
 //!                            └──────────────┘ ◀── connected, disconnected, refused, poll
 //! ```
 //!
-//! The rules of transactions and copies are those of [`Session`]; around it the driver keeps the calls of the user that are
-//! not finished, the status of the space, and the pages that fit into the cache. `Core` drives it over a
+//! [`Session`] has the rules of transactions and copies. The driver adds the user's unfinished calls, the status of the space, and
+//! the limit of the cache. `Core` drives it over a
 //! connection; the simulator drives it over a simulated network.
 //!
 //! - A call finishes exactly once: with its result, with an error, or by [`ClientDriver::cancel`].
 //! - A call fails at the latest when the client's timeout has passed. A write, or a commit, fails about a second after the
 //!   space was stopped or every peer server refused the client; calls that have changed nothing fail at once then.
-//! - A commit whose caller goes away, or whose time is up, is given up: what is not prepared then never will be (C2).
-//! - An outcome that no call waits for is kept until one asks for it.
+//! - When the caller of a commit goes away, or its time is up, the driver asks for the outcome: a participant that has not prepared
+//!   the transaction by then never will (C2).
+//! - An outcome that no call waits for is kept until a call requests it.
 
 mod calls;
 mod expiry;
@@ -43,17 +44,17 @@ use super::outcome::{CommitOutcome, ConflictReason, commit_outcome};
 use super::transaction::IsolationLevel;
 use crate::plant::{Bug, planted};
 
-/// What an object takes in memory beside its data, in bytes.
+/// Memory that an object takes beside its data, in bytes.
 const OVERHEAD: usize = 96;
 /// Maximum outcomes, and maximum reasons for refusals, retained for transactions that no call waits for.
 const MAX_OUTCOMES: usize = 4_096;
-/// How long a change that was sent is waited for once the space is stopped, or the client is refused, in milliseconds: long enough
-/// for what needs no unreachable brick.
+/// How long a call waits for a change that was sent before the space was stopped, or the client was refused, in milliseconds: long
+/// enough if it needs no unreachable brick.
 const SHORT_WAIT_MS: Ms = 1_000;
-/// How long after a request has failed it is sent again, in milliseconds.
+/// The delay before a failed request is sent again, in milliseconds.
 const REQUEST_RETRY_MS: Ms = 20;
 
-/// An object, as a driver sees it.
+/// An object of a driver.
 pub trait DriverObject: Clone + MemorySize {
     /// Whether the object belongs to this class. An identifier names the class of its object; another object in the same slot
     /// is not the one that is read.
@@ -66,7 +67,7 @@ impl DriverObject for Object {
     }
 }
 
-/// What a user asks of a driver.
+/// A call of the user.
 #[derive(Debug)]
 pub enum ClientCall<T> {
     /// Reads an object in a transaction.
@@ -85,7 +86,7 @@ pub enum ClientCall<T> {
     Request(Vec<NodeId>),
 }
 
-/// How a call has finished.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallResult<T> {
     /// A read: the object, or `None` if there is none.
@@ -98,7 +99,7 @@ pub enum CallResult<T> {
     Reachable,
 }
 
-/// What a driver wants done, in this order.
+/// An action for the shell. Actions are carried out in order.
 #[derive(Debug)]
 pub enum Output<T> {
     /// Send this up the cache tree of a logical node, in this session.
@@ -163,18 +164,18 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// Takes what is to be done, in order.
+    /// Takes the pending actions, in order.
     pub fn outputs(&mut self) -> Vec<Output<T>> {
         std::mem::take(&mut self.out)
     }
 
-    /// When [`ClientDriver::poll`] has something to do.
+    /// When [`ClientDriver::poll`] has to be called next.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         self.session.deadline().into_iter().chain(self.calls.first_due()).min()
     }
 
-    /// Does what it is time for.
+    /// Handles timeouts.
     pub fn poll(&mut self, now: Ms) {
         self.session.poll(now);
         self.drain();
@@ -191,9 +192,9 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    // -------------------------------------------------------------------------------------------- reading what is at hand
+    // -------------------------------------------------------------------------------------------- reading available objects
 
-    /// Reads an object in a transaction if it is at hand. `Some(None)`: there is no such object. `None`: it is being fetched, or
+    /// Reads an object in a transaction if it is available. `Some(None)`: there is no such object. `None`: it is being fetched or
     /// locked; [`ClientCall::Read`] waits for it.
     ///
     /// # Errors
@@ -204,7 +205,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.try_read(read, now)
     }
 
-    /// Reads an object outside of transactions if it is at hand; see [`ClientDriver::read`].
+    /// Reads an object outside of transactions if it is available; see [`ClientDriver::read`].
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`].
@@ -223,7 +224,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
         self.residents.record_use(oid.page());
         let found = found_object(oid, self.session.read_for(txn, oid, mode, now));
-        // What a snapshot has read may change: its time is before that.
+        // An object that a snapshot has read may change later than the snapshot's time.
         let doomed = self.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot);
         match doomed.filter(|_| !planted(Bug::DoomedGoesOn)) {
             Some(doomed) => Err(ConflictReason::Object(doomed, None).error()),
@@ -236,7 +237,7 @@ impl<T: DriverObject> ClientDriver<T> {
         found_object(oid, self.session.get(oid, now))
     }
 
-    /// An object as its copy, or a write of this client, has it; nothing is fetched.
+    /// The state of an object in its copy, or in a write of this client. Fetches nothing.
     #[must_use]
     pub fn peek(&self, oid: Oid, now: Ms) -> Lookup<'_, T> {
         self.session.peek(oid, now)
@@ -281,7 +282,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.write(txn, oid, content)
     }
 
-    /// Ends a transaction without its writes. Its reads that are waited for fail.
+    /// Ends a transaction without its writes. Its waiting reads fail.
     pub fn abort(&mut self, txn: TxnId) {
         self.session.abort(txn);
         self.outcomes.remove(&txn);
@@ -292,14 +293,14 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// Bytes of the objects of a page that are at hand, without the one in this slot.
+    /// Bytes of the available objects of a page, without the one in this slot.
     #[must_use]
     pub fn page_bytes(&self, page: PageId, except: Option<u16>) -> usize {
         let valid = self.session.cache().valid_objects(page);
         valid.filter(|(slot, ..)| Some(*slot) != except).map(|(_, object, _)| object.memory_size()).sum()
     }
 
-    /// The first of these places, all in one page, in which no object stands. The transaction reads it, so that another one that
+    /// The first of these places, all in one page, that is free. The transaction reads it, so that another one that
     /// takes the same place conflicts with it in validation.
     pub fn claim_slot(&mut self, txn: TxnId, mut places: impl Iterator<Item = Oid>, now: Ms) -> Option<Oid> {
         // A slot whose object is not valid here is not free.
@@ -319,13 +320,13 @@ impl<T: DriverObject> ClientDriver<T> {
 
     // -------------------------------------------------------------------------------------------- the space
 
-    /// The status of the space, as the peer server told it last.
+    /// The last status of the space that the peer server sent.
     #[must_use]
     pub fn status(&self) -> Option<&SpaceStatus> {
         self.monitor.status()
     }
 
-    /// What the peer server has told about the space.
+    /// The monitor of the space.
     pub(super) fn monitor(&mut self) -> &mut SpaceMonitor {
         &mut self.monitor
     }
@@ -358,7 +359,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.calls.first_due().is_some()
     }
 
-    /// Why nothing in the space is done, or the client is not admitted, if that is so.
+    /// Why the space is stopped or the client is not admitted, if so.
     fn why_stopped(&self) -> Option<Arc<str>> {
         self.access_refused.clone().or_else(|| self.monitor.why_stopped())
     }
@@ -437,7 +438,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// Ends a call whose caller does not wait for it any more. A commit is given up.
+    /// Ends a call whose caller does not wait any more. The outcome of a commit is requested, as after a timeout.
     pub fn cancel(&mut self, id: CallId, now: Ms) {
         if let Some(PendingCall::Outcome { txn, .. }) = self.calls.remove(id)
             && !self.calls.is_awaited(WaitKey::Outcome(txn))
@@ -449,7 +450,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// Ends the client: its locks are released, its copies given back, and all calls fail.
+    /// Ends the client: its locks and copies are released, and all calls fail.
     pub fn close(&mut self) {
         if !planted(Bug::LocksKeptAtClose) {
             self.session.close();
@@ -471,7 +472,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// Tries a call again that waits for a page, a lock or the status of the space.
+    /// Retries a call that waits for a page, a lock or the status of the space.
     fn attempt(&mut self, id: CallId, now: Ms) {
         let result = match self.calls.get(id) {
             Some(PendingCall::Read(read)) => {
@@ -499,7 +500,7 @@ impl<T: DriverObject> ClientDriver<T> {
         ids.into_iter().for_each(|id| self.attempt(id, now));
     }
 
-    /// Gives all calls that wait for a page what the first of them finds.
+    /// Retries all calls that wait for a page.
     fn attempt_page(&mut self, page: PageId, now: Ms) {
         let ids = self.calls.waiting_for(WaitKey::Page(page));
         if planted(Bug::AnswerToWrongCall)
@@ -525,7 +526,7 @@ fn unknown_write_error(oid: Oid, why: &str) -> Error {
     Error::new(ErrorKind::Unknown, format!("it is not known whether {oid} was written: read it{why}"))
 }
 
-/// The object that was found: `Some(None)` if there is none, `None` if that is not known here.
+/// The object that was found: `Some(None)` if there is none, `None` if that is unknown.
 fn found_object<T: DriverObject>(oid: Oid, found: Lookup<'_, T>) -> Option<Option<T>> {
     match found {
         Lookup::Value(object) if object.is_of_class(oid.class()) || planted(Bug::ClassIgnored) => {

@@ -23,7 +23,7 @@ pub(super) const EVENT_BUFFER: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The client is connected to this peer server, which has told the status of the space. Events for what is wrong, or has
+    /// The client is connected to this peer server, which has sent the status of the space. Events for what is wrong, or has
     /// changed since the last status, follow.
     Connected {
         /// The peer server's address.
@@ -39,7 +39,7 @@ pub enum Event {
         why: String,
     },
     /// No peer server admits the client any more: it has to log in, or its user was removed or disabled, has no permission left,
-    /// or has another password. The client goes on trying.
+    /// or has another password. The client keeps trying.
     Refused {
         /// The refusal, and what to do.
         why: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Event {
             }
             Self::BrickRecovered(brick) => write!(f, "brick {} ({}) is back", brick.brick, brick.address),
             Self::Stopped { why } => f.write_str(why),
-            Self::Resumed => f.write_str("the space goes on"),
+            Self::Resumed => f.write_str("the space serves again"),
             Self::PolicyChanged(policy) => write!(f, "the policy is {policy} now"),
             Self::NodeMoved { node, brick, epoch } => {
                 write!(f, "logical node {:x} is at brick {brick} since epoch {epoch}", node.0)
@@ -140,9 +140,9 @@ impl Events {
 pub(super) struct SpaceMonitor {
     /// The peer server that the client is connected to.
     peer: Option<Arc<str>>,
-    /// Whether this peer server has told the status.
+    /// Whether this peer server has sent the status.
     is_status_known: bool,
-    /// How many requests were sent because no peer server had told the status yet.
+    /// Number of requests that were sent because no peer server had sent the status yet.
     status_requests: u8,
     /// The last status, perhaps of an earlier peer server.
     status: Option<SpaceStatus>,
@@ -155,7 +155,7 @@ pub(super) struct SpaceMonitor {
 }
 
 impl SpaceMonitor {
-    /// The last status that a peer server has told.
+    /// The last status that a peer server has sent.
     pub(super) fn status(&self) -> Option<&SpaceStatus> {
         self.status.as_ref()
     }
@@ -200,12 +200,12 @@ impl SpaceMonitor {
         unreachable.flat_map(|brick| brick.nodes.iter().map(|(node, _)| *node)).collect()
     }
 
-    /// A peer server is connected, which is going to tell the status.
+    /// Handles a new connection to a peer server, which is going to send the status.
     pub(super) fn on_connected(&mut self, peer: Arc<str>) {
         (self.peer, self.is_status_known, self.refused) = (Some(peer), false, None);
     }
 
-    /// No peer server admits the client, for this reason.
+    /// Handles that no peer server admits the client.
     pub(super) fn on_refused(&mut self, why: &str) {
         if self.refused.as_deref() != Some(why) {
             self.refused = Some(why.to_owned());
@@ -213,7 +213,7 @@ impl SpaceMonitor {
         }
     }
 
-    /// The connection has ended. The status stays as it was until the next peer server tells it.
+    /// Handles the end of the connection. The status stays as it was until the next peer server sends it.
     pub(super) fn on_disconnected(&mut self, why: &str) {
         if let Some(peer) = self.peer.take().filter(|_| std::mem::take(&mut self.is_status_known)) {
             self.events.push(Event::Disconnected { peer: peer.to_string(), why: why.to_owned() });
@@ -223,7 +223,7 @@ impl SpaceMonitor {
         }
     }
 
-    /// The peer server has told the status.
+    /// Handles the status that the peer server has sent.
     pub(super) fn update(&mut self, status: SpaceStatus) {
         if let Some(peer) = self.peer.as_ref().filter(|_| !self.is_status_known) {
             self.events.push(Event::Connected { peer: peer.to_string(), status: status.clone() });

@@ -197,7 +197,7 @@ async fn reconnect(peer: &Address, target: &Target, options: &ClusterOptions, sp
     }
 }
 
-/// Keeps a client connected, as long as it exists.
+/// Keeps a client connected for its lifetime.
 async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize) {
     let mut pause = FIRST_PAUSE;
     while let Some(client) = core.upgrade() {
@@ -225,7 +225,7 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize)
                         _ => warn!(peer = %target.peers[*place], %error, "a peer server does not admit this client"),
                     }
                 }
-                // What is under way ends only when no peer server admits the client.
+                // Calls fail only if a peer server denied access and none admitted the client.
                 let denied = errors.into_iter().find(|(_, error)| error.kind() == ErrorKind::Denied);
                 if let Some((_, error)) = denied {
                     let told =

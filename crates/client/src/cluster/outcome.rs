@@ -10,7 +10,7 @@ use protocol::validate::Cause;
 
 use crate::plant::{Bug, planted};
 
-/// How a transaction has ended.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that conflicts with another one has changed nothing"]
 pub enum CommitOutcome {
@@ -51,7 +51,7 @@ impl ConflictReason {
     }
 }
 
-/// What the end of a transaction means to its user.
+/// The outcome for the user of a transaction.
 pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
     match ended {
         TxnOutcome::Committed(at) => CommitOutcome::Committed(at),
@@ -65,7 +65,7 @@ pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
     }
 }
 
-/// The error of a transaction that a brick has not taken in time, and may take later.
+/// The error of a transaction that a brick has not accepted in time and may accept later.
 pub(super) fn deferred_error(txn: TxnId, why: &str) -> Error {
     let what = format!("transaction {txn:?} is not committed yet, and it is not known whether it will be: {why}");
     Error::new(ErrorKind::Unknown, what)

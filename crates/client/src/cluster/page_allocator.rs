@@ -107,7 +107,7 @@ impl PageAllocator {
         nodes.get(self.current % nodes.len().max(1)).copied()
     }
 
-    /// Goes on to a logical node that can be reached, if there is one.
+    /// Continues at a reachable logical node, if there is one.
     fn skip_unreachable(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) {
         let count = nodes.len().max(1);
         let mut next = nodes.iter().cycle().skip(self.current % count).take(count);
@@ -160,8 +160,8 @@ impl PageAllocator {
 #[derive(Debug, Default)]
 pub(super) struct PageSource {
     allocator: Mutex<PageAllocator>,
-    /// Held during a reservation, so that there is one at a time for each logical node. Others go on meanwhile, because the brick
-    /// of this one may be unreachable.
+    /// Held during a reservation, so that there is one at a time for each logical node. Reservations at other nodes continue, because the
+    /// brick of one node may be unreachable.
     reserving: Mutex<HashMap<NodeId, Arc<tokio::sync::Mutex<()>>>>,
 }
 

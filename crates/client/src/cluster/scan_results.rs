@@ -1,4 +1,4 @@
-//! Objects that were looked for, portion by portion.
+//! Results of scans, in portions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct ScanResults {
     core: Arc<Core>,
     classes: BTreeSet<ClassId>,
     filter: Option<Filter>,
-    /// Logical nodes that are still to be scanned; the last one is next.
+    /// Logical nodes that were not scanned yet; the last one is next.
     nodes: Vec<NodeId>,
     after: Option<ScanPosition>,
     examined: u64,

@@ -1,5 +1,5 @@
-//! Messages of errors for calls that have not finished in time: which brick the client has waited for, as far as the peer server
-//! has told.
+//! Error messages of calls that have not finished in time. They name the brick that the client has waited for, according to the
+//! status that the peer server has sent.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn message_names_the_lock_unless_its_brick_is_unreachable() {
         let (status, timeout) = (space_status(), Duration::from_secs(3));
-        let said = |node: u32| {
+        let message = |node: u32| {
             let page = model::PageId { space: model::SpaceId(1), node: NodeId(node), number: 7 };
             lock_timeout_message(
                 Some(&status),
@@ -89,26 +89,26 @@ mod tests {
             )
         };
         assert_eq!(
-            said(1),
+            message(1),
             "no lock of 1.0.1.7.1 at brick 1 (db1:6680) was granted within 3s: another transaction holds it or has waited longer, or the brick hangs"
         );
         let unreachable = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; the client has waited 3s";
-        assert_eq!(said(2), unreachable);
+        assert_eq!(message(2), unreachable);
     }
 
     #[test]
     fn message_names_the_bricks_that_were_waited_for() {
         let (status, timeout) = (space_status(), Duration::from_secs(3));
-        let said = |nodes: &[u32]| {
+        let message = |nodes: &[u32]| {
             let nodes: Vec<NodeId> = nodes.iter().copied().map(NodeId).collect();
             timeout_message(Some(&status), true, &nodes, timeout)
         };
         let unreachable = "brick 2 (db2:6680) cannot be reached since 2023-11-14T22:13:20Z; the client has waited 3s";
-        assert_eq!(said(&[2]), unreachable);
-        assert_eq!(said(&[1, 2, 3]), unreachable, "the other bricks can be reached");
-        assert_eq!(said(&[1]), "brick 1 (db1:6680) has not answered within 3s");
-        assert_eq!(said(&[1, 3]), "one of these has not answered within 3s: brick 1 (db1:6680), brick 3 (db3:6680)");
-        assert_eq!(said(&[]), "the peer server has not answered within 3s");
+        assert_eq!(message(&[2]), unreachable);
+        assert_eq!(message(&[1, 2, 3]), unreachable, "the other bricks can be reached");
+        assert_eq!(message(&[1]), "brick 1 (db1:6680) has not answered within 3s");
+        assert_eq!(message(&[1, 3]), "one of these has not answered within 3s: brick 1 (db1:6680), brick 3 (db3:6680)");
+        assert_eq!(message(&[]), "the peer server has not answered within 3s");
         assert_eq!(
             timeout_message(Some(&status), false, &[NodeId(2)], timeout),
             "no peer server could be reached for 3s"

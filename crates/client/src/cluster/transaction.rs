@@ -190,7 +190,7 @@ impl Transaction {
         self.note_timeout(core.read(read).await)
     }
 
-    /// Notes whether something has not arrived in time.
+    /// Records whether a call has timed out.
     pub(super) fn note_timeout<T>(&self, come: Result<T>) -> Result<T> {
         if let Err(error) = &come
             && error.kind() == ErrorKind::Unavailable

@@ -264,7 +264,7 @@ impl Transaction {
 
     // -------------------------------------------------------------------------------------------- what was changed
 
-    /// Encodes the structs that were changed as records, which [`Transaction::get`] and queries see. A commit does this by itself.
+    /// Encodes the structs that were changed as records, which [`Transaction::get`] and queries see. A commit does this too.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if there is a [`LoadedMut`] of one of them, [`ErrorKind::TooLarge`].

@@ -28,14 +28,14 @@ pub(super) struct UniqueIndex {
 
 impl UniqueIndex {
     /// The index, if its class and its fields are in the schema.
-    pub(super) fn from_proto(told: schema::Unique, schema: &Schema) -> Option<Self> {
-        let class = ClassId(told.class);
+    pub(super) fn from_proto(message: schema::Unique, schema: &Schema) -> Option<Self> {
+        let class = ClassId(message.class);
         let name = |number: u32| {
             let field = schema.fields(class).iter().find(|field| field.number.0 == number)?;
             Some((field.number, field.name.clone()))
         };
-        let fields = told.fields.into_iter().map(name).collect::<Option<_>>()?;
-        let (id, index) = (told.id, told.name);
+        let fields = message.fields.into_iter().map(name).collect::<Option<_>>()?;
+        let (id, index) = (message.id, message.name);
         Some(Self { id, index, class: schema.class(class)?.name.clone(), family: schema.family(class), fields })
     }
 

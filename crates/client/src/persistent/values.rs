@@ -10,7 +10,7 @@ use super::{Classes, FieldType, Persistent, Ref};
 /// A type that a field of a [`Persistent`] struct can have.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a persistent struct",
-    label = "no value of a record",
+    label = "not a value of a record",
     note = "fields are bool, i8 to i64, u16, u32, f32, f64, String, Bytes, Decimal, Date, Timestamp, Oid, Ref<T>, and Option, \
             Vec, BTreeSet and BTreeMap of them",
     note = "bytes are `bytes::Bytes`; a struct within a struct is a `Ref<T>`, or a parent: #[persistent(parent)]; what is not \

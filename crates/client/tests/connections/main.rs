@@ -1,6 +1,6 @@
 //! Clients whose connections end or hang.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod world;
 
@@ -26,8 +26,8 @@ async fn create_two(cluster: &Cluster) -> [Oid; 2] {
     created.map(|oid| t.real_oid(oid).unwrap())
 }
 
-/// The runtime of the first client ends with all of its tasks, so its connection ends as if its process had been killed: the client
-/// says nothing. The second client waits for less time than locks take to expire.
+/// The runtime of the first client ends with all of its tasks, so its connection ends without a message, as if its process had
+/// been killed. The timeout of the second client is shorter than the time in which locks expire.
 #[tokio::test]
 async fn locks_of_a_client_that_was_killed_are_released() {
     bounded(async {
@@ -60,12 +60,12 @@ async fn locks_of_a_client_that_was_killed_are_released() {
 }
 
 #[tokio::test]
-async fn client_uses_another_peer_server_if_the_first_one_says_nothing() {
+async fn client_uses_another_peer_server_if_first_one_is_silent() {
     bounded(async {
         let world = World::start(2, 1).await;
         let hung = Proxy::start(world.host(0), true).await;
         let mut options = ClusterOptions::default();
-        // Much longer than the test may take.
+        // Longer than the test may take.
         options.connect_timeout = Duration::from_secs(3_600);
         let cluster = Cluster::connect_with(&url(&[hung.host(), world.host(0)]), options).await.unwrap();
         create_two(&cluster).await;
@@ -75,7 +75,7 @@ async fn client_uses_another_peer_server_if_the_first_one_says_nothing() {
 }
 
 #[tokio::test]
-async fn client_goes_on_with_another_peer_server_when_its_own_hangs() {
+async fn client_changes_to_another_peer_server_when_its_own_hangs() {
     bounded(async {
         let world = World::start(2, 2).await;
         let proxy = Proxy::start(world.host(0), false).await;

@@ -1,4 +1,4 @@
-//! A cluster in this process, and a proxy that can stop to forward.
+//! A cluster in this process, and a proxy that can stop forwarding.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ fn config() -> Config {
 }
 
 impl World {
-    /// A cluster in memory with a logical node at each brick.
+    /// Starts a cluster in memory with a logical node at each brick.
     pub(crate) async fn start(bricks: u32, peers: u64) -> Self {
         let numbers = AtomicU64::new(100);
         let view = ClusterView::new(move |count| {
@@ -48,7 +48,7 @@ impl World {
         world
     }
 
-    /// Where the peer server of this number, counted from 0, listens.
+    /// The address of the peer server with this index.
     pub(crate) fn host(&self, peer: usize) -> String {
         self.peers[peer].addresses()[0].to_string()
     }

@@ -1,8 +1,8 @@
-//! Structs in a cluster: classes in its catalogue, transactions over objects that are loaded, changed and created as structs.
+//! Structs in a cluster: their classes in the catalogue, and transactions that load, change and create objects as structs.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[allow(dead_code, reason = "its main is for people")]
+#[allow(dead_code, reason = "only its `run` is tested")]
 #[path = "../../examples/jukebox.rs"]
 mod jukebox;
 mod unique;
@@ -40,7 +40,7 @@ fn account(owner: &str, bank: Option<Ref<Bank>>) -> Account {
     Account { owner: owner.to_owned(), balance: 100, bank }
 }
 
-/// An account, committed.
+/// Creates an account and commits.
 async fn ann(cluster: &Cluster) -> Ref<Account> {
     cluster
         .transact(|t| async move {
@@ -62,7 +62,7 @@ fn kind<T>(result: client::Result<T>) -> ErrorKind {
     result.err().unwrap().kind()
 }
 
-/// What is ready without anything coming from elsewhere.
+/// The value of a future that is ready at its first poll.
 fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -71,7 +71,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 #[tokio::test]
-async fn what_is_changed_is_noticed_and_seen_by_others() {
+async fn changes_are_committed_and_visible_to_other_clients() {
     let world = World::start(2).await;
     let (one, other) = (world.client().await, world.client().await);
     one.define::<Account>().await.unwrap();
@@ -89,7 +89,7 @@ async fn what_is_changed_is_noticed_and_seen_by_others() {
     let t = one.begin(IsolationLevel::Optimistic);
     let account = t.load(ann).await.unwrap();
     assert_eq!((account.owner.as_str(), account.balance), ("Ann", 110));
-    // A reference to what is not loaded is a reference; it is followed when it is wanted.
+    // Loading an object does not load the objects that it refers to.
     let bank = t.load(account.bank.unwrap()).await.unwrap();
     assert_eq!(bank.name, "North");
     expect_committed(&t).await;
@@ -98,7 +98,7 @@ async fn what_is_changed_is_noticed_and_seen_by_others() {
 }
 
 #[tokio::test]
-async fn an_object_is_one_struct_within_a_transaction() {
+async fn object_is_one_struct_within_transaction() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -107,7 +107,7 @@ async fn an_object_is_one_struct_within_a_transaction() {
     let (one, two) = (t.load(ann).await.unwrap(), t.load(ann).await.unwrap());
     assert!(std::ptr::eq::<Account>(&*one, &*two));
     assert_eq!(Loaded::reference(&one), ann);
-    // Many may read, or one may change.
+    // Many readers or one writer.
     let error = t.load_mut(ann).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("is being read or changed by this transaction"), "{error}");
@@ -119,7 +119,7 @@ async fn an_object_is_one_struct_within_a_transaction() {
     assert_eq!(LoadedMut::reference(&changing), ann);
     drop(changing);
     assert_eq!(t.load(ann).await.unwrap().balance, 7);
-    // Nobody else sees it before the commit.
+    // It is not visible outside before the commit.
     assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 100);
     expect_committed(&t).await;
     assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 7);
@@ -127,7 +127,7 @@ async fn an_object_is_one_struct_within_a_transaction() {
 }
 
 #[tokio::test]
-async fn records_and_structs_of_one_transaction_are_the_same_objects() {
+async fn records_and_structs_of_one_transaction_agree() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -148,7 +148,7 @@ async fn records_and_structs_of_one_transaction_are_the_same_objects() {
 }
 
 #[tokio::test]
-async fn conflicting_changes_are_made_one_after_the_other() {
+async fn conflicting_changes_are_serialized() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -180,30 +180,30 @@ async fn drafts_become_persistent_when_something_persistent_refers_to_them() {
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
-    // What was committed just now may still meet the questions of who has these names.
+    // `transact` repeats this if checks of unique names conflict with the commit just before.
     let drafted = cluster.transact(|t| async move {
         let branch = t.draft(bank("Branch")).await?;
         let mut head = bank("Head");
         head.branches.push(branch);
         let head = t.draft(head).await?;
-        let nobody = t.draft(bank("Nobody's")).await?;
+        let unreferenced = t.draft(bank("Unreferenced")).await?;
         let named = t.draft(bank("Named")).await?;
         t.bind("bank", named).await?;
         t.load_mut(ann).await?.bank = Some(head);
-        // A draft may be changed, as anything.
+        // A draft may be changed.
         t.load_mut(branch).await?.branches.push(head);
-        Ok((branch, head, nobody, named))
+        Ok((branch, head, unreferenced, named))
     });
-    let (branch, head, nobody, named) = drafted.await.unwrap();
+    let (branch, head, unreferenced, named) = drafted.await.unwrap();
     assert_eq!(cluster.read(head).await.unwrap().unwrap().branches, [branch]);
     assert_eq!(cluster.read(branch).await.unwrap().unwrap().branches, [head]);
     assert_eq!(cluster.read(named).await.unwrap().unwrap().name, "Named");
-    assert_eq!(cluster.read(nobody).await.unwrap(), None);
+    assert_eq!(cluster.read(unreferenced).await.unwrap(), None);
     world.end().await;
 }
 
 #[tokio::test]
-async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
+async fn loading_removed_object_or_object_of_another_class_fails() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -213,9 +213,9 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
             let bank = t.load(ann).await?.bank.unwrap();
             t.remove(bank).await?;
             assert_eq!(kind(t.load(bank).await), ErrorKind::NotFound);
-            let never = t.create(account("Nobody", None)).await?;
-            t.remove(never).await?;
-            assert!(t.try_load(never).await?.is_none());
+            let removed = t.create(account("Bob", None)).await?;
+            t.remove(removed).await?;
+            assert!(t.try_load(removed).await?.is_none());
             Ok(bank)
         })
         .await
@@ -236,24 +236,24 @@ async fn what_is_removed_or_of_another_class_is_an_error_for_who_follows() {
 }
 
 #[tokio::test]
-async fn a_class_that_is_not_there_is_an_error_that_says_what_to_do() {
+async fn error_of_missing_class_names_define() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     let t = cluster.begin(IsolationLevel::Optimistic);
     let error = t.create(bank("North")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.message().contains("Cluster::define"), "{error}");
-    // A client that was there before learns of it by itself.
+    // A client that connected before sees the new class.
     world.client().await.define::<Bank>().await.unwrap();
     t.create(bank("North")).await.unwrap();
     t.abort();
-    // Its index becomes ready about now: who has asked before that asks again.
+    // `transact` repeats this if the index becomes ready meanwhile.
     cluster.transact(|t| async move { t.create(bank("North")).await }).await.unwrap();
     world.end().await;
 }
 
 #[tokio::test]
-async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
+async fn new_objects_share_page_and_aborted_pages_are_reused() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -275,7 +275,7 @@ async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
     let again = three(&t).await;
     assert!(again == one || again == two);
     expect_committed(&t).await;
-    // Near another one, in this transaction or a later one; at a logical node.
+    // Near an object of this transaction or an earlier one, and at a logical node.
     let t = cluster.begin(IsolationLevel::Optimistic);
     let near = t.create_with(account("near", None), PlacementHint::Near(again[0])).await.unwrap();
     assert_eq!(near.oid().page(), again[0].page());
@@ -291,7 +291,7 @@ async fn new_objects_stay_together_and_what_was_given_up_leaves_no_holes() {
 }
 
 #[tokio::test]
-async fn what_is_prefetched_is_at_hand() {
+async fn prefetched_objects_load_without_waiting() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -313,9 +313,9 @@ async fn what_is_prefetched_is_at_hand() {
     let reader = world.client().await;
     let t = reader.begin(IsolationLevel::Optimistic);
     t.prefetch_along([ann], &["bank.branches"]).await.unwrap();
-    let account = at_once(t.load(ann)).expect("it was fetched").unwrap();
-    let head = at_once(t.load(account.bank.unwrap())).expect("so was this").unwrap();
-    let branches = at_once(t.load_all(head.branches.iter().copied())).expect("and these").unwrap();
+    let account = at_once(t.load(ann)).expect("not prefetched").unwrap();
+    let head = at_once(t.load(account.bank.unwrap())).expect("not prefetched").unwrap();
+    let branches = at_once(t.load_all(head.branches.iter().copied())).expect("not prefetched").unwrap();
     let names: Vec<&str> = branches.iter().map(|branch| branch.name.as_str()).collect();
     assert_eq!(names, ["0", "1", "2", "3"]);
     let error = t.prefetch_along([ann], &["bank.boss"]).await.unwrap_err();
@@ -326,7 +326,7 @@ async fn what_is_prefetched_is_at_hand() {
 }
 
 #[tokio::test]
-async fn structs_are_locked_where_transactions_lock() {
+async fn locking_transactions_lock_structs() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<Account>().await.unwrap();
@@ -347,7 +347,7 @@ async fn structs_are_locked_where_transactions_lock() {
 }
 
 #[tokio::test]
-async fn the_example_plays_its_album() {
+async fn example_plays_its_album() {
     let world = World::start(2).await;
     for time in 1..=2 {
         let lines = jukebox::run(&world.url()).await.unwrap();

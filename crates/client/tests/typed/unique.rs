@@ -1,4 +1,4 @@
-//! Values that no two objects may have.
+//! Unique indexes.
 
 use std::time::Duration;
 
@@ -45,11 +45,11 @@ async fn state_of(cluster: &Cluster, name: &str) -> (IndexState, Option<String>)
 }
 
 #[tokio::test]
-async fn nobody_gets_a_value_that_somebody_has() {
+async fn value_of_unique_index_is_refused_for_second_object() {
     let world = World::start(2).await;
     let (one, two) = (world.client().await, world.client().await);
     one.define::<User>().await.unwrap();
-    // One that knows of no classes, and one that does.
+    // One client without classes, and one with the class.
     let ann = create(&one, user(Some("ann@example.org"), 1)).await.unwrap();
     two.define::<User>().await.unwrap();
     for cluster in [&one, &two] {
@@ -58,14 +58,14 @@ async fn nobody_gets_a_value_that_somebody_has() {
         assert!(error.message().contains(&ann.oid().to_string()) && error.message().contains("mail"), "{error}");
         assert_eq!(kind(create(cluster, user(None, 1)).await), ErrorKind::Exists);
     }
-    // Null is equal to nothing, and within a transaction it is the same.
+    // Null never conflicts. Objects of one transaction may conflict too.
     create(&one, user(None, 3)).await.unwrap();
     create(&two, user(None, 4)).await.unwrap();
     let t = two.begin(IsolationLevel::Optimistic);
     t.create(user(None, 5)).await.unwrap();
     t.create(user(None, 5)).await.unwrap();
     assert_eq!(kind(t.commit().await), ErrorKind::Exists);
-    // What keeps its values may change, what is removed gives them back, and two may change theirs at once.
+    // An object may change without its values, a removed one releases its values, and two may change theirs in one transaction.
     let changed = two.transact(|t| async move {
         t.load_mut(ann).await?.visits += 1;
         Ok(())
@@ -87,7 +87,7 @@ async fn nobody_gets_a_value_that_somebody_has() {
 }
 
 #[tokio::test]
-async fn of_many_who_want_the_same_value_one_gets_it() {
+async fn one_of_many_concurrent_creations_with_same_value_succeeds() {
     let world = World::start(2).await;
     let first = world.client().await;
     first.define::<User>().await.unwrap();
@@ -105,9 +105,9 @@ async fn of_many_who_want_the_same_value_one_gets_it() {
     world.end().await;
 }
 
-/// Whoever finds the next number taken has read a counter that was raised meanwhile: that is no error.
+/// A transaction that finds its number taken has read an old state of the counter, so it is repeated and does not fail.
 #[tokio::test]
-async fn all_who_raise_a_counter_get_numbers_of_their_own() {
+async fn concurrent_increments_of_counter_get_distinct_numbers() {
     let world = World::start(2).await;
     let first = world.client().await;
     first.define::<User>().await.unwrap();
@@ -135,12 +135,12 @@ async fn all_who_raise_a_counter_get_numbers_of_their_own() {
 }
 
 #[tokio::test]
-async fn writes_of_who_has_not_asked_are_refused_by_the_brick() {
+async fn brick_refuses_writes_of_unchecked_unique_values() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     cluster.define::<User>().await.unwrap();
     let ann = create(&cluster, user(Some("ann@example.org"), 1)).await.unwrap();
-    // Outside of transactions nobody asks.
+    // A write outside of transactions does not check unique values first.
     let mut record = RecordBuilder::new();
     record.set(model::FieldNumber(2), 7_i64).unwrap();
     let record = Object::record(ann.oid().class(), record.build().unwrap());
@@ -151,7 +151,7 @@ async fn writes_of_who_has_not_asked_are_refused_by_the_brick() {
 }
 
 #[tokio::test]
-async fn an_index_of_objects_that_are_alike_becomes_ready_when_they_are_not() {
+async fn unique_index_becomes_ready_when_duplicates_are_changed() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<User>().await.unwrap();
@@ -177,7 +177,7 @@ async fn an_index_of_objects_that_are_alike_becomes_ready_when_they_are_not() {
         sleep(Duration::from_millis(5)).await;
     };
     assert!(flaw.contains("have the same values"), "{flaw}");
-    // From now on nobody else gets them.
+    // The index is enforced for new objects already.
     assert_eq!(kind(create(&cluster, User { visits: 7, ..user(None, 4) }).await), ErrorKind::Exists);
     let found = cluster.query(&query::Query::of("User")).await.unwrap().all().await.unwrap();
     assert_eq!(found.len(), 3);

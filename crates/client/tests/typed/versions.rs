@@ -1,4 +1,4 @@
-//! Programs of several ages, and classes that extend others.
+//! Programs of several versions, and classes that extend others.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ mod new {
     }
 }
 
-/// Like the old one, but for what became wider.
+/// The old version without the field that became wider.
 mod middle {
     #[derive(client::Persistent, Debug, PartialEq)]
     pub(super) struct Person {
@@ -45,7 +45,7 @@ mod middle {
 }
 
 #[tokio::test]
-async fn programs_of_several_ages_work_on_the_same_objects() {
+async fn programs_of_several_versions_use_same_objects() {
     let world = World::start(2).await;
     let (older, newer) = (world.client().await, world.client().await);
     older.define::<old::Person>().await.unwrap();
@@ -62,7 +62,7 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
         person.mail = "ann@example.org".to_owned();
     }
     expect_committed(&t).await;
-    // One that is older keeps what it does not know, whether it has heard of the new class or not.
+    // An older program keeps fields that it does not have, whether or not its client has the new class.
     let still = Ref::<middle::Person>::new(ann.oid());
     for again in [&older, &world.client().await] {
         let renamed = again.transact(|t| async move {
@@ -74,7 +74,7 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
     let person = newer.transact(|t| async move { Ok(t.load(ann).await?.mail.clone()) }).await.unwrap();
     assert_eq!(person, "ann@example.org");
     assert_eq!(newer.read(still).await.unwrap().unwrap().name, "Annaa");
-    // One whose field is narrower by now is told so.
+    // A program whose field is narrower than the class's gets an error.
     let error = older.define::<old::Person>().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.message().contains("too old"), "{error}");
@@ -82,14 +82,14 @@ async fn programs_of_several_ages_work_on_the_same_objects() {
     let t = fresh.begin(IsolationLevel::Optimistic);
     let error = t.load(Ref::<old::Person>::new(ann.oid())).await.unwrap_err();
     assert!(error.message().contains("field age of class Person is of type float64"), "{error}");
-    // And one that lacks what objects have to have makes none.
+    // A program without a required field cannot create objects.
     let error = t.create(middle::Person { name: "Bob".to_owned() }).await.unwrap_err();
     assert!(error.message().contains("field age of class Person has to have a value"), "{error}");
     world.end().await;
 }
 
 #[tokio::test]
-async fn indexes_of_a_program_become_ready_by_themselves() {
+async fn indexes_of_program_become_ready() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<new::Employee>().await.unwrap();
@@ -107,7 +107,7 @@ async fn indexes_of_a_program_become_ready_by_themselves() {
 }
 
 #[tokio::test]
-async fn an_object_may_be_seen_as_of_a_class_that_its_own_extends() {
+async fn object_can_be_loaded_as_parent_class() {
     let world = World::start(1).await;
     let cluster = world.client().await;
     cluster.define::<new::Employee>().await.unwrap();
@@ -118,7 +118,7 @@ async fn an_object_may_be_seen_as_of_a_class_that_its_own_extends() {
     let as_person = Ref::<new::Person>::new(ann.oid());
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.load_mut(as_person).await.unwrap().name.push('a');
-    // The same object, whatever it is seen as; but one struct at a time.
+    // Both are the same object, with one struct at a time.
     let employee = t.load(ann).await.unwrap();
     assert_eq!((employee.person.name.as_str(), employee.number), ("Anna", 7));
     assert_eq!(kind(t.load(as_person).await), ErrorKind::Invalid);

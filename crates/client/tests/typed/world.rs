@@ -21,10 +21,10 @@ fn config() -> Config {
 }
 
 impl World {
-    /// So many bricks, a peer server, and a space with four logical nodes.
+    /// Starts this many bricks and a peer server, and makes a space with four logical nodes.
     pub(crate) async fn start(bricks: u32) -> Self {
         let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
-        // Of several tests in a process the first one sets it.
+        // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         let editor = CatalogEditor::new(catalogue.clone());

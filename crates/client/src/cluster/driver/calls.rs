@@ -1,4 +1,4 @@
-//! The calls of a driver that are not finished: what each waits for, and until when.
+//! The unfinished calls of a driver, with the condition and the deadline of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub struct ReadRequest {
     pub mode: LockMode,
 }
 
-/// What finishes a call, or is worth another attempt.
+/// A condition that finishes a call or makes it retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaitKey {
     /// A page has arrived, or the session of its logical node has changed.

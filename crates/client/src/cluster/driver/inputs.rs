@@ -1,4 +1,4 @@
-//! What a driver hears: answers to requests, the state of the connection, and the messages of the peer server.
+//! The inputs of a driver: answers to requests, the state of the connection, and the messages of the peer server.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A peer server is connected, at this address.
     pub fn connected(&mut self, peer: Arc<str>, now: Ms) {
         (self.is_connected, self.access_refused) = (true, None);
-        // Before all else, so that it is known whether the space serves when anything of it is asked for.
+        // The first output, so that the status of the space arrives before all other answers.
         if !planted(Bug::StatusNotWatched) {
             self.out.push(Output::Watch);
         }
@@ -69,7 +69,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// There is a connection to what serves this logical node; with peer servers, to one that serves all.
+    /// There is a connection to the server of this logical node; `None`: of all nodes, as with peer servers.
     pub fn link_up(&mut self, node: Option<NodeId>, now: Ms) {
         self.session.connect(node, now);
         self.drain();
@@ -89,7 +89,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.link_down(None, now);
     }
 
-    /// The connection to what serves this logical node, or all, has ended.
+    /// The connection to the server of this logical node, or of all, has ended.
     pub fn link_down(&mut self, node: Option<NodeId>, now: Ms) {
         self.session.disconnect(node, now);
         self.drain();
@@ -107,7 +107,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// Everything is refused: calls that have changed nothing fail, others are waited for a little longer.
+    /// Everything is refused. Calls that have changed nothing fail; others get [`SHORT_WAIT_MS`].
     fn handle_stopped(&mut self, now: Ms) {
         for id in self.calls.ids() {
             match self.calls.get(id) {
@@ -123,7 +123,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// The node above says something, in this session of the tree of a logical node.
+    /// A message from the node above, in this session of the tree of a logical node.
     pub fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
         let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
@@ -146,7 +146,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// The gateway answers a call of a transaction.
+    /// The gateway's answer to a call of a transaction.
     pub fn handle_reply(&mut self, txn: TxnId, reply: gateway::Reply<T>, now: Ms) {
         self.session.handle_reply(txn, reply);
         self.drain();
@@ -154,7 +154,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// A transaction, or a write, is deferred or refused, for this reason.
+    /// A transaction or a write is deferred or refused for this reason.
     pub fn handle_deferred(&mut self, txn: TxnId, kind: ErrorKind, why: String, now: Ms) {
         let is_final = is_final(kind);
         let is_wanted = self.calls.is_awaited(WaitKey::Outcome(txn));
@@ -167,7 +167,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    /// The peer server tells the status of the space.
+    /// The peer server's message with the status of the space.
     pub fn handle_status(&mut self, status: SpaceStatus, now: Ms) {
         self.monitor.update(status);
         self.attempt_all(self.calls.waiting_for(WaitKey::SpaceStatus), now);
@@ -177,7 +177,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.drain();
     }
 
-    // -------------------------------------------------------------------------------------------- what the session wants
+    // -------------------------------------------------------------------------------------------- outputs of the session
 
     pub(super) fn drain(&mut self) {
         self.out.extend(self.monitor.events().map(Output::Event));
@@ -237,7 +237,7 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
-    /// A page has arrived: others may have to leave the cache.
+    /// A page has arrived. Evicts others if the cache is full.
     fn handle_fetched(&mut self, page: PageId) {
         let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
         let bytes = OVERHEAD + objects.sum::<usize>();

@@ -53,7 +53,7 @@ fn events_follow_from_two_statuses() {
 }
 
 #[test]
-fn refusal_is_told_once_and_to_each_new_subscriber() {
+fn refusal_is_an_event_once_and_for_each_new_subscriber() {
     let mut monitor = SpaceMonitor::default();
     monitor.on_refused("log in");
     monitor.on_refused("log in");
@@ -85,18 +85,18 @@ fn next_peer_server_tells_what_has_changed_since_the_last_one() {
     monitor.update(away.clone());
     assert_eq!(monitor.check().unwrap_err().kind(), ErrorKind::Stopped);
     assert_eq!(monitor.unreachable_nodes(), [NodeId(2), NodeId(4)].into());
-    let heard: Vec<Event> = monitor.events().collect();
-    assert_eq!(heard[0], Event::Connected { peer: "one".to_owned(), status: well.clone() });
-    assert_eq!(heard[1], Event::Disconnected { peer: "one".to_owned(), why: "it has ended".to_owned() });
-    assert_eq!(heard[2], Event::Connected { peer: "two".to_owned(), status: away });
-    assert_eq!(brick(&heard[3]), (false, 2, 2));
-    assert!(matches!(heard[4], Event::Stopped { .. }));
+    let events: Vec<Event> = monitor.events().collect();
+    assert_eq!(events[0], Event::Connected { peer: "one".to_owned(), status: well.clone() });
+    assert_eq!(events[1], Event::Disconnected { peer: "one".to_owned(), why: "it has ended".to_owned() });
+    assert_eq!(events[2], Event::Connected { peer: "two".to_owned(), status: away });
+    assert_eq!(brick(&events[3]), (false, 2, 2));
+    assert!(matches!(events[4], Event::Stopped { .. }));
     // A new subscriber gets the same.
-    assert_eq!(Vec::from(monitor.current_events()), heard[2..]);
+    assert_eq!(Vec::from(monitor.current_events()), events[2..]);
     // A brick that recovers while no peer server is connected has recovered for the subscribers, too.
     monitor.on_disconnected("it has ended");
     monitor.on_connected("one".into());
     monitor.update(well);
-    let heard: Vec<Event> = monitor.events().collect();
-    assert_eq!((brick(&heard[2]), &heard[3]), ((true, 2, 2), &Event::Resumed));
+    let events: Vec<Event> = monitor.events().collect();
+    assert_eq!((brick(&events[2]), &events[3]), ((true, 2, 2), &Event::Resumed));
 }
