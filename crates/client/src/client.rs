@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use model::{FailurePolicy, NodeId, Outcome, Result, SpaceId, Transaction, UploadId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use wire::cluster::{policy_from_proto, policy_to_proto};
@@ -235,42 +234,42 @@ impl Client {
         }
     }
 
-    /// Asks for the classes and indexes of a space, or changes them: what is asked and answered is a `SchemaRequest` and a
-    /// `SchemaAnswer` of the catalogue, in JSON. Peer servers and meta-servers do it.
+    /// Reads or changes the classes and indexes of a space. Peer servers and meta-servers answer this.
     ///
     /// # Errors
-    /// Those of the operation, with words for people.
-    pub async fn describe(&self, space: &str, request: Vec<u8>) -> Result<Bytes> {
-        let describe = proto::query::Describe { space: space.to_owned(), request: request.into() };
-        match self.link.ask_cluster(Request::Describe(describe)).await?.response {
-            Response::Described(described) => Ok(described.answer),
+    /// Those of the operation.
+    pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
+        match self.link.ask_cluster(Request::Describe(request)).await?.response {
+            Response::Described(described) => Ok(described),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Has logical nodes of a cluster moved to other bricks, or asks where they are: what is asked and answered is a
-    /// `MoveRequest` and a `MoveAnswer` of the catalogue, in JSON. Peer servers do it, and meta-servers, which do not know
-    /// how far bricks are.
+    /// Has logical nodes of a cluster moved to other bricks, or asks where they are. Peer servers and meta-servers answer this; the latter do
+    /// not know the progress of moves.
     ///
     /// # Errors
     /// Those of the operation, with words for people.
-    pub async fn move_nodes(&self, request: Vec<u8>) -> Result<Bytes> {
-        let request = Request::Move(proto::moves::Move { request: request.into() });
+    pub async fn move_nodes(&self, request: proto::moves::Move) -> Result<proto::moves::Moved> {
+        let request = Request::Move(request);
         match self.link.ask_cluster(request).await?.response {
-            Response::Moved(moved) => Ok(moved.answer),
+            Response::Moved(moved) => Ok(moved),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Lists the bricks and peer servers of a cluster, or takes one out that is gone for good: what is asked and answered is a
-    /// `MemberRequest` and a `MemberAnswer` of the catalogue, in JSON. Peer servers and meta-servers do it.
+    /// Lists the bricks and peer servers of a cluster, or removes one that has ended for good. Peer servers and meta-servers answer
+    /// this.
     ///
     /// # Errors
     /// Those of the operation, with words for people.
-    pub async fn cluster_members(&self, request: Vec<u8>) -> Result<Bytes> {
-        let request = Request::MemberRequest(proto::members::MemberRequest { request: request.into() });
+    pub async fn cluster_members(
+        &self,
+        request: proto::members::MemberRequest,
+    ) -> Result<proto::members::MemberAnswer> {
+        let request = Request::MemberRequest(request);
         match self.link.ask_cluster(request).await?.response {
-            Response::MemberAnswer(answered) => Ok(answered.answer),
+            Response::MemberAnswer(answered) => Ok(answered),
             other => Err(unexpected(&other)),
         }
     }

@@ -41,7 +41,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::TxnId;
 use query::Query;
@@ -109,10 +108,9 @@ impl Cluster {
     ///
     /// # Errors
     /// Those of the operation.
-    pub async fn describe(&self, request: Vec<u8>) -> Result<Bytes> {
-        let describe = proto::query::Describe { space: String::new(), request: request.into() };
-        match self.core.ask(Request::Describe(describe)).await? {
-            (Response::Described(described), _) => Ok(described.answer),
+    pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
+        match self.core.ask(Request::Describe(request)).await? {
+            (Response::Described(described), _) => Ok(described),
             _ => Err(self::core::unexpected_answer_error()),
         }
     }

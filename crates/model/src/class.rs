@@ -65,12 +65,10 @@ pub struct Field<C = String> {
 
 /// The definition of a class that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassDefinition {
     /// The class's name.
     pub name: String,
     /// The name of the parent class.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub parent: Option<String>,
     /// The class's own fields, in any order.
     pub fields: Vec<FieldDefinition>,
@@ -78,21 +76,14 @@ pub struct ClassDefinition {
 
 /// The definition of a field that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FieldDefinition {
     /// The field's name.
     pub name: String,
     /// The type of its values.
-    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub field_type: FieldType,
     /// Whether it can be null.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "json::is_false"))]
     pub optional: bool,
     /// The default value for new objects.
-    #[cfg_attr(
-        feature = "serde",
-        serde(with = "crate::value_json::option", default, skip_serializing_if = "Option::is_none")
-    )]
     pub default: Option<Value>,
 }
 

@@ -16,6 +16,7 @@
 pub mod auth;
 mod brick;
 mod brick_links;
+pub mod catalog_messages;
 pub mod cluster_view;
 pub mod member;
 pub mod meta;

@@ -316,6 +316,31 @@ impl PeerProcess {
         let _ = self.with_driver(|driver, now| driver.read(oid, Box::new(then), now));
     }
 
+    /// Reads objects, and calls `then` with those that the cache has and with each other one once its page has come. `then` is
+    /// called with the machine locked, so it must be quick.
+    fn read_all_when_cached(
+        &self,
+        oids: &[Oid],
+        then: impl Fn(Vec<(Oid, Result<CachedObject>)>) + Clone + Send + 'static,
+    ) {
+        // After a panic of the machine no result comes, as for one object.
+        let _ = self.with_driver(|driver, now| {
+            let mut found = Vec::new();
+            for oid in oids.iter().copied() {
+                match driver.read_cached(oid, now) {
+                    Some(object) => found.push((oid, Ok(object))),
+                    None => {
+                        let then = then.clone();
+                        driver.read(oid, Box::new(move |object| then(vec![(oid, object)])), now);
+                    }
+                }
+            }
+            if !found.is_empty() {
+                then(found);
+            }
+        });
+    }
+
     /// A problem to report in `/health`; `None` if there is none.
     fn health_problem(&self) -> Option<String> {
         let unreachable = self.lock().ok()?.unreachable_bricks();

@@ -25,7 +25,7 @@ pub mod inbox;
 pub mod link;
 pub mod outbox;
 mod pool;
-mod schema;
+pub mod schema;
 pub mod transport;
 
 /// The messages of `proto/mortar.proto`, generated at build time; the schema's comments describe them.

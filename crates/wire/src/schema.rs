@@ -75,11 +75,19 @@ fn field_type(of: &schema::FieldType, depth: usize) -> Result<FieldType> {
 
 // ---------------------------------------------------------------------------------------------- classes
 
-fn value_to_proto(value: Option<&Value>) -> Result<Option<Bytes>> {
+/// The encoding of a value that may be absent.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`].
+pub fn value_to_proto(value: Option<&Value>) -> Result<Option<Bytes>> {
     Ok(value.map(Value::to_bytes).transpose()?.map(Into::into))
 }
 
-fn value_from_proto(value: Option<Bytes>) -> Result<Option<Value>> {
+/// The value of an encoding that may be absent.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it is no value.
+pub fn value_from_proto(value: Option<Bytes>) -> Result<Option<Value>> {
     value.map(|bytes| Value::from_bytes(&bytes)).transpose()
 }
 
@@ -152,6 +160,22 @@ impl TryFrom<schema::Field> for Field {
             optional: !required,
             default: value_from_proto(initial)?,
             missing: value_from_proto(default)?,
+        })
+    }
+}
+
+impl TryFrom<&FieldDefinition> for schema::FieldDefinition {
+    type Error = Error;
+
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if the default is too large to be encoded.
+    fn try_from(field: &FieldDefinition) -> Result<Self> {
+        Ok(Self {
+            name: field.name.clone(),
+            r#type: Some((&field.field_type).into()),
+            optional: field.optional,
+            default: value_to_proto(field.default.as_ref())?,
+            number: None,
         })
     }
 }

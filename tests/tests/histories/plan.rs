@@ -8,6 +8,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rustix::process::Signal;
+use wire::proto::moves;
+use wire::proto::moves::r#move::Request;
 
 use crate::objects::Objects;
 use crate::relay::NetworkConditions;
@@ -59,8 +61,8 @@ pub(crate) enum FaultEvent {
     ClientDies(usize),
     /// A logical node begins to move to a brick.
     Move {
-        node: u64,
-        to: u64,
+        node: u32,
+        to: u32,
     },
     CancelMoves,
 }
@@ -101,7 +103,7 @@ impl FaultPlan {
 
     /// Adds a move of a logical node, if each brick has one. Returns when it is over.
     fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[ServerId], fault: Fault) -> u64 {
-        let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u64;
+        let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u32;
         let (node, to) = (rng.random_range(1..=bricks), rng.random_range(1..=bricks));
         self.events.push((at, ServerId::Meta, FaultEvent::Move { node, to }));
         if fault == Fault::Move {
@@ -187,9 +189,9 @@ impl FaultEvent {
             Self::MakeRoom => ground.make_room(server),
             Self::SetConditions(weather) => ground.relay(server).set_conditions(weather),
             Self::Move { node, to } => {
-                ground.ask_to_move(format!(r#"{{"to":{{"nodes":[{node}],"brick":{to},"dry_run":false}}}}"#));
+                ground.ask_to_move(Request::To(moves::MoveTo { nodes: vec![node], brick: to, dry_run: false }));
             }
-            Self::CancelMoves => ground.ask_to_move(r#"{"cancel":{"nodes":[],"drain":null}}"#.to_owned()),
+            Self::CancelMoves => ground.ask_to_move(Request::Cancel(moves::Cancel::default())),
             Self::ClientDies(list) => spawn_dying_client(ground.url(0), objects.clone(), list),
         }
     }

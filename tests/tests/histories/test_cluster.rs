@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mortar_tests::{TEST_TIMEOUT, mortar, run, send, spawn};
 use rustix::process::Signal;
 use tempfile::TempDir;
+use wire::proto::moves;
 
 use crate::relay::{NetworkConditions, Relay, RelayThread};
 
@@ -240,11 +241,11 @@ impl TestCluster {
     }
 
     /// Requests moves of logical nodes from the meta-server. Fails silently if it is unreachable or the nodes are moving already.
-    pub(crate) fn ask_to_move(&self, request: String) {
+    pub(crate) fn ask_to_move(&self, request: moves::r#move::Request) {
         let url = self.meta_url();
         tokio::spawn(async move {
             if let Ok(client) = client::Client::connect_with(&url, cluster_scope_options()).await {
-                drop(client.move_nodes(request.into_bytes()).await);
+                drop(client.move_nodes(moves::Move { request: Some(request) }).await);
             }
         });
     }
@@ -255,14 +256,13 @@ impl TestCluster {
         let failed = |error: client::Error| format!("the placement map cannot be read: {error}");
         let client = client::Client::connect_with(&self.meta_url(), cluster_scope_options()).await.map_err(failed)?;
         loop {
-            let answer = client.move_nodes(br#"{"show":{"nodes":[]}}"#.to_vec()).await.map_err(failed)?;
-            let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
-            let nodes = answer["nodes"].as_array().unwrap();
-            if nodes.iter().all(|node| node["to"].is_null()) {
-                return Ok(nodes.iter().map(|node| node["moves"].as_u64().unwrap()).sum());
+            let show = moves::r#move::Request::Show(moves::Show::default());
+            let moved = client.move_nodes(moves::Move { request: Some(show) }).await.map_err(failed)?;
+            if moved.nodes.iter().all(|node| node.to.is_none()) {
+                return Ok(moved.nodes.iter().map(|node| u64::from(node.moves)).sum());
             }
             if Instant::now() > until {
-                return Err(format!("moves do not end after the recovery: {answer}"));
+                return Err(format!("moves do not end after the recovery: {moved:?}"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

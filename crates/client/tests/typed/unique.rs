@@ -6,6 +6,7 @@ use client::cluster::{Cluster, IsolationLevel};
 use client::{ErrorKind, Ref, Result};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 use model::{Object, RecordBuilder};
+use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 use tokio::time::sleep;
 
 use super::world::World;
@@ -34,8 +35,8 @@ async fn create(cluster: &Cluster, user: User) -> Result<Ref<User>> {
 }
 
 async fn ask(cluster: &Cluster, request: &SchemaRequest) -> SchemaAnswer {
-    let answer = cluster.describe(serde_json::to_vec(request).unwrap()).await.unwrap();
-    serde_json::from_slice(&answer).unwrap()
+    let request = schema_request_to_proto("", request).unwrap();
+    schema_answer_from_proto(cluster.describe(request).await.unwrap()).unwrap()
 }
 
 async fn state_of(cluster: &Cluster, name: &str) -> (IndexState, Option<String>) {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use client::cluster::IsolationLevel;
 use client::{ErrorKind, Ref};
-use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
+use meta::catalog::{IndexState, SchemaRequest};
+use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 
 use super::world::World;
 use super::{expect_committed, kind};
@@ -93,10 +94,9 @@ async fn indexes_of_program_become_ready() {
     let world = World::start(2).await;
     let cluster = world.client().await;
     cluster.define::<new::Employee>().await.unwrap();
-    let request = serde_json::to_vec(&SchemaRequest::Show).unwrap();
+    let request = schema_request_to_proto("", &SchemaRequest::Show).unwrap();
     loop {
-        let answer = cluster.describe(request.clone()).await.unwrap();
-        let known: SchemaAnswer = serde_json::from_slice(&answer).unwrap();
+        let known = schema_answer_from_proto(cluster.describe(request.clone()).await.unwrap()).unwrap();
         assert_eq!(known.indexes.len(), 1);
         if known.indexes[0].state == IndexState::Ready {
             break;

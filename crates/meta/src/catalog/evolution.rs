@@ -8,7 +8,6 @@
 //! 4. A field that an index uses keeps its type.
 
 use model::{Class, Field, FieldDefinition, FieldNumber, FieldType, Value};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::class;
@@ -17,8 +16,7 @@ use super::schema::{ResolvedClass, Schema};
 use crate::plant::{Bug, planted};
 
 /// One change of a class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvolutionStep {
     /// Adds a field, which is optional or has a default for existing objects.
     Add(FieldDefinition),
@@ -46,7 +44,6 @@ pub enum EvolutionStep {
         /// The field's name.
         field: String,
         /// The new default.
-        #[serde(with = "model::value_json::option", default)]
         default: Option<Value>,
     },
     /// Allows null in a field.

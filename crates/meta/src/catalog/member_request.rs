@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId};
@@ -11,8 +11,7 @@ use super::{Catalog, CatalogEditor};
 use crate::Revision;
 
 /// A request about the bricks and peer servers of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberRequest {
     /// List them.
     List,
@@ -29,18 +28,16 @@ pub enum MemberRequest {
 }
 
 /// All bricks and peer servers, or the last state of the one that was removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberAnswer {
     /// Bricks by number.
-    #[serde(default)]
     pub bricks: Vec<BrickEntry>,
     /// Peer servers by number.
-    #[serde(default)]
     pub peers: Vec<PeerEntry>,
 }
 
 /// A brick of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BrickEntry {
     /// Its number.
     pub brick: BrickId,
@@ -59,7 +56,7 @@ pub struct BrickEntry {
 }
 
 /// A peer server of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerEntry {
     /// Its number.
     pub peer: PeerId,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::NodeId;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::error::CatalogError;
 use super::ident::BrickId;
@@ -15,8 +15,7 @@ use crate::Revision;
 use crate::plant::{Bug, planted};
 
 /// A request about the placement of logical nodes, which are given by number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveRequest {
     /// Show the placement of these nodes, or of all if the list is empty.
     Show {
@@ -56,17 +55,16 @@ pub enum MoveRequest {
 }
 
 /// The answer to a [`MoveRequest`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoveAnswer {
     /// The nodes that were asked for, or that move.
     pub nodes: Vec<NodeState>,
     /// All bricks, if all nodes were asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bricks: Vec<BrickState>,
 }
 
 /// A brick.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BrickState {
     /// Its number.
     pub brick: BrickId,
@@ -79,7 +77,7 @@ pub struct BrickState {
 }
 
 /// The placement of a logical node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeState {
     /// Its number.
     pub node: u32,
@@ -90,28 +88,28 @@ pub struct NodeState {
     /// The number of its moves so far.
     pub moves: u32,
     /// The brick that it moves to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<BrickId>,
     /// The phase of the move, if it has begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<MovePhase>,
     /// The state of its last move, if the new brick was asked and knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arrival: Option<MoveInState>,
 }
 
 /// The state of a move, as the new brick reports it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MoveInState {
     /// Copied rows.
     pub rows: u64,
     /// Bytes of these rows.
     pub bytes: u64,
     /// How long no brick served the node, in microseconds, if the move is finished.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_us: Option<u64>,
     /// Why the move does not proceed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 

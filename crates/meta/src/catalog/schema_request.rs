@@ -1,7 +1,6 @@
-//! Requests about the classes and indexes of a space, as a type that is sent as JSON.
+//! Requests about the classes and indexes of a space.
 
 use model::{Class, ClassDefinition};
-use serde::{Deserialize, Serialize};
 
 use super::error::CatalogError;
 use super::evolution::EvolutionStep;
@@ -11,8 +10,7 @@ use super::{CatalogEditor, Edited};
 use crate::Revision;
 
 /// A request about the classes and indexes of a space.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaRequest {
     /// Show all of them.
     Show,
@@ -70,13 +68,11 @@ impl SchemaAnswer {
 }
 
 /// The requested or changed classes and indexes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchemaAnswer {
     /// Classes.
-    #[serde(default)]
     pub classes: Vec<Class>,
     /// Indexes.
-    #[serde(default)]
     pub indexes: Vec<Index>,
 }
 

@@ -10,6 +10,7 @@ use client::cluster::Cluster;
 use meta::catalog::{Class, ClassDefinition, EvolutionStep, Field, FieldDefinition, FieldType};
 use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::{ClassId, Value};
+use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 use query::{Schema, Type};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -143,22 +144,15 @@ struct ClassInFile {
 
 /// Requests the classes and indexes of the session's space, or changes them.
 pub(crate) async fn ask(client: &Client, request: &SchemaRequest) -> Result<SchemaAnswer> {
-    decode_answer(&client.describe(&client.url().space, encode_request(request)?).await?)
+    let request = schema_request_to_proto(&client.url().space, request)?;
+    Ok(schema_answer_from_proto(client.describe(request).await?)?)
 }
 
 /// The classes of a cluster's space.
 pub(crate) async fn schema(cluster: &Cluster) -> Result<Schema> {
-    let answer = cluster.describe(encode_request(&SchemaRequest::Show)?).await?;
-    let known: SchemaAnswer = decode_answer(&answer)?;
+    let request = schema_request_to_proto("", &SchemaRequest::Show)?;
+    let known = schema_answer_from_proto(cluster.describe(request).await?)?;
     Ok(node::cluster_view::QuerySchema::of(&known.classes, &known.indexes)?.classes)
-}
-
-fn encode_request(request: &SchemaRequest) -> Result<Vec<u8>> {
-    serde_json::to_vec(request).map_err(|error| Failure::new(format!("cannot ask as JSON: {error}")))
-}
-
-fn decode_answer(answer: &[u8]) -> Result<SchemaAnswer> {
-    serde_json::from_slice(answer).map_err(|error| Failure::new(format!("the server's answer is not known: {error}")))
 }
 
 pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Result {

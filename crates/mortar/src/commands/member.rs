@@ -5,10 +5,11 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 use client::Client;
 use meta::catalog::{BrickEntry, BrickId, MemberAnswer, MemberRequest, PeerEntry, PeerId};
+use node::catalog_messages::{member_answer_from_proto, member_request_to_proto};
 use serde::Serialize;
 
 use crate::connection::CommandContext;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{Printable, Report, pluralize};
 
 const BRICK_EXAMPLES: &str = "\
@@ -135,9 +136,8 @@ impl Report for RemovedMember {
 
 /// Sends a request about bricks and peer servers.
 pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<MemberAnswer> {
-    let json = |error: serde_json::Error| Failure::new(format!("cannot be read or written as JSON: {error}"));
-    let answer = client.cluster_members(serde_json::to_vec(request).map_err(json)?).await?;
-    serde_json::from_slice(&answer).map_err(json)
+    let answer = client.cluster_members(member_request_to_proto(request)).await?;
+    Ok(member_answer_from_proto(answer)?)
 }
 
 pub(crate) async fn run_brick(args: Brick, session: &mut CommandContext) -> Result {

@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args};
 use client::Client;
 use meta::catalog::{BrickId, BrickState, MoveAnswer, MovePhase, MoveRequest, NodeState};
 use model::NodeId;
+use node::catalog_messages::{move_answer_from_proto, move_request_to_proto};
 use serde::ser::Error;
 use serde::{Serialize, Serializer};
 use tokio::time::{self, Instant};
@@ -292,9 +293,8 @@ fn sum_moves(states: &[NodeState]) -> MoveReport {
 }
 
 async fn ask(client: &Client, request: &MoveRequest) -> Result<MoveAnswer> {
-    let json = |error: serde_json::Error| Failure::new(format!("cannot be read or written as JSON: {error}"));
-    let answer = client.move_nodes(serde_json::to_vec(request).map_err(json)?).await?;
-    serde_json::from_slice(&answer).map_err(json)
+    let answer = client.move_nodes(move_request_to_proto(request)).await?;
+    Ok(move_answer_from_proto(answer)?)
 }
 
 #[cfg(test)]

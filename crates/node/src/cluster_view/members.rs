@@ -1,10 +1,11 @@
 //! Requests about the members of the cluster.
 
-use meta::catalog::{CatalogEditor, Follower, MemberAnswer, MemberRequest};
-use model::{Error, ErrorKind, Result};
+use meta::catalog::{CatalogEditor, Follower};
+use model::Result;
 use wire::proto::members;
 
 use super::{CatalogSource, ClusterView};
+use crate::catalog_messages::{member_answer_to_proto, member_request_from_proto};
 
 /// Carries out a request with the latest catalogue, and waits until `follower` has seen the change.
 ///
@@ -15,16 +16,13 @@ pub(crate) async fn handle_member_request(
     follower: &Follower,
     asked: &members::MemberRequest,
 ) -> Result<members::MemberAnswer> {
-    let request: MemberRequest = serde_json::from_slice(&asked.request).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("a request about bricks and peer servers cannot be read: {error}"))
-    })?;
+    let request = member_request_from_proto(asked)?;
     follower.wait_for_revision(editor.placement_revision().await?).await?;
-    let (answer, changed): (MemberAnswer, _) = editor.handle_member_request(&follower.catalog(), request).await?;
+    let (answer, changed) = editor.handle_member_request(&follower.catalog(), request).await?;
     if let Some(revision) = changed {
         follower.wait_for_revision(revision).await?;
     }
-    let answer = serde_json::to_vec(&answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-    Ok(members::MemberAnswer { answer: answer.into() })
+    Ok(member_answer_to_proto(&answer))
 }
 
 impl ClusterView {

@@ -1,10 +1,11 @@
 //! Requests about the placement of logical nodes, and moves.
 
-use meta::catalog::{CatalogEditor, Follower, MoveAnswer, MoveRequest};
-use model::{Error, ErrorKind, Result};
+use meta::catalog::{CatalogEditor, Follower, MoveAnswer};
+use model::Result;
 use wire::proto::moves;
 
 use super::{CatalogSource, ClusterView};
+use crate::catalog_messages::move_request_from_proto;
 
 /// Carries out a request with the latest catalogue, and waits until `follower` has seen the change.
 ///
@@ -15,12 +16,7 @@ pub(crate) async fn handle_move_request(
     follower: &Follower,
     request: &moves::Move,
 ) -> Result<MoveAnswer> {
-    let asked: MoveRequest = serde_json::from_slice(&request.request).map_err(|error| {
-        Error::new(
-            ErrorKind::Invalid,
-            format!("a request about the placement of logical nodes cannot be decoded: {error}"),
-        )
-    })?;
+    let asked = move_request_from_proto(request)?;
     follower.wait_for_revision(editor.placement_revision().await?).await?;
     let (answer, changed) = editor.handle_move_request(&follower.catalog(), asked).await?;
     if let Some(revision) = changed {
@@ -48,13 +44,4 @@ impl ClusterView {
     pub(crate) async fn refresh_placement(&self) -> Result<()> {
         self.wait_for_revision(self.editor()?.placement_revision().await?).await
     }
-}
-
-/// Encodes an answer.
-///
-/// # Errors
-/// [`ErrorKind::Internal`] if it cannot be encoded, which is a mistake here.
-pub(crate) fn encode(answer: &MoveAnswer) -> Result<moves::Moved> {
-    let answer = serde_json::to_vec(answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-    Ok(moves::Moved { answer: answer.into() })
 }

@@ -11,9 +11,10 @@ use meta::catalog::{self, CatalogEditor, Follower, IndexState, SchemaAnswer, Sch
 use model::{Class, ClassId, Error, ErrorKind, Result, SpaceId};
 use query::Index;
 use tokio::time;
-use wire::proto::query as messages;
+use wire::proto::schema as messages;
 
 use super::{CatalogSource, ClusterView};
+use crate::catalog_messages::{schema_answer_to_proto, schema_request_from_proto};
 
 /// Time limit of reading the schema from the catalogue's store. After it, the local copy is returned.
 const SHOW_TIMEOUT: Duration = Duration::from_millis(500);
@@ -34,15 +35,14 @@ pub(super) struct SchemaCache(Mutex<BTreeMap<SpaceId, CachedSchema>>);
 type CachedSchema = (Arc<catalog::Schema>, Arc<QuerySchema>);
 
 impl ClusterView {
-    /// Answers a request about the classes and indexes of a space, and waits until this view has its changes. Request and answer
-    /// are JSON. `may_change` is the error if the caller may not change classes.
+    /// Answers a request about the classes and indexes of a space, and waits until this view has its changes. `may_change` is the error if the caller may not change classes.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the request cannot be decoded; `may_change`; the errors of the operation.
     pub(crate) async fn handle_schema_request(
         &self,
         space: &str,
-        request: &[u8],
+        request: Option<messages::describe::Request>,
         may_change: Result<()>,
     ) -> Result<messages::Described> {
         let CatalogSource { editor, follower, .. } = self.source()?;
@@ -89,12 +89,10 @@ pub(crate) async fn handle_schema_request(
     editor: &CatalogEditor,
     follower: &Follower,
     space: &str,
-    request: &[u8],
+    request: Option<messages::describe::Request>,
     may_change: Result<()>,
 ) -> Result<messages::Described> {
-    let asked: SchemaRequest = serde_json::from_slice(request).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("a request about classes and indexes cannot be decoded: {error}"))
-    })?;
+    let asked = schema_request_from_proto(request)?;
     if !asked.only_reads() {
         may_change?;
     }
@@ -111,8 +109,7 @@ pub(crate) async fn handle_schema_request(
     if let Some(revision) = changed {
         follower.wait_for_revision(revision).await?;
     }
-    let answer = serde_json::to_vec(&answer).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-    Ok(messages::Described { answer: answer.into() })
+    schema_answer_to_proto(&answer)
 }
 
 /// The classes and indexes of a space in the local copy of the catalogue, by which queries are planned too.

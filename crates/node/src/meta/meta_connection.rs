@@ -18,6 +18,7 @@ use wire::proto::response::Response;
 use super::write_deduplicator::{self, WriteStatus};
 use super::{MetaRole, codec};
 use crate::auth::{Principal, administer, set_space, space_options};
+use crate::catalog_messages::move_answer_to_proto;
 use crate::cluster_view;
 use crate::server::{Thread, kind_index, spawn_reply};
 
@@ -185,8 +186,8 @@ impl Service for MetaConnection {
             Request::Describe(describe) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 spawn_reply(reply, async move {
-                    let proto::query::Describe { space, request } = describe;
-                    cluster_view::handle_schema_request(&editor, &follower, &space, &request, Ok(()))
+                    let proto::schema::Describe { space, request } = describe;
+                    cluster_view::handle_schema_request(&editor, &follower, &space, request, Ok(()))
                         .await
                         .map(Response::Described)
                 });
@@ -195,7 +196,7 @@ impl Service for MetaConnection {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 spawn_reply(reply, async move {
                     let answer = cluster_view::moves::handle_move_request(&editor, &follower, &wanted).await?;
-                    cluster_view::moves::encode(&answer).map(Response::Moved)
+                    Ok(Response::Moved(move_answer_to_proto(&answer)))
                 });
             }
             Request::MemberRequest(asked) => {

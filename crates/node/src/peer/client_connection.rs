@@ -160,7 +160,7 @@ impl ClientConnection {
         Response::Spaces(proto::Spaces { entries: entries.collect() })
     }
 
-    fn describe(&self, describe: proto::query::Describe, reply: Responder<'_>) {
+    fn describe(&self, describe: proto::schema::Describe, reply: Responder<'_>) {
         let (view, space) = (self.peer.cluster_view.clone(), self.state.space().name.clone());
         if ![&*space, ""].contains(&&*describe.space) {
             let what = format!("only classes of the connection's space, {space:?}, can be described");
@@ -168,7 +168,7 @@ impl ClientConnection {
         }
         let may_change = self.check_permission(Permission::Admin);
         self.spawn_reply(reply, async move {
-            view.handle_schema_request(&space, &describe.request, may_change).await.map(Response::Described)
+            view.handle_schema_request(&space, describe.request, may_change).await.map(Response::Described)
         });
     }
 

@@ -14,7 +14,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::PeerProcess;
-use crate::cluster_view::moves;
+use crate::catalog_messages::move_answer_to_proto;
 use crate::node_placement::BrickId;
 
 /// How long a brick may take to report its progress.
@@ -24,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) async fn handle_move_request(peer: &Arc<PeerProcess>, request: Move) -> Result<Response> {
     let mut answer = peer.cluster_view.handle_move_request(&request).await?;
     add_move_ins(peer, &mut answer).await;
-    Ok(Response::Moved(moves::encode(&answer)?))
+    Ok(Response::Moved(move_answer_to_proto(&answer)))
 }
 
 /// Adds the progress that destination bricks report. Bricks that do not answer are left out.

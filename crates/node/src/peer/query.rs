@@ -245,8 +245,8 @@ impl QueryTask {
             let sender = self.sender.clone();
             match work {
                 Work::Scan { ticket, brick, scan } => ask_brick(&self.peer, (ticket, brick), scan, sender),
-                Work::Read { generation, oid } => self.peer.read_when_cached(oid, move |found| {
-                    let _ = sender.send(Arrival::Event(Event::Read { generation, oid, found }));
+                Work::Read { generation, oids } => self.peer.read_all_when_cached(&oids, move |found| {
+                    let _ = sender.send(Arrival::Event(Event::Read { generation, found }));
                 }),
                 Work::RefreshSchema => {
                     let (view, space) = (self.peer.cluster_view.clone(), self.space.id);

@@ -74,7 +74,7 @@ pub(super) enum Handler {
     GetSpace,
     GetSchema(proto::schema::GetSchema),
     Define(proto::schema::Define),
-    Describe(proto::query::Describe),
+    Describe(proto::schema::Describe),
     CreateSpace(proto::CreateSpace),
     SetSpace(proto::SetSpace),
     ListSpaces,

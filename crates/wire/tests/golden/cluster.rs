@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 7 + 8 + 2;
+pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -325,7 +325,8 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
 
 #[test]
 fn messages_about_moves_are_unchanged() {
-    use proto::moves;
+    use proto::members::{MemberRequest, member_request};
+    use proto::moves::{self, r#move};
     use proto::request::Request;
     use proto::response::Response;
     let key = |byte: u8| Bytes::from(vec![b'P', 0, 0, 0, 7, byte]);
@@ -334,12 +335,24 @@ fn messages_about_moves_are_unchanged() {
     assert_eq!(CopyRows::try_from(sent.clone()).unwrap(), copy);
     let all = CopyRows { from: None, ..copy }.into();
     let json = |text: &'static [u8]| Bytes::from_static(text);
+    let show = moves::Show { nodes: vec![NODE.0, 5] };
+    let to = moves::MoveTo { nodes: vec![NODE.0, 5], brick: 3, dry_run: true };
+    let spread = moves::Spread { space: Some("main".to_owned()), dry_run: true };
+    let drain = moves::Drain { brick: 2, dry_run: true };
+    let cancel = moves::Cancel { nodes: vec![NODE.0], drain: Some(2) };
+    let members = |request| Request::MemberRequest(MemberRequest { request: Some(request) });
     let requests = [
         ("copy-rows", Request::CopyRows(sent)),
         ("copy-rows-changed", Request::CopyRows(all)),
         ("get-arrivals", Request::GetMoveIns(moves::GetMoveIns { nodes: vec![NODE.0, 5] })),
-        ("move", Request::Move(moves::Move { request: json(b"{}") })),
-        ("ask-members", Request::MemberRequest(proto::members::MemberRequest { request: json(b"{}") })),
+        ("move-show", Request::Move(moves::Move { request: Some(r#move::Request::Show(show)) })),
+        ("move-to", Request::Move(moves::Move { request: Some(r#move::Request::To(to)) })),
+        ("move-spread", Request::Move(moves::Move { request: Some(r#move::Request::Spread(spread)) })),
+        ("move-drain", Request::Move(moves::Move { request: Some(r#move::Request::Drain(drain)) })),
+        ("move-cancel", Request::Move(moves::Move { request: Some(r#move::Request::Cancel(cancel)) })),
+        ("members-list", members(member_request::Request::List(proto::members::List {}))),
+        ("members-remove-brick", members(member_request::Request::RemoveBrick(7))),
+        ("members-remove-peer", members(member_request::Request::RemovePeer(9))),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
@@ -351,12 +364,36 @@ fn messages_about_moves_are_unchanged() {
     assert_eq!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(&raw.concat())).unwrap(), copied);
     assert!(CopiedRows::from_proto(message.clone(), Raw::Borrowed(b"")).is_err());
     let arrival = moves::MoveIn { node: NODE.0, rows: 3, bytes: 700, pause_us: Some(38_000), problem: "none".into() };
+    let node = moves::NodeState {
+        node: NODE.0,
+        space: "main".to_owned(),
+        brick: 1,
+        moves: 2,
+        to: Some(3),
+        phase: Some(moves::MovePhase::Sealed.into()),
+        move_in: Some(arrival.clone()),
+    };
+    let addresses = || vec!["127.0.0.1:6680".to_owned(), "unix:/run/brick".to_owned()];
+    let brick = moves::BrickState { brick: 3, address: addresses().remove(0), alive: true, leaving: true };
+    let moved = moves::Moved { nodes: vec![node], bricks: vec![brick] };
+    let storage = proto::members::Storage::Memory.into();
+    let brick = proto::members::Brick {
+        brick: 3,
+        addresses: addresses(),
+        storage,
+        alive: true,
+        leaving: true,
+        nodes: 4,
+        coming: 5,
+    };
+    let peer = proto::members::Peer { peer: 6, addresses: addresses(), alive: true };
+    let member_answer = proto::members::MemberAnswer { bricks: vec![brick], peers: vec![peer] };
     let responses = [
         ("copied-rows", Response::CopiedRows(message), raw),
         ("copied-rows-last", Response::CopiedRows(last.into_proto().0), Vec::new()),
         ("arrivals", Response::MoveIns(moves::MoveIns { move_ins: vec![arrival] }), Vec::new()),
-        ("moved", Response::Moved(moves::Moved { answer: json(b"{}") }), Vec::new()),
-        ("members", Response::MemberAnswer(proto::members::MemberAnswer { answer: json(b"{}") }), Vec::new()),
+        ("moved-states", Response::Moved(moved), Vec::new()),
+        ("member-answer", Response::MemberAnswer(member_answer), Vec::new()),
     ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
@@ -382,9 +419,7 @@ fn messages_about_classes_and_queries_are_unchanged() {
     let (query, written) = asked.clone().into_proto();
     let written = written.concat();
     assert_eq!(QueryRequest::from_proto(query.clone(), Raw::Borrowed(&written)).unwrap(), asked);
-    let describe = messages::Describe { space: "main".to_owned(), request: Bytes::from_static(b"\"show\"") };
-    let requests: [(&str, Request, &[u8]); 4] = [
-        ("describe", Request::Describe(describe), b""),
+    let requests: [(&str, Request, &[u8]); 3] = [
         ("query", Request::Query(query), &written),
         ("fetch-rows", Request::FetchRows(messages::FetchRows { cursor: 3 }), b""),
         ("end-query", Request::EndQuery(messages::EndQuery { cursor: 3 }), b""),
@@ -408,12 +443,7 @@ fn messages_about_classes_and_queries_are_unchanged() {
     let sign = QueryRows { cursor: Some(3), waits_for: vec![NODE], ..QueryRows::default() };
     let (waits, _) = sign.clone().into_proto();
     assert_eq!(QueryRows::from_proto(waits.clone(), Bytes::new()).unwrap(), sign);
-    let described = messages::Described { answer: Bytes::from_static(b"{}") };
-    let responses = [
-        ("described", Response::Described(described), Vec::new()),
-        ("rows", Response::Rows(message), data),
-        ("rows-waiting", Response::Rows(waits), Vec::new()),
-    ];
+    let responses = [("rows", Response::Rows(message), data), ("rows-waiting", Response::Rows(waits), Vec::new())];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());

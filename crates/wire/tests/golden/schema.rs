@@ -10,7 +10,7 @@ use wire::proto::{self, schema};
 use super::check;
 
 /// How many vectors there are here.
-pub(crate) const VECTORS: usize = 3;
+pub(crate) const VECTORS: usize = 3 + 7;
 
 fn ty(kind: Kind) -> schema::FieldType {
     schema::FieldType { kind: kind as i32, ..schema::FieldType::default() }
@@ -81,4 +81,61 @@ fn what_is_asked_and_told_of_classes_is_what_it_was() {
     let unique = vec![schema::Unique { name: "Person.size".to_owned(), class: 2, fields: vec![3], id: 7 }];
     let answer = Response::Schema(schema::Schema { revision: 301, classes: vec![class], unique });
     check("response-schema", Flags::RESPONSE, &proto::Response { response: Some(answer) }, b"");
+}
+
+#[test]
+fn requests_about_classes_and_indexes_are_what_they_were() {
+    use schema::describe::Request as Asked;
+    use schema::evolution_step::Step;
+
+    let field = schema::FieldDefinition {
+        name: "size".to_owned(),
+        r#type: Some(ty(Kind::Int64)),
+        optional: true,
+        default: None,
+        number: None,
+    };
+    let class = || "Person".to_owned();
+    let definition =
+        schema::ClassDefinition { name: class(), parent: None, fields: vec![field.clone()], indexes: vec![] };
+    let steps = [
+        Step::Add(field),
+        Step::Remove("old".to_owned()),
+        Step::Rename(schema::RenameField { field: "a".to_owned(), to: "b".to_owned() }),
+        Step::Widen(schema::WidenField { field: "n".to_owned(), to: Some(ty(Kind::Float64)) }),
+        Step::SetDefault(schema::SetDefault {
+            field: "n".to_owned(),
+            default: Some(Value::Int64(7).to_bytes().unwrap().into()),
+        }),
+        Step::MakeOptional("n".to_owned()),
+        Step::MakeRequired("n".to_owned()),
+    ];
+    let steps = steps.map(|step| schema::EvolutionStep { step: Some(step) }).to_vec();
+    let index = schema::IndexDefinition { name: "by_size".to_owned(), fields: vec!["size".to_owned()], unique: true };
+    let requests = [
+        ("show", Asked::Show(schema::Show {})),
+        ("history", Asked::History(schema::History { class: class() })),
+        ("define", Asked::Define(schema::Define { classes: vec![definition] })),
+        ("evolve", Asked::Evolve(schema::Evolve { class: class(), steps })),
+        ("create-index", Asked::CreateIndex(schema::CreateIndex { class: class(), index: Some(index) })),
+        ("remove-index", Asked::RemoveIndex(schema::RemoveIndex { name: "by_size".to_owned() })),
+    ];
+    for (name, request) in requests {
+        let describe = schema::Describe { space: "main".to_owned(), request: Some(request) };
+        let message = proto::Request { request: Some(Request::Describe(describe)) };
+        check(&format!("request-describe-{name}"), Flags::REQUEST, &message, b"");
+    }
+    let index = schema::Index {
+        id: 7,
+        name: "by_size".to_owned(),
+        class: 2,
+        fields: vec![3, 4],
+        unique: true,
+        state: schema::IndexState::Ready.into(),
+        problem: Some("two objects have 4".to_owned()),
+    };
+    let class = schema::Class { id: 2, name: class(), version: 5, ..schema::Class::default() };
+    let described = schema::Described { classes: vec![class], indexes: vec![index] };
+    let message = proto::Response { response: Some(Response::Described(described)) };
+    check("response-classes-described", Flags::RESPONSE, &message, b"");
 }

@@ -56,8 +56,8 @@ pub(super) trait Bricks {
 pub(super) enum Work {
     /// Ask a brick. Answered by [`Event::Scanned`] with the same ticket: a generation and a stream.
     Scan { ticket: (u32, u32), brick: BrickId, scan: Scan },
-    /// Read an object in the object cache. Answered by [`Event::Read`] with the same generation.
-    Read { generation: u32, oid: Oid },
+    /// Read objects in the object cache. Answered by one or more [`Event::Read`] with the same generation.
+    Read { generation: u32, oids: Vec<Oid> },
     /// Fetch the classes from the catalogue. Answered by [`Event::Schema`].
     RefreshSchema,
     /// Call [`QueryRun::step`] on a blocking thread. Answered by [`Event::Stepped`].
@@ -77,8 +77,7 @@ pub(super) enum Event {
     },
     Read {
         generation: u32,
-        oid: Oid,
-        found: Result<CachedObject>,
+        found: Vec<(Oid, Result<CachedObject>)>,
     },
     Schema(Result<Arc<QuerySchema>>),
     /// `None` if the step has panicked.
@@ -231,9 +230,9 @@ impl QueryMachine {
     pub(super) fn handle(&mut self, event: Event, now: Ms) -> Result<()> {
         match event {
             Event::Scanned { ticket, answer } => self.streams.handle_answer(ticket, answer),
-            Event::Read { generation, oid, found } => {
+            Event::Read { generation, found } => {
                 if generation == self.generation {
-                    self.fetched.push_back((oid, found));
+                    self.fetched.extend(found);
                 }
             }
             Event::Schema(schema) => {
@@ -431,6 +430,7 @@ impl QueryMachine {
 
     /// Requests objects of followed references, each once. The object cache limits how long that takes.
     fn fetch_objects(&mut self, oids: Vec<Oid>) -> Result<()> {
+        let mut uncached = Vec::new();
         for oid in oids {
             let is_of_space = oid.space() == self.space.id || planted(Bug::QueryFollowsForeign);
             let is_here = !oid.is_temporary() && is_of_space && self.space.nodes.contains(&oid.page().node);
@@ -440,8 +440,11 @@ impl QueryMachine {
                 self.run()?.supply(oid, None);
             } else {
                 self.missing.insert(oid);
-                self.work.push(Work::Read { generation: self.generation, oid });
+                uncached.push(oid);
             }
+        }
+        if !uncached.is_empty() {
+            self.work.push(Work::Read { generation: self.generation, oids: uncached });
         }
         Ok(())
     }

@@ -149,11 +149,13 @@ impl World {
                 assert_eq!(brick.0, scan.node.0, "the brick that serves the node is asked");
                 Event::Scanned { ticket, answer: self.scan(&scan) }
             }
-            Work::Read { generation, oid } => {
-                assert_eq!(oid.space(), SPACE, "only objects of the query's space are followed");
-                let object = self.objects.get(&oid).cloned();
-                let seen = ReadVersion::At(Version::ZERO);
-                Event::Read { generation, oid, found: Ok(CachedObject { object, seen, timestamp: HlcTimestamp::ZERO }) }
+            Work::Read { generation, oids } => {
+                assert!(oids.iter().all(|oid| oid.space() == SPACE), "only objects of the query's space are followed");
+                let read = |oid| {
+                    let (object, seen) = (self.objects.get(&oid).cloned(), ReadVersion::At(Version::ZERO));
+                    (oid, Ok(CachedObject { object, seen, timestamp: HlcTimestamp::ZERO }))
+                };
+                Event::Read { generation, found: oids.into_iter().map(read).collect() }
             }
             Work::RefreshSchema => Event::Schema(Ok(self.actual.clone())),
             Work::Step(mut run) => {

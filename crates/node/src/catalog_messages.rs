@@ -1,0 +1,23 @@
+//! Conversions between the catalogue's requests about members, moves, classes and indexes and the messages of
+//! `proto/members.proto`, `proto/moves.proto` and `proto/schema.proto`.
+//!
+//! Servers read requests and write answers; the command line does the reverse. Messages come from outside: what a field can
+//! hold beyond what the catalogue knows is refused as [`ErrorKind::Invalid`](model::ErrorKind::Invalid).
+
+mod members;
+mod moves;
+mod schema;
+
+use model::{Error, ErrorKind};
+
+pub use members::{
+    member_answer_from_proto, member_answer_to_proto, member_request_from_proto, member_request_to_proto,
+};
+pub use moves::{move_answer_from_proto, move_answer_to_proto, move_request_from_proto, move_request_to_proto};
+pub use schema::{
+    schema_answer_from_proto, schema_answer_to_proto, schema_request_from_proto, schema_request_to_proto,
+};
+
+fn invalid(what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, what.to_owned())
+}
