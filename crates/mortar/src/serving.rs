@@ -5,7 +5,9 @@ use std::io::{self, IsTerminal};
 use clap::ValueEnum;
 use serde::Deserialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
 
 use crate::failure::{Failure, Result};
 
@@ -20,18 +22,19 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Begins the log on the error stream at the level of `MORTAR_LOG`, else of `wanted`.
+/// Starts the log on the error stream, at the level of `MORTAR_LOG` or else of `wanted`.
 pub(crate) fn start_log(wanted: Option<&str>, format: LogFormat) -> Result {
     let (from, wanted) = match std::env::var("MORTAR_LOG") {
         Ok(text) => ("MORTAR_LOG", text),
         Err(_) => ("log", wanted.unwrap_or("info").to_owned()),
     };
-    let filter = EnvFilter::try_new(&wanted)
+    let filter: Targets = wanted
+        .parse()
         .map_err(|e| Failure::usage(format!("{from}={wanted}: {e}")).hint("For example info, or warn,store=debug."))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => log.with(layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal())).init(),
+        LogFormat::Json => log.with(layer().with_writer(io::stderr).json().flatten_event(true)).init(),
     }
     Ok(())
 }

@@ -38,7 +38,9 @@ impl World {
 
     /// The same with these stores.
     async fn start_with(bricks: u32, peers: u64, store: &dyn Fn(u32) -> Store) -> Self {
-        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        let level =
+            std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
+        let log = tracing_subscriber::fmt().with_max_level(level);
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let numbers = AtomicU64::new(100);

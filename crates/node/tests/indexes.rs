@@ -48,7 +48,9 @@ struct World {
 impl World {
     /// A brick with two logical nodes of a space that has a class of people.
     async fn start(dir: Option<&Path>) -> Self {
-        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        let level =
+            std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
+        let log = tracing_subscriber::fmt().with_max_level(level);
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());

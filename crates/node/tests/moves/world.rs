@@ -37,7 +37,9 @@ fn config() -> Config {
 impl World {
     /// A cluster with a class of accounts, and an index of them by their owners.
     pub(crate) async fn start(bricks: usize, nodes: u32) -> Self {
-        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        let level =
+            std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
+        let log = tracing_subscriber::fmt().with_max_level(level);
         // Of several tests in a process the first one sets it.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
