@@ -105,7 +105,7 @@ pub fn prepare_directory(dir: &Path, allow_loose_permissions: bool) -> Result<()
     let dir = dir.display();
     let message = format!(
         "the data directory {dir} has mode {mode:04o}: other users of this machine may read the data; run \
-         `chmod -R go-rwx {dir}`, or allow it with --allow-loose-permissions"
+         `chmod -R go-rwx {dir}`"
     );
     Err(Error::new(ErrorKind::Denied, message))
 }

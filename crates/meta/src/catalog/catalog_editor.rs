@@ -113,21 +113,6 @@ impl CatalogEditor {
         self.draft().get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)
     }
 
-    /// Changes the parameters, except the number of the cluster. Running processes keep the parameters that they have read.
-    ///
-    /// # Errors
-    /// [`CatalogError::NotSetUp`], [`CatalogError::Invalid`].
-    pub async fn set_parameters(&self, parameters: &Parameters) -> Result<Edited<Parameters>> {
-        edit!(self, |draft| {
-            let known: Parameters = draft.get(&Path::Parameters).await?.ok_or(CatalogError::NotSetUp)?;
-            if known.cluster != parameters.cluster {
-                return Err(CatalogError::invalid("the number of a cluster", &parameters.cluster, "it never changes"));
-            }
-            draft.put(&Path::Parameters, parameters)?;
-            parameters.clone()
-        })
-    }
-
     /// The revision of the last change of the placement map.
     ///
     /// # Errors

@@ -223,8 +223,16 @@ pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: b
              in time, and the cluster would not.",
             data.display()
         )),
+        (_, ErrorKind::Denied) => explain_loose_permissions(error),
         _ => explain_open(error, data),
     })
+}
+
+/// The failure to open a data directory that other users can enter, in a command that can be told to open it.
+fn explain_loose_permissions(error: Error) -> Failure {
+    Failure::local(error).hint(
+        "Or open it as it is, with --allow-loose-permissions, or with `allow_loose_permissions = true` in the process's file.",
+    )
 }
 
 /// The failure to open a data directory, with a hint.

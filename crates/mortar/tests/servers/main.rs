@@ -6,6 +6,7 @@ mod running_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -73,6 +74,32 @@ fn directory_with_other_files_is_refused_and_not_changed() {
         assert!(refused.error()["message"].as_str().unwrap().contains("thesis.txt"), "{}", refused.stderr);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "{args:?}");
     }
+}
+
+#[test]
+fn dev_refuses_the_directory_of_cluster_up() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("meta.toml"), "").unwrap();
+    fs::create_dir(directory.path().join("meta")).unwrap();
+    let data = directory.path().to_str().unwrap();
+    let args = ["dev", "--json", "--bricks", "1", "--listen", "127.0.0.1:0", "--http", "none", "--data", data];
+    let refused = run(&mut mortar(&args));
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(refused.error()["message"].as_str().unwrap().contains("mortar cluster up"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_directory_that_others_can_enter_is_opened_only_if_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let args = ["dev", "--json", "--listen", "127.0.0.1:0", "--http", "none", "--data", data.to_str().unwrap()];
+    drop(Running::start(&mut mortar(&args)));
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = run(&mut mortar(&args));
+    assert_eq!(refused.code, Some(9), "{}", refused.stderr);
+    assert!(refused.error()["message"].as_str().unwrap().contains("chmod -R go-rwx"), "{}", refused.stderr);
+    assert!(refused.error()["hint"].as_str().unwrap().contains("--allow-loose-permissions"), "{}", refused.stderr);
+    drop(Running::start(mortar(&args).arg("--allow-loose-permissions")));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use wire::transport::Address;
 
 use super::super::cluster::refuse_foreign_directory;
 use super::super::node::{RunningServer, open, open_catalogue};
-use super::{Dev, explain_start};
+use super::{Dev, explain_loose_permissions, explain_start};
 use crate::connection::SOCKET;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
@@ -98,11 +98,15 @@ pub(super) async fn serve(args: &Dev, config: Config, output: &mut Output) -> Re
 /// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
 async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Result<Ready> {
     let (bricks, peers) = (args.bricks.unwrap_or(1), args.peers.unwrap_or(1));
+    if !args.memory && args.data.join("meta.toml").exists() {
+        let message = format!("{} is a directory of `mortar cluster up`", args.data.display());
+        return Err(Failure::conflict(message).hint("Start it with that, or name another directory with --data DIR."));
+    }
     if !args.memory && args.data.exists() && !args.data.join(META_DATA).exists() {
         refuse_foreign_directory(&args.data, "a cluster", |name| name == SOCKET)?;
     }
     if !args.memory {
-        store::prepare_directory(&args.data, args.allow_loose_permissions).map_err(Failure::local)?;
+        store::prepare_directory(&args.data, args.allow_loose_permissions).map_err(explain_loose_permissions)?;
     }
     let loopback: Address = "127.0.0.1:0".parse()?;
     // All servers are in this process, so no other process needs the secret.
