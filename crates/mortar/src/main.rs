@@ -1,7 +1,7 @@
-//! The binary `mortar`.
+//! The binary `mortar`. Its code is the library `cli`, which compiles while the code of the servers is generated.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mortar::run_command_line()
+    cli::run_command_line()
 }
