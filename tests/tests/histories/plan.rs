@@ -103,8 +103,9 @@ impl FaultPlan {
 
     /// Adds a move of a logical node, if each brick has one. Returns when it is over.
     fn add_move(&mut self, rng: &mut StdRng, at: u64, servers: &[ServerId], fault: Fault) -> u64 {
-        let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u32;
-        let (node, to) = (rng.random_range(1..=bricks), rng.random_range(1..=bricks));
+        let bricks = servers.iter().filter(|server| matches!(server, ServerId::Brick(_))).count() as u64;
+        let node_range = 1..=bricks as u32;
+        let (node, to) = (rng.random_range(node_range.clone()), rng.random_range(node_range));
         self.events.push((at, ServerId::Meta, FaultEvent::Move { node, to }));
         if fault == Fault::Move {
             return at;
