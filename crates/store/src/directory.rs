@@ -20,7 +20,7 @@ use crate::checksum::crc32c;
 use crate::disk::{create_private_dir, private_file};
 use crate::error::{self, invalid};
 use crate::log::frame::StoreId;
-use crate::plant::{RecoveryBug, planted};
+use crate::plant::{FaultBug, RecoveryBug, planted};
 
 /// The file with format and identity.
 pub(crate) const IDENTITY_FILE: &str = "STORE";
@@ -122,6 +122,7 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
     let fail = |e: io::Error| error::io(&format!("locking {}", dir.display()), e);
     let mut file = private_file().create(true).truncate(false).open(&path).map_err(fail)?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) if planted(FaultBug::DirectoryNotLocked) => {}
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             // The process ID is only for the message.

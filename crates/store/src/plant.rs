@@ -88,3 +88,22 @@ model::planted_bugs! {
         InterruptedRestoreOpened "a store is created in the directory of an interrupted restore"
     }
 }
+
+model::planted_bugs! {
+    /// A bug in the upkeep of a store, or in what it does after a fault.
+    pub enum FaultBug {
+        FreedExtentNotRecorded "an extent without users is freed without a row that records it"
+        FailedPunchForgotten "chunks that could not be freed are not freed later"
+        PunchedRowsForgotten "the rows of freed chunks stay if the batch that removes them fails"
+        UsedFileRemoved "a blob file is removed when one of its chunks is freed"
+        RunsCrossFiles "chunks of two blob files are read as one run"
+        MovedChunksKept "the chunks of an append whose end has moved are kept"
+        RolledBackChunksKept "the chunks of a transaction are kept although the log was full"
+        DamagedBlocksLost "the installer writes a damaged block as zeros with a valid checksum"
+        LateRemovalKeepsChunks "a late removal of garbage leaves the chunks that were logged after it was prepared"
+        RefusedUploadKept "an upload stays in the list of those being taken if its transaction is refused"
+        LogFailureForgotten "the store accepts changes after its log has failed"
+        FullMemoryIgnored "a full store in memory accepts any change"
+        DirectoryNotLocked "a directory is opened twice"
+    }
+}

@@ -19,7 +19,7 @@ use crate::disk;
 use crate::error;
 use crate::log::entry::LogEntry;
 use crate::log::{FrameBatch, LogError};
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, FaultBug, planted};
 
 /// How long the log is idle before a marker records that its last frames were forced.
 const MARKER_DELAY: Duration = Duration::from_millis(20);
@@ -212,7 +212,7 @@ impl Core {
             writer.crc = prev;
         }
         let unlogged = matches!(error, LogError::Full(_) | LogError::Chunks(_));
-        if !unlogged {
+        if !unlogged && !planted(FaultBug::LogFailureForgotten) {
             writer.log_failure = Some(error.to_string().into());
         }
         self.end_round(&mut writer);
@@ -226,7 +226,7 @@ impl Core {
         rounds.extend(later_rounds);
         tracing::error!(%error, transactions = decided.len(), "cannot force the log");
         for one in decided {
-            if unlogged {
+            if unlogged && !planted(FaultBug::RolledBackChunksKept) {
                 self.discard(&one.staged);
             }
             one.result = Err(force_error(error));

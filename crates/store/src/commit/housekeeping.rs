@@ -13,7 +13,7 @@ use super::{Core, DurableFiles};
 use crate::engine::{Engine, EngineRead};
 use crate::error::{self, IntoModelResult};
 use crate::log::entry::Step;
-use crate::plant::{ContentBug, planted};
+use crate::plant::{ContentBug, FaultBug, planted};
 use crate::read::layers::Layers;
 use crate::rows::key::{self, DataId, Key, table};
 use crate::rows::mob::Seq;
@@ -119,7 +119,9 @@ impl Core {
         };
         if let Err(error) = punch() {
             // Freeing a range twice is harmless.
-            self.installer.housekeeping.lock().freed.extend(ready);
+            if !planted(FaultBug::FailedPunchForgotten) {
+                self.installer.housekeeping.lock().freed.extend(ready);
+            }
             return Err(error);
         }
         let freed = extents.iter().map(|(file, from, _)| Key::freed(*file, *from));
@@ -131,7 +133,7 @@ impl Core {
     /// opening sweeps this file again.
     fn sync_punched_file(&self, durable: DurableFiles<'_>, file: u32) -> Result<()> {
         let installing = self.installer.install_lock.lock();
-        if self.needed_offsets(&installing, file)?.is_empty() {
+        if self.needed_offsets(&installing, file)?.is_empty() || planted(FaultBug::UsedFileRemoved) {
             durable.files.remove(file).map_err(|e| error::io("removing a blob file", e))?;
         }
         durable.files.force_file(file).map_err(|e| error::io("freeing chunks", e))

@@ -12,7 +12,7 @@ use super::Core;
 use super::housekeeping::Housekeeping;
 use crate::engine::{BatchAborted, EngineError, EngineRow};
 use crate::error::{self, IntoModelResult, corrupt_row};
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, FaultBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
 use crate::rows::key::{self, Key, table};
@@ -104,7 +104,9 @@ impl Core {
         let punched = std::mem::take(&mut self.installer.housekeeping.lock().punched);
         let mut batch = InstallBatch { core: self, frozen: &frozen, freed: Vec::new(), failed: None, rows: 0 };
         if let Err(error) = batch.write(&punched) {
-            self.installer.housekeeping.lock().punched.extend(punched);
+            if !planted(FaultBug::PunchedRowsForgotten) {
+                self.installer.housekeeping.lock().punched.extend(punched);
+            }
             return Err(error);
         }
         let (rows, freed) = (batch.rows, batch.freed);
@@ -304,7 +306,9 @@ impl InstallRows<'_, '_> {
         if let (table::EXTENT, Some((file, offset))) = (Key::table_of(key), key::extent_of(key)) {
             let len = CHUNK as u32;
             self.batch.freed.push((file, offset, len));
-            self.freed.push((Key::freed(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
+            if !planted(FaultBug::FreedExtentNotRecorded) {
+                self.freed.push((Key::freed(file, offset), Some(Bytes::copy_from_slice(&len.to_be_bytes()))));
+            }
         }
     }
 
@@ -331,7 +335,7 @@ impl InstallRows<'_, '_> {
         let mut row = BytesMut::with_capacity(patch.head.len() + row::inline_len(len));
         row.extend_from_slice(&patch.head);
         row::put_inline(&mut row, &chunk[..len]);
-        for block in damaged {
+        for block in damaged.into_iter().filter(|_| !planted(FaultBug::DamagedBlocksLost)) {
             row::mark_damaged(&mut row[patch.head.len()..], block);
         }
         if row.is_empty() && Key::table_of(key) == table::OBJECT {

@@ -16,7 +16,7 @@ use crate::content::blob_file::BlobFiles;
 use crate::error::{self, StoreError};
 use crate::log::entry::{self, LogEntry, StagedContent, Step};
 use crate::log::{FrameBatch, frame};
-use crate::plant::{Bug, OperationBug, planted};
+use crate::plant::{Bug, FaultBug, OperationBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
 use crate::rows::key::Key;
@@ -83,8 +83,8 @@ impl Core {
         let result = if let Some(wrong) = job.refusal() {
             Err(wrong)
         } else {
-            let is_bounded =
-                self.is_full(&self.state.view.load()) && !job.is_needed && !job.steps.iter().all(Step::frees);
+            let is_full = self.is_full(&self.state.view.load()) && !planted(FaultBug::FullMemoryIgnored);
+            let is_bounded = is_full && !job.is_needed && !job.steps.iter().all(Step::frees);
             self.apply(&mut writer, job.steps, &mut Vec::new(), is_bounded)
         };
         if result.is_err() {
@@ -107,7 +107,9 @@ impl Core {
         if result.is_err() {
             sequence.iter().for_each(RowSequence::mark_broken);
         }
-        self.uploads.release(&taken_uploads);
+        if result.is_ok() || !planted(FaultBug::RefusedUploadKept) {
+            self.uploads.release(&taken_uploads);
+        }
         if !matches!(result, Ok(Outcome::Committed(_))) && !planted(OperationBug::StagedChunksLeak) {
             self.discard(&std::mem::take(&mut staged));
         }
@@ -219,7 +221,9 @@ impl Core {
             let Step::Append { at, content, .. } = step else { continue };
             let bytes = read_back(content, self.state.files())?;
             staged.retain(|extent| !content.extents.contains(extent));
-            self.discard(&content.extents);
+            if !planted(FaultBug::MovedChunksKept) {
+                self.discard(&content.extents);
+            }
             (*at, *content) = (None, StagedContent { extents: Vec::new(), bytes });
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Recognition of directories, and refusals.
 
+use model::planted_bug::assert_noticed;
+
 use super::*;
 use crate::tests::world::small_options;
 use crate::{Options, Store};
@@ -67,4 +69,16 @@ fn the_contents_of_a_directory_are_recognized() {
     assert_eq!(of("other"), DirectoryContents::Other("photo".to_owned()));
     fs::write(other.join(RESTORING), "").unwrap();
     assert_eq!(of("other"), DirectoryContents::InterruptedRestore);
+}
+
+#[test]
+fn a_store_that_is_open_is_not_opened_again() {
+    assert_noticed(&[FaultBug::DirectoryNotLocked], || {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), small_options()).unwrap();
+        let error = Store::open(dir.path(), small_options()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        drop(store);
+        Store::open(dir.path(), small_options()).unwrap();
+    });
 }

@@ -9,10 +9,13 @@ use super::audit::audit;
 use super::reference_model::{Model, TransactionGenerator, compare_contents};
 use super::world::{SimulatedStore, memory_store, small_options};
 use super::*;
+use model::planted_bug::assert_noticed;
+
 use crate::disk::Disk;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::log::frame;
+use crate::plant::FaultBug;
 use crate::{RowChanges, RowSequence};
 use model::limits;
 
@@ -272,6 +275,62 @@ fn a_write_without_room_in_a_blob_file_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_transaction_without_room_in_the_log_leaves_no_chunks() {
+    assert_noticed(&[FaultBug::RolledBackChunksKept], || {
+        let world = SimulatedStore::new();
+        let oid = blob(&world.store, "");
+        // The first segment of the log is nearly full.
+        blob(&world.store, pattern(60_000, 3));
+        // Room for the chunks, but not for another segment.
+        world.disk.set_free_bytes(Some(3 * CHUNK + 1000));
+        let write = Op::Write { oid, offset: 10 * CHUNK as u64, data: pattern(60_000, 2) };
+        let refused = refusal(&world.store, [Op::Put { oid, data: pattern(3 * CHUNK, 1) }, write]);
+        assert_eq!(refused.0, ErrorKind::Full, "{}", refused.1);
+        world.disk.set_free_bytes(None);
+        world.run_housekeeping();
+        super::audit::check_leaks(&world);
+    });
+}
+
+#[test]
+fn a_store_whose_log_has_failed_accepts_nothing_more() {
+    assert_noticed(&[FaultBug::LogFailureForgotten], || {
+        let world = SimulatedStore::new();
+        // The write of the frame succeeds, and its force fails.
+        world.disk.stop_after(1);
+        assert_eq!(refusal(&world.store, [create(0, Kind::Blob, "lost")]).0, ErrorKind::Unknown);
+        world.disk.stop_after(usize::MAX);
+        assert_eq!(refusal(&world.store, [create(0, Kind::Blob, "later")]).0, ErrorKind::Io);
+    });
+}
+
+#[test]
+fn rows_of_freed_chunks_are_removed_even_if_a_batch_fails_meanwhile() {
+    assert_noticed(&[FaultBug::PunchedRowsForgotten], || {
+        let world = SimulatedStore::new();
+        let oid = blob(&world.store, pattern(3 * CHUNK, 1));
+        world.store.install().unwrap();
+        commit(&world.store, [Op::Delete { oid }]);
+        for _ in 0..3 {
+            world.store.install().unwrap();
+            world.core().do_housekeeping().unwrap();
+            world.store.force().unwrap();
+        }
+        blob(&world.store, "to be installed");
+        world.faults.lock().broken = true;
+        assert!(world.store.install().is_err());
+        world.faults.lock().broken = false;
+        world.run_housekeeping();
+        super::audit::check_leaks(&world);
+    });
+}
+
+#[test]
+fn a_full_store_in_memory_that_accepts_any_change_is_noticed() {
+    assert_noticed(&[FaultBug::FullMemoryIgnored], a_full_store_in_memory_takes_no_more_until_something_is_deleted);
+}
+
+#[test]
 fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_recovers_with_room() {
     let options = Options { threads: true, mob_bytes: 256 << 10, ..small_options() };
     let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), options).unwrap();
@@ -388,7 +447,7 @@ fn a_full_real_disk_refuses_writes_and_recovers_with_room() {
 #[test]
 fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     let store = Store::in_memory(crate::Options { memory_bytes: 1 << 20, ..small_options() }).unwrap();
-    let oids: Vec<Oid> = (0..).map_while(|_| store.commit(one_more_blob()).ok()).map(created_oid).collect();
+    let oids: Vec<Oid> = (0..100).map_while(|_| store.commit(one_more_blob()).ok()).map(created_oid).collect();
     assert!((8..=12).contains(&oids.len()), "{} objects of 100 kB", oids.len());
     assert_eq!(store.commit(one_more_blob()).unwrap_err().kind(), ErrorKind::Full);
     for oid in &oids {

@@ -7,12 +7,15 @@ use std::time::Duration;
 use super::audit::{audit, check_leaks};
 use super::world::{SimulatedStore, run_housekeeping, small_options};
 use super::*;
+use model::planted_bug::assert_noticed;
+
 use crate::disk::sim::SimDisk;
 use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
 use crate::log::entry::Step;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
+use crate::plant::FaultBug;
 use crate::read::Piece;
 use crate::rows::key::DataId;
 
@@ -162,6 +165,12 @@ fn every_upload_that_a_transaction_takes_ends_with_it() {
         }
         assert!(world.core().uploads.lock_finishing().is_empty(), "{len} bytes");
     }
+    // Refused when it is applied, not when it is staged.
+    let upload = store.begin_upload().unwrap();
+    store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
+    let missing = Oid::from_bytes([0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(refusal(store, [Op::PutUpload { oid, upload }, Op::Delete { oid: missing }]).0, ErrorKind::NotFound);
+    assert!(world.core().uploads.lock_finishing().is_empty(), "after a refusal");
     world.run_housekeeping();
     audit(store);
     check_leaks(&world);
@@ -505,4 +514,12 @@ fn transactions_without_changes_free_log_segments_and_nothing_else() {
         world.store.commit_rows(crate::RowChanges::new()).unwrap();
         world.store.install().unwrap();
     }
+}
+
+#[test]
+fn planted_bugs_of_these_scenarios_are_noticed() {
+    assert_noticed(&[FaultBug::DamagedBlocksLost], a_damaged_chunk_beneath_a_write_does_not_stop_the_installer);
+    assert_noticed(&[FaultBug::LateRemovalKeepsChunks], a_late_removal_of_garbage_leaves_nothing);
+    assert_noticed(&[FaultBug::RefusedUploadKept], every_upload_that_a_transaction_takes_ends_with_it);
+    assert_noticed(&[FaultBug::MovedChunksKept], an_append_that_waits_for_room_finds_the_end_of_its_blob);
 }

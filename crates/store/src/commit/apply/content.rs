@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{Applier, check_blob_size, damaged};
 use crate::error::{corrupt_row, invalid, no_object, too_large};
 use crate::log::entry::StagedContent;
-use crate::plant::{OperationBug, planted};
+use crate::plant::{FaultBug, OperationBug, planted};
 use crate::read::layers::{Depth, FoundRow, has_content};
 use crate::rows::key::{DataId, Key};
 use crate::rows::mob::Row;
@@ -362,7 +362,8 @@ impl Applier<'_> {
             return Ok(());
         }
         // The range may be older than the last chunk of an upload.
-        let (from, to) = if done { (0, u64::MAX) } else { (from, to) };
+        let all = done && !planted(FaultBug::LateRemovalKeepsChunks);
+        let (from, to) = if all { (0, u64::MAX) } else { (from, to) };
         self.remove_chunks(data, from, to)?;
         if done {
             self.changes.insert(Key::garbage(data), Row::Tombstone);

@@ -13,7 +13,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::engine::memory::MemoryEngine;
 use crate::log::recover::OnDamage;
 use crate::open::open_on;
-use crate::plant::ContentBug;
+use crate::plant::{ContentBug, FaultBug};
 use crate::rows::row::CHUNK;
 use crate::store::Store;
 use crate::tests::audit::{audit, check_leaks};
@@ -99,6 +99,9 @@ impl DiskFile for CountingFile {
     }
 
     fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
+        if self.watched.failing.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a planted failure"));
+        }
         self.file.punch_hole(offset, len)
     }
 
@@ -211,4 +214,49 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
         world.run_housekeeping();
         check_leaks(&world);
     }
+}
+
+#[test]
+fn chunks_that_could_not_be_freed_are_freed_later() {
+    assert_noticed(&[FaultBug::FailedPunchForgotten], || {
+        let (watched, _, store) = CountingDisk::open();
+        let oid = blob(&store, pattern(3 * CHUNK, 1));
+        store.install().unwrap();
+        commit(&store, [Op::Delete { oid }]);
+        let keep_house = || {
+            store.install().unwrap();
+            let done = store.core().do_housekeeping();
+            store.force().unwrap();
+            done
+        };
+        watched.failing.store(true, Ordering::Relaxed);
+        assert!((0..4).any(|_| keep_house().is_err()), "freeing fails");
+        watched.failing.store(false, Ordering::Relaxed);
+        for _ in 0..3 {
+            keep_house().unwrap();
+        }
+        assert!(watched.disk.bytes(&super::file_name(1)).iter().all(|byte| *byte == 0), "the chunks are freed later");
+    });
+}
+
+#[test]
+fn chunks_in_files_of_two_openings_are_read_and_freed_apart() {
+    assert_noticed(&[FaultBug::RunsCrossFiles, FaultBug::UsedFileRemoved, FaultBug::FreedExtentNotRecorded], || {
+        let world = SimulatedStore::new();
+        let (oid, gone) = (blob(&world.store, pattern(CHUNK, 1)), blob(&world.store, pattern(CHUNK, 2)));
+        let world = world.crash(1).unwrap();
+        // In the file of the second opening, where the first one has `gone`.
+        blob(&world.store, pattern(CHUNK, 3));
+        commit(&world.store, [Op::Write { oid, offset: CHUNK as u64, data: pattern(CHUNK, 4) }]);
+        let both = [pattern(CHUNK, 1), pattern(CHUNK, 4)].concat();
+        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), both);
+        world.run_housekeeping();
+        commit(&world.store, [Op::Delete { oid: gone }]);
+        // The machine stops when the removal is installed and the storage is not freed.
+        world.store.install().unwrap();
+        let world = world.crash(2).unwrap();
+        world.run_housekeeping();
+        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), both);
+        check_leaks(&world);
+    });
 }
