@@ -25,7 +25,7 @@ use crate::rows::row::{CHUNK, Extent};
 
 /// The error of a store in memory that is full.
 fn no_room() -> Error {
-    Error::new(ErrorKind::Full, "the store in memory is full: delete objects, or restart it with a higher limit")
+    Error::new(ErrorKind::Full, "the store in memory has no room: delete objects, or restart it with a higher limit")
 }
 
 /// The bytes that a row takes; `None` for a removal.
