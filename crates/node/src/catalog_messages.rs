@@ -2,7 +2,7 @@
 //! `proto/members.proto`, `proto/moves.proto` and `proto/schema.proto`.
 //!
 //! Servers read requests and write answers; the command line does the reverse. Messages come from outside: what a field can
-//! hold beyond what the catalogue knows is refused as [`ErrorKind::Invalid`](model::ErrorKind::Invalid).
+//! hold beyond what the catalogue knows is refused as [`ErrorKind::Invalid`].
 
 mod members;
 mod moves;
