@@ -55,6 +55,7 @@ use super::recent_pages::RecentPages;
 use super::row_reader::RowReader;
 use admission::Admission;
 use index_keeper::IndexKeeper;
+pub(crate) use index_keeper::PortionLimits;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
 pub(crate) use page_allocator::Reservation;
@@ -88,6 +89,8 @@ pub(crate) struct OpenSettings {
     pub(crate) skew_ms: u64,
     /// The maximum number of entries in the window of a page (V3).
     pub(crate) window: usize,
+    /// How much is done about an index at a time.
+    pub(crate) portion: PortionLimits,
     /// Another number at each opening of a logical node in this process.
     pub(crate) opening: u64,
     /// Whether the store had nothing of the node: see [`NodeDriver::opening_rows`].
@@ -144,7 +147,7 @@ impl<C: Clone> NodeDriver<C> {
         answer_counts: Arc<AnswerCounts>,
         now: Ms,
     ) -> Result<Self> {
-        let OpenSettings { node, moves, skew_ms, window, opening, is_new } = settings;
+        let OpenSettings { node, moves, skew_ms, window, portion, opening, is_new } = settings;
         let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
         let mut txn_rows = TxnRows::new(node);
         recover_records(node, &reader, |at, record, pieces| {
@@ -157,7 +160,7 @@ impl<C: Clone> NodeDriver<C> {
         if !is_new {
             machine.finish_recovery(position_limit, now);
         }
-        let index = IndexKeeper::open(node, &reader, &machine.prepared().collect(), now)?;
+        let index = IndexKeeper::open(node, portion, &reader, &machine.prepared().collect(), now)?;
         Ok(Self {
             node,
             moves,

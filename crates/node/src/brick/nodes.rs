@@ -25,7 +25,7 @@ use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};
 use super::move_in::{Leftovers, MoveIns};
 use super::move_out::MoveOuts;
-use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester, Reservation, WINDOW};
+use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::page_rows::{self as rows, StoredObject};
 use super::plant::{Bug, planted};
@@ -254,7 +254,15 @@ impl Nodes {
             self.store.commit_rows(rows)?;
         }
         let opening = self.openings.fetch_add(1, Ordering::Relaxed);
-        let settings = OpenSettings { node, moves, skew_ms: SKEW_MS, window: WINDOW, opening, is_new };
+        let settings = OpenSettings {
+            node,
+            moves,
+            skew_ms: SKEW_MS,
+            window: WINDOW,
+            portion: PortionLimits::SERVING,
+            opening,
+            is_new,
+        };
         let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
         self.follow_schema(&mut driver);
         info!(%node, epoch, "serving a logical node");

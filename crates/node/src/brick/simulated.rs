@@ -25,7 +25,7 @@ use wire::cluster::{IndexRange, Message, Scan, Scanned};
 
 use super::guards;
 use super::indexes::IndexSpec;
-use super::node_driver::{DriverOutput, Life, NodeDriver, OpenSettings, Requester};
+use super::node_driver::{DriverOutput, Life, NodeDriver, OpenSettings, PortionLimits, Requester};
 use super::page_rows as rows;
 use super::row_reader::RowReader;
 use super::scan::scan;
@@ -196,7 +196,8 @@ impl<C: Clone> SimulatedBrick<C> {
                 brick.machine.store().commit_rows(rows)?;
             }
             let BrickSettings { skew_ms, window } = settings;
-            let settings = OpenSettings { node: *node, moves: 0, skew_ms, window, opening, is_new };
+            let settings =
+                OpenSettings { node: *node, moves: 0, skew_ms, window, portion: PortionLimits::SMALL, opening, is_new };
             let driver = NodeDriver::open(settings, reader, Arc::default(), now)?;
             brick.drivers.insert(*node, driver);
             brick.carry_out(*node, now);

@@ -19,19 +19,35 @@ use crate::brick::indexes::{IndexSpec, IndexTask, Indexes, MaintainedIndex, Repl
 use crate::brick::page_rows::Rows;
 use crate::brick::recent_pages::ObjectReader;
 
-/// Objects, bytes of them, and entries in a portion.
-const MAX_OBJECTS: usize = if cfg!(test) { 3 } else { 500 };
+/// Bytes of objects in a portion.
 const MAX_BYTES: usize = 1 << 20;
-const MAX_ENTRIES: usize = if cfg!(test) { 5 } else { 2_000 };
 /// The pause after a portion, and after there was nothing to be done yet, in milliseconds.
 const PAUSE_MS: Ms = 1;
 const RETRY_DELAY_MS: Ms = 50;
+
+/// How much is done about an index at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortionLimits {
+    /// Objects that are entered.
+    pub(crate) objects: usize,
+    /// Entries that are removed.
+    pub(crate) entries: usize,
+}
+
+impl PortionLimits {
+    /// The limits of a brick that serves.
+    pub(crate) const SERVING: Self = Self { objects: 500, entries: 2_000 };
+    /// Small ones, for tests and simulations.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) const SMALL: Self = Self { objects: 3, entries: 5 };
+}
 
 /// The indexes of a logical node, and when something is to be done about them.
 #[derive(Debug)]
 pub(super) struct IndexKeeper {
     node: NodeId,
     pub(super) indexes: Indexes,
+    portion: PortionLimits,
     /// When the next portion is due.
     due: Ms,
     /// The schema that the indexes were last made to follow.
@@ -43,10 +59,16 @@ impl IndexKeeper {
     ///
     /// # Errors
     /// If rows cannot be read.
-    pub(super) fn open(node: NodeId, reader: &impl Rows, prepared: &BTreeSet<TxnId>, now: Ms) -> Result<Self> {
+    pub(super) fn open(
+        node: NodeId,
+        portion: PortionLimits,
+        reader: &impl Rows,
+        prepared: &BTreeSet<TxnId>,
+        now: Ms,
+    ) -> Result<Self> {
         let indexes = Indexes::open(reader, node, prepared)?;
         let due = if indexes.is_busy() { now } else { Ms::MAX };
-        Ok(Self { node, indexes, due, schema: None })
+        Ok(Self { node, indexes, portion, due, schema: None })
     }
 
     /// When the next portion is due.
@@ -137,7 +159,7 @@ impl IndexKeeper {
         let page = |number| PageId { space, node, number };
         let places = self.read_places(kept.id, class, after, reader)?;
         let (mut bytes, mut upto) = (0, None);
-        let is_all = places.len() < MAX_OBJECTS;
+        let is_all = places.len() < self.portion.objects;
         let last = places.last().copied();
         for (number, slot) in places {
             if bytes >= MAX_BYTES {
@@ -174,7 +196,7 @@ impl IndexKeeper {
                 Ok(place) => places.push(place),
                 Err(error) => damaged = Err(error),
             }
-            if places.len() < MAX_OBJECTS && damaged.is_ok() {
+            if places.len() < self.portion.objects && damaged.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
@@ -195,7 +217,7 @@ impl IndexKeeper {
         reader.each(&from, &to, |key, _| {
             changes.remove(key);
             count += 1;
-            if count < MAX_ENTRIES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if count < self.portion.entries { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(if count == 0 { self.indexes.finish_removal(id, changes) } else { None })
     }

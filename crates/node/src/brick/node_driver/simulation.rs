@@ -130,8 +130,15 @@ impl World {
             self.machine.store().commit_rows(rows)?;
         }
         self.openings += 1;
-        let settings =
-            OpenSettings { node, moves: 0, skew_ms: SKEW_MS, window: super::WINDOW, opening: self.openings, is_new };
+        let settings = OpenSettings {
+            node,
+            moves: 0,
+            skew_ms: SKEW_MS,
+            window: super::WINDOW,
+            portion: super::PortionLimits::SMALL,
+            opening: self.openings,
+            is_new,
+        };
         let mut driver = NodeDriver::open(settings, self.reader(), Arc::default(), self.now)?;
         driver.set_indexes(SPACE, &self.specs, self.now);
         self.drivers.insert(node, driver);

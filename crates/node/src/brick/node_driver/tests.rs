@@ -100,7 +100,15 @@ impl World {
         if let Some(rows) = opening_rows {
             store.commit_rows(rows).unwrap();
         }
-        let settings = OpenSettings { node: NODE, moves: 0, skew_ms: 5_000, window: super::WINDOW, opening: 1, is_new };
+        let settings = OpenSettings {
+            node: NODE,
+            moves: 0,
+            skew_ms: 5_000,
+            window: super::WINDOW,
+            portion: super::PortionLimits::SMALL,
+            opening: 1,
+            is_new,
+        };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000_000).unwrap();
         let is_in_memory = store.status().in_memory;
         let (inbox, open, prepared, model) = Default::default();

@@ -13,7 +13,7 @@ use store::sim::{DiskImage, SimStore};
 use wire::cluster::Message;
 
 use super::{NODES, SKEW_MS, SPACE, World, options};
-use crate::brick::node_driver::{DriverOutput, NodeDriver, OpenSettings, Requester, WINDOW};
+use crate::brick::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, WINDOW};
 use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
@@ -105,8 +105,15 @@ impl Holders {
         let reader = RowReader::new(machine.store());
         let rows = NodeDriver::<u8>::opening_rows(NODES[0], &reader).unwrap().unwrap();
         machine.store().commit_rows(rows).unwrap();
-        let settings =
-            OpenSettings { node: NODES[0], moves: 0, skew_ms: SKEW_MS, window: WINDOW, opening: 1, is_new: true };
+        let settings = OpenSettings {
+            node: NODES[0],
+            moves: 0,
+            skew_ms: SKEW_MS,
+            window: WINDOW,
+            portion: PortionLimits::SMALL,
+            opening: 1,
+            is_new: true,
+        };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000).unwrap();
         Self { machine, driver, now: 1_000 }
     }
