@@ -2,7 +2,7 @@
 //!
 //! Certificates and keys are in PEM files ([`ServerFiles`], [`ClientFiles`]), which are checked for each new connection. Replaced files
 //! are used from then on without a restart; if they are invalid, the old ones stay in use. The error messages of both sides are in
-//! one place ([`ErrorContext`]).
+//! one place (`ErrorContext`).
 
 mod error_context;
 mod files;
