@@ -33,7 +33,7 @@ pub mod drivers {
         pub use crate::brick::plant;
         #[cfg(feature = "sim")]
         pub use crate::brick::simulated::{
-            BrickOutput, BrickSettings, IndexSettings, SimulatedBrick, SimulatedDisk, UnforcedRows, equal_range,
+            BrickOutput, BrickSettings, CrashImage, IndexSettings, SimulatedBrick, SimulatedDisk, equal_range,
             unique_question,
         };
     }

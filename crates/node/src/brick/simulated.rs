@@ -102,9 +102,9 @@ impl IndexSettings {
     }
 }
 
-/// What happens to rows that are not durable when a brick crashes.
+/// What the disk has after a crash of the rows that were not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnforcedRows {
+pub struct CrashImage {
     /// This number of submissions becomes durable, and the brick does not hear of it.
     pub kept: usize,
     /// The force of the next submissions is under way: sectors of it may be on the disk.
@@ -350,7 +350,7 @@ impl<C: Clone> SimulatedBrick<C> {
 
     /// Ends the brick by a power failure. Returns what is found on its disk.
     #[must_use]
-    pub fn crash(mut self, UnforcedRows { kept, is_torn, seed }: UnforcedRows) -> SimulatedDisk {
+    pub fn crash(mut self, CrashImage { kept, is_torn, seed }: CrashImage) -> SimulatedDisk {
         if kept > 0 {
             self.submit(kept);
             drop(self.machine.force());

@@ -118,7 +118,7 @@ fn invalid_parts_are_shown_with_their_place() {
         ("from Person where 3 in tags", "an int64 cannot equal a string", "tags.contains(3)"),
         ("from Person where age in age", "an int64 has no elements", "age"),
         ("from Person where age.any(x => x == 1)", "an int64 has no elements", "age"),
-        ("from Person where born > \"soon\"", "no date", "\"soon\""),
+        ("from Person where born > \"soon\"", "not a date", "\"soon\""),
         ("from Person where (age > 3) == true", "a condition is found where a value should be", "(age > 3)"),
         ("from Person where count(*) > 3", "count is an aggregate", "count(*)"),
         ("from Person order by tags", "a list<string> cannot be ordered by", "tags"),

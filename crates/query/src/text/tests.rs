@@ -100,7 +100,7 @@ fn errors_show_the_place() {
         ("a == \"x", "these quotes are not closed", "     ^^"),
         ("a # 3", "'#' has no meaning", "  ^"),
         ("limit > 3", "`limit` is a word of the language", "^^^^^"),
-        ("d'yesterday' == a", "no date", "^^^^^^^^^^^^"),
+        ("d'yesterday' == a", "not a date", "^^^^^^^^^^^^"),
         ("é == @1.2", "five parts", "     ^^^^"),
         ("max() > 3", "max needs an argument", "^^^"),
         ("3.name", "only paths have fields", "  ^^^^"),

@@ -8,8 +8,7 @@ use std::rc::Rc;
 
 use model::{ClassId, NodeId, Object, Oid, PageId};
 use node::drivers::brick::{
-    BrickOutput, BrickSettings, IndexSettings, SimulatedBrick, SimulatedDisk, UnforcedRows, equal_range,
-    unique_question,
+    BrickOutput, BrickSettings, CrashImage, IndexSettings, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
 };
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId, Version};
@@ -80,7 +79,7 @@ impl DrivenBrick {
 
     /// Power fails: the first `kept` submissions are durable. If there are such, the force of the next ones is torn.
     pub(super) fn crash(self, kept: usize, seed: u64) -> SimulatedDisk {
-        self.brick.crash(UnforcedRows { kept, is_torn: kept > 0, seed })
+        self.brick.crash(CrashImage { kept, is_torn: kept > 0, seed })
     }
 }
 
