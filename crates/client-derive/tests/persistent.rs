@@ -188,20 +188,22 @@ fn what_is_newer_than_the_schema_is_kept() {
 }
 
 #[test]
-fn a_program_that_does_not_know_what_objects_must_have_makes_none() {
+fn struct_without_a_required_field_needs_its_default_from_the_class() {
     let whole = Class::new(ClassId(1), "Nothing").required(1, "size", Type::Int64, 3);
-    let lacks = whole.clone().required(2, "name", Type::String, Value::Null);
+    let without_default = whole.clone().required(2, "name", Type::String, Value::Null);
     let complete = |class| Layout::of::<Nothing>(&Schema::new([class]).unwrap()).unwrap().check_complete();
     complete(whole).unwrap();
-    // What the class says of new objects, they have.
-    let mut says = lacks.clone();
-    says.fields[1].default = Some(Value::from("nobody"));
-    let layout = Layout::of::<Nothing>(&Schema::new([says]).unwrap()).unwrap();
+    // New objects get the default of the class.
+    let mut with_default = without_default.clone();
+    with_default.fields[1].default = Some(Value::from("unnamed"));
+    let layout = Layout::of::<Nothing>(&Schema::new([with_default]).unwrap()).unwrap();
     layout.check_complete().unwrap();
     let made = Nothing {}.to_record(&layout, None).unwrap();
     let made = RecordRef::new(&made).unwrap().to_fields().unwrap();
-    assert_eq!((&made[&FieldNumber(1)], &made[&FieldNumber(2)]), (&Value::Int64(3), &Value::from("nobody")));
-    assert!(complete(lacks).unwrap_err().message().contains("field name of class Nothing has to have a value"));
+    assert_eq!((&made[&FieldNumber(1)], &made[&FieldNumber(2)]), (&Value::Int64(3), &Value::from("unnamed")));
+    assert!(
+        complete(without_default).unwrap_err().message().contains("field name of class Nothing has to have a value")
+    );
 }
 
 #[test]

@@ -300,14 +300,9 @@ impl PeerProcess {
         self.cluster_view.placement.of(node).map(|place| place.brick).ok_or_else(unplaced)
     }
 
-    /// An object, if the cache has it. Otherwise its page is fetched.
+    /// An object, if the cache has it.
     pub(crate) fn read_cached(&self, oid: Oid) -> Result<Option<CachedObject>> {
-        let mut driver = self.lock()?;
-        let found = driver.read_cached(oid, self.time.now());
-        if found.is_none() {
-            self.carry_out(&mut driver);
-        }
-        Ok(found)
+        Ok(self.lock()?.read_cached(oid, self.time.now()))
     }
 
     /// Reads an object when its page has arrived. `then` is called with the machine locked, so it must be quick.

@@ -84,24 +84,30 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         Self { session, residents, waiting: BTreeMap::new(), finished: Vec::new(), hits: 0, misses: 0 }
     }
 
-    /// An object, if its page is cached and its lease is valid. If not, the page is fetched.
+    /// An object, if its page is cached and its lease is valid. Counts a hit; [`read`](Self::read) counts misses.
     pub(super) fn get(&mut self, oid: Oid, now: Ms) -> Option<CachedObject<T>> {
+        let found = self.look_up(oid, now);
+        self.hits += u64::from(found.is_some());
+        found
+    }
+
+    fn look_up(&mut self, oid: Oid, now: Ms) -> Option<CachedObject<T>> {
         self.residents.record_use(oid.page());
         let checked_at = if planted(Bug::CachedBeyondLease) { 0 } else { now };
-        let found = match self.session.peek_versioned(oid, checked_at) {
+        match self.session.peek_versioned(oid, checked_at) {
             (Lookup::Value(object), AsOf { seen, timestamp, .. }) => {
                 let object = object.is_of_class(oid.class()).then(|| object.clone());
                 Some(CachedObject { object, seen, timestamp })
             }
             (Lookup::Absent, AsOf { seen, timestamp, .. }) => Some(CachedObject { object: None, seen, timestamp }),
-            (Lookup::Miss, _) => {
-                // Asks for the page; the result is the same miss.
-                let _ = self.session.get(oid, now);
-                None
-            }
-        };
-        *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
-        found
+            (Lookup::Miss, _) => None,
+        }
+    }
+
+    /// Fetches the page of an object that was not found.
+    fn fetch(&mut self, oid: Oid, now: Ms) {
+        // The result is the same miss.
+        let _ = self.session.get(oid, now);
     }
 
     /// Reads an object once its page is here, or gives up after [`WAIT_TIMEOUT_MS`].
@@ -109,6 +115,8 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
         match self.get(oid, now) {
             Some(found) => self.finished.push((reader, oid, Ok(found))),
             None => {
+                self.misses += 1;
+                self.fetch(oid, now);
                 let until = now + WAIT_TIMEOUT_MS;
                 self.waiting.entry(oid.page()).or_default().push(PendingRead { oid, until, reader });
             }
@@ -148,9 +156,12 @@ impl<T: CachedContent, R> ObjectCache<T, R> {
 
     fn retry_pending(&mut self, page: PageId, now: Ms) {
         for waiting in self.waiting.remove(&page).unwrap_or_default() {
-            match self.get(waiting.oid, now) {
+            match self.look_up(waiting.oid, now) {
                 Some(found) => self.finished.push((waiting.reader, waiting.oid, Ok(found))),
-                None => self.waiting.entry(page).or_default().push(waiting),
+                None => {
+                    self.fetch(waiting.oid, now);
+                    self.waiting.entry(page).or_default().push(waiting);
+                }
             }
         }
     }

@@ -419,16 +419,12 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
 
     // -------------------------------------------------------------------------------------------- the object cache
 
-    /// An object, if the cache has it. Otherwise its page is fetched.
+    /// An object, if the cache has it.
     pub fn read_cached(&mut self, oid: Oid, now: Ms) -> Option<CachedObject<T>> {
-        let found = self.cache.get(oid, now);
-        if found.is_none() {
-            self.drain(now);
-        }
-        found
+        self.cache.get(oid, now)
     }
 
-    /// Reads an object; the reader gets it by [`Output::ReadEnded`].
+    /// Reads an object, whose page is fetched if the cache lacks it; the reader gets it by [`Output::ReadEnded`].
     pub fn read(&mut self, oid: Oid, reader: R, now: Ms) {
         self.cache.read(oid, reader, now);
         self.drain(now);

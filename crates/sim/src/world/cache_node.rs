@@ -40,23 +40,33 @@ impl World {
         self.processes[pid].uplinks[uplink].link = Some(link);
         let now = self.local_time(pid);
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
-        match &mut self.processes[pid].machine {
-            Some(ProcessMachine::CacheNode(middle)) => middle.connect(node, now),
-            Some(ProcessMachine::Peer(peer)) => {
-                if let Some(node) = node {
-                    peer.driver.brick_connected(BrickId(node.0), now);
-                }
-            }
-            Some(ProcessMachine::Client(client)) => client.driver.link_up(node, now),
-            Some(
-                ProcessMachine::Driven(_)
-                | ProcessMachine::Brick(_)
-                | ProcessMachine::GroupMember(_)
-                | ProcessMachine::Meta(_),
-            )
-            | None => {}
-        }
+        self.report_uplink(pid, node, true, now);
         self.drain_process(pid);
+    }
+
+    /// Tells a process that its connection upstream is there, or is lost.
+    fn report_uplink(&mut self, pid: Pid, node: Option<NodeId>, is_up: bool, now: u64) {
+        match (&mut self.processes[pid].machine, node) {
+            (Some(ProcessMachine::CacheNode(middle)), _) if is_up => middle.connect(node, now),
+            (Some(ProcessMachine::CacheNode(middle)), _) => middle.disconnect(node, now),
+            (Some(ProcessMachine::Peer(peer)), Some(node)) if is_up => {
+                peer.driver.brick_connected(BrickId(node.0), now)
+            }
+            (Some(ProcessMachine::Peer(peer)), Some(node)) => peer.driver.brick_disconnected(BrickId(node.0), now),
+            (Some(ProcessMachine::Client(client)), _) if is_up => client.driver.link_up(node, now),
+            (Some(ProcessMachine::Client(client)), _) => client.driver.link_down(node, now),
+            (
+                Some(
+                    ProcessMachine::Peer(_)
+                    | ProcessMachine::Driven(_)
+                    | ProcessMachine::Brick(_)
+                    | ProcessMachine::GroupMember(_)
+                    | ProcessMachine::Meta(_),
+                )
+                | None,
+                _,
+            ) => {}
+        }
     }
 
     /// A process notices a lost connection.
@@ -82,22 +92,7 @@ impl World {
         let one = &mut self.processes[pid].uplinks[uplink];
         (one.link, one.chosen) = (None, one.chosen + 1);
         let node = one.node;
-        match &mut self.processes[pid].machine {
-            Some(ProcessMachine::CacheNode(middle)) => middle.disconnect(node, now),
-            Some(ProcessMachine::Peer(peer)) => {
-                if let Some(node) = node {
-                    peer.driver.brick_disconnected(BrickId(node.0), now);
-                }
-            }
-            Some(ProcessMachine::Client(client)) => client.driver.link_down(node, now),
-            Some(
-                ProcessMachine::Driven(_)
-                | ProcessMachine::Brick(_)
-                | ProcessMachine::GroupMember(_)
-                | ProcessMachine::Meta(_),
-            )
-            | None => {}
-        }
+        self.report_uplink(pid, node, false, now);
         self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
         self.push(later, Event::Connect(pid, life, uplink));

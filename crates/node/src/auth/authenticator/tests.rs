@@ -107,7 +107,7 @@ async fn a_password_lets_its_user_in_and_refusals_do_not_tell_who_exists() {
     let wrong =
         world.admit(&guard, hello(Role::Client, "ann", "wrong"), &peer_without_certificate()).await.unwrap_err();
     let unknown_user =
-        world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &peer_without_certificate()).await.unwrap_err();
+        world.admit(&guard, hello(Role::Client, "unknown", "wrong"), &peer_without_certificate()).await.unwrap_err();
     assert_eq!((wrong.kind(), wrong.message()), (ErrorKind::Denied, unknown_user.message()));
     assert!(world.admit(&guard, hello(Role::Client, "ann", ""), &peer_without_certificate()).await.is_err());
 }
@@ -162,7 +162,7 @@ async fn a_certificate_stands_for_its_user_and_for_no_other() {
     assert!(world.admit(&guard, hello(Role::Client, "root", ""), &ann).await.is_err());
     let by_password = world.admit(&guard, hello(Role::Client, "root", "right one"), &ann).await.unwrap();
     assert_eq!(name(&by_password), "root");
-    assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("nobody")).await.is_err());
+    assert!(world.admit(&guard, hello(Role::Client, "", ""), &certified("unknown")).await.is_err());
     assert!(world.admit(&guard, hello(Role::Peer, "", ""), &ann).await.is_err(), "a user is no process of the cluster");
 }
 
@@ -291,9 +291,9 @@ async fn an_attacker_that_finds_the_password_late_does_not_get_in() {
     assert!(refused.message().contains("try again in 6 s"), "{refused}");
     // The refusal is the same for a name that no user has.
     for number in 0..10 {
-        world.admit(&guard, hello(Role::Client, "nobody", "wrong"), &at(100 + number)).await.unwrap_err();
+        world.admit(&guard, hello(Role::Client, "unknown", "wrong"), &at(100 + number)).await.unwrap_err();
     }
-    let unknown_user = world.admit(&guard, hello(Role::Client, "nobody", "x"), &at(200)).await.unwrap_err();
+    let unknown_user = world.admit(&guard, hello(Role::Client, "unknown", "x"), &at(200)).await.unwrap_err();
     assert_eq!(unknown_user.message(), refused.message());
     // A client with a certificate or an earlier login is admitted all the time, and any other client after some seconds.
     let certified = RemoteEndpoint { address: at(300).address, ..certified("laptop") };

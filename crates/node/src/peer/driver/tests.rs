@@ -451,7 +451,9 @@ fn cached_object_is_served_within_its_lease_only() {
         let [Output::ReadEnded { reader: 3, result: Ok(CachedObject { object: Some(5), .. }) }] = ended[..] else {
             panic!("{ended:?}")
         };
+        assert_eq!(driver.cache_counts(), (0, 1, driver.cache_counts().2), "a read that waits is one miss and no hit");
         assert!(driver.read_cached(oid(), NOW + 100).is_some());
+        assert_eq!(driver.cache_counts().0, 1);
         assert!(driver.read_cached(oid(), NOW + 60_000).is_none(), "its lease has ended");
     });
 }
