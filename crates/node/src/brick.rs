@@ -17,10 +17,9 @@ mod index_rows;
 mod indexes;
 mod listing;
 mod long_job;
-mod move_in;
-mod move_out;
 mod node_driver;
 mod node_inbox;
+pub(crate) mod node_manager;
 mod nodes;
 mod page_rows;
 pub mod plant;
@@ -29,7 +28,7 @@ mod resident;
 mod row_reader;
 mod scan;
 mod service;
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 pub(crate) mod simulated;
 
 use std::net::SocketAddr;
@@ -87,7 +86,7 @@ impl Brick {
     /// # Errors
     /// As [`Brick::start`].
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone());
+        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone())?;
         Ok(Self { server: Server::start(BrickRole::new(store, Some(nodes)), config).await? })
     }
 

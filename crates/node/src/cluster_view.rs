@@ -14,14 +14,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use meta::catalog::{Catalog, CatalogEditor, Edited, Follower, MovePhase, SpaceOptions};
+use meta::catalog::{Catalog, CatalogEditor, Edited, Follower, SpaceOptions};
 use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use tokio::sync::watch;
 use tracing::error;
 use wire::transport::Address;
 
-use crate::node_placement::{BrickId, CurrentPlacement, NodePlacement, PlacementSnapshot, Transfer};
+use crate::node_placement::{BrickId, CurrentPlacement, PlacementSnapshot};
 use number_pool::NumberPool;
 use schema::SchemaCache;
 
@@ -241,16 +241,7 @@ impl ClusterView {
 fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
     let mut map = PlacementSnapshot::default();
     for (node, placed) in catalog.placement_map().nodes() {
-        let (brick, epoch) = (BrickId(placed.brick.0), placed.epoch.0);
-        let is_sealed = placed.moving.is_some_and(|moving| moving.phase == MovePhase::Sealed);
-        if let Some(moving) = placed.moving {
-            let (to, sealed) = (BrickId(moving.to.0), is_sealed.then_some(epoch));
-            map.moving.insert(node, Transfer { from: brick, to, sealed });
-        }
-        // Between two bricks, none serves it.
-        if !is_sealed {
-            map.nodes.insert(node, NodePlacement { brick, epoch, moves: placed.moves });
-        }
+        map.add(node, placed);
     }
     let load = catalog.placement_map().load();
     for (brick, alive) in catalog.bricks() {

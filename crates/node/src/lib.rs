@@ -30,11 +30,12 @@ mod server;
 pub mod drivers {
     /// A brick around the machines of its logical nodes.
     pub mod brick {
+        pub use crate::brick::node_manager::{EditResult, JobId, PlacementEdit};
         pub use crate::brick::plant;
         #[cfg(feature = "sim")]
         pub use crate::brick::simulated::{
-            BrickOutput, BrickSettings, CrashImage, IndexSettings, SimulatedBrick, SimulatedDisk, equal_range,
-            unique_question,
+            BrickOutput, BrickSettings, CrashImage, IndexSettings, RemoteWork, SimulatedBrick, SimulatedDisk,
+            equal_range, unique_question,
         };
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use meta::catalog::{self, MovePhase};
 use model::NodeId;
 use tokio::sync::watch;
 use wire::transport::Address;
@@ -43,6 +44,22 @@ pub struct PlacementSnapshot {
     pub nodes: BTreeMap<NodeId, NodePlacement>,
     /// The moves that have not ended.
     pub moving: BTreeMap<NodeId, Transfer>,
+}
+
+impl PlacementSnapshot {
+    /// Adds a logical node as the catalogue has it.
+    pub fn add(&mut self, node: NodeId, placed: &catalog::NodePlacement) {
+        let (brick, epoch) = (BrickId(placed.brick.0), placed.epoch.0);
+        let is_sealed = placed.moving.is_some_and(|moving| moving.phase == MovePhase::Sealed);
+        if let Some(moving) = placed.moving {
+            let (to, sealed) = (BrickId(moving.to.0), is_sealed.then_some(epoch));
+            self.moving.insert(node, Transfer { from: brick, to, sealed });
+        }
+        // Between two bricks, none serves it.
+        if !is_sealed {
+            self.nodes.insert(node, NodePlacement { brick, epoch, moves: placed.moves });
+        }
+    }
 }
 
 /// The newest placement map that this process knows.

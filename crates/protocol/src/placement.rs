@@ -1,9 +1,9 @@
-//! The placement of logical nodes: which bricks serve each, and from which epoch on.
+//! Replica groups: which bricks serve a logical node together, and from which epoch on.
 //!
-//! Identifiers contain *logical* nodes. The [`GroupMap`] assigns each of them to a group of one or more bricks with the
-//! same state. Only the [`decider`] of the meta-server changes the map and begins *epochs*. So objects move while their
-//! identifiers stay (the run-time re-mapping of ADHOC, section 3). [`spread`] places the elements of ordered
-//! collections over several logical nodes.
+//! The [`GroupMap`] assigns each logical node to a group of one or more bricks with the same state. Only the [`decider`] of the
+//! meta-server changes the map and begins *epochs*. Nothing drives groups in a process yet; a node that one brick serves is placed,
+//! and moves, by the catalogue and the bricks (the run-time re-mapping of ADHOC, section 3). [`spread`] places the elements of
+//! ordered collections over several logical nodes.
 //!
 //! **M1**, in parts:
 //!
@@ -16,19 +16,9 @@
 //!    that its first member had at its beginning.
 //! 4. A returning member discards its tail and copies; an epoch names it when it has almost everything. It counts as a
 //!    holder when that epoch has started.
-//! 5. A move seals the group first. When the new members hold everything, the old first member refuses for ever and
-//!    reports this; only then an epoch names the new members, with the move count increased.
-//! 6. A lease is valid only for a member that knows everything that the meta-server had decided when it granted the
+//! 5. A lease is valid only for a member that knows everything that the meta-server had decided when it granted the
 //!    lease. Otherwise a dropped member that comes back would continue in its old epoch.
-//! 7. Changes that can wait (joining, moving) begin only when the last epoch has started: so a node has at most one
-//!    change under way.
-//!
-//! ```text
-//!               all wanted have copied          all of it is handed over
-//!   Serving ──▶ Moving ───────────────▶ Sealed ─────────────────────────▶ Serving, at others, moves + 1
-//!      ▲   remap   ▲                       │
-//!   create         └───────────────────────┘ somebody was lost meanwhile
-//! ```
+//! 6. A brick joins only when the last epoch has started: so a node has at most one change under way.
 //!
 //! A request carries the epoch of the node's group that its sender knows. A refusal contains the reason
 //! ([`NotServing`]), which determines the remedy ([`Remedy`]).
@@ -65,17 +55,6 @@ pub struct GroupMember {
     pub incarnation: Incarnation,
 }
 
-/// The phase of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It serves; a wanted brick that is not a member copies and then joins.
-    Serving,
-    /// It serves; the wanted bricks copy and will then take over.
-    Moving,
-    /// It accepts nothing new and hands over.
-    Sealed,
-}
-
 /// The group that serves a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -83,10 +62,6 @@ pub struct Group {
     pub epoch: Epoch,
     /// The members. The first of them validates, orders and logs; all of them serve reads.
     pub members: Vec<GroupMember>,
-    /// How often the logical node has moved: part of its versions.
-    pub moves: u32,
-    /// Its phase.
-    pub phase: Phase,
     /// The bricks that will serve the node.
     pub wanted: Vec<MemberId>,
 }
@@ -131,12 +106,6 @@ impl GroupMap {
         self.nodes.get(&node)
     }
 
-    /// How often a node has moved.
-    #[must_use]
-    pub fn moves(&self, node: NodeId) -> u32 {
-        self.nodes.get(&node).map_or(0, |group| group.moves)
-    }
-
     /// All nodes with their groups.
     pub fn groups(&self) -> impl Iterator<Item = (NodeId, &Group)> {
         self.nodes.iter().map(|(node, group)| (*node, group))
@@ -176,8 +145,6 @@ pub enum NotServing {
     LeaseExpired,
     /// The epoch has not started yet.
     Starting,
-    /// The node is about to move.
-    Sealed,
 }
 
 /// What to do about a refusal.
@@ -195,7 +162,7 @@ impl NotServing {
     pub const fn remedy(self) -> Remedy {
         match self {
             Self::StaleRequester(_) | Self::Elsewhere => Remedy::Fetch,
-            Self::StaleBrick | Self::LeaseExpired | Self::Starting | Self::Sealed => Remedy::Wait,
+            Self::StaleBrick | Self::LeaseExpired | Self::Starting => Remedy::Wait,
         }
     }
 }
@@ -230,9 +197,6 @@ pub enum GroupReport {
     Started,
     /// A wanted brick has almost everything.
     CaughtUp(GroupMember),
-    /// All wanted bricks hold everything, and the group is sealed, which all members know. No member answers requests
-    /// any more.
-    HandedOver,
 }
 
 /// A message from the meta-server to a brick.
@@ -246,7 +210,7 @@ pub enum MetaNotice {
         asked: Ms,
         /// The length from then, in milliseconds.
         lease_ms: u64,
-        /// The epoch up to which `news` is complete: the lease is valid only with it (M1.6).
+        /// The epoch up to which `news` is complete: the lease is valid only with it (M1.5).
         epoch: Epoch,
         /// All groups that are newer than what the brick knew.
         news: Vec<(NodeId, Group)>,

@@ -95,8 +95,6 @@ model::planted_bugs! {
         "M1" TailKept "a member keeps the tail that the first member does not have"
         "M1" LeaseNotWaitedFor "half a lease is waited for"
         "M1" LeaseWithoutDrift "clocks of members are believed to run as fast as the meta-server's"
-        "M1" SealedServes "a sealed group serves"
-        "M1" GoesOnAfterHandOver "a first member goes on after it has handed over"
         "M1" RestartUnnoticed "a restarted member takes part in the epoch of its life before"
         "M1" LeaseWithoutNews "a lease is taken up without what was decided meanwhile"
         "M1" LeaseOfLifeBefore "a lease counts that was granted to the life before"
@@ -108,11 +106,9 @@ model::planted_bugs! {
         "M1" LeasesForgotten "a restarted meta-server does not wait for the leases that it has granted before"
         "M1" HoldersForgotten "a restarted meta-server takes all members for holders"
         "M1" TellsUnforced "a member takes for held what it has not forced itself"
-        "M1" HandOverIncomplete "a group hands over although a new member has not reported yet"
         "M1" CommonIgnoresEpochs "two logs have in common what is in the shorter one, whatever it is"
         "M1" FollowersToldMore "the first member lets others show what it has not told itself"
         "M1" PreviousUnchecked "records are appended behind any record at the right position"
-        "M1" MovesNotCounted "a move does not count into the versions"
     }
 }
 

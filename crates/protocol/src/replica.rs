@@ -16,8 +16,7 @@
 //!     So everything that was ever served stays available in later epochs.
 //! 11. A member that takes part in an epoch first cuts its log back to what it has in common with the first member's.
 //!     What was reported durable is never cut: the first member has it.
-//! 12. A member whose lease has ended reports nothing durable as first, and serves nothing. A sealed one serves nothing
-//!     either; its records under way still complete, until it has handed over.
+//! 12. A member whose lease has ended reports nothing durable as first, and serves nothing.
 //! 13. Reads return what is known to be held by all members. This only grows, within one process and from one to the
 //!     next (by 10).
 //!
@@ -37,7 +36,7 @@ use std::collections::BTreeMap;
 use model::NodeId;
 
 use crate::lease::Ms;
-use crate::placement::{Epoch, Group, GroupMember, GroupReport, Incarnation, MemberId, NotServing, Phase};
+use crate::placement::{Epoch, Group, GroupMember, GroupReport, Incarnation, MemberId, NotServing};
 use crate::plant::{Bug, planted};
 use log::{LogPoint, ReplicaLog};
 use message::{LogId, Message};
@@ -71,11 +70,8 @@ pub enum Output<R> {
     Report(NodeId, Epoch, GroupReport),
     /// All members hold the log up to here: its effects may become visible.
     Durable(u64),
-    /// This is the participant from now on: build it from the log, which all members hold, with this move count.
-    Lead {
-        /// How often the logical node has moved.
-        moves: u32,
-    },
+    /// This is the participant from now on: build it from the log, which all members hold.
+    Lead,
     /// This is no longer the participant.
     Resign,
     /// What may be served from now on. A lease may end meanwhile: call [`Replica::admit`] for each request.
@@ -135,7 +131,6 @@ pub struct Replica<R> {
     behind: bool,
     /// Whether a participant lives here.
     leads: bool,
-    handed_over: bool,
     /// Whether the meta-server knows that the epoch has started.
     start_acknowledged: bool,
     serving: Serving,
@@ -161,7 +156,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             synced: false,
             behind: false,
             leads: false,
-            handed_over: false,
             start_acknowledged: false,
             serving: Serving::Nothing,
             out: Vec::new(),
@@ -181,10 +175,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.group.as_ref().and_then(Group::first)
     }
 
-    fn is_sealed(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| group.phase == Phase::Sealed)
-    }
-
     // ------------------------------------------------------------------------------------------ the meta-server
 
     /// A new epoch has begun.
@@ -200,8 +190,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             None if group.wanted.contains(&me.id) => MemberRole::Copying,
             None => MemberRole::Outside,
         };
-        let moves = self.group.as_ref().map(|group| group.moves);
-        if self.leads && (role != MemberRole::First || moves != Some(group.moves)) {
+        if self.leads && role != MemberRole::First {
             self.leads = false;
             self.out.push(Output::Resign);
         }
@@ -215,7 +204,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
         (self.start_position, self.held_by_all) = (self.log.end(), None);
         (self.synced, self.behind) = (false, false);
-        (self.handed_over, self.start_acknowledged) = (false, false);
+        self.start_acknowledged = false;
         self.group = Some(group.clone());
         self.next_retry = now;
         self.poll(now);
@@ -241,12 +230,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     pub fn append(&mut self, record: R, now: Ms) -> Result<u64, NotServing> {
         if !self.leads || self.role != MemberRole::First {
             return Err(NotServing::Elsewhere);
-        }
-        if self.handed_over && !planted(Bug::GoesOnAfterHandOver) {
-            // Its positions are no longer those of the log; another participant is built if the move is cancelled.
-            self.leads = false;
-            self.out.push(Output::Resign);
-            return Err(NotServing::Sealed);
         }
         let point = self.log.append(self.epoch(), record.clone());
         self.out.push(Output::Append(point, record));
@@ -475,24 +458,18 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
         let has_started = self.held_by_all.is_some() || planted(Bug::LeadsBeforeStarted);
         let is_leased = now < self.lease_until || planted(Bug::TellsWithoutLease);
-        let is_over = self.handed_over && !planted(Bug::GoesOnAfterHandOver);
-        if !has_started || !is_leased || is_over {
+        if !has_started || !is_leased {
             return;
         }
         self.announce_durable(held);
-        if !self.leads && !self.is_sealed() {
+        if !self.leads {
             self.leads = true;
             let (start, announced) = (self.start_position, self.announced);
             assert!(
                 announced >= start || planted(Bug::LeadsBeforeStarted),
                 "M1.10: the epoch began at {start}, and {announced} is held by all"
             );
-            let moves = self.group.as_ref().map_or(0, |group| group.moves);
-            self.out.push(Output::Lead { moves });
-        }
-        if self.is_sealed() && self.all_hold(self.log.end()) {
-            self.handed_over = true;
-            self.next_retry = now;
+            self.out.push(Output::Lead);
         }
     }
 
@@ -508,16 +485,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             return held[(held.len() - 1) / 2];
         }
         held.min().unwrap_or(0)
-    }
-
-    /// Whether all members, and all who are wanted, hold the log up to a position, and
-    /// know of this epoch.
-    fn all_hold(&self, position: u64) -> bool {
-        let has = |peer: &Peer| match peer.common {
-            Some(_) => peer.acknowledged >= position,
-            None => planted(Bug::HandOverIncomplete),
-        };
-        self.log.forced() >= position && self.peers.values().all(has)
     }
 
     fn announce_durable(&mut self, position: u64) {
@@ -582,14 +549,9 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         if !self.start_acknowledged {
             reports.push(GroupReport::Started);
         }
-        if self.handed_over {
-            reports.push(GroupReport::HandedOver);
-        }
         for id in group.joining() {
             let peer = self.peers.get(&id).filter(|peer| peer.common.is_some());
-            if let Some(peer) = peer.filter(|peer| peer.acknowledged + self.settings.window >= end)
-                && group.phase != Phase::Sealed
-            {
+            if let Some(peer) = peer.filter(|peer| peer.acknowledged + self.settings.window >= end) {
                 reports.push(GroupReport::CaughtUp(GroupMember { id, incarnation: peer.log.incarnation }));
             }
         }
@@ -606,7 +568,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
                 let joins = |id| self.peers.get(&id).is_some_and(|peer| peer.common.is_some());
                 let joining = self.group.iter().any(|group| group.joining().any(joins));
                 let unheard = self.held_by_all.is_some() && !self.start_acknowledged;
-                unheard || self.handed_over || joining || self.peers.values().any(|peer| peer.lacks(end, news))
+                unheard || joining || self.peers.values().any(|peer| peer.lacks(end, news))
             }
         }
     }
@@ -625,7 +587,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     #[must_use]
     pub fn serving(&self, now: Ms) -> Serving {
         let is_leased = now < self.lease_until || planted(Bug::ServesWithoutLease);
-        if !is_leased || self.is_sealed() && !planted(Bug::SealedServes) {
+        if !is_leased {
             return Serving::Nothing;
         }
         match self.role {
@@ -658,7 +620,6 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             return Err(NotServing::LeaseExpired);
         }
         match self.serving(now) {
-            Serving::Nothing if self.is_sealed() => Err(NotServing::Sealed),
             Serving::Nothing => Err(NotServing::Starting),
             Serving::Reads | Serving::All => Ok(()),
         }

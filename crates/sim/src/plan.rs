@@ -28,6 +28,12 @@ impl Topology {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Direct, Self::Peer, Self::Group, Self::Site, Self::Mixed, Self::Replicated];
 
+    /// Whether logical nodes may move between bricks: all clients are below peer servers, which have placement maps.
+    #[must_use]
+    pub const fn allows_moves(self) -> bool {
+        matches!(self, Self::Peer | Self::Group | Self::Site)
+    }
+
     /// Its name in the command line and in scenarios.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -317,8 +323,10 @@ pub enum Action {
     Install(usize),
     /// The sets of a page get one more index, or lose it.
     Reindex(u64),
-    /// Moves a logical node to a brick as soon as possible; in groups, to that brick and the bricks after it.
+    /// Moves a logical node to a brick, after its current move.
     Move(u32, usize),
+    /// Cancels the move of a logical node.
+    CancelMove(u32),
     /// Waits, in milliseconds.
     Wait(u64),
 }
@@ -357,14 +365,20 @@ pub enum Demand {
 }
 
 impl Plan {
-    /// The number of bricks in the group of a logical node; 0 if nodes do not move and there is no meta-server.
+    /// The number of bricks in the group of a logical node; 0 if nodes are served by single bricks.
     #[must_use]
     pub fn replicas(&self) -> usize {
-        let moves = || self.actions.iter().any(|(_, action)| matches!(action, Action::Move(..)));
         match self.cluster.topology {
             Topology::Replicated => 2 + usize::from(self.seed % 4 == 3),
-            _ => usize::from(moves()),
+            _ => 0,
         }
+    }
+
+    /// Whether logical nodes move.
+    #[must_use]
+    pub fn has_moves(&self) -> bool {
+        let is_move = |action: &Action| matches!(action, Action::Move(..));
+        self.cluster.topology.allows_moves() && self.actions.iter().any(|(_, action)| is_move(action))
     }
 
     /// Whether the plan contains faults.

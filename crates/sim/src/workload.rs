@@ -433,29 +433,7 @@ impl PlanBuilder {
             };
             actions.push((Some(self.random_time()), Action::Block(brick, below, self.rng.random_range(100..1_500))));
         }
-        if self.cluster.topology == Topology::Replicated {
-            for _ in 0..self.rng.random_range(1..6) {
-                let (at, node, brick) = (self.random_time(), self.node(), self.node() as usize);
-                actions.push((Some(at), Action::Move(node, brick)));
-                if network && self.rng.random_bool(0.4) {
-                    // It goes on until its lease ends, and others go on then.
-                    let ms = self.rng.random_range(1_000..5_000);
-                    actions.push((
-                        Some(self.random_time()),
-                        Action::Block(ProcessName::Brick(brick), ProcessName::Meta, ms),
-                    ));
-                }
-                // Faults during moves, or while the meta-server is down, matter most.
-                let victims = [ProcessName::Brick(brick), ProcessName::Brick(self.node() as usize), ProcessName::Meta];
-                for victim in victims.into_iter().filter(|_| crashes) {
-                    if self.rng.random_bool(0.3) {
-                        let (at, ms) = (at + self.rng.random_range(0..800), self.random_duration_ms());
-                        actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
-                        actions.push((Some(at + ms), Action::Restart(victim)));
-                    }
-                }
-            }
-        }
+        self.add_placement_faults(actions, network, crashes);
         let fills_disks = matches!(self.workload, Workload::Phantoms | Workload::Lists | Workload::Wide);
         if crashes && fills_disks && self.cluster.topology != Topology::Replicated {
             for _ in 0..self.rng.random_range(0..4) {
@@ -468,6 +446,37 @@ impl PlanBuilder {
             if crashes {
                 let client = self.rng.random_range(1..=self.cluster.clients);
                 actions.push((Some(self.random_time()), Action::Mute(client)));
+            }
+        }
+    }
+
+    /// Moves of logical nodes, or changes of their groups, with faults of the processes that take part.
+    fn add_placement_faults(&mut self, actions: &mut Vec<(Option<u64>, Action)>, network: bool, crashes: bool) {
+        let has_moves = self.cluster.topology.allows_moves() && self.rng.random_bool(0.4);
+        if !has_moves && self.cluster.topology != Topology::Replicated {
+            return;
+        }
+        for _ in 0..self.rng.random_range(1..6) {
+            let (at, node, brick) = (self.random_time(), self.node(), self.node() as usize);
+            if has_moves {
+                actions.push((Some(at), Action::Move(node, brick)));
+                if self.rng.random_bool(0.1) {
+                    actions.push((Some(at + self.rng.random_range(0..600)), Action::CancelMove(node)));
+                }
+            }
+            if network && self.rng.random_bool(0.4) {
+                // A member of a group goes on until its lease ends, and others go on then.
+                let (at, ms) = (self.random_time(), self.rng.random_range(1_000..5_000));
+                actions.push((Some(at), Action::Block(ProcessName::Brick(brick), ProcessName::Meta, ms)));
+            }
+            // Faults during moves, or while the meta-server is down, matter most.
+            let victims = [ProcessName::Brick(brick), ProcessName::Brick(self.node() as usize), ProcessName::Meta];
+            for victim in victims.into_iter().filter(|_| crashes) {
+                if self.rng.random_bool(0.3) {
+                    let (at, ms) = (at + self.rng.random_range(0..800), self.random_duration_ms());
+                    actions.push((Some(at), Action::Crash(victim, self.rng.random_range(0..6))));
+                    actions.push((Some(at + ms), Action::Restart(victim)));
+                }
             }
         }
     }

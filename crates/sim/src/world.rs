@@ -6,9 +6,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use model::{NodeId, Object, PageId};
-use node::drivers::brick::{IndexSettings, SimulatedDisk};
+use node::drivers::brick::{BrickSettings, IndexSettings, SimulatedDisk};
+use node::node_placement::{BrickId, PlacementSnapshot};
 use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
 use protocol::commit::participant::ParticipantSettings;
@@ -25,6 +27,7 @@ use crate::plan::{Action, BALANCE, Cluster, Demand, DiskWork, Key, Plan, Process
 mod actions;
 mod brick;
 mod cache_node;
+mod catalog;
 mod client;
 mod clock;
 mod disk;
@@ -36,6 +39,7 @@ mod oracle;
 mod peer;
 mod root;
 
+use catalog::PlacementCatalog;
 use client::ClientProcess;
 use clock::LocalClock;
 use disk::{Disk, Page};
@@ -64,6 +68,8 @@ enum ProcessMachine {
     Brick(Box<BrickProcess>),
     GroupMember(Box<GroupMemberProcess>),
     Meta(Box<MetaProcess>),
+    /// The meta-server of a cluster whose logical nodes move between bricks: see [`PlacementCatalog`].
+    Catalog,
     /// A redirector; and a peer server of clusters whose logical nodes are served by groups, which nothing drives yet.
     CacheNode(Box<CacheNode<Pid, Object>>),
     Peer(Box<PeerProcess>),
@@ -78,8 +84,10 @@ struct BrickProcess {
 
 /// A connection to an upper process.
 struct Uplink {
-    /// The logical node that it serves, if it is to a brick.
+    /// The logical node whose tree it carries; `None`: all.
     node: Option<NodeId>,
+    /// The brick, if it is that of a peer server.
+    brick: Option<BrickId>,
     /// The possible upper processes, and the chosen one.
     choices: Vec<Pid>,
     chosen: usize,
@@ -93,9 +101,11 @@ struct Process {
     disk: Option<Disk>,
     driven_disk: Option<SimulatedDisk>,
     logs: BTreeMap<NodeId, GroupLog>,
-    /// Its placement map, and when it last fetched it.
+    /// Its map of replica groups or its placement map, and when it last fetched it.
     map: GroupMap,
     map_fetched: u64,
+    placement: Arc<PlacementSnapshot>,
+    placement_version: u64,
     /// The number of its starts.
     incarnation: u64,
     clock: LocalClock,
@@ -173,9 +183,10 @@ pub struct World {
     /// The process of each member number; every start of a process has another number.
     members: BTreeMap<u64, Pid>,
     last_member: u64,
-    /// The brick of each logical node, if nodes do not move.
+    /// The brick of each logical node, if no group serves it.
     serving: BTreeMap<NodeId, Pid>,
-    /// The durable state of the meta-server, if nodes move; and the number of roots so far.
+    placement: PlacementCatalog,
+    /// The durable state of the meta-server, if groups serve nodes; and the number of roots so far.
     kept: BTreeMap<NodeId, PersistedNode>,
     last_root: u64,
     /// The indexes that there are, and the number of those that came during the run.
@@ -211,6 +222,7 @@ impl World {
             members: BTreeMap::new(),
             last_member: 0,
             serving: BTreeMap::new(),
+            placement: PlacementCatalog::new(plan.cluster.bricks),
             kept: BTreeMap::new(),
             last_root: 0,
             indexes: driven_brick::set_indexes(&plan),
@@ -267,12 +279,12 @@ impl World {
             }
             self.serving.insert(node, pid);
         }
-        if self.is_placed() {
+        if self.has_groups() || self.has_catalog() {
             self.add(ProcessName::Meta, Vec::new());
         }
         let mut peer_pids = Vec::new();
         for number in 1..=peers {
-            let uplinks = self.brick_uplinks();
+            let uplinks = self.peer_uplinks();
             peer_pids.push(self.add(ProcessName::Peer(number), uplinks));
         }
         let mut redirector_pids = Vec::new();
@@ -331,6 +343,8 @@ impl World {
             logs: BTreeMap::new(),
             map: GroupMap::default(),
             map_fetched: 0,
+            placement: Arc::default(),
+            placement_version: 0,
             incarnation: 0,
             clock,
             uplinks,
@@ -343,14 +357,25 @@ impl World {
     }
 
     fn brick_uplinks(&self) -> Vec<Uplink> {
-        let uplink =
-            |(node, pid): (&NodeId, &Pid)| Uplink { node: Some(*node), choices: vec![*pid], chosen: 0, link: None };
+        let uplink = |(node, pid): (&NodeId, &Pid)| Uplink { node: Some(*node), ..Self::uplink(&[*pid], 0) };
         self.serving.iter().map(uplink).collect()
+    }
+
+    /// The uplinks of a peer server: one to each brick, or one for each logical node if groups serve them.
+    fn peer_uplinks(&self) -> Vec<Uplink> {
+        if self.has_groups() {
+            return self.brick_uplinks();
+        }
+        let brick = |place| if let ProcessName::Brick(number) = place { Some(BrickId(number as u32)) } else { None };
+        let bricks = self.processes.iter().enumerate();
+        let bricks = bricks.filter_map(|(pid, process)| Some((pid, brick(process.place)?)));
+        bricks.map(|(pid, brick)| Uplink { brick: Some(brick), ..Self::uplink(&[pid], 0) }).collect()
     }
 
     /// An uplink to one of several processes; the number selects the first choice.
     fn uplink(choices: &[Pid], number: usize) -> Uplink {
-        Uplink { node: None, choices: choices.to_vec(), chosen: number % choices.len().max(1), link: None }
+        let chosen = number % choices.len().max(1);
+        Uplink { node: None, brick: None, choices: choices.to_vec(), chosen, link: None }
     }
 
     fn pid(&self, place: ProcessName) -> Option<Pid> {
@@ -365,20 +390,23 @@ impl World {
         let first_holder = HolderId(member << 24);
         let shown = self.local_time(pid);
         let Cluster { topology, window, snapshots, .. } = self.plan.cluster;
-        let (is_placed, is_driven, meta) = (self.is_placed(), self.is_driven(), self.meta(shown));
+        let (has_groups, is_driven, meta) = (self.has_groups(), self.is_driven(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.incarnation += 1;
         process.wake = u64::MAX;
         process.map = GroupMap::default();
         let role = match process.place {
+            ProcessName::Meta if !has_groups => ProcessMachine::Catalog,
             ProcessName::Meta => ProcessMachine::Meta(Box::new(meta)),
-            ProcessName::Brick(number) if is_placed => {
+            ProcessName::Brick(number) if has_groups => {
                 let logs = std::mem::take(&mut process.logs);
                 ProcessMachine::GroupMember(Box::new(GroupMemberProcess::new(number, process.incarnation, logs)))
             }
             ProcessName::Brick(number) if is_driven => {
                 let disk = process.driven_disk.take().unwrap_or_default();
-                match DrivenBrick::open(disk, NodeId(number as u32), window, &self.indexes, shown) {
+                let settings =
+                    BrickSettings { brick: BrickId(number as u32), first_job: member << 32, skew_ms: SKEW_MS, window };
+                match DrivenBrick::open(disk, settings, &self.indexes, shown) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
                     Err(error) => {
                         return self.oracle.report(format!("L1: brick {number} cannot be started: {error}"));
@@ -397,7 +425,7 @@ impl World {
                 found.into_iter().for_each(|found| self.oracle.record_recovered(found));
                 ProcessMachine::Brick(Box::new(BrickProcess { brick, disk }))
             }
-            ProcessName::Peer(_) if !is_placed => {
+            ProcessName::Peer(_) if !has_groups => {
                 let helpers = if topology == Topology::Site { Helpers::All } else { Helpers::None };
                 let nodes = self.serving.keys().copied();
                 ProcessMachine::Peer(Box::new(PeerProcess::new(member, nodes, helpers, shown)))
@@ -420,6 +448,9 @@ impl World {
         }
         self.note(|world| format!("{} starts", world.name(pid)));
         self.drain_process(pid);
+        if is_driven {
+            self.begin_placement(pid);
+        }
     }
 
     /// A gateway has rejected a call. The simulator treats it as lost, and does not inform the client.
@@ -432,8 +463,8 @@ impl World {
         self.processes[pid].place.to_string()
     }
 
-    /// Whether there is a meta-server, so that logical nodes may move.
-    fn is_placed(&self) -> bool {
+    /// Whether replica groups serve the logical nodes.
+    fn has_groups(&self) -> bool {
         self.plan.replicas() > 0
     }
 
@@ -593,7 +624,7 @@ impl World {
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
             Some(ProcessMachine::Peer(peer)) => peer.driver.poll(now),
             Some(ProcessMachine::Client(client)) => client.poll(now),
-            None => return,
+            Some(ProcessMachine::Catalog) | None => return,
         }
         self.drain_process(pid);
     }
@@ -608,7 +639,7 @@ impl World {
             Some(ProcessMachine::CacheNode(_)) => self.drain_cache_node(pid),
             Some(ProcessMachine::Peer(_)) => self.drain_peer(pid),
             Some(ProcessMachine::Client(_)) => self.drain_client(pid),
-            None => return,
+            Some(ProcessMachine::Catalog) | None => return,
         }
         let process = &self.processes[pid];
         let deadline = match &process.machine {
@@ -619,7 +650,7 @@ impl World {
             Some(ProcessMachine::CacheNode(middle)) => middle.deadline(),
             Some(ProcessMachine::Peer(peer)) => peer.driver.deadline(),
             Some(ProcessMachine::Client(client)) => client.deadline(),
-            None => None,
+            Some(ProcessMachine::Catalog) | None => None,
         };
         let Some(deadline) = deadline else { return };
         let at = process.clock.time_at(deadline).max(self.now + 1);

@@ -1,4 +1,4 @@
-//! Clusters in which logical nodes are served by groups of bricks, and move.
+//! Clusters in which groups of bricks serve logical nodes, and clusters in which nodes move between bricks.
 
 use sim::plan::{Action, Demand, Topology};
 use sim::run::run;
@@ -35,13 +35,13 @@ fn run_all(topology: Topology, moves: bool) {
 }
 
 #[test]
-fn groups_of_bricks_lose_nothing_whoever_dies_and_wherever_nodes_move() {
+fn groups_of_bricks_lose_nothing_when_members_fail() {
     run_all(Topology::Replicated, false);
 }
 
 #[test]
-fn logical_nodes_move_below_every_kind_of_cluster() {
-    for topology in Topology::ALL {
+fn logical_nodes_move_while_clients_work_and_processes_fail() {
+    for topology in Topology::ALL.into_iter().filter(|topology| topology.allows_moves()) {
         run_all(topology, true);
     }
 }

@@ -113,10 +113,9 @@ fn without_a_planted_bug_nothing_is_noticed() {
 
 /// Mistakes of groups that show in the tests of the protocol only: members do not serve reads in these clusters, and some need
 /// more accidents at once than happen here.
-const OF_GROUPS_ONLY: [Bug; 9] = [
+const OF_GROUPS_ONLY: [Bug; 8] = [
     Bug::AckOfAnyEpoch,
     Bug::JoinerHoldsAtOnce,
-    Bug::GoesOnAfterHandOver,
     Bug::LeaseOfLifeBefore,
     Bug::ReadsBeforeStarted,
     Bug::HoldersForgotten,

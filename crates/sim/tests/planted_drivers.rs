@@ -1,5 +1,5 @@
 //! Bugs in the drivers that ship are noticed by whole clusters. Those that are not here have tests beside the drivers: they need a
-//! catalogue, a move, or an interleaving that whole clusters seldom have.
+//! catalogue, or an interleaving that whole clusters seldom have.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
@@ -16,6 +16,18 @@ use sim::workload::{Choice, Faults, Workload, plan};
 /// Seeds that are tried for each bug at most.
 const LIMIT: u64 = 100;
 
+/// Bugs in moves of logical nodes.
+const MOVE_BUGS: &[Bug] = &[
+    Bug::ServedUnsealed,
+    Bug::SealNotWritten,
+    Bug::ClosedWithRowsInFlight,
+    Bug::EndsBeforeDurable,
+    Bug::OldMapRemovesRows,
+    Bug::ChangesForgotten,
+    Bug::RestForgotten,
+    Bug::AnswersCountUnheard,
+];
+
 /// Bugs in the driver of a logical node.
 const BRICK_BUGS: &[Bug] = &[
     Bug::DurableWhenSubmitted,
@@ -28,21 +40,33 @@ const BRICK_BUGS: &[Bug] = &[
     Bug::PartialIndexUsed,
 ];
 
-fn is_noticed(bug: bug::Bug) -> bool {
-    (0..LIMIT).any(|seed| run(plan(seed, CHOICE), Some(bug), false).wrong.is_some())
+fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
+    (0..LIMIT).any(|seed| run(plan(seed, choice), Some(bug), false).wrong.is_some())
 }
 
 const CHOICE: Choice =
     Choice { topology: Some(Topology::Direct), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
 
+/// Four in ten plans of this choice move nodes.
+const MOVES: Choice = Choice { topology: Some(Topology::Site), workload: None, faults: None };
+
 #[test]
 fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
+    assert_noticed(BRICK_BUGS, CHOICE);
+}
+
+#[test]
+fn bugs_in_moves_are_noticed_in_whole_clusters() {
+    assert_noticed(MOVE_BUGS, MOVES);
+}
+
+fn assert_noticed(bugs: &[Bug], choice: Choice) {
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
-                while let Some(bug) = BRICK_BUGS.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if !is_noticed(bug::Bug::Brick(*bug)) {
+                while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if !is_noticed(bug::Bug::Brick(*bug), choice) {
                         missed.lock().unwrap().push(*bug);
                     }
                 }
@@ -57,6 +81,8 @@ fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     for seed in 0..21 {
-        assert_eq!(run(plan(seed, CHOICE), None, false).wrong, None, "seed {seed}");
+        for choice in [CHOICE, MOVES] {
+            assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
+        }
     }
 }

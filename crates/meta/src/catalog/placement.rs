@@ -195,11 +195,119 @@ impl PlacementMap {
     }
 }
 
+/// Why a move cannot go the next step: the state of the node, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongMoveState {
+    /// The state of the node.
+    pub state: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+type Step = std::result::Result<(), WrongMoveState>;
+
+fn wrong(state: &'static str, remedy: &'static str) -> Step {
+    Err(WrongMoveState { state, remedy })
+}
+
+/// The steps of a move (M1). Requests are admitted by the epoch of their node, so it changes when the node is sealed, unsealed, or
+/// served by another brick; copying does not change it. `epoch` is the epoch of the change.
+///
+/// ```text
+///               begin_move               seal                 finish_move
+///   served ───────────────▶ copying ───────────────▶ sealed ───────────────▶ served elsewhere
+///      ▲                     │    ▲                    │ │
+///      │      cancel_move    │    └────── unseal ──────┘ │
+///      └─────────────────────┴───────── cancel_move ─────┘
+/// ```
 impl NodePlacement {
     /// The brick that serves the node when its move is finished.
     #[must_use]
     pub fn destination(&self) -> BrickId {
         self.moving.map_or(self.brick, |moving| moving.to)
+    }
+
+    /// The new brick starts to copy.
+    ///
+    /// # Errors
+    /// If the node is moving, or is at that brick.
+    pub fn begin_move(&mut self, to: BrickId) -> Step {
+        match self.moving {
+            None if self.brick != to => {
+                self.moving = Some(ActiveMove { to, phase: MovePhase::Copying });
+                Ok(())
+            }
+            None => wrong("at that brick already", "there is nothing to do"),
+            Some(_) => wrong("moving already", "wait until it has moved, or cancel the move"),
+        }
+    }
+
+    /// The old brick accepts no new requests and hands the node over to this brick.
+    ///
+    /// # Errors
+    /// If the node does not move there, or is sealed.
+    pub fn seal(&mut self, to: BrickId, epoch: Epoch) -> Step {
+        match &mut self.moving {
+            Some(moving) if moving.to == to && moving.phase == MovePhase::Copying => {
+                moving.phase = MovePhase::Sealed;
+                if !planted(Bug::SealKeepsEpoch) {
+                    self.epoch = epoch;
+                }
+                Ok(())
+            }
+            Some(moving) if moving.to == to => wrong("sealed already", "there is nothing to do"),
+            _ => wrong("not moving to that brick", "begin a move first"),
+        }
+    }
+
+    /// The old brick serves again while the new one continues to copy.
+    ///
+    /// # Errors
+    /// If the node is not sealed as of epoch `sealed`.
+    pub fn unseal(&mut self, sealed: Epoch, epoch: Epoch) -> Step {
+        match &mut self.moving {
+            Some(moving) if moving.phase == MovePhase::Sealed && self.epoch == sealed => {
+                moving.phase = MovePhase::Copying;
+                self.epoch = epoch;
+                Ok(())
+            }
+            _ => wrong("not sealed under that epoch", "there is nothing to do"),
+        }
+    }
+
+    /// The new brick has the whole state as of the seal, and serves. A hand-over that belongs to an earlier seal does not count.
+    ///
+    /// # Errors
+    /// If the node is not sealed as of epoch `sealed`, or has moved too often.
+    pub fn finish_move(&mut self, sealed: Epoch, epoch: Epoch) -> Step {
+        match self.moving {
+            Some(ActiveMove { to, phase: MovePhase::Sealed })
+                if self.epoch == sealed || planted(Bug::StaleSealFinishes) =>
+            {
+                let more = if planted(Bug::MoveNotCounted) { 0 } else { 1 };
+                let Some(moves) = self.moves.checked_add(more) else {
+                    return wrong("out of move numbers", "copy its objects into another space");
+                };
+                *self = Self { brick: to, epoch, moves, moving: None };
+                Ok(())
+            }
+            _ => wrong("not sealed under that epoch", "seal it first"),
+        }
+    }
+
+    /// The old brick serves as before, and what it has handed over is ignored.
+    ///
+    /// # Errors
+    /// If the node does not move.
+    pub fn cancel_move(&mut self, epoch: Epoch) -> Step {
+        match self.moving.take() {
+            Some(ActiveMove { phase: MovePhase::Copying, .. }) => Ok(()),
+            Some(ActiveMove { phase: MovePhase::Sealed, .. }) => {
+                self.epoch = epoch;
+                Ok(())
+            }
+            None => wrong("not moving", "there is nothing to do"),
+        }
     }
 }
 

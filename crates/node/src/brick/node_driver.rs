@@ -373,7 +373,7 @@ impl<C: Clone> NodeDriver<C> {
     // -------------------------------------------------------------------------------------------- looking
 
     /// The machine, for checkers.
-    #[cfg(feature = "sim")]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn machine(&self) -> &Brick<Requester<C>, Object> {
         &self.machine
     }
@@ -382,7 +382,7 @@ impl<C: Clone> NodeDriver<C> {
     ///
     /// # Errors
     /// The rule that does not hold, and where.
-    #[cfg(feature = "sim")]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn check_invariants(&mut self) -> std::result::Result<(), String> {
         self.machine.check_invariants()
     }
@@ -390,12 +390,6 @@ impl<C: Clone> NodeDriver<C> {
     /// A time at or after all that was committed here.
     pub(crate) fn clock(&self) -> HlcTimestamp {
         self.machine.clock()
-    }
-
-    /// How a transaction has ended here, if that is known and durable.
-    #[cfg(test)]
-    pub(crate) fn outcome(&self, txn: protocol::ident::TxnId) -> Option<protocol::commit::Outcome> {
-        self.machine.outcome(txn)
     }
 
     /// Why nothing new is written here now, if that is so.

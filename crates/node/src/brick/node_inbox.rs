@@ -10,6 +10,7 @@ use protocol::lease::Ms;
 use wire::driving::DeadlineTimer;
 
 use super::node_driver::Life;
+use super::node_manager::{Finished, JobId};
 
 /// A task.
 pub(crate) enum NodeTask {
@@ -23,6 +24,8 @@ pub(crate) enum NodeTask {
     Answer { to: NodeId, node: NodeId, answer: Answer },
     /// A message names a class that is not known here, so the schema may be outdated.
     RefreshSchema { space: SpaceId },
+    /// Work of the manager of logical nodes has ended.
+    JobEnded { job: JobId, finished: Finished },
 }
 
 /// The tasks, in order, and the time of the next deadline.
@@ -39,10 +42,10 @@ impl NodeInbox {
     }
 
     /// Adds a task.
-    pub(crate) fn add(&self, chore: NodeTask) {
+    pub(crate) fn add(&self, task: NodeTask) {
         let is_first = {
             let mut list = self.lock();
-            list.push(chore);
+            list.push(task);
             list.len() == 1
         };
         if is_first {

@@ -1,8 +1,10 @@
 //! The logical nodes of a brick, and the task that drives them.
 //!
 //! The thread of a connection handles its messages with the logical node locked. One task ([`Nodes::run`]) handles durable
-//! writes, messages between logical nodes, and deadlines. [`NodeDriver`] makes the decisions; this module carries out its
-//! outputs.
+//! writes, messages between logical nodes, the placement map, and deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions;
+//! this module carries out their outputs.
+
+mod managing;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,35 +19,28 @@ use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use store::Store;
 use tokio::time;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};
-use super::move_in::{Leftovers, MoveIns};
-use super::move_out::MoveOuts;
 use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
+use super::node_manager::{ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
 use super::page_rows::{self as rows, StoredObject};
-use super::plant::{Bug, planted};
 use super::row_reader::RowReader;
 use super::scan::scan;
 use crate::auth::ClusterCredentials;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, next_change};
-use crate::node_placement::{BrickId, NodePlacement, Transfer};
+use crate::node_placement::{BrickId, NodePlacement};
 use crate::server::Metric;
 use wire::driving::MonotonicClock;
 use wire::driving::PeerHandle;
 
 /// Largest allowed difference between the clocks of machines, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
-
-/// Pause before a placement map that could not be applied in full is applied again, in milliseconds.
-const RETRY_DELAY_MS: Ms = 200;
-/// How often closing logical nodes are checked, in milliseconds.
-const CLOSING_POLL_MS: Ms = 2;
 
 /// How long a request to build an index waits for its completion, and how often it checks.
 const INDEX_WAIT_MS: Ms = 500;
@@ -75,20 +70,14 @@ pub(crate) struct Nodes {
     pub(super) brick_links: Arc<BrickLinks>,
     pub(super) cluster_view: Arc<ClusterView>,
     pub(super) id: BrickId,
+    /// Decides which logical nodes are served. It is locked before the driver of a node, if both are.
+    manager: Mutex<NodeManager>,
     /// Logical nodes that are no longer served and still have rows in flight.
     closing: Mutex<BTreeMap<NodeId, Arc<ServedNode>>>,
-    /// Whether the placement map has been applied in full.
-    is_settled: AtomicBool,
     /// Whether a schema refresh is running.
     is_learning: AtomicBool,
-    /// Why some logical nodes are not served; `None` if all are.
-    health_problem: Mutex<Option<String>>,
     /// Counts of the answers of all logical nodes that were served here.
     answer_counts: Arc<AnswerCounts>,
-    /// Logical nodes that move away, those that move here, and remains of earlier moves.
-    pub(super) move_outs: MoveOuts,
-    pub(super) move_ins: MoveIns,
-    pub(super) leftovers: Leftovers,
 }
 
 impl ServedNode {
@@ -121,45 +110,50 @@ impl ServedNode {
 }
 
 impl Nodes {
-    pub(crate) fn new(store: Store, realm: Arc<ClusterView>, id: BrickId, membership: ClusterCredentials) -> Arc<Self> {
-        let (served, tasks, health_problem) = (ArcSwap::default(), Arc::default(), Mutex::default());
-        let (time, others) = (MonotonicClock::begin(), BrickLinks::new(membership));
-        let (closing, is_settled) = (Mutex::default(), AtomicBool::new(true));
-        let (leaving, arriving, left) = (MoveOuts::default(), MoveIns::default(), Leftovers::default());
-        let is_in_memory = store.status().in_memory;
-        Arc::new(Self {
-            answer_counts: Arc::default(),
+    /// The logical nodes of a brick, which serves none yet.
+    ///
+    /// # Errors
+    /// If the rows of earlier moves cannot be read.
+    pub(crate) fn new(
+        store: Store,
+        cluster_view: Arc<ClusterView>,
+        id: BrickId,
+        credentials: ClusterCredentials,
+    ) -> Result<Arc<Self>> {
+        let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
+        let manager = NodeManager::new(settings, RowReader::new(store.clone()))?;
+        Ok(Arc::new(Self {
+            is_in_memory: store.status().in_memory,
             store,
-            is_in_memory,
+            time: MonotonicClock::begin(),
+            served: ArcSwap::default(),
+            inbox: Arc::default(),
             openings: AtomicU64::new(0),
-            time,
-            served,
-            inbox: tasks,
-            brick_links: others,
-            cluster_view: realm,
+            brick_links: BrickLinks::new(credentials),
+            cluster_view,
             id,
-            closing,
-            is_settled,
+            manager: Mutex::new(manager),
+            closing: Mutex::default(),
             is_learning: AtomicBool::new(false),
-            health_problem,
-            move_outs: leaving,
-            move_ins: arriving,
-            leftovers: left,
-        })
+            answer_counts: Arc::default(),
+        }))
+    }
+
+    fn lock_manager(&self) -> Result<MutexGuard<'_, NodeManager>> {
+        self.manager.lock().map_err(|_| Error::new(ErrorKind::Internal, "the manager of logical nodes has panicked"))
+    }
+
+    fn lock_closing(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<ServedNode>>> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves the logical nodes of the placement map, and connects to the other bricks.
     pub(super) fn follow_map(self: &Arc<Self>) {
         let map = self.cluster_view.placement.snapshot();
-        let mine = map.nodes.iter().filter(|(_, place)| place.brick == self.id);
-        let failed = self.serve(mine.map(|(node, place)| (*node, *place)), &map.moving).err();
-        if let Some(error) = &failed {
-            error!(%error, "a logical node cannot be served");
-        }
-        *self.health_problem.lock().unwrap_or_else(PoisonError::into_inner) = failed.map(|error| error.to_string());
         let others = map.bricks.iter().filter(|(brick, _)| **brick != self.id);
         self.brick_links.set_bricks(&others.map(|(brick, address)| (*brick, address.clone())).collect(), self);
-        self.follow_moves();
+        self.manage(|manager, now| manager.follow_map(map, now));
     }
 
     /// A problem to report in `/health`; `None` if there is none.
@@ -167,8 +161,11 @@ impl Nodes {
         let full = |served: &Arc<ServedNode>| {
             served.lock().map_or_else(|error| Some(error.to_string()), |one| one.health_problem())
         };
-        let health_problem = self.health_problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        health_problem.or_else(|| self.served.load().values().find_map(full))
+        let unserved = match self.lock_manager() {
+            Ok(manager) => manager.problem().map(ToString::to_string),
+            Err(error) => Some(error.to_string()),
+        };
+        unserved.or_else(|| self.served.load().values().find_map(full))
     }
 
     /// The metrics of the brick.
@@ -190,63 +187,8 @@ impl Nodes {
         metrics
     }
 
-    /// Serves exactly the logical nodes `wanted`.
-    ///
-    /// A logical node that is served under another epoch is closed first. It is opened again, or sealed, when none of its
-    /// rows are in flight.
-    ///
-    /// # Errors
-    /// If the rows of a logical node cannot be read. The others are served.
-    fn serve(
-        &self,
-        wanted: impl Iterator<Item = (NodeId, NodePlacement)>,
-        moving: &BTreeMap<NodeId, Transfer>,
-    ) -> Result<()> {
-        let before = self.served.load_full();
-        let wanted: BTreeMap<NodeId, NodePlacement> = wanted.collect();
-        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        for (node, served) in before.iter() {
-            if wanted.get(node).is_none_or(|place| place.epoch != served.epoch) {
-                info!(%node, epoch = served.epoch, "closing a logical node");
-                served.close();
-                closing.insert(*node, served.clone());
-            } else if !moving.contains_key(node)
-                && let Ok(mut driver) = served.lock()
-            {
-                driver.stop_tracking();
-            }
-        }
-        let closed = closing.extract_if(.., |_, served| served.is_closed());
-        let closed = closed.map(|(node, served)| (node, served.take_changes())).collect();
-        let (mut after, mut failed) = (BTreeMap::new(), None);
-        for (node, place) in wanted {
-            if closing.contains_key(&node) {
-                continue;
-            }
-            match before.get(&node).filter(|served| served.epoch == place.epoch) {
-                Some(served) => drop(after.insert(node, served.clone())),
-                None => match self.open(node, place) {
-                    Ok(served) => drop(after.insert(node, Arc::new(served))),
-                    Err(error) => failed = Some(error),
-                },
-            }
-        }
-        self.served.store(Arc::new(after));
-        failed = self.seal_moving(moving, |node| closing.contains_key(&node), closed).err().or(failed);
-        self.is_settled.store(closing.is_empty() && failed.is_none(), Ordering::Release);
-        failed.map_or(Ok(()), Err)
-    }
-
     /// Opens a logical node from its rows.
     fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
-        let seal = self.seal_of(node)?;
-        if seal >= epoch && !planted(Bug::ServedUnsealed) {
-            let what = format!(
-                "logical node {:x} was moved to another brick, or its copy is incomplete: the map of epoch {epoch} is too old",
-                node.0
-            );
-            return Err(Error::new(ErrorKind::Unavailable, what));
-        }
         let reader = RowReader::new(self.store.clone());
         let opening_rows = Driver::opening_rows(node, &reader)?;
         let is_new = opening_rows.is_some();
@@ -267,16 +209,6 @@ impl Nodes {
         self.follow_schema(&mut driver);
         info!(%node, epoch, "serving a logical node");
         Ok(ServedNode { epoch, driver: Mutex::new(driver) })
-    }
-
-    pub(super) fn is_served(&self, node: NodeId) -> bool {
-        self.served.load().contains_key(&node)
-    }
-
-    /// Whether a logical node is served here, is closing, or is sealed.
-    pub(super) fn is_in_use(&self, node: NodeId) -> bool {
-        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        closing.contains_key(&node) || self.is_served(node) || self.move_outs.contains(node)
     }
 
     /// Calls `act` with the driver of a logical node and carries out its outputs.
@@ -321,7 +253,7 @@ impl Nodes {
                 }
                 DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node, answer }),
                 DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
-                #[cfg(feature = "sim")]
+                #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
             }
         }
@@ -393,14 +325,11 @@ impl Nodes {
 
     fn admit(&self, from: &PeerHandle, node: NodeId, epoch: u64) -> Option<Arc<ServedNode>> {
         let served = self.served(node);
-        match served.as_ref().filter(|served| served.epoch == epoch) {
-            Some(_) => served,
-            None => {
-                let epoch = served.map_or(0, |served| served.epoch);
-                from.send(&Message::NotServedHere { node, epoch });
-                None
-            }
+        if let Some(refusal) = refuse_epoch(node, served.as_ref().map(|served| served.epoch), epoch) {
+            from.send(&refusal);
+            return None;
         }
+        served
     }
 
     /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object.
@@ -496,9 +425,6 @@ impl Nodes {
     pub(crate) async fn run(self: &Arc<Self>) {
         let (mut map, mut tasks) = (self.cluster_view.placement.watch(), Vec::new());
         let mut catalogue = self.cluster_view.catalog_changes();
-        if let Err(error) = self.find_leftovers() {
-            error!(%error, "the rows of logical nodes that moved away cannot be removed");
-        }
         self.follow_map();
         loop {
             self.inbox.timer.clear();
@@ -508,16 +434,9 @@ impl Nodes {
             }
             let now = self.time.now();
             let next = self.served.load().values().map(|served| self.poll_node(served, now)).min();
-            self.inbox.timer.set(next.unwrap_or(Ms::MAX).min(self.unseal_abandoned()));
-            if !self.is_settled.load(Ordering::Acquire) {
-                self.inbox.timer.set(now + if self.is_closing() { CLOSING_POLL_MS } else { RETRY_DELAY_MS });
-            }
+            self.inbox.timer.set(next.unwrap_or(Ms::MAX).min(self.poll_manager(now)));
             tokio::select! {
-                () = self.inbox.timer.wait(&self.time) => {
-                    if !self.is_settled.load(Ordering::Acquire) {
-                        self.follow_map();
-                    }
-                }
+                () = self.inbox.timer.wait(&self.time) => {}
                 changed = map.changed() => {
                     if changed.is_err() {
                         return;
@@ -529,8 +448,13 @@ impl Nodes {
         }
     }
 
-    fn is_closing(&self) -> bool {
-        !self.closing.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    /// Does what it is time for about placement. Returns when that is next.
+    fn poll_manager(self: &Arc<Self>, now: Ms) -> Ms {
+        let deadline = || self.lock_manager().map_or(Ms::MAX, |manager| manager.deadline());
+        if deadline() <= now {
+            self.manage(NodeManager::poll);
+        }
+        deadline()
     }
 
     fn poll_node(&self, served: &ServedNode, now: Ms) -> Ms {
@@ -571,7 +495,7 @@ impl Nodes {
 
     /// Calls `act` with the driver of a logical node that is served or closing, even if it has failed.
     fn with_any_driver(&self, node: NodeId, act: impl FnOnce(&mut Driver)) {
-        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+        let closing = self.lock_closing().get(&node).cloned();
         if let Some(served) = closing.or_else(|| self.served(node))
             && let Ok(mut driver) = served.driver.lock()
         {
@@ -585,8 +509,13 @@ impl Nodes {
         match task {
             NodeTask::Written { node, life, result } => {
                 self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
+                self.check_closing();
             }
-            NodeTask::Reserved { node } => self.with_any_driver(node, Driver::finish_reservation),
+            NodeTask::Reserved { node } => {
+                self.with_any_driver(node, Driver::finish_reservation);
+                self.check_closing();
+            }
+            NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
             NodeTask::Answer { to, node, answer } => {
                 if let Some(served) = self.served(to) {

@@ -41,8 +41,12 @@ model::planted_bugs! {
         "M" RestForgotten "changed rows that do not fit an answer are not sent"
         "M" OldCopyKept "an attempt to take a node over keeps the rows of the previous attempt"
         "M" LastBeforeAll "rows are marked as the last although there are more"
-        "M" ToldUnsealed "the last rows are sent while the node is still served"
+        "M" LastRowsBeforeSeal "the last rows are sent before the seal is durable"
         "M" SealNotWritten "the old brick does not record that it has handed a node over"
-        "M" ServedUnsealed "a brick serves an incomplete copy if a map assigns the node to it"
+        "M" ServedUnsealed "a brick serves a node by a map that is older than its seal"
+        "M" EndsBeforeDurable "a move ends although the last rows are not durable"
+        "M" CopyNotMarked "an incomplete copy is not marked as such"
+        "M" OldMapRemovesRows "rows are removed by a map that is older than their seal"
+        "M" OtherEpochServed "requests by a map of another epoch are served"
     }
 }

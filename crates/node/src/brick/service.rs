@@ -420,7 +420,7 @@ impl BrickConnection {
             Request::GetStatus(_) => Response::Status(self.thread.server.status()),
             Request::GetMoveIns(get) => {
                 let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
-                Response::MoveIns(self.thread.server.role.nodes()?.move_ins(&nodes))
+                Response::MoveIns(self.thread.server.role.nodes()?.move_ins(&nodes)?)
             }
             _ => return Err(self.not_here()),
         };

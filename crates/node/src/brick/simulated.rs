@@ -1,16 +1,19 @@
-//! A brick for simulations of clusters: the drivers of its logical nodes on a simulated store, without threads, clocks and sockets.
+//! A brick for simulations of clusters: the drivers of its logical nodes and their manager on a simulated store, without threads,
+//! clocks and sockets.
 //!
-//! [`SimulatedBrick`] does what [`Nodes`](super::nodes::Nodes) does in a process: it carries out the outputs of its drivers in order,
-//! and passes messages between its own logical nodes. Everything else is an output of its own. It differs in the store alone: rows wait
+//! [`SimulatedBrick`] does what [`Nodes`](super::nodes::Nodes) does in a process: it carries out the outputs of its drivers and of the
+//! manager in order, and passes messages between its own logical nodes. Everything else is an output of its own. It differs in the store alone: rows wait
 //! until the caller forces them, and a crash loses or tears what was not forced.
 //!
 //! It also reports what no process knows: each change of a page, with its contents, once it is durable ([`BrickOutput::Stored`]).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod managing;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use model::{ClassId, ErrorKind, FieldNumber, NodeId, Object, PageId, Result, SpaceId, ValueRef};
+use model::{ClassId, Error, ErrorKind, FieldNumber, NodeId, Object, PageId, Result, SpaceId, ValueRef};
 use parking_lot::Mutex;
 use protocol::commit::{Answer, Change, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
@@ -25,10 +28,13 @@ use wire::cluster::{IndexRange, Message, Scan, Scanned};
 
 use super::guards;
 use super::indexes::IndexSpec;
-use super::node_driver::{DriverOutput, Life, NodeDriver, OpenSettings, PortionLimits, Requester};
+use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
+use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
 use super::page_rows as rows;
 use super::row_reader::RowReader;
 use super::scan::scan;
+use crate::node_placement::{BrickId, PlacementSnapshot};
+pub use managing::RemoteWork;
 
 /// Bytes of the buffer and of a segment of the log: small, so that both are filled and reused.
 const MOB_BYTES: usize = 256 << 10;
@@ -76,6 +82,10 @@ impl fmt::Debug for SimulatedDisk {
 /// How a simulated brick is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct BrickSettings {
+    /// Its number.
+    pub brick: BrickId,
+    /// The numbers of its jobs follow this one: no earlier start had them.
+    pub first_job: u64,
     /// How far the clocks of machines may differ, in milliseconds.
     pub skew_ms: u64,
     /// The maximum number of entries in the window of a page (V3).
@@ -127,6 +137,15 @@ pub enum BrickOutput<C> {
         /// The request.
         request: Request<Object>,
     },
+    /// Do this with other processes, and report its end with [`SimulatedBrick::finish`].
+    Work {
+        /// The work.
+        job: JobId,
+        /// The logical node.
+        node: NodeId,
+        /// What is to be done.
+        work: RemoteWork,
+    },
     /// A change is durable. It is reported before any message that shows it.
     Stored {
         /// The version of its pages.
@@ -136,18 +155,33 @@ pub enum BrickOutput<C> {
     },
 }
 
+/// Who has submitted rows.
+#[derive(Clone, Copy)]
+enum Submitter {
+    /// The driver of a logical node.
+    Driver { node: NodeId, life: Life },
+    /// The manager, for work that writes rows.
+    Write(JobId),
+    /// The manager, for work that removes this number of rows.
+    Remove(JobId, usize),
+}
+
 /// Rows that the store does not have yet.
 struct UnforcedSubmission {
-    node: NodeId,
-    life: Life,
+    submitter: Submitter,
     rows: RowChanges,
 }
 
 /// What the store has done with rows.
 struct Written {
-    node: NodeId,
-    life: Life,
+    submitter: Submitter,
     result: Result<()>,
+}
+
+/// The driver of a logical node, and the epoch under which it is served.
+struct ServedNode<C> {
+    epoch: u64,
+    driver: NodeDriver<C>,
 }
 
 /// A message between logical nodes of the brick.
@@ -159,8 +193,14 @@ enum Local {
 /// A brick on a simulated store.
 pub struct SimulatedBrick<C> {
     machine: SimStore,
+    settings: BrickSettings,
     written: Arc<Mutex<Vec<Written>>>,
-    drivers: BTreeMap<NodeId, NodeDriver<C>>,
+    manager: NodeManager,
+    served: BTreeMap<NodeId, ServedNode<C>>,
+    /// Drivers that were closed and have rows in flight.
+    closing: BTreeMap<NodeId, NodeDriver<C>>,
+    openings: u64,
+    indexes: BTreeMap<SpaceId, Vec<IndexSpec>>,
     unforced: VecDeque<UnforcedSubmission>,
     /// Changes that were written and are not known to be durable, in order.
     appended: VecDeque<(Version, Change<Object>)>,
@@ -169,17 +209,27 @@ pub struct SimulatedBrick<C> {
 }
 
 impl<C: Clone> SimulatedBrick<C> {
-    /// Opens the store on a disk, and these logical nodes.
+    /// Opens the store on a disk. No logical node is served until there is a map.
     ///
     /// # Errors
     /// If the store cannot be opened or read: it has lost what was durable.
-    pub fn open(disk: SimulatedDisk, nodes: &BTreeSet<NodeId>, settings: BrickSettings, now: Ms) -> Result<Self> {
+    pub fn open(disk: SimulatedDisk, settings: BrickSettings) -> Result<Self> {
         let SimulatedDisk { image, appended } = disk;
         let machine = SimStore::open(image, options())?;
+        let BrickSettings { brick, first_job, .. } = settings;
+        let manager = NodeManager::new(
+            ManagerSettings { brick, first_job, limits: MoveLimits::SMALL },
+            RowReader::new(machine.store()),
+        )?;
         let mut brick = Self {
             machine,
+            settings,
             written: Arc::default(),
-            drivers: BTreeMap::new(),
+            manager,
+            served: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            openings: 0,
+            indexes: BTreeMap::new(),
             unforced: VecDeque::new(),
             appended,
             local: VecDeque::new(),
@@ -188,20 +238,6 @@ impl<C: Clone> SimulatedBrick<C> {
         brick.report_durable()?;
         // The others are lost.
         brick.appended.clear();
-        for (opening, node) in (1..).zip(nodes) {
-            let reader = RowReader::new(brick.machine.store());
-            let opening_rows = NodeDriver::<C>::opening_rows(*node, &reader)?;
-            let is_new = opening_rows.is_some();
-            if let Some(rows) = opening_rows {
-                brick.machine.store().commit_rows(rows)?;
-            }
-            let BrickSettings { skew_ms, window } = settings;
-            let settings =
-                OpenSettings { node: *node, moves: 0, skew_ms, window, portion: PortionLimits::SMALL, opening, is_new };
-            let driver = NodeDriver::open(settings, reader, Arc::default(), now)?;
-            brick.drivers.insert(*node, driver);
-            brick.carry_out(*node, now);
-        }
         Ok(brick)
     }
 
@@ -212,37 +248,52 @@ impl<C: Clone> SimulatedBrick<C> {
 
     // -------------------------------------------------------------------------------------------- inputs
 
-    /// Handles a request of a coordinator at another process.
+    /// Applies a placement map.
+    pub fn follow_map(&mut self, map: Arc<PlacementSnapshot>, now: Ms) {
+        self.manager.follow_map(map, now);
+        self.carry_out_managed(now);
+    }
+
+    /// The driver of a logical node that is served under this epoch. Otherwise the requester hears that it is not.
+    fn admit(&mut self, (node, epoch): (NodeId, u64), from: &C) -> Option<&mut NodeDriver<C>> {
+        if let Some(refusal) = refuse_epoch(node, self.served.get(&node).map(|served| served.epoch), epoch) {
+            self.out.push_back(BrickOutput::Send(from.clone(), refusal));
+            return None;
+        }
+        self.served.get_mut(&node).map(|served| &mut served.driver)
+    }
+
+    /// Handles a request of a coordinator at another process, which has this epoch of the logical node in its map.
     ///
     /// # Errors
     /// If no coordinator that follows the rules sends it.
     pub fn handle_request(
         &mut self,
-        node: NodeId,
+        (node, epoch): (NodeId, u64),
         from: C,
         request: Request<Object>,
         seen: HlcTimestamp,
         now: Ms,
     ) -> std::result::Result<(), Rejected> {
-        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let Some(driver) = self.admit((node, epoch), &from) else { return Ok(()) };
         let handled = driver.handle_request(Requester::Remote(from), request, seen, now);
         self.carry_out(node, now);
         handled
     }
 
-    /// Handles a message of a holder.
+    /// Handles a message of a holder, which has this epoch of the logical node in its map.
     ///
     /// # Errors
     /// If no holder that follows the rules sends it.
     pub fn handle_up(
         &mut self,
-        node: NodeId,
+        (node, epoch): (NodeId, u64),
         connection: &C,
         holder: HolderId,
         message: Up<Object>,
         now: Ms,
     ) -> std::result::Result<(), Rejected> {
-        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let Some(driver) = self.admit((node, epoch), connection) else { return Ok(()) };
         let handled = driver.handle_up(connection, holder, message, now);
         self.carry_out(node, now);
         handled
@@ -251,7 +302,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// Handles the answer of a logical node of another brick. The nodes that have asked know the transaction.
     pub fn handle_answer(&mut self, from: NodeId, answer: &Answer, now: Ms) {
         for node in self.nodes() {
-            if let Some(driver) = self.drivers.get_mut(&node) {
+            if let Some(driver) = self.driver_mut(node) {
                 driver.handle_answer(from, answer.clone(), now);
             }
             self.carry_out(node, now);
@@ -262,27 +313,33 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn set_indexes(&mut self, space: SpaceId, indexes: &[IndexSettings], now: Ms) {
         let specs: Vec<IndexSpec> = indexes.iter().map(IndexSettings::spec).collect();
         for node in self.nodes() {
-            if let Some(driver) = self.drivers.get_mut(&node) {
+            if let Some(driver) = self.driver_mut(node) {
                 driver.set_indexes(space, &specs, now);
             }
             self.carry_out(node, now);
         }
+        self.indexes.insert(space, specs);
     }
 
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms) {
         for node in self.nodes() {
-            if let Some(driver) = self.drivers.get_mut(&node).filter(|driver| driver.deadline() <= now) {
+            if let Some(driver) = self.driver_mut(node).filter(|driver| driver.deadline() <= now) {
                 driver.poll(now);
             }
             self.carry_out(node, now);
+        }
+        if self.manager.deadline() <= now {
+            self.manager.poll(now);
+            self.carry_out_managed(now);
         }
     }
 
     /// When [`SimulatedBrick::poll`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Ms {
-        self.drivers.values().map(NodeDriver::deadline).min().unwrap_or(Ms::MAX)
+        let drivers = self.served.values().map(|served| served.driver.deadline());
+        drivers.chain([self.manager.deadline()]).min().unwrap_or(Ms::MAX)
     }
 
     // -------------------------------------------------------------------------------------------- the disk
@@ -313,22 +370,33 @@ impl<C: Clone> SimulatedBrick<C> {
     }
 
     fn submit(&mut self, count: usize) {
-        for UnforcedSubmission { node, life, rows } in self.unforced.drain(..count.min(self.unforced.len())) {
+        for UnforcedSubmission { submitter, rows } in self.unforced.drain(..count.min(self.unforced.len())) {
             let written = self.written.clone();
             self.machine.store().submit_rows(rows, move |result| {
-                written.lock().push(Written { node, life, result: result.map(drop) });
+                written.lock().push(Written { submitter, result: result.map(drop) });
             });
         }
     }
 
-    /// Tells the drivers what has become of their rows.
+    /// Tells the drivers and the manager what has become of their rows.
     pub fn handle_written(&mut self, now: Ms) {
         let written = std::mem::take(&mut *self.written.lock());
-        for Written { node, life, result } in written {
-            if let Some(driver) = self.drivers.get_mut(&node) {
-                driver.handle_written(life, result, now);
+        for Written { submitter, result } in written {
+            match submitter {
+                Submitter::Driver { node, life } => {
+                    if let Some(driver) = self.closing.get_mut(&node) {
+                        driver.handle_written(life, result, now);
+                    } else if let Some(driver) = self.driver_mut(node) {
+                        driver.handle_written(life, result, now);
+                    }
+                    self.carry_out(node, now);
+                }
+                Submitter::Write(job) => self.manager.finish(job, Finished::Written(result), now),
+                Submitter::Remove(job, count) => {
+                    self.manager.finish(job, Finished::Removed(result.map(|()| count)), now)
+                }
             }
-            self.carry_out(node, now);
+            self.carry_out_managed(now);
         }
     }
 
@@ -382,7 +450,11 @@ impl<C: Clone> SimulatedBrick<C> {
     // -------------------------------------------------------------------------------------------- outputs
 
     fn nodes(&self) -> Vec<NodeId> {
-        self.drivers.keys().copied().collect()
+        self.served.keys().copied().collect()
+    }
+
+    fn driver_mut(&mut self, node: NodeId) -> Option<&mut NodeDriver<C>> {
+        self.served.get_mut(&node).map(|served| &mut served.driver)
     }
 
     /// Does what a driver wants done, and what comes of it at the other nodes of the brick.
@@ -390,7 +462,7 @@ impl<C: Clone> SimulatedBrick<C> {
         self.take_outputs(node);
         while let Some(local) = self.local.pop_front() {
             let (to, driver) = match &local {
-                Local::Ask { to, .. } | Local::Answer { to, .. } => (*to, self.drivers.get_mut(to)),
+                Local::Ask { to, .. } | Local::Answer { to, .. } => (*to, self.driver_mut(*to)),
             };
             let Some(driver) = driver else { continue };
             match local {
@@ -406,13 +478,14 @@ impl<C: Clone> SimulatedBrick<C> {
 
     fn take_outputs(&mut self, node: NodeId) {
         loop {
-            let Some(output) = self.drivers.get_mut(&node).and_then(NodeDriver::next_output) else { return };
+            let Some(output) = self.driver_mut(node).and_then(NodeDriver::next_output) else { return };
             match output {
                 DriverOutput::SubmitRows { life, rows } => {
-                    self.unforced.push_back(UnforcedSubmission { node, life, rows });
+                    let submitter = Submitter::Driver { node, life };
+                    self.unforced.push_back(UnforcedSubmission { submitter, rows });
                 }
                 DriverOutput::Send(to, message) => self.out.push_back(BrickOutput::Send(to, message)),
-                DriverOutput::Ask { node: to, seen, request } if self.drivers.contains_key(&to) => {
+                DriverOutput::Ask { node: to, seen, request } if self.served.contains_key(&to) => {
                     self.local.push_back(Local::Ask { from: node, to, seen, request });
                 }
                 DriverOutput::Ask { node, seen, request } => {
@@ -444,29 +517,44 @@ impl<C: Clone> SimulatedBrick<C> {
         Ok(rows::read_head(&RowReader::new(self.machine.store()), page)?.version)
     }
 
+    /// The manager of logical nodes, for tests.
+    #[cfg(test)]
+    pub(crate) fn manager(&self) -> &NodeManager {
+        &self.manager
+    }
+
+    /// The epoch under which a logical node is served here, if it is.
+    #[must_use]
+    pub fn served_epoch(&self, node: NodeId) -> Option<u64> {
+        self.served.get(&node).map(|served| served.epoch)
+    }
+
     /// Looks through extents or an index, as the brick does for a peer server.
     ///
     /// # Errors
     /// As the brick: [`ErrorKind::NotFound`](model::ErrorKind::NotFound) for an index that is not known,
     /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) for one that does not have all objects yet.
     pub fn scan(&self, wanted: &Scan) -> Result<Scanned> {
+        if !self.served.contains_key(&wanted.node) {
+            return Err(Error::new(ErrorKind::Unavailable, "the logical node is not served here"));
+        }
         let mut scanned = scan(&self.machine.store(), wanted)?;
         // What was found was committed before.
-        scanned.seen = self.drivers.get(&wanted.node).map(NodeDriver::clock).unwrap_or_default();
+        scanned.seen = self.served.get(&wanted.node).map(|served| served.driver.clock()).unwrap_or_default();
         Ok(scanned)
     }
 
     /// Whether a holder is in the directory of a page.
     #[must_use]
     pub fn is_listed(&self, page: PageId, holder: HolderId) -> bool {
-        let driver = self.drivers.get(&page.node);
-        driver.is_some_and(|driver| driver.machine().directory().holders(page).any(|one| one == holder))
+        let served = self.served.get(&page.node);
+        served.is_some_and(|served| served.driver.machine().directory().holders(page).any(|one| one == holder))
     }
 
     /// A transaction that is prepared at one of the logical nodes.
     #[must_use]
     pub fn any_prepared(&self) -> Option<TxnId> {
-        self.drivers.values().find_map(|driver| driver.machine().prepared().next())
+        self.served.values().find_map(|served| served.driver.machine().prepared().next())
     }
 
     /// Checks what must always hold of the logical nodes.
@@ -474,7 +562,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// The rule that does not hold, and where.
     pub fn check_invariants(&mut self) -> std::result::Result<(), String> {
-        for (node, driver) in &mut self.drivers {
+        for (node, ServedNode { driver, .. }) in &mut self.served {
             driver.check_invariants()?;
             if let Some(why) = driver.failure() {
                 return Err(format!("L1: logical node {node} cannot be served: {why}"));
@@ -501,7 +589,7 @@ pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
 
 impl<C> fmt::Debug for SimulatedBrick<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<&NodeId> = self.drivers.keys().collect();
+        let nodes: Vec<&NodeId> = self.served.keys().collect();
         f.debug_struct("SimulatedBrick").field("nodes", &nodes).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::NodeId;
 
-use super::{Epoch, Group, GroupMap, GroupMember, GroupReport, Incarnation, MemberId, MetaNotice, MetaRequest, Phase};
+use super::{Epoch, Group, GroupMap, GroupMember, GroupReport, Incarnation, MemberId, MetaNotice, MetaRequest};
 use crate::lease::{Ms, holder_expiry};
 use crate::plant::{Bug, planted};
 
@@ -89,25 +89,11 @@ impl Decider {
     pub fn create(&mut self, node: NodeId, wanted: Vec<MemberId>, now: Ms) -> bool {
         let is_new = self.map.lookup(node).is_none() && !wanted.is_empty();
         if is_new {
-            let group =
-                Group { epoch: self.next_epoch(), members: Vec::new(), moves: 0, phase: Phase::Serving, wanted };
+            let group = Group { epoch: self.next_epoch(), members: Vec::new(), wanted };
             self.begin(node, group, BTreeSet::new());
             self.step(node, now);
         }
         is_new
-    }
-
-    /// Moves a logical node to these bricks. Returns whether the move begins now: not before the node has a group, and
-    /// not while another change is under way (M1.7).
-    pub fn remap(&mut self, node: NodeId, to: Vec<MemberId>, now: Ms) -> bool {
-        let Some(group) = self.map.lookup(node).cloned() else { return false };
-        let can = self.has_started(node) && group.phase != Phase::Sealed && !to.is_empty();
-        if can {
-            let group = Group { epoch: self.next_epoch(), phase: Phase::Moving, wanted: to, ..group };
-            self.change(node, group);
-            self.step(node, now);
-        }
-        can
     }
 
     // ------------------------------------------------------------------------------------------ messages
@@ -127,7 +113,7 @@ impl Decider {
     }
 
     /// A brick renews its lease. If it has restarted, its previous process has no lease any more, and its groups
-    /// continue in new epochs. It is answered afterwards, so that it learns these with its lease (M1.6).
+    /// continue in new epochs. It is answered afterwards, so that it learns these with its lease (M1.5).
     fn renew(&mut self, from: MemberId, life: Incarnation, asked: Ms, epoch: Epoch, now: Ms) {
         let known = self.incarnations.get(&from).copied();
         if known.is_some_and(|known| life < known) {
@@ -162,22 +148,6 @@ impl Decider {
             GroupReport::CaughtUp(seat) => {
                 self.caught_up.entry(node).or_default().insert(seat);
             }
-            GroupReport::HandedOver if group.phase == Phase::Sealed => {
-                // A member that has restarted meanwhile holds everything, too: it reported this when it was durable.
-                let to: Option<Vec<GroupMember>> = group.wanted.iter().map(|id| self.live_member(*id)).collect();
-                if let Some(members) = to {
-                    let moves = group.moves + u32::from(!planted(Bug::MovesNotCounted));
-                    let epoch = self.next_epoch();
-                    let holders = members.iter().map(|seat| seat.id).collect();
-                    self.announce(
-                        &group,
-                        node,
-                        Group { epoch, members, moves, phase: Phase::Serving, ..group.clone() },
-                        holders,
-                    );
-                }
-            }
-            GroupReport::HandedOver => {}
         }
     }
 
@@ -230,14 +200,8 @@ impl Decider {
         if group.members.iter().any(is_lost) {
             return self.step_lost(node, &group);
         }
-        match group.phase {
-            Phase::Serving if self.has_started(node) => self.step_join(node, &group),
-            Phase::Moving if self.has_started(node) => self.step_seal(node, &group),
-            Phase::Sealed if group.wanted.iter().any(|id| self.live_member(*id).is_none()) => {
-                // The move would wait for ever: the group serves again until the bricks are back.
-                self.change(node, Group { epoch: self.next_epoch(), phase: Phase::Moving, ..group });
-            }
-            _ => {}
+        if self.has_started(node) {
+            self.step_join(node, &group);
         }
     }
 
@@ -265,8 +229,7 @@ impl Decider {
         // A member that has not restarted knows more about transactions under way.
         members.sort_by_key(|seat| (!holds(seat.id), !group.members.contains(seat)));
         if members.first().is_some_and(|seat| holds(seat.id)) {
-            let phase = if group.phase == Phase::Sealed { Phase::Moving } else { group.phase };
-            self.change(node, Group { epoch: self.next_epoch(), members, phase, ..group.clone() });
+            self.change(node, Group { epoch: self.next_epoch(), members, ..group.clone() });
         }
     }
 
@@ -281,20 +244,11 @@ impl Decider {
         }
     }
 
-    /// All wanted bricks have almost everything: the group is sealed until they have the rest.
-    fn step_seal(&mut self, node: NodeId, group: &Group) {
-        let caught_up = self.caught_up.get(&node);
-        let is_ripe = |seat: GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(&seat));
-        if group.joining().all(|id| self.live_member(id).is_some_and(is_ripe)) {
-            self.change(node, Group { epoch: self.next_epoch(), phase: Phase::Sealed, ..group.clone() });
-        }
-    }
-
     fn next_epoch(&self) -> Epoch {
         Epoch(self.map.epoch().0 + 1)
     }
 
-    /// Begins an epoch with other members or another phase: the remaining holders are its holders (M1.3).
+    /// Begins an epoch with other members: the remaining holders are its holders (M1.3).
     fn change(&mut self, node: NodeId, group: Group) {
         let before = self.map.lookup(node).cloned();
         let holders = self.holders.get(&node).cloned().unwrap_or_default();

@@ -3,7 +3,7 @@
 //! One lease covers all logical nodes of a brick, so its cost is independent of their number. It counts from the time
 //! of the request by the brick's own clock ([`crate::lease`]); each answer names its request, because links may lose,
 //! repeat and reorder messages. The answer contains the decisions of the meantime, which the brick applies before the
-//! lease (M1.6).
+//! lease (M1.5).
 
 use model::NodeId;
 
@@ -127,7 +127,7 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{GroupMember, MemberId, Phase};
+    use super::super::{GroupMember, MemberId};
     use super::*;
 
     fn granted(life: u64, asked: Ms, news: Vec<(NodeId, Group)>) -> MetaNotice {
@@ -142,7 +142,7 @@ mod tests {
 
     fn group(epoch: u64) -> Group {
         let members = vec![GroupMember { id: MemberId(1), incarnation: Incarnation(1) }];
-        Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted: vec![MemberId(1)] }
+        Group { epoch: Epoch(epoch), members, wanted: vec![MemberId(1)] }
     }
 
     #[test]

@@ -7,10 +7,10 @@ fn member(number: u32, life: u64) -> GroupMember {
     GroupMember { id: MemberId(number), incarnation: Incarnation(life) }
 }
 
-fn group(epoch: u64, members: &[u32], phase: Phase) -> Group {
+fn group(epoch: u64, members: &[u32]) -> Group {
     let wanted = vec![MemberId(1), MemberId(2)];
     let members = members.iter().map(|number| member(*number, 1)).collect();
-    Group { epoch: Epoch(epoch), members, moves: 0, phase, wanted }
+    Group { epoch: Epoch(epoch), members, wanted }
 }
 
 fn point(epoch: u64, position: u64) -> LogPoint {
@@ -48,9 +48,9 @@ fn take_commands(replica: &mut Replica<u64>) -> Vec<Output<u64>> {
 /// The first of two members, which leads in the second epoch, and the other has an empty log too.
 fn leading() -> Replica<u64> {
     let mut first = replica(1, &[]);
-    first.configure(&group(2, &[1, 2], Phase::Serving), 0);
+    first.configure(&group(2, &[1, 2]), 0);
     first.handle(MemberId(2), Message::Hello { epoch: Epoch(2), log: log_id(1, 0), runs: Vec::new() }, 0);
-    assert_eq!(take_commands(&mut first), [Output::Lead { moves: 0 }, Output::Serving(Serving::All)]);
+    assert_eq!(take_commands(&mut first), [Output::Lead, Output::Serving(Serving::All)]);
     first
 }
 
@@ -81,18 +81,18 @@ fn a_first_member_without_a_lease_tells_nothing_until_it_has_one_again() {
 #[test]
 fn a_new_first_member_leads_when_all_hold_what_it_has() {
     let mut first = replica(1, &[1, 1]);
-    first.configure(&group(2, &[1, 2], Phase::Serving), 0);
+    first.configure(&group(2, &[1, 2]), 0);
     first.handle(MemberId(2), Message::Hello { epoch: Epoch(2), log: log_id(1, 0), runs: vec![point(1, 1)] }, 0);
     assert_eq!((take_commands(&mut first), first.append(3, 0)), (Vec::new(), Err(NotServing::Elsewhere)));
     first.handle(MemberId(2), appended(2, log_id(1, 0), 2), 0);
-    let leads = [Output::Durable(2), Output::Lead { moves: 0 }, Output::Serving(Serving::All)];
+    let leads = [Output::Durable(2), Output::Lead, Output::Serving(Serving::All)];
     assert_eq!(take_commands(&mut first), leads);
 }
 
 #[test]
 fn a_member_discards_its_tail_and_serves_when_the_epoch_has_started() {
     let mut member = replica(2, &[1, 1, 1]);
-    member.configure(&group(2, &[1, 2], Phase::Serving), 0);
+    member.configure(&group(2, &[1, 2]), 0);
     member.handle(MemberId(1), append(2, point(1, 2), &[(2, 8)], None), 0);
     assert_eq!(take_commands(&mut member), [Output::Truncate(2), Output::Append(point(2, 3), 8)]);
     // The record that was cut off was forced before; that says nothing of the one that is there now.
@@ -107,7 +107,7 @@ fn a_member_discards_its_tail_and_serves_when_the_epoch_has_started() {
 #[test]
 fn what_was_said_in_another_epoch_or_does_not_go_on_from_the_log_is_not_taken() {
     let mut member = replica(2, &[1]);
-    member.configure(&group(3, &[1, 2], Phase::Serving), 0);
+    member.configure(&group(3, &[1, 2]), 0);
     member.handle(MemberId(1), append(2, point(1, 1), &[(2, 5)], None), 0);
     member.handle(MemberId(1), append(3, point(2, 1), &[(3, 5)], None), 0);
     member.handle(MemberId(1), append(3, point(1, 2), &[(3, 5)], None), 0);
@@ -117,7 +117,7 @@ fn what_was_said_in_another_epoch_or_does_not_go_on_from_the_log_is_not_taken() 
 #[test]
 fn a_copy_that_came_late_does_not_replace_what_was_acknowledged() {
     let mut member = replica(2, &[1]);
-    member.configure(&group(2, &[1], Phase::Serving), 0);
+    member.configure(&group(2, &[1]), 0);
     let copy = |base| Message::Copy { epoch: Epoch(2), log: log_id(1, 0), base };
     member.handle(MemberId(1), copy(3), 0);
     assert_eq!(take_commands(&mut member), [Output::CopyFrom(MemberId(1))]);
@@ -133,29 +133,10 @@ fn a_copy_that_came_late_does_not_replace_what_was_acknowledged() {
 #[test]
 fn a_process_that_the_epoch_does_not_name_takes_no_part() {
     let mut restarted = replica(1, &[]);
-    let mut named = group(2, &[1], Phase::Serving);
+    let mut named = group(2, &[1]);
     named.members = vec![member(1, 0)];
     restarted.configure(&named, 0);
     assert_eq!((take_commands(&mut restarted), restarted.serving(0)), (Vec::new(), Serving::Nothing));
-}
-
-#[test]
-fn a_sealed_group_hands_over_when_those_who_take_over_have_all() {
-    let mut first = leading();
-    assert_eq!(first.append(7, 0), Ok(1));
-    first.handle_forced(point(2, 1), 0);
-    first.configure(&group(3, &[1], Phase::Sealed), 0);
-    first.outputs().for_each(drop);
-    first.handle(MemberId(2), Message::Hello { epoch: Epoch(3), log: log_id(1, 0), runs: Vec::new() }, 0);
-    first.poll(0);
-    let hands_over = |output: Output<u64>| output == Output::Report(NODE, Epoch(3), GroupReport::HandedOver);
-    assert!(!first.outputs().any(hands_over));
-    first.handle(MemberId(2), appended(3, log_id(1, 0), 1), 0);
-    first.poll(20);
-    assert!(first.outputs().any(hands_over));
-    // Nothing is appended any more, and whoever wanted that is not the participant.
-    assert_eq!(first.append(8, 20), Err(NotServing::Sealed));
-    assert_eq!(take_commands(&mut first), [Output::Resign]);
 }
 
 #[test]
@@ -170,7 +151,7 @@ fn who_refuses_says_what_to_do_about_it() {
         (Remedy::Fetch, Remedy::Wait)
     );
     let mut member = replica(2, &[]);
-    member.configure(&group(2, &[1, 2], Phase::Serving), 0);
+    member.configure(&group(2, &[1, 2]), 0);
     assert_eq!(member.admit(Epoch(2), Serving::All, 0), Err(NotServing::Elsewhere));
     assert_eq!(member.admit(Epoch(2), Serving::Reads, 0), Err(NotServing::Starting));
 }

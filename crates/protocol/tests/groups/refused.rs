@@ -8,7 +8,7 @@ use protocol::commit::participant::{self, Participant};
 use protocol::commit::{Answer, Part, Record, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::ObjectState;
-use protocol::placement::{Epoch, Group, GroupMember, Incarnation, MemberId, Phase};
+use protocol::placement::{Epoch, Group, GroupMember, Incarnation, MemberId};
 use protocol::replica::log::{LogPoint, ReplicaLog};
 use protocol::replica::message::Message;
 use protocol::replica::{Output, Replica, ReplicaSettings};
@@ -23,7 +23,7 @@ fn member(number: u32) -> GroupMember {
 fn group(epoch: u64, members: &[u32]) -> Group {
     let members: Vec<GroupMember> = members.iter().map(|number| member(*number)).collect();
     let wanted = vec![MemberId(1), MemberId(2)];
-    Group { epoch: Epoch(epoch), members, moves: 0, phase: Phase::Serving, wanted }
+    Group { epoch: Epoch(epoch), members, wanted }
 }
 
 /// A member with its participant, if it leads.
@@ -61,12 +61,12 @@ impl TestMember {
                             participant.handle_forced(position, &Version::ZERO);
                         }
                     }
-                    Output::Lead { moves } => {
+                    Output::Lead => {
                         let (skew_ms, window_limit) = (1000, 10);
-                        let settings = participant::ParticipantSettings { node: NODE, moves, skew_ms, window_limit };
+                        let settings = participant::ParticipantSettings { node: NODE, moves: 0, skew_ms, window_limit };
                         let mut participant = Participant::new(settings);
                         for (position, (_, record)) in (1..).zip(self.replica.log().after(0).cloned()) {
-                            participant.recover(Version { moves, position }, record);
+                            participant.recover(Version { moves: 0, position }, record);
                         }
                         participant.finish_recovery(self.replica.log().end());
                         self.participant = Some(participant);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::NodeId;
 use protocol::lease::Ms;
 use protocol::placement::decider::{self, Decider, PersistedNode};
-use protocol::placement::{Group, MemberId, MetaNotice, MetaRequest, Phase, member};
+use protocol::placement::{Group, MemberId, MetaNotice, MetaRequest, member};
 use protocol::replica::log::LogPoint;
 use protocol::replica::message::Message;
 use protocol::replica::{Output, Serving};
@@ -90,12 +90,7 @@ impl World {
         for output in decider.outputs() {
             match output {
                 decider::Output::Persist(node, kept) => {
-                    let before = self.kept.insert(node, kept.clone());
-                    let before = before.map(|kept| (kept.group.phase, kept.group.moves));
-                    let moved =
-                        before.is_some_and(|(phase, _)| phase == Phase::Sealed) && kept.group.phase == Phase::Serving;
-                    let moves = before.map_or(0, |(_, moves)| moves) + u32::from(moved);
-                    assert_eq!(kept.group.moves, moves, "M1.5: {node:?} has moved: {moved}");
+                    self.kept.insert(node, kept);
                 }
                 decider::Output::Send(to, notice) => self.messages.push((META, to.0, Payload::Notice(notice))),
             }
@@ -152,7 +147,7 @@ impl World {
                     story.record_durable(id, epoch, position, &log()).unwrap();
                     told = true;
                 }
-                Output::Lead { .. } => {
+                Output::Lead => {
                     story.check_leader(id, &log()).unwrap();
                     brick.leads.insert(node, log());
                 }
@@ -360,8 +355,7 @@ impl World {
             20..50 if !self.bricks[at].is_up => self.bricks[at].restart(&mut self.rng),
             50..55 => self.decider = None,
             55..65 => self.restart_meta(),
-            65..75 => self.remap(),
-            75..84 => {
+            65..84 => {
                 let (from, to) = (self.rng.random_range(0..=BRICKS), self.rng.random_range(0..=BRICKS));
                 self.cut.insert((from, to));
                 if self.rng.random_bool(0.7) {
@@ -385,16 +379,6 @@ impl World {
             self.meta_clock = DriftingClock::any(&mut self.rng);
             self.decider = Some(Decider::new(LEASE_MS, self.kept.clone(), self.meta_clock.at(self.now)));
         }
-    }
-
-    fn remap(&mut self) {
-        let (node, first) = (self.any_node(), self.rng.random_range(0..BRICKS));
-        let to = (0..self.rng.random_range(1..=3)).map(|at| MemberId((first + at) % BRICKS + 1)).collect();
-        let now = self.meta_clock.at(self.now);
-        if let Some(decider) = &mut self.decider {
-            decider.remap(node, to, now);
-        }
-        self.drain_meta();
     }
 
     // -------------------------------------------------------------------------------------------- the end
@@ -449,7 +433,7 @@ impl World {
                 all && replica.serving(brick.clock.at(self.now)) == needs
             };
             let wanted: BTreeSet<MemberId> = group.wanted.iter().copied().collect();
-            let is_steady = group.phase == Phase::Serving && *holders == wanted && group.members.len() == wanted.len();
+            let is_steady = *holders == wanted && group.members.len() == wanted.len();
             is_steady && group.wanted.iter().all(|id| serves(group, id))
         })
     }

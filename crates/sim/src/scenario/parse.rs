@@ -12,7 +12,7 @@ const HEADERS: &str =
     "topology, bricks, peers, redirectors, clients, window, seed, snapshots, bare, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, mute, evict, install, reindex, move, wait";
+                       unstall, room, clock, mute, evict, install, reindex, move, cancel-move, wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
@@ -250,9 +250,13 @@ impl Header {
             "install" => Action::Install(self.brick(line)?),
             "reindex" => Action::Reindex(line.number("a page", 1..=PAGE_LIMIT)?),
             "move" => {
+                if !self.cluster.topology.allows_moves() || self.cluster.bare {
+                    return Err("logical nodes move in the topologies peer, group and site only, without `bare`".into());
+                }
                 let node = self.node(line.word("a logical node such as 1")?)?;
                 Action::Move(node, self.brick(line)?)
             }
+            "cancel-move" => Action::CancelMove(self.node(line.word("a logical node such as 1")?)?),
             "wait" => Action::Wait(line.ms("how long")?),
             client if client.starts_with('c') && client[1..].bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.operation_of(client, line)?

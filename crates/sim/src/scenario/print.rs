@@ -76,6 +76,7 @@ pub fn print_action(action: &Action) -> String {
         Action::Install(brick) => format!("install b{brick}"),
         Action::Reindex(page) => format!("reindex {page}"),
         Action::Move(node, brick) => format!("move {node} b{brick}"),
+        Action::CancelMove(node) => format!("cancel-move {node}"),
         Action::Wait(ms) => format!("wait {ms}"),
     }
 }

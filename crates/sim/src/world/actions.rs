@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::Object;
+use model::{NodeId, Object};
 
 use super::client::ClientProcess;
 use super::net::Pid;
@@ -66,6 +66,7 @@ impl World {
             Action::Install(number) => self.install(number),
             Action::Reindex(page) => self.reindex(page),
             Action::Move(node, brick) => self.request_move(node, brick),
+            Action::CancelMove(node) => self.cancel_move(node),
         }
     }
 
@@ -138,19 +139,27 @@ impl World {
             }
             Some(ProcessMachine::Client(mut client)) => self.history.operations.extend(client.take_unfinished()),
             Some(ProcessMachine::GroupMember(host)) => process.logs = host.crash(kept),
-            Some(ProcessMachine::CacheNode(_) | ProcessMachine::Peer(_) | ProcessMachine::Meta(_)) | None => {}
+            Some(
+                ProcessMachine::CacheNode(_)
+                | ProcessMachine::Peer(_)
+                | ProcessMachine::Meta(_)
+                | ProcessMachine::Catalog,
+            )
+            | None => {}
         }
     }
 
     fn restart(&mut self, place: ProcessName) {
         let Some(pid) = self.pid(place).filter(|pid| self.processes[*pid].machine.is_none()) else { return };
         self.start(pid);
-        if let (ProcessName::Brick(_), Some((node, _))) = (place, self.serving.iter().find(|(_, at)| **at == pid))
-            && matches!(self.processes[pid].machine, Some(ProcessMachine::Brick(_) | ProcessMachine::Driven(_)))
-        {
-            let pages = self.oracle.pages_of(*node);
+        if !matches!(self.processes[pid].machine, Some(ProcessMachine::Brick(_) | ProcessMachine::Driven(_))) {
+            return;
+        }
+        let nodes: Vec<NodeId> = self.serving.iter().filter(|(_, at)| **at == pid).map(|(node, _)| *node).collect();
+        for node in nodes {
+            let pages = self.oracle.pages_of(node);
             let versions = pages.filter_map(|page| Some((page, self.stored_version(page)?))).collect();
-            self.oracle.restarted.insert(*node, versions);
+            self.oracle.restarted.insert(node, versions);
         }
     }
 
@@ -220,6 +229,7 @@ impl World {
             self.restart(self.processes[pid].place);
             self.drain_process(pid);
         }
+        self.tell_placement();
     }
 
     /// Waits until everything has ended.
@@ -234,6 +244,7 @@ impl World {
         }
         // Messages under way arrive.
         self.run_until(self.now.max(self.net.last_arrival) + ARRIVE_MS)?;
+        self.check_move_counts()?;
         self.check_stores()?;
         self.check_copies()
     }
@@ -259,7 +270,7 @@ impl World {
             }
             _ => None,
         });
-        busy.or_else(|| self.pending_move())
+        busy.or_else(|| self.pending_group()).or_else(|| self.pending_move())
     }
 
     /// The stores have every page as the last durable change has left it (L1).
@@ -305,7 +316,11 @@ impl World {
         let (mut below, mut holder) = (pid, client.driver.session().holder(page.node));
         loop {
             let uplinks = &self.processes[below].uplinks;
-            let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|node| node == page.node));
+            let at = self.serving.get(&page.node);
+            let uplink = uplinks.iter().find(|uplink| match uplink.brick {
+                Some(_) => at == uplink.choices.first(),
+                None => uplink.node.is_none_or(|node| node == page.node),
+            });
             let (Some(link), Some(session)) = (uplink.and_then(|uplink| uplink.link), holder) else { return Ok(()) };
             let upper = self.net.links[link].upper;
             let (directory, next) = match &self.processes[upper].machine {

@@ -1,6 +1,7 @@
 //! Connections, and the processes of cache nodes.
 
 use model::{NodeId, Object};
+use node::drivers::peer::BrickMessage;
 use node::node_placement::BrickId;
 use protocol::cache_node::Output;
 use protocol::commit::Request;
@@ -24,7 +25,7 @@ impl World {
         if one.link.is_some() {
             return;
         }
-        let node = one.node;
+        let (node, brick) = (one.node, one.brick);
         // A logical node may have moved.
         let upper = match node {
             Some(node) => self.believed_location(pid, node),
@@ -40,19 +41,17 @@ impl World {
         self.processes[pid].uplinks[uplink].link = Some(link);
         let now = self.local_time(pid);
         self.note(|world| format!("{} connects to {}", world.name(pid), world.name(upper)));
-        self.report_uplink(pid, node, true, now);
+        self.report_uplink(pid, (node, brick), true, now);
         self.drain_process(pid);
     }
 
     /// Tells a process that its connection upstream is there, or is lost.
-    fn report_uplink(&mut self, pid: Pid, node: Option<NodeId>, is_up: bool, now: u64) {
-        match (&mut self.processes[pid].machine, node) {
+    fn report_uplink(&mut self, pid: Pid, (node, brick): (Option<NodeId>, Option<BrickId>), is_up: bool, now: u64) {
+        match (&mut self.processes[pid].machine, brick) {
             (Some(ProcessMachine::CacheNode(middle)), _) if is_up => middle.connect(node, now),
             (Some(ProcessMachine::CacheNode(middle)), _) => middle.disconnect(node, now),
-            (Some(ProcessMachine::Peer(peer)), Some(node)) if is_up => {
-                peer.driver.brick_connected(BrickId(node.0), now)
-            }
-            (Some(ProcessMachine::Peer(peer)), Some(node)) => peer.driver.brick_disconnected(BrickId(node.0), now),
+            (Some(ProcessMachine::Peer(peer)), Some(brick)) if is_up => peer.driver.brick_connected(brick, now),
+            (Some(ProcessMachine::Peer(peer)), Some(brick)) => peer.driver.brick_disconnected(brick, now),
             (Some(ProcessMachine::Client(client)), _) if is_up => client.driver.link_up(node, now),
             (Some(ProcessMachine::Client(client)), _) => client.driver.link_down(node, now),
             (
@@ -61,7 +60,8 @@ impl World {
                     | ProcessMachine::Driven(_)
                     | ProcessMachine::Brick(_)
                     | ProcessMachine::GroupMember(_)
-                    | ProcessMachine::Meta(_),
+                    | ProcessMachine::Meta(_)
+                    | ProcessMachine::Catalog,
                 )
                 | None,
                 _,
@@ -91,8 +91,8 @@ impl World {
         };
         let one = &mut self.processes[pid].uplinks[uplink];
         (one.link, one.chosen) = (None, one.chosen + 1);
-        let node = one.node;
-        self.report_uplink(pid, node, false, now);
+        let (node, brick) = (one.node, one.brick);
+        self.report_uplink(pid, (node, brick), false, now);
         self.fetch_map(pid);
         let later = self.now + 1 + self.net.chance(pid, (1, RECONNECT_MS));
         self.push(later, Event::Connect(pid, life, uplink));
@@ -118,10 +118,14 @@ impl World {
     pub(super) fn send_up(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Up<Object>) {
         let uplinks = &self.processes[pid].uplinks;
         let uplink = uplinks.iter().find(|uplink| uplink.node.is_none_or(|at| at == node));
-        let Some(link) = uplink.and_then(|uplink| uplink.link).filter(|link| self.net.links[*link].alive) else {
-            return;
-        };
-        let message = Message::Up { node, epoch: self.net.links[link].epoch.0, holder, message };
+        let link = uplink.and_then(|uplink| uplink.link);
+        let epoch = link.map_or(0, |link| self.net.links[link].epoch.0);
+        self.send_on_uplink(link, Message::Up { node, epoch, holder, message });
+    }
+
+    /// Sends a message to an upper process, if there is a connection.
+    pub(super) fn send_on_uplink(&mut self, link: Option<LinkId>, message: Message) {
+        let Some(link) = link.filter(|link| self.net.links[*link].alive) else { return };
         let at = self.net.put(link, true, message, self.now);
         self.push(at, Event::Deliver(link, true));
     }
@@ -174,10 +178,10 @@ impl World {
                 self.handle_peer_up(((from, link), pid), (node, holder), message);
             }
             (Message::Down { node, holder, message }, Some(ProcessMachine::Peer(_))) => {
-                self.handle_peer_down(pid, (node, holder), message);
+                self.handle_brick_message((from, pid), BrickMessage::Down { node, holder, message });
             }
-            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Driven(_))) => {
-                self.handle_driven_up((from, link, pid), (node, holder), message)
+            (Message::Up { node, epoch, holder, message }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_up((from, link, pid), (node, epoch), holder, message)
             }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_up(pid, node, holder, message)
@@ -206,6 +210,7 @@ impl World {
             (Datagram::MetaRequest(member, ask), Some(ProcessMachine::Meta(meta))) => {
                 meta.handle_ask(*member, ask.clone(), now)
             }
+            (Datagram::Placement(message), Some(_)) => self.handle_placement(from, to, message),
             (Datagram::Fetch, Some(ProcessMachine::Meta(meta))) => {
                 let map = meta.map().clone();
                 self.send_datagram(to, from, Datagram::Map(map));
@@ -223,8 +228,8 @@ impl World {
     fn handle_message(&mut self, from: Pid, to: Pid, message: &Message) {
         let now = self.local_time(to);
         match (message, &mut self.processes[to].machine) {
-            (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Driven(_))) => {
-                self.handle_driven_ask((from, to), *node, request.clone(), *seen);
+            (Message::Ask { node, epoch, request, seen }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_ask((from, to), (*node, *epoch), request.clone(), *seen);
             }
             (Message::Answer { node, answer, .. }, Some(ProcessMachine::Driven(driven))) => {
                 driven.brick.handle_answer(*node, answer, now);
@@ -246,10 +251,15 @@ impl World {
                 self.oracle.expect_accepted(answered);
             }
             (Message::Answer { node, answer, locked, seen }, Some(ProcessMachine::Peer(_))) => {
-                self.handle_peer_answer(to, (*node, *seen), answer.clone(), locked.clone());
+                let (node, seen, answer, locked) = (*node, *seen, answer.clone(), locked.clone());
+                self.handle_brick_message((from, to), BrickMessage::Answer { node, seen, answer, locked });
             }
             (Message::Deferred { node, txn, kind, why }, Some(ProcessMachine::Peer(_))) => {
-                self.handle_peer_deferred(to, *node, *txn, (*kind, why.clone()));
+                let (node, txn, kind, why) = (*node, *txn, *kind, why.clone());
+                self.handle_brick_message((from, to), BrickMessage::Deferred { node, txn, kind, why });
+            }
+            (Message::NotServedHere { node, .. }, Some(ProcessMachine::Peer(_))) => {
+                self.handle_brick_message((from, to), BrickMessage::NotServedHere { node: *node });
             }
             (Message::Call { txn, call }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_call((from, to), *txn, call.clone());
@@ -326,5 +336,6 @@ fn describe_datagram(message: &Datagram) -> String {
         Datagram::MetaRequest(_, ask) => format!("{ask:?}"),
         Datagram::Notice(notice) => format!("{notice:?}"),
         Datagram::Group(node, _, message) => format!("[{}] {message:?}", node.0),
+        Datagram::Placement(message) => format!("{message:?}"),
     }
 }

@@ -1,7 +1,6 @@
 //! Bricks: the driver that ships around a logical node, on a simulated store.
 //!
-//! Logical nodes stay where they are in these clusters, and each is the only one of its brick. Members of replica groups, and the
-//! bricks of scenarios with `bare`, are machines without the driver: see [`super::brick`].
+//! Members of replica groups, and the bricks of scenarios with `bare`, are machines without the driver: see [`super::brick`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,7 +16,7 @@ use wire::cluster::{IndexRange, Message, Scan, Scanned};
 
 use super::disk::{Objects, Page};
 use super::net::{Datagram, LinkId, Pid};
-use super::{Event, ProcessMachine, RunFailure, SKEW_MS, World};
+use super::{Event, ProcessMachine, RunFailure, World};
 use crate::object::{Content, NUMBER_FIELD, VALUE_FIELD, whole_index};
 use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, ProcessName, SPACE, Step};
 
@@ -33,7 +32,7 @@ pub(super) struct BrickClient {
     link: Option<LinkId>,
 }
 
-/// A brick with one logical node.
+/// A brick.
 pub(super) struct DrivenBrick {
     pub(super) brick: SimulatedBrick<BrickClient>,
     /// The number of submissions that the force under way makes durable.
@@ -47,13 +46,11 @@ impl DrivenBrick {
     /// If the store has lost what was durable.
     pub(super) fn open(
         disk: SimulatedDisk,
-        node: NodeId,
-        window: usize,
+        settings: BrickSettings,
         indexes: &[IndexSettings],
         now: u64,
     ) -> model::Result<Self> {
-        let settings = BrickSettings { skew_ms: SKEW_MS, window };
-        let mut brick = SimulatedBrick::open(disk, &BTreeSet::from([node]), settings, now)?;
+        let mut brick = SimulatedBrick::open(disk, settings)?;
         brick.set_indexes(SPACE, indexes, now);
         Ok(Self { brick, forcing: None })
     }
@@ -115,7 +112,15 @@ impl World {
         }
     }
 
-    /// The brick that serves a logical node, if it is up and has a driver.
+    /// Calls a function with a brick that is up and has a driver.
+    pub(super) fn with_driven(&mut self, pid: Pid, act: impl FnOnce(&mut DrivenBrick, u64)) {
+        let now = self.local_time(pid);
+        if let Some(driven) = self.driven_mut(pid) {
+            act(driven, now);
+        }
+    }
+
+    /// The brick at which a logical node is placed, if it is up and has a driver.
     pub(super) fn driven(&self, node: NodeId) -> Option<&DrivenBrick> {
         match &self.processes[*self.serving.get(&node)?].machine {
             Some(ProcessMachine::Driven(driven)) => Some(driven),
@@ -127,14 +132,15 @@ impl World {
     pub(super) fn handle_driven_ask(
         &mut self,
         (from, pid): (Pid, Pid),
-        node: NodeId,
+        (node, epoch): (NodeId, u64),
         request: Request<Object>,
         seen: HlcTimestamp,
     ) {
         let now = self.local_time(pid);
         self.oracle.record_request(node, &request);
         let Some(driven) = self.driven_mut(pid) else { return };
-        let handled = driven.brick.handle_request(node, BrickClient { pid: from, link: None }, request, seen, now);
+        let handled =
+            driven.brick.handle_request((node, epoch), BrickClient { pid: from, link: None }, request, seen, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -142,13 +148,14 @@ impl World {
     pub(super) fn handle_driven_up(
         &mut self,
         (from, link, pid): (Pid, LinkId, Pid),
-        (node, holder): (NodeId, HolderId),
+        at: (NodeId, u64),
+        holder: HolderId,
         message: Up<Object>,
     ) {
         let now = self.local_time(pid);
         let Some(driven) = self.driven_mut(pid) else { return };
         let client = BrickClient { pid: from, link: Some(link) };
-        let handled = driven.brick.handle_up(node, &client, holder, message, now);
+        let handled = driven.brick.handle_up(at, &client, holder, message, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -200,10 +207,12 @@ impl World {
     }
 
     pub(super) fn drain_driven(&mut self, pid: Pid) {
+        self.refresh_placement(pid);
         while let Some(output) = self.driven_mut(pid).and_then(|driven| driven.brick.next_output()) {
             match output {
                 BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
-                BrickOutput::Ask { node, seen, request } => self.send_ask(pid, node, request, seen),
+                BrickOutput::Ask { node, seen, request } => self.ask_other_brick(pid, node, request, seen),
+                BrickOutput::Work { job, node, work } => self.begin_remote_work(pid, job, node, work),
                 BrickOutput::Send(to, message) => self.send_from_brick(pid, to, message),
             }
         }
@@ -218,6 +227,16 @@ impl World {
             self.push(now + force_ms, Event::Forced(pid, life));
         }
         self.oracle.expect_invariants(invariants);
+        self.check_one_server(pid);
+    }
+
+    /// Sends a question of a logical node to the brick that serves another one, by the map of its own brick.
+    fn ask_other_brick(&mut self, pid: Pid, node: NodeId, request: Request<Object>, seen: HlcTimestamp) {
+        let Some(place) = self.processes[pid].placement.nodes.get(&node).copied() else { return };
+        if let Some(to) = self.brick_pid(place.brick) {
+            let message = Message::Ask { node, epoch: place.epoch, seen, request };
+            self.send_datagram(pid, to, Datagram::Cluster(message));
+        }
     }
 
     fn send_from_brick(&mut self, pid: Pid, to: BrickClient, message: Message) {

@@ -36,12 +36,8 @@ const RETRY_MS: u64 = 100;
 const BATCH: usize = 8;
 const WINDOW: u64 = 16;
 
-/// What the log of a group has: a record, and how often the node had moved when it was appended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    moves: u32,
-    record: Record<Object>,
-}
+/// An entry of the log of a group.
+pub(super) type Entry = Record<Object>;
 
 #[derive(Clone, Debug)]
 enum Write {
@@ -79,7 +75,6 @@ impl GroupLog {
 pub(super) struct Root {
     /// Another one each time.
     number: u64,
-    moves: u32,
     pub(super) brick: Brick<Pid, Object>,
     pub(super) pages: Disk,
 }
@@ -398,7 +393,7 @@ impl World {
                     self.check_held(pid, node, position);
                 }
             }
-            replica::Output::Lead { moves } => self.lead(pid, node, moves),
+            replica::Output::Lead => self.lead(pid, node),
             replica::Output::Resign => self.resign(pid, node),
             // It is asked at each request.
             replica::Output::Serving(_) => {}
@@ -408,23 +403,23 @@ impl World {
     }
 
     /// From now on the root is here.
-    fn lead(&mut self, pid: Pid, node: NodeId, moves: u32) {
-        self.note(|world| format!("{} leads {node:?}, after {moves} moves", world.name(pid)));
+    fn lead(&mut self, pid: Pid, node: NodeId) {
+        self.note(|world| format!("{} leads {node:?}", world.name(pid)));
         self.last_root += 1;
         let (number, now, window) = (self.last_root, self.local_time(pid), self.plan.cluster.window);
         let first_pages = self.first_pages(node);
         let Some(hosted) = self.node_replica(pid, node) else { return };
         let end = hosted.replica.log().end();
-        let settings = ParticipantSettings { node, moves, skew_ms: SKEW_MS, window_limit: window };
+        let settings = ParticipantSettings { node, moves: 0, skew_ms: SKEW_MS, window_limit: window };
         let (mut brick, mut pages, mut found) = (Brick::new(settings), Disk::new(first_pages), Vec::new());
         for (position, (_, entry)) in (1..).zip(hosted.replica.log().after(0)) {
-            let version = Version { moves: entry.moves, position };
-            let Some(change) = brick.recover(version, entry.record.clone()) else { continue };
+            let version = Version { moves: 0, position };
+            let Some(change) = brick.recover(version, entry.clone()) else { continue };
             found.extend(pages.redo(version, change));
         }
         brick.finish_recovery(end, now);
         let versions = pages.pages.iter().map(|(page, state)| (*page, state.version)).collect();
-        hosted.root = Some(Root { number, moves, brick, pages });
+        hosted.root = Some(Root { number, brick, pages });
         found.into_iter().for_each(|found| self.oracle.record_recovered(found));
         self.oracle.restarted.insert(node, versions);
         self.check_held(pid, node, end);
@@ -483,10 +478,10 @@ impl World {
     fn root_output(&mut self, pid: Pid, node: NodeId, output: brick::Output<Pid, Object>) {
         let now = self.local_time(pid);
         let Some(NodeReplica { replica, root: Some(root), .. }) = self.node_replica(pid, node) else { return };
-        let Root { number, moves, brick, pages } = root;
+        let Root { number, brick, pages } = root;
         match output {
             brick::Output::Append(_, record) => {
-                if replica.append(Entry { moves: *moves, record }, now).is_err() {
+                if replica.append(record, now).is_err() {
                     self.resign(pid, node);
                 }
             }

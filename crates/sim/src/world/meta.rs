@@ -3,11 +3,9 @@
 //! A process uses its own map, which may be outdated. It fetches a newer one after a refusal, after the loss of a
 //! connection, and periodically.
 
-use std::collections::BTreeMap;
-
 use model::NodeId;
 use protocol::placement::decider::{Decider, Output};
-use protocol::placement::{Epoch, GroupMap, MemberId, MetaRequest, NotServing, Phase, Remedy};
+use protocol::placement::{Epoch, GroupMap, MemberId, MetaRequest, NotServing, Remedy};
 
 use super::net::{Datagram, Pid};
 use super::{ProcessMachine, World};
@@ -19,14 +17,10 @@ const LEASE_MS: u64 = 1_500;
 const MAP_MAX_AGE_MS: u64 = 500;
 /// The minimum time between two fetches of the map, in milliseconds.
 const MAP_MIN_AGE_MS: u64 = 20;
-/// The retry interval of a move that cannot begin yet, in milliseconds.
-const MOVE_RETRY_MS: u64 = 100;
 
 /// The meta-server's process.
 pub(super) struct MetaProcess {
     decider: Decider,
-    /// Requested moves that have not begun.
-    pending_moves: BTreeMap<NodeId, Vec<MemberId>>,
 }
 
 impl MetaProcess {
@@ -37,8 +31,7 @@ impl MetaProcess {
 
     /// Its next deadline.
     pub(super) fn deadline(&self, now: u64) -> Option<u64> {
-        let wish = self.pending_moves.first_key_value().map(|_| now + MOVE_RETRY_MS);
-        self.decider.deadline(now).into_iter().chain(wish).min()
+        self.decider.deadline(now)
     }
 
     /// Handles a message from a brick.
@@ -61,7 +54,7 @@ impl World {
                 decider.create(NodeId(number as u32), self.group_at(number), now);
             }
         }
-        MetaProcess { decider, pending_moves: BTreeMap::new() }
+        MetaProcess { decider }
     }
 
     /// The group with this brick as its first member.
@@ -71,25 +64,9 @@ impl World {
         others.map(|number| MemberId(number as u32)).collect()
     }
 
-    /// Requests a move of a logical node.
-    pub(super) fn request_move(&mut self, node: u32, brick: usize) {
-        let bricks = self.plan.cluster.bricks;
-        if node as usize > bricks || brick > bricks {
-            return;
-        }
-        let to = self.group_at(brick);
-        let Some(pid) = self.pid(ProcessName::Meta) else { return };
-        if let Some(ProcessMachine::Meta(meta)) = &mut self.processes[pid].machine {
-            meta.pending_moves.insert(NodeId(node), to);
-            self.drain_process(pid);
-        }
-    }
-
     pub(super) fn drain_meta(&mut self, pid: Pid) {
-        let now = self.local_time(pid);
         let Some(ProcessMachine::Meta(meta)) = &mut self.processes[pid].machine else { return };
-        let MetaProcess { decider, pending_moves: wishes } = &mut **meta;
-        wishes.retain(|node, to| !decider.remap(*node, to.clone(), now));
+        let MetaProcess { decider } = &mut **meta;
         let outputs: Vec<Output> = decider.outputs().collect();
         let invariants = decider.check_invariants();
         self.oracle.expect_invariants(invariants);
@@ -97,14 +74,7 @@ impl World {
             match output {
                 Output::Persist(node, kept) => {
                     self.note(|_| format!("{node:?}: {:?}", kept.group));
-                    let (group, before) = (kept.group.clone(), self.kept.insert(node, kept));
-                    let before = before.map(|kept| kept.group);
-                    let has_moved = group.phase == Phase::Serving
-                        && before.as_ref().is_some_and(|before| before.phase == Phase::Sealed);
-                    let moves = before.map_or(0, |before| before.moves) + u32::from(has_moved);
-                    if group.moves != moves {
-                        self.oracle.report(format!("M1.5: {node:?} has moved {moves} times, and says {}", group.moves));
-                    }
+                    self.kept.insert(node, kept);
                 }
                 Output::Send(to, notice) => {
                     if let Some(to) = self.pid(ProcessName::Brick(to.0 as usize)) {
@@ -125,8 +95,9 @@ impl World {
 
     /// The brick that serves a node by the map of a process, and its epoch.
     pub(super) fn believed_location(&self, pid: Pid, node: NodeId) -> Option<(Pid, Epoch)> {
-        if !self.is_placed() {
-            return self.serving.get(&node).map(|at| (*at, Epoch::default()));
+        if !self.has_groups() {
+            let epoch = Epoch(self.processes[pid].placement.nodes.get(&node).map_or(1, |place| place.epoch));
+            return self.serving.get(&node).map(|at| (*at, epoch));
         }
         let map = match &self.processes[pid].machine {
             Some(ProcessMachine::GroupMember(host)) => host.member.map(),
@@ -142,7 +113,7 @@ impl World {
         let process = &mut self.processes[pid];
         // Bricks receive changes of the map with their leases.
         let is_asker = matches!(process.machine, Some(ProcessMachine::CacheNode(_) | ProcessMachine::Client(_)));
-        if is_asker && process.map_fetched + MAP_MIN_AGE_MS <= self.now && self.is_placed() {
+        if is_asker && process.map_fetched + MAP_MIN_AGE_MS <= self.now && self.has_groups() {
             self.processes[pid].map_fetched = self.now;
             self.send_meta(pid, Datagram::Fetch);
         }
@@ -170,14 +141,14 @@ impl World {
     }
 
     /// The first node that its wanted bricks do not all serve.
-    pub(super) fn pending_move(&self) -> Option<String> {
-        if !self.is_placed() {
+    pub(super) fn pending_group(&self) -> Option<String> {
+        if !self.has_groups() {
             return None;
         }
         let steady = |(node, kept): (&NodeId, &protocol::placement::decider::PersistedNode)| {
             let group = &kept.group;
             let is_whole = group.joining().next().is_none() && group.members.len() == group.wanted.len();
-            is_whole && group.phase == Phase::Serving && self.root(*node).is_some()
+            is_whole && self.root(*node).is_some()
         };
         let moving = self.kept.iter().find(|one| !steady(*one));
         moving.map(|(node, kept)| format!("{node:?} does not become whole: {kept:?}"))

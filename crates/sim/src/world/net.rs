@@ -11,6 +11,7 @@ use protocol::replica::message::Message as GroupMessage;
 use protocol::tree::Down;
 use wire::cluster::Message;
 
+use super::catalog::PlacementMessage;
 use super::group_member::Entry;
 use crate::plan::Noise;
 
@@ -32,6 +33,8 @@ pub(super) enum Datagram {
     /// Between bricks and the meta-server.
     MetaRequest(MemberId, placement::MetaRequest),
     Notice(MetaNotice),
+    /// About the placement of logical nodes that move.
+    Placement(Box<PlacementMessage>),
     /// Between the members of a group.
     Group(NodeId, MemberId, Box<GroupMessage<Entry>>),
 }

@@ -1,6 +1,4 @@
 //! A peer server: the driver that ships, between simulated connections.
-//!
-//! Logical nodes stay where they are in these clusters, and each is the only one of the brick with its number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +6,11 @@ use std::sync::Arc;
 use model::{ErrorKind, NodeId, Object, SpaceId};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::{BrickMessage, ClientMessage, Output, PeerClient, PeerDriver, PeerSettings};
-use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
-use protocol::brick::LockedObject;
-use protocol::commit::Answer;
+use node::node_placement::{BrickId, NodePlacement};
 use protocol::gateway::Call;
-use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::ident::{HolderId, TxnId};
 use protocol::redirect::Helpers;
-use protocol::tree::{Down, Up};
+use protocol::tree::Up;
 use wire::cluster::Message;
 
 use super::net::{Datagram, LinkId, Pid};
@@ -45,15 +41,8 @@ impl PeerProcess {
             backlog_bytes: Some(GATEWAY_LIMIT_BYTES),
             helpers,
         };
-        let mut map = PlacementSnapshot::default();
-        for node in nodes {
-            map.nodes.insert(node, NodePlacement { brick: BrickId(node.0), epoch: 1, moves: 0 });
-        }
-        let nodes = map.nodes.keys().copied().collect();
-        let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes });
-        let mut driver = PeerDriver::new(settings, now);
-        driver.map(Arc::new(map), now);
-        Self { driver, space, clients: BTreeMap::new() }
+        let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.collect() });
+        Self { driver: PeerDriver::new(settings, now), space, clients: BTreeMap::new() }
     }
 
     fn client_message(&mut self, from: Address, message: ClientMessage, now: u64) -> model::Result<()> {
@@ -93,11 +82,19 @@ impl World {
         self.oracle.expect_accepted(handled);
     }
 
-    pub(super) fn handle_peer_down(&mut self, pid: Pid, at: (NodeId, HolderId), message: Down<Object>) {
-        let now = self.local_time(pid);
+    /// The number of a brick's process.
+    fn brick_of(&self, pid: Pid) -> BrickId {
+        match self.processes[pid].place {
+            ProcessName::Brick(number) => BrickId(number as u32),
+            place => panic!("{place} is no brick"),
+        }
+    }
+
+    /// A brick sends a message to a peer server.
+    pub(super) fn handle_brick_message(&mut self, (from, pid): (Pid, Pid), message: BrickMessage) {
+        let (now, brick) = (self.local_time(pid), self.brick_of(from));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let (node, holder) = at;
-        let handled = peer.driver.brick_message(BrickId(node.0), BrickMessage::Down { node, holder, message }, now);
+        let handled = peer.driver.brick_message(brick, message, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -116,39 +113,25 @@ impl World {
         self.oracle.expect_accepted(handled);
     }
 
-    pub(super) fn handle_peer_answer(
-        &mut self,
-        pid: Pid,
-        (node, seen): (NodeId, HlcTimestamp),
-        answer: Answer,
-        locked: Option<LockedObject<Object>>,
-    ) {
-        let now = self.local_time(pid);
-        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let message = BrickMessage::Answer { node, seen, answer, locked };
-        let handled = peer.driver.brick_message(BrickId(node.0), message, now);
-        self.oracle.expect_accepted(handled);
-    }
-
-    /// A brick delays or refuses a transaction.
-    pub(super) fn handle_peer_deferred(&mut self, pid: Pid, node: NodeId, txn: TxnId, why: (ErrorKind, String)) {
-        let now = self.local_time(pid);
-        let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let (kind, why) = why;
-        let message = BrickMessage::Deferred { node, txn, kind, why };
-        let handled = peer.driver.brick_message(BrickId(node.0), message, now);
-        self.oracle.expect_accepted(handled);
-    }
-
     pub(super) fn drain_peer(&mut self, pid: Pid) {
+        self.refresh_placement(pid);
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = peer.driver.outputs().collect();
         let invariants = peer.driver.check_invariants();
         self.oracle.expect_invariants(invariants);
         for output in outputs {
             match output {
-                Output::Up { node, holder, message, .. } => self.send_up(pid, node, holder, message),
-                Output::Ask { node, seen, request, .. } => self.send_ask(pid, node, request, seen),
+                Output::Up { to: NodePlacement { brick, epoch, .. }, node, holder, message } => {
+                    let uplink = self.processes[pid].uplinks.iter().find(|uplink| uplink.brick == Some(brick));
+                    let message = Message::Up { node, epoch, holder, message };
+                    self.send_on_uplink(uplink.and_then(|uplink| uplink.link), message);
+                }
+                Output::Ask { to: NodePlacement { brick, epoch, .. }, node, seen, request } => {
+                    if let Some(to) = self.brick_pid(brick) {
+                        let message = Message::Ask { node, epoch, seen, request };
+                        self.send_datagram(pid, to, Datagram::Cluster(message));
+                    }
+                }
                 Output::Down { node, holder, message, .. } => self.send_down(pid, node, holder, message),
                 Output::Reply { to, txn, reply } => {
                     self.send_datagram(pid, to.0, Datagram::Cluster(Message::Reply { txn, reply }));

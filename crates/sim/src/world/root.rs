@@ -13,7 +13,7 @@ use super::{ProcessMachine, World};
 impl World {
     /// Whether bricks have the driver that ships.
     pub(super) fn is_driven(&self) -> bool {
-        !self.is_placed() && !self.plan.cluster.bare
+        !self.has_groups() && !self.plan.cluster.bare
     }
 
     /// The version of a page at the root of its tree; `None` if there is no root now.

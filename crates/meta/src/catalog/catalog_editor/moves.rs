@@ -1,16 +1,6 @@
 //! Moves of logical nodes between bricks (M1).
 //!
-//! ```text
-//!               begin_move               seal                 finish_move
-//!   served ───────────────▶ copying ───────────────▶ sealed ───────────────▶ served elsewhere
-//!      ▲                     │    ▲                    │ │
-//!      │      cancel_move    │    └────── unseal ──────┘ │
-//!      └─────────────────────┴───────── cancel_move ─────┘
-//! ```
-//!
-//! Requests are admitted by the epoch of their logical node. The epoch changes when a node is sealed, unsealed, or served by another
-//! brick; copying does not change it. The epoch also identifies a seal: a move can be finished only with the epoch of the current
-//! seal, so a hand-over that belongs to an earlier seal is refused.
+//! The steps are those of [`NodePlacement`].
 
 use model::NodeId;
 
@@ -20,8 +10,7 @@ use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::BrickRecord;
-use crate::catalog::placement::{ActiveMove, MovePhase, NodePlacement, PlacementRange};
-use crate::plant::{Bug, planted};
+use crate::catalog::placement::{NodePlacement, PlacementRange, WrongMoveState};
 
 impl CatalogEditor {
     /// Begins a move of a logical node: the new brick starts to copy.
@@ -30,15 +19,7 @@ impl CatalogEditor {
     /// [`CatalogError::WrongMoveState`] if it is moving, or is at that brick; [`CatalogError::Missing`];
     /// [`CatalogError::Invalid`] if the brick is being drained, or has another kind of storage than the current one.
     pub async fn begin_move(&self, node: NodeId, to: BrickId) -> Result<Edited<NodePlacement>> {
-        self.change_placement(node, Some(to), |placed, _, state| match placed.moving {
-            None if placed.brick != to => {
-                placed.moving = Some(ActiveMove { to, phase: MovePhase::Copying });
-                Ok(())
-            }
-            None => Err(state("at that brick already", "there is nothing to do")),
-            Some(_) => Err(state("moving already", "wait until it has moved, or cancel the move")),
-        })
-        .await
+        self.change_placement(node, Some(to), |placed, _| placed.begin_move(to)).await
     }
 
     /// Seals a logical node that moves to this brick: the old brick accepts no new requests and hands the node over.
@@ -46,18 +27,7 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::WrongMoveState`] if it does not move there; [`CatalogError::Missing`].
     pub async fn seal(&self, node: NodeId, to: BrickId) -> Result<Edited<NodePlacement>> {
-        self.change_placement(node, None, |placed, epoch, state| match &mut placed.moving {
-            Some(moving) if moving.to == to && moving.phase == MovePhase::Copying => {
-                moving.phase = MovePhase::Sealed;
-                if !planted(Bug::SealKeepsEpoch) {
-                    placed.epoch = epoch;
-                }
-                Ok(())
-            }
-            Some(moving) if moving.to == to => Err(state("sealed already", "there is nothing to do")),
-            _ => Err(state("not moving to that brick", "begin a move first")),
-        })
-        .await
+        self.change_placement(node, None, |placed, epoch| placed.seal(to, epoch)).await
     }
 
     /// Reverts a seal: the old brick serves again while the new one continues to copy.
@@ -65,15 +35,7 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::WrongMoveState`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
     pub async fn unseal(&self, node: NodeId, sealed: Epoch) -> Result<Edited<NodePlacement>> {
-        self.change_placement(node, None, |placed, epoch, state| match &mut placed.moving {
-            Some(moving) if moving.phase == MovePhase::Sealed && placed.epoch == sealed => {
-                moving.phase = MovePhase::Copying;
-                placed.epoch = epoch;
-                Ok(())
-            }
-            _ => Err(state("not sealed under that epoch", "there is nothing to do")),
-        })
-        .await
+        self.change_placement(node, None, |placed, epoch| placed.unseal(sealed, epoch)).await
     }
 
     /// Finishes a move: the new brick has the whole state as of the seal, and serves.
@@ -81,23 +43,7 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::WrongMoveState`] if the node is not sealed as of this epoch; [`CatalogError::Missing`].
     pub async fn finish_move(&self, node: NodeId, sealed: Epoch) -> Result<Edited<NodePlacement>> {
-        self.change_placement(node, None, |placed, epoch, state| match placed.moving {
-            Some(ActiveMove { to, phase: MovePhase::Sealed })
-                if placed.epoch == sealed || planted(Bug::StaleSealFinishes) =>
-            {
-                placed.brick = to;
-                placed.moving = None;
-                let more = if planted(Bug::MoveNotCounted) { 0 } else { 1 };
-                placed.moves = placed
-                    .moves
-                    .checked_add(more)
-                    .ok_or_else(|| state("out of move numbers", "copy its objects into another space"))?;
-                placed.epoch = epoch;
-                Ok(())
-            }
-            _ => Err(state("not sealed under that epoch", "seal it first")),
-        })
-        .await
+        self.change_placement(node, None, |placed, epoch| placed.finish_move(sealed, epoch)).await
     }
 
     /// Cancels a move: the old brick serves as before, and what it has handed over is ignored.
@@ -105,26 +51,20 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::WrongMoveState`] if it does not move; [`CatalogError::Missing`].
     pub async fn cancel_move(&self, node: NodeId) -> Result<Edited<NodePlacement>> {
-        self.change_placement(node, None, |placed, epoch, state| match placed.moving.take() {
-            Some(ActiveMove { phase: MovePhase::Copying, .. }) => Ok(()),
-            Some(ActiveMove { phase: MovePhase::Sealed, .. }) => {
-                placed.epoch = epoch;
-                Ok(())
-            }
-            None => Err(state("not moving", "there is nothing to do")),
-        })
-        .await
+        self.change_placement(node, None, |placed, epoch| placed.cancel_move(epoch)).await
     }
 
     async fn change_placement(
         &self,
         node: NodeId,
         to: Option<BrickId>,
-        change: impl Fn(&mut NodePlacement, Epoch, &dyn Fn(&str, &'static str) -> CatalogError) -> Result<()>,
+        change: impl Fn(&mut NodePlacement, Epoch) -> std::result::Result<(), WrongMoveState>,
     ) -> Result<Edited<NodePlacement>> {
         let name = &format!("{:x}", node.0);
-        let state =
-            |state: &str, remedy| CatalogError::WrongMoveState { node: node.0, state: state.to_owned(), remedy };
+        let wrong = |WrongMoveState { state, remedy }| {
+            let state = state.to_owned();
+            CatalogError::WrongMoveState { node: node.0, state, remedy }
+        };
         edit!(self, |draft| {
             let epoch = Epoch(draft.touch(&Path::PlacementMap).await?);
             let (space, part) = require(read_placement_map(&draft).await?.range_of(node), "logical node", name)?;
@@ -143,7 +83,7 @@ impl CatalogEditor {
                     return Err(CatalogError::invalid("the new brick of a logical node", to, why));
                 }
             }
-            change(placed, epoch, &state)?;
+            change(placed, epoch).map_err(wrong)?;
             let placed = placed.clone();
             draft.put(&path, &sheet)?;
             placed

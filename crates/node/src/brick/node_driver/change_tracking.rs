@@ -5,7 +5,8 @@ use store::RowChanges;
 use tracing::warn;
 
 use super::{NodeDriver, rows};
-use crate::brick::changed_rows::{ChangedRows, changes_unknown_error};
+use crate::brick::changed_rows::ChangedRows;
+use crate::brick::node_manager::begin_attempt;
 use crate::brick::plant::{Bug, planted};
 
 impl<C: Clone> NodeDriver<C> {
@@ -20,7 +21,7 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// What has changed since an attempt to copy the node was begun, which it is with its first question.
+    /// What has changed since an attempt to copy the node began, which it does with its first request.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if that is not known.
@@ -39,15 +40,4 @@ impl<C: Clone> NodeDriver<C> {
         // Reservations do not go through the rows of the machine.
         self.pages.spaces().all(|space| changed.add(&rows::free_key(self.node, space))).then_some(changed)
     }
-}
-
-/// What is remembered for an attempt: from its first question on, whose answers nobody has got.
-///
-/// # Errors
-/// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if it is not known.
-pub(crate) fn begin_attempt(copied: &mut Option<ChangedRows>, attempt: u64, got: u64) -> Result<&mut ChangedRows> {
-    if got == 0 && copied.as_ref().is_none_or(|changed| !changed.is_of_attempt(attempt)) {
-        *copied = Some(ChangedRows::new(attempt));
-    }
-    copied.as_mut().ok_or_else(changes_unknown_error)
 }

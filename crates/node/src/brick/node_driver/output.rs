@@ -1,11 +1,11 @@
 //! What a driver of a logical node wants done.
 
 use model::{NodeId, Object, SpaceId};
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 use protocol::commit::Change;
 use protocol::commit::{Answer, Request};
 use protocol::ident::HlcTimestamp;
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 use protocol::ident::Version;
 use store::RowChanges;
 use wire::cluster::Message;
@@ -39,6 +39,6 @@ pub(crate) enum DriverOutput<C> {
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
     RefreshSchema { space: SpaceId },
     /// A change was turned into rows that are about to be submitted. For checkers; nothing is to be done.
-    #[cfg(feature = "sim")]
+    #[cfg(any(test, feature = "sim"))]
     Appended { version: Version, change: Change<Object> },
 }

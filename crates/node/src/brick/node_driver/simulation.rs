@@ -169,7 +169,7 @@ impl World {
                 DriverOutput::Send((), Message::Deferred { txn, why, .. }) => self.history.add_deferred(txn, why),
                 // A coordinator asks again by itself.
                 DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
-                #[cfg(feature = "sim")]
+                #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
             }
         }

@@ -134,7 +134,7 @@ impl World {
                     self.inbox.add(NodeTask::Ask { from: NODE, node, seen, request });
                 }
                 DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
-                #[cfg(feature = "sim")]
+                #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
             }
         }
@@ -196,7 +196,10 @@ impl World {
                     self.record_answer(&answer);
                     answers.push(answer);
                 }
-                NodeTask::Ask { .. } | NodeTask::Reserved { .. } | NodeTask::RefreshSchema { .. } => {}
+                NodeTask::Ask { .. }
+                | NodeTask::Reserved { .. }
+                | NodeTask::RefreshSchema { .. }
+                | NodeTask::JobEnded { .. } => {}
             }
         }
         answers

@@ -7,7 +7,7 @@ use protocol::ident::Version;
 use protocol::page_cache::ObjectState;
 use wire::cluster::encode_record;
 
-#[cfg(feature = "sim")]
+#[cfg(any(test, feature = "sim"))]
 use super::DriverOutput;
 use super::{NodeDriver, rows};
 use crate::brick::indexes::{Replaced, ReplacedObjects};
@@ -26,7 +26,7 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(txn) = record.txn() {
             let replaced = self.take_replaced(txn, matches!(record, Record::Prepared { .. }));
             if let Some(change) = record.change() {
-                #[cfg(feature = "sim")]
+                #[cfg(any(test, feature = "sim"))]
                 self.out.push_back(DriverOutput::Appended { version: at, change: change.clone() });
                 self.write_change(at, change, replaced)?;
             }

@@ -118,7 +118,6 @@ fn nobody_joins_before_the_last_epoch_has_started() {
     meta.report(GroupReport::CaughtUp(member(2, 2)), 120);
     meta.report(GroupReport::CaughtUp(member(3, 2)), 120);
     assert_eq!(meta.group().members, [member(1, 1), member(2, 2)]);
-    assert!(!meta.decider.remap(NODE, vec![id(2)], 120), "nor does a move begin");
     meta.report(GroupReport::Started, 120);
     meta.report(GroupReport::CaughtUp(member(3, 2)), 120);
     assert_eq!(meta.group().members, [member(1, 1), member(2, 2), member(3, 2)]);
@@ -133,43 +132,6 @@ fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
     assert_eq!(meta.group().members.len(), 2);
     meta.poll(holder_expiry(1000, LEASE_MS));
     assert_eq!(meta.group().members, [member(2, 1)]);
-}
-
-#[test]
-fn a_move_seals_then_hands_over_then_names_the_others() {
-    let mut meta = Meta::serving(&[1]);
-    meta.renew(2, 1, 10);
-    assert!(meta.decider.remap(NODE, vec![id(2)], 10));
-    meta.drain();
-    let group = meta.group();
-    assert_eq!((group.phase, group.members, group.wanted), (Phase::Moving, vec![member(1, 1)], vec![id(2)]));
-    // What was said before the move does not count for it; nor does anything but a hand-over end it.
-    meta.report(GroupReport::HandedOver, 20);
-    assert_eq!(meta.group().phase, Phase::Moving);
-    meta.report(GroupReport::CaughtUp(member(2, 1)), 20);
-    assert_eq!((meta.group().phase, meta.group().moves), (Phase::Sealed, 0));
-    assert!(!meta.decider.remap(NODE, vec![id(1)], 20), "one change at a time");
-    meta.report(GroupReport::HandedOver, 30);
-    let group = meta.group();
-    assert_eq!((group.phase, group.members, group.moves), (Phase::Serving, vec![member(2, 1)], 1));
-    assert_eq!(meta.kept[&NODE].holders, BTreeSet::from([id(2)]));
-}
-
-#[test]
-fn a_sealed_node_serves_on_when_who_is_to_take_over_is_lost() {
-    let mut meta = Meta::serving(&[1]);
-    meta.renew(2, 1, 10);
-    assert!(meta.decider.remap(NODE, vec![id(2)], 10));
-    meta.report(GroupReport::CaughtUp(member(2, 1)), 20);
-    let sealed = meta.group();
-    meta.renew(1, 1, 90);
-    meta.poll(150);
-    assert_eq!((meta.group().phase, meta.group().members), (Phase::Moving, vec![member(1, 1)]));
-    // A hand-over in the epoch that is over comes too late.
-    let late = MetaRequest::Report { node: NODE, epoch: sealed.epoch, report: GroupReport::HandedOver };
-    meta.decider.handle(id(1), late, 150);
-    meta.drain();
-    assert_eq!(meta.group().members, [member(1, 1)]);
 }
 
 #[test]

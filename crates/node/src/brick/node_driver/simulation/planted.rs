@@ -57,7 +57,7 @@ fn first_noticing_seed(bug: Bug) -> Option<u64> {
     })
 }
 
-/// Mistakes that tests beside the code notice: those of the row writer, and those of moves.
+/// Mistakes that tests beside the code notice: those of the row writer, and those of moves, most of which whole clusters notice, too.
 const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
     Bug::DroppedIndexTrusted,
@@ -72,9 +72,13 @@ const DIRECTED: &[Bug] = &[
     Bug::RestForgotten,
     Bug::OldCopyKept,
     Bug::LastBeforeAll,
-    Bug::ToldUnsealed,
+    Bug::LastRowsBeforeSeal,
     Bug::SealNotWritten,
     Bug::ServedUnsealed,
+    Bug::EndsBeforeDurable,
+    Bug::CopyNotMarked,
+    Bug::OldMapRemovesRows,
+    Bug::OtherEpochServed,
 ];
 
 #[test]

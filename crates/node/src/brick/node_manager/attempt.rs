@@ -6,7 +6,8 @@
 //!                                                └────────────┴─▶ end                      all rows are durable here
 //! ```
 //!
-//! M1. The mark is durable before the first row is written, and the last rows are durable before the move ends in the catalogue.
+//! The mark is durable before the first row is written (M1.3), and the last rows are durable before the move ends in the catalogue
+//! (M1.4).
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, NodeId, Result};
@@ -14,13 +15,12 @@ use protocol::lease::Ms;
 use store::RowChanges;
 use wire::cluster::{CopiedRows, CopyRows};
 
-use crate::brick::move_out::INCOMPLETE_COPY;
+use super::{INCOMPLETE_COPY, MoveLimits};
 use crate::brick::page_rows as rows;
 use crate::brick::plant::{Bug, planted};
 use crate::node_placement::BrickId;
 
-/// The node is sealed after an answer that has all remaining rows and at most this many, and at the latest after [`MAX_ROUNDS`].
-const SEAL_BELOW_ROWS: usize = if cfg!(test) { 4 } else { 256 };
+/// Answers with all remaining rows after which the node is sealed, however many rows they had.
 const MAX_ROUNDS: u32 = 20;
 /// How long a request that fails for now is repeated, and the pause between tries, in milliseconds.
 const RETRY_TIMEOUT_MS: Ms = 10_000;
@@ -30,8 +30,8 @@ const MAX_REST_MS: Ms = 100;
 
 /// The next action. Each is followed by one [`Event`].
 #[derive(Debug)]
-pub(crate) enum Action {
-    /// Unseal the node, which is sealed under this epoch, in the catalogue, and wait for the map with that change.
+pub(super) enum Action {
+    /// Unseal the node, which is sealed under this epoch, in the catalogue, and apply the map with that change.
     Unseal(u64),
     /// Mark the copy as incomplete, durably: see [`INCOMPLETE_COPY`].
     MarkIncomplete,
@@ -39,8 +39,8 @@ pub(crate) enum Action {
     RemoveRows,
     /// Send the request to the brick that has the node.
     Ask(CopyRows),
-    /// Write rows durably. The last rows include the seal with this epoch.
-    Write { rows: RowChanges, sealed: Option<u64> },
+    /// Write rows durably.
+    Write(RowChanges),
     /// Seal the node in the catalogue.
     Seal,
     /// Wait for this many milliseconds.
@@ -52,16 +52,15 @@ pub(crate) enum Action {
 
 /// The result of an [`Action`]. Any other failure ends the attempt.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(super) enum Event {
     Done,
     /// This many rows were removed.
     Removed(usize),
     /// The brick has sent rows.
     Answered(CopiedRows),
-    /// The request failed. `is_moving` is whether the node still moves here.
+    /// The request failed.
     AnswerFailed {
         error: Error,
-        is_moving: bool,
     },
 }
 
@@ -89,8 +88,9 @@ struct Portion {
 
 /// An attempt to take a logical node over.
 #[derive(Debug)]
-pub(crate) struct Attempt {
+pub(super) struct Attempt {
     node: NodeId,
+    limits: MoveLimits,
     stage: Stage,
     asked: CopyRows,
     /// When the last portion was first requested.
@@ -105,16 +105,26 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// Begins an attempt to take a node over to brick `to`. No earlier attempt had the same `number`. `sealed` is the epoch of the
     /// seal in the catalogue, `own_seal` that of the seal in this store.
-    pub(crate) fn begin(
+    pub(super) fn begin(
         (node, to): (NodeId, BrickId),
         number: u64,
         (sealed, own_seal): (Option<u64>, u64),
+        limits: MoveLimits,
         now: Ms,
     ) -> (Self, Action) {
         let from = Some(Bytes::new());
         let asked = CopyRows { node, to: to.0, attempt: number, number: 0, last_answered: 0, from };
-        let mut attempt =
-            Self { node, stage: Stage::Marking, asked, asked_at: now, sealed_at: None, rounds: 0, rows: 0, bytes: 0 };
+        let mut attempt = Self {
+            node,
+            limits,
+            stage: Stage::Marking,
+            asked,
+            asked_at: now,
+            sealed_at: None,
+            rounds: 0,
+            rows: 0,
+            bytes: 0,
+        };
         let action = match sealed {
             // All rows were copied before this process restarted.
             Some(epoch) if epoch == own_seal => {
@@ -130,8 +140,27 @@ impl Attempt {
         (attempt, action)
     }
 
+    /// Whether the last action was a request to the old brick.
+    pub(super) fn is_asking(&self) -> bool {
+        self.stage == Stage::Asking
+    }
+
+    /// Whether the last action was to seal the node.
+    pub(super) fn is_sealing(&self) -> bool {
+        self.stage == Stage::Sealing
+    }
+
+    /// The seal that the last action wrote, if it wrote one.
+    pub(super) fn written_seal(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Marking => Some(INCOMPLETE_COPY),
+            Stage::Writing(portion) => portion.sealed,
+            _ => None,
+        }
+    }
+
     /// Number of rows copied, and their bytes.
-    pub(crate) fn progress(&self) -> (u64, u64) {
+    pub(super) fn progress(&self) -> (u64, u64) {
         (self.rows, self.bytes)
     }
 
@@ -142,7 +171,7 @@ impl Attempt {
     ///
     /// # Panics
     /// If the event does not follow from the action.
-    pub(crate) fn handle(&mut self, event: Event, now: Ms) -> Result<Action> {
+    pub(super) fn handle(&mut self, event: Event, now: Ms) -> Result<Action> {
         match (self.stage, event) {
             (Stage::Unsealing, Event::Done) => {
                 self.stage = Stage::Marking;
@@ -156,9 +185,9 @@ impl Attempt {
             (Stage::Clearing, Event::Removed(0)) => Ok(self.ask(now)),
             (Stage::Clearing, Event::Removed(_)) => Ok(Action::RemoveRows),
             (Stage::Asking, Event::Answered(copied)) => self.handle_answer(copied),
-            (Stage::Asking, Event::AnswerFailed { error, is_moving }) => {
+            (Stage::Asking, Event::AnswerFailed { error }) => {
                 let may_pass = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
-                if !may_pass || !is_moving || now > self.asked_at + RETRY_TIMEOUT_MS {
+                if !may_pass || now > self.asked_at + RETRY_TIMEOUT_MS {
                     return Err(error);
                 }
                 self.stage = Stage::Retrying;
@@ -187,12 +216,16 @@ impl Attempt {
         self.asked.last_answered = self.asked.number;
         self.asked.from.clone_from(&copied.next);
         let (count, is_all, sealed) = (copied.rows.len(), copied.next.is_none(), copied.sealed);
-        let is_few = is_all && copied.changed == 0 && count <= SEAL_BELOW_ROWS;
+        let is_few = is_all && copied.changed == 0 && count <= self.limits.seal_below_rows;
         let (rows, bytes) = changes_of(self.node, copied)?;
         self.rows += count as u64;
         self.bytes += bytes;
         self.stage = Stage::Writing(Portion { count, is_all, is_few, sealed });
-        Ok(Action::Write { rows, sealed })
+        if sealed.is_some() && planted(Bug::EndsBeforeDurable) {
+            // Written as if it were lost.
+            return Ok(self.handle_written(Portion { count, is_all, is_few, sealed }, self.asked_at));
+        }
+        Ok(Action::Write(rows))
     }
 
     fn handle_written(&mut self, portion: Portion, now: Ms) -> Action {
@@ -224,7 +257,7 @@ impl Attempt {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if a row does not belong to the node.
-pub(crate) fn changes_of(node: NodeId, copied: CopiedRows) -> Result<(RowChanges, u64)> {
+fn changes_of(node: NodeId, copied: CopiedRows) -> Result<(RowChanges, u64)> {
     let (mut changes, mut bytes) = (RowChanges::new(), 0);
     for (key, value) in copied.rows {
         if !rows::belongs_to(node, &key) {

@@ -1,0 +1,508 @@
+//! Two bricks on simulated stores and the placement of one logical node, which moves between them. Random faults are the simulator's;
+//! here each rule of a move has its scenario.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use meta::catalog::{self, Epoch};
+use model::planted_bug::assert_noticed;
+use model::{ClassId, Object, Oid, PageId, SpaceId};
+use protocol::commit::{Answer, Part, Request};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::page_cache::ObjectState;
+use wire::cluster::CopiedRows;
+
+use super::*;
+use crate::brick::simulated::{BrickOutput, BrickSettings, CrashImage, RemoteWork, SimulatedBrick, SimulatedDisk};
+use crate::node_placement::BrickId;
+
+const NODE: NodeId = NodeId(7);
+const OLD: BrickId = BrickId(1);
+const NEW: BrickId = BrickId(2);
+
+/// The bricks by their numbers, and the placement of the node.
+struct MoveTest {
+    bricks: BTreeMap<BrickId, SimulatedBrick<u8>>,
+    placed: catalog::NodePlacement,
+    epoch: u64,
+    now: Ms,
+    /// Work of bricks that was not done yet.
+    work: VecDeque<(BrickId, JobId, RemoteWork)>,
+    /// The outcomes that clients were told.
+    committed: u64,
+    transactions: u64,
+    starts: u64,
+}
+
+impl MoveTest {
+    fn new() -> Self {
+        let placed = catalog::NodePlacement { brick: catalog::BrickId(OLD.0), epoch: Epoch(4), moves: 0, moving: None };
+        let mut test = Self {
+            bricks: BTreeMap::new(),
+            placed,
+            epoch: 4,
+            now: 1_000_000,
+            work: VecDeque::new(),
+            committed: 0,
+            transactions: 0,
+            starts: 0,
+        };
+        for brick in [OLD, NEW] {
+            test.open(brick, SimulatedDisk::default());
+            test.follow(brick, &test.map());
+        }
+        test
+    }
+
+    fn open(&mut self, brick: BrickId, disk: SimulatedDisk) {
+        self.starts += 1;
+        let settings = BrickSettings { brick, first_job: self.starts << 32, skew_ms: 5_000, window: 64 };
+        self.bricks.insert(brick, SimulatedBrick::open(disk, settings).unwrap());
+    }
+
+    fn restart(&mut self, brick: BrickId) {
+        let stopped = self.bricks.remove(&brick).unwrap();
+        let disk = stopped.crash(CrashImage { kept: 0, is_torn: false, seed: 1 });
+        self.work.retain(|(of, ..)| *of != brick);
+        self.open(brick, disk);
+    }
+
+    fn map(&self) -> PlacementSnapshot {
+        Self::map_of(&self.placed)
+    }
+
+    fn map_of(placed: &catalog::NodePlacement) -> PlacementSnapshot {
+        let mut map = PlacementSnapshot::default();
+        map.add(NODE, placed);
+        map
+    }
+
+    /// A map by which a brick serves the node under an epoch.
+    fn served_map(brick: BrickId, epoch: u64) -> PlacementSnapshot {
+        let brick = catalog::BrickId(brick.0);
+        Self::map_of(&catalog::NodePlacement { brick, epoch: Epoch(epoch), moves: 0, moving: None })
+    }
+
+    fn brick(&mut self, brick: BrickId) -> &mut SimulatedBrick<u8> {
+        self.bricks.get_mut(&brick).unwrap()
+    }
+
+    fn follow(&mut self, brick: BrickId, map: &PlacementSnapshot) {
+        let (now, map) = (self.now, Arc::new(map.clone()));
+        self.brick(brick).follow_map(map, now);
+        self.settle(brick);
+    }
+
+    /// Forces everything at a brick, and collects its outputs.
+    fn settle(&mut self, brick: BrickId) {
+        let now = self.now;
+        loop {
+            let one = self.bricks.get_mut(&brick).unwrap();
+            while let Some(output) = one.next_output() {
+                match output {
+                    BrickOutput::Work { job, work, .. } => self.work.push_back((brick, job, work)),
+                    BrickOutput::Send(_, Message::Answer { answer: Answer::Ended { .. }, .. }) => self.committed += 1,
+                    _ => {}
+                }
+            }
+            if one.unforced_count() == 0 {
+                return;
+            }
+            one.force(usize::MAX).unwrap();
+            one.handle_written(now);
+        }
+    }
+
+    fn is_served(&self, brick: BrickId) -> bool {
+        self.bricks[&brick].served_epoch(NODE).is_some()
+    }
+
+    fn object(number: u64) -> Oid {
+        let page = PageId { space: SpaceId(1), node: NODE, number: 1 + number / 8 };
+        Oid::new(ClassId::NONE, page, (number % 8) as u16)
+    }
+
+    /// Commits an object at a brick, which the client believes to serve the node under this epoch.
+    fn commit_under(&mut self, brick: BrickId, epoch: u64, number: u64, force: bool) {
+        self.transactions += 1;
+        let (now, transaction) = (self.now, self.transactions);
+        let txn = TxnId { start: HlcTimestamp::at(now), client: ClientId(transaction) };
+        let content = Object::blob(transaction.to_be_bytes().to_vec().into());
+        let writes = [(Self::object(number), ObjectState::Value(content))].into();
+        let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+        self.brick(brick).handle_request((NODE, epoch), 0, request, HlcTimestamp::ZERO, now).unwrap();
+        if force {
+            self.settle(brick);
+        }
+    }
+
+    fn commit(&mut self, numbers: std::ops::Range<u64>) {
+        let (brick, epoch) = (BrickId(self.placed.brick.0), self.placed.epoch.0);
+        numbers.for_each(|number| self.commit_under(brick, epoch, number, true));
+    }
+
+    /// The objects that a brick has.
+    fn objects(&self, brick: BrickId) -> BTreeMap<u64, Object> {
+        let mut objects = BTreeMap::new();
+        for page in 1..20 {
+            let id = PageId { space: SpaceId(1), node: NODE, number: page };
+            for (slot, object) in self.bricks[&brick].page(id).unwrap().objects {
+                objects.insert((page - 1) * 8 + u64::from(slot), object);
+            }
+        }
+        objects
+    }
+
+    fn begin_move(&mut self, to: BrickId) {
+        self.placed.begin_move(catalog::BrickId(to.0)).unwrap();
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let map = self.map();
+        [OLD, NEW].into_iter().for_each(|brick| self.follow(brick, &map));
+    }
+
+    fn edit(&mut self, edit: PlacementEdit) -> EditResult {
+        self.epoch += 1;
+        let epoch = Epoch(self.epoch);
+        let edited = match edit {
+            PlacementEdit::Seal { to } => self.placed.seal(catalog::BrickId(to.0), epoch),
+            PlacementEdit::Unseal { epoch: sealed } => self.placed.unseal(Epoch(sealed), epoch),
+            PlacementEdit::Finish { epoch: sealed } => self.placed.finish_move(Epoch(sealed), epoch),
+        };
+        edited.map_or(EditResult::WrongState, |()| EditResult::Done)
+    }
+
+    /// Does the oldest work of a brick. Returns false if there is none.
+    fn work(&mut self) -> bool {
+        let Some((brick, job, work)) = self.work.pop_front() else { return false };
+        self.now += 1;
+        let now = self.now;
+        match work {
+            RemoteWork::RefreshMap => {
+                self.follow(brick, &self.map());
+                self.brick(brick).handle_refreshed(job, now);
+            }
+            RemoteWork::Edit(edit) => {
+                let edited = self.edit(edit);
+                self.tell();
+                self.brick(brick).handle_edited(job, edited, now);
+            }
+            RemoteWork::Copy { from, asked } => {
+                let copied = self.brick(from).copy_rows(&asked, now);
+                self.settle(from);
+                self.brick(brick).handle_copied(job, copied, now);
+            }
+        }
+        self.settle(brick);
+        true
+    }
+
+    fn pass(&mut self, ms: Ms) {
+        self.now += ms;
+        let now = self.now;
+        for brick in [OLD, NEW] {
+            self.brick(brick).poll(now);
+            self.settle(brick);
+        }
+    }
+
+    /// Does all work until there is none for a while, in which rows are removed.
+    fn finish(&mut self) {
+        let mut rounds = 0;
+        while rounds < 60 {
+            rounds = if self.work() { 0 } else { rounds + 1 };
+            self.pass(110);
+        }
+        assert_eq!(self.placed.moving, None, "the move ends");
+    }
+
+    fn progress(&self, brick: BrickId) -> MoveProgress {
+        self.bricks[&brick].manager().progress(NODE).cloned().unwrap_or_default()
+    }
+
+    fn problem(&self, brick: BrickId) -> Option<String> {
+        self.bricks[&brick].manager().problem().map(ToString::to_string)
+    }
+
+    fn next_copy(&mut self) -> CopyRows {
+        for _ in 0..100 {
+            if let Some((_, _, RemoteWork::Copy { asked, .. })) = self.work.front() {
+                return asked.clone();
+            }
+            self.work();
+            self.pass(5);
+        }
+        panic!("the new brick asks for nothing: {:?}", self.work)
+    }
+
+    fn copied(&mut self, asked: &CopyRows) -> Result<CopiedRows> {
+        let now = self.now;
+        self.brick(OLD).copy_rows(asked, now)
+    }
+}
+
+#[test]
+fn node_moves_with_its_objects_and_leaves_nothing_behind() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    for number in 0..30 {
+        test.work();
+        test.commit(number..number + 2);
+        test.pass(7);
+    }
+    test.finish();
+    assert!(test.is_served(NEW) && !test.is_served(OLD) && test.placed.moves == 1);
+    assert_eq!(test.objects(NEW).len(), 40);
+    assert!(test.objects(OLD).is_empty(), "its rows are removed");
+    let progress = test.progress(NEW);
+    assert!(progress.rows > 40 && progress.bytes > 400 && progress.last_error.is_none(), "{progress:?}");
+    assert!(progress.pause_ms.is_some_and(|pause| pause < 2_000), "{progress:?}");
+    test.commit(40..50);
+    // It moves back.
+    test.begin_move(OLD);
+    test.finish();
+    assert_eq!((test.objects(OLD).len(), test.objects(NEW).len(), test.placed.moves), (50, 0, 2));
+    assert_eq!(test.committed, test.transactions);
+}
+
+#[test]
+fn sealed_node_is_never_served_by_an_old_map() {
+    let mut test = MoveTest::new();
+    test.begin_move(NEW);
+    assert!(test.is_served(OLD), "a node that is copied is served");
+    test.edit(PlacementEdit::Seal { to: NEW });
+    test.follow(OLD, &test.map());
+    assert!(!test.is_served(OLD));
+    for old in [1, 4, 5] {
+        test.restart(OLD);
+        test.follow(OLD, &MoveTest::served_map(OLD, old));
+        assert!(!test.is_served(OLD), "by the map of epoch {old}");
+        assert!(test.problem(OLD).unwrap().contains("too old"));
+    }
+    test.follow(OLD, &MoveTest::served_map(OLD, 6));
+    assert!(test.is_served(OLD) && test.problem(OLD).is_none());
+}
+
+#[test]
+fn incomplete_copy_is_served_by_no_map() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    test.next_copy();
+    assert!(test.work(), "the first rows are here");
+    test.restart(NEW);
+    test.follow(NEW, &MoveTest::served_map(NEW, 99));
+    assert!(!test.is_served(NEW));
+}
+
+#[test]
+fn request_under_another_epoch_is_refused() {
+    let mut test = MoveTest::new();
+    for epoch in [3, 5] {
+        test.commit_under(OLD, epoch, 1, true);
+        test.commit_under(NEW, 4, 1, true);
+    }
+    assert_eq!((test.committed, test.objects(OLD).len(), test.objects(NEW).len()), (0, 0, 0));
+}
+
+#[test]
+fn last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable() {
+    let mut test = MoveTest::new();
+    test.commit(0..10);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    // A transaction is being written when the node is sealed.
+    test.commit_under(OLD, 4, 30, false);
+    test.edit(PlacementEdit::Seal { to: NEW });
+    let (now, map) = (test.now, Arc::new(test.map()));
+    test.brick(OLD).follow_map(map, now);
+    assert_eq!(test.copied(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "it is closing");
+    // The transaction is durable; the seal is submitted then, and is not.
+    let now = test.now;
+    test.brick(OLD).force(usize::MAX).unwrap();
+    test.brick(OLD).handle_written(now);
+    assert!(test.bricks[&OLD].unforced_count() > 0);
+    let asked = CopyRows { number: asked.number + 1, ..asked };
+    assert_eq!(test.copied(&asked).unwrap_err().kind(), ErrorKind::Unavailable, "the seal is not durable");
+    test.settle(OLD);
+    test.finish();
+    assert!(test.objects(NEW).contains_key(&30), "the transaction has moved");
+}
+
+#[test]
+fn copy_begins_again_when_changes_are_unknown() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    assert!(!test.copied(&asked).unwrap().rows.is_empty());
+    let late = CopyRows { number: asked.number + 1, last_answered: asked.number + 9, ..asked.clone() };
+    assert_eq!(test.copied(&late).unwrap_err().kind(), ErrorKind::NotFound);
+    let other = CopyRows { to: 3, number: asked.number + 2, ..asked.clone() };
+    assert_eq!(test.copied(&other).unwrap_err().kind(), ErrorKind::NotFound);
+    // More changes than are remembered.
+    for _ in 0..20 {
+        test.commit(0..40);
+    }
+    test.finish();
+    assert_eq!(test.objects(NEW).len(), 40);
+}
+
+#[test]
+fn silent_new_brick_loses_the_node_and_gets_it_later() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    while test.placed.moving.unwrap().phase == catalog::MovePhase::Copying {
+        test.work();
+        test.pass(5);
+    }
+    test.commit_under(OLD, test.placed.epoch.0, 21, true);
+    assert_eq!(test.committed, 20, "no brick serves it");
+    // The new brick stops.
+    test.work.clear();
+    for _ in 0..120 {
+        test.now += 100;
+        let now = test.now;
+        test.brick(OLD).poll(now);
+        test.settle(OLD);
+        test.work();
+    }
+    assert!(test.is_served(OLD), "it is unsealed");
+    test.commit(21..30);
+    assert_eq!(test.committed, 29);
+    test.pass(5_000);
+    test.finish();
+    assert!(test.is_served(NEW));
+    assert_eq!(test.objects(NEW).len(), 29);
+}
+
+#[test]
+fn silent_old_brick_fails_the_attempt_and_the_next_one_succeeds() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    test.next_copy();
+    for _ in 0..30 {
+        // Requests to the old brick are lost.
+        test.work.retain(|(_, _, work)| !matches!(work, RemoteWork::Copy { .. }));
+        test.pass(500);
+    }
+    assert!(test.progress(NEW).last_error.unwrap().contains("does not answer"));
+    test.finish();
+    assert!(test.is_served(NEW) && test.progress(NEW).last_error.is_none());
+}
+
+#[test]
+fn cancelled_move_leaves_no_rows_at_the_new_brick() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    while test.objects(NEW).is_empty() {
+        test.work();
+        test.pass(5);
+    }
+    test.epoch += 1;
+    test.placed.cancel_move(Epoch(test.epoch)).unwrap();
+    test.tell();
+    test.finish();
+    assert!(test.is_served(OLD) && !test.is_served(NEW));
+    assert_eq!((test.objects(OLD).len(), test.objects(NEW).len()), (40, 0));
+}
+
+#[test]
+fn lost_answers_of_the_catalogue_do_no_harm() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    // Each edit is made, and its first answer is lost.
+    let mut edits = 0;
+    for _ in 0..400 {
+        if let Some((_, _, RemoteWork::Edit(edit))) = test.work.front().cloned()
+            && edits < 3
+        {
+            edits += 1;
+            test.work.pop_front();
+            test.edit(edit);
+            test.pass(6_000);
+        }
+        test.work();
+        test.pass(20);
+    }
+    assert!(edits >= 2);
+    test.finish();
+    assert!(test.is_served(NEW) && test.objects(NEW).len() == 20);
+}
+
+#[test]
+fn restarted_new_brick_ends_the_move_of_a_complete_copy() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    loop {
+        test.work();
+        test.pass(5);
+        if let Some((_, _, RemoteWork::Edit(PlacementEdit::Finish { .. }))) = test.work.front() {
+            break;
+        }
+    }
+    test.restart(NEW);
+    test.follow(NEW, &test.map());
+    let rows = test.progress(NEW).rows;
+    test.finish();
+    assert!(test.is_served(NEW) && rows == 0, "nothing is copied again");
+    assert_eq!(test.objects(NEW).len(), 20);
+}
+
+#[test]
+fn old_map_removes_no_rows() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    test.finish();
+    test.begin_move(OLD);
+    test.finish();
+    test.begin_move(NEW);
+    test.next_copy();
+    test.edit(PlacementEdit::Seal { to: NEW });
+    test.follow(OLD, &test.map());
+    // The brick restarts with the map from when the node was at the other brick for the first time.
+    test.restart(OLD);
+    test.follow(OLD, &MoveTest::served_map(NEW, 6));
+    (0..60).for_each(|_| test.pass(110));
+    assert_eq!(test.objects(OLD).len(), 20);
+}
+
+#[test]
+fn rows_of_another_node_are_refused() {
+    let mut test = MoveTest::new();
+    test.commit(0..5);
+    test.begin_move(NEW);
+    test.next_copy();
+    let (brick, job, _) = test.work.pop_front().unwrap();
+    let foreign = rows::object_key(PageId { space: SpaceId(1), node: NodeId(8), number: 1 }, 1);
+    let row = (foreign.to_vec().into(), Some("x".into()));
+    let now = test.now;
+    test.brick(brick).handle_copied(job, Ok(CopiedRows { rows: vec![row], ..CopiedRows::default() }), now);
+    assert!(test.progress(NEW).last_error.unwrap().contains("does not belong"));
+    test.finish();
+}
+
+#[test]
+fn planted_bugs_are_noticed() {
+    let checks: [(Bug, fn()); 8] = [
+        (Bug::ServedUnsealed, sealed_node_is_never_served_by_an_old_map),
+        (Bug::SealNotWritten, sealed_node_is_never_served_by_an_old_map),
+        (Bug::CopyNotMarked, incomplete_copy_is_served_by_no_map),
+        (Bug::OtherEpochServed, request_under_another_epoch_is_refused),
+        (Bug::ClosedWithRowsInFlight, last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable),
+        (Bug::LastRowsBeforeSeal, last_rows_are_sent_when_none_are_in_flight_and_the_seal_is_durable),
+        (Bug::EndsBeforeDurable, node_moves_with_its_objects_and_leaves_nothing_behind),
+        (Bug::OldMapRemovesRows, old_map_removes_no_rows),
+    ];
+    for (bug, check) in checks {
+        assert_noticed(&[bug], check);
+    }
+}
