@@ -24,6 +24,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let schema = protox::compile([SCHEMA], [FOLDER])?;
     // These contain passwords or their hashes, which must not be printed.
     let secret = ["mortar.v1.Hello", "mortar.v1.account.AddUser", "mortar.v1.account.SetPassword"];
-    prost_build::Config::new().bytes(["."]).skip_debug(secret).compile_fds(schema)?;
+    // A request or an answer is as large as its largest variant and is moved many times, so large variants are boxed.
+    let boxed = [
+        "Request.request.up",
+        "Request.request.down",
+        "Request.request.call",
+        "Request.request.ask",
+        "Request.request.answer",
+        "Request.request.describe",
+        "cluster.Scan.range",
+        "cluster.Scan.after",
+        "Response.response.scanned",
+        "Response.response.rows",
+    ];
+    let mut config = prost_build::Config::new();
+    for field in boxed {
+        config.boxed(format!(".mortar.v1.{field}"));
+    }
+    config.bytes(["."]).skip_debug(secret).compile_fds(schema)?;
     Ok(())
 }

@@ -239,7 +239,7 @@ impl Client {
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
-        match self.link.ask_cluster(Request::Describe(request)).await?.response {
+        match self.link.ask_cluster(Request::Describe(Box::new(request))).await?.response {
             Response::Described(described) => Ok(described),
             other => Err(unexpected(&other)),
         }

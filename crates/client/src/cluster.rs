@@ -109,7 +109,7 @@ impl Cluster {
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
-        match self.core.ask(Request::Describe(request)).await? {
+        match self.core.ask(Request::Describe(Box::new(request))).await? {
             (Response::Described(described), _) => Ok(described),
             _ => Err(self::core::unexpected_answer_error()),
         }

@@ -245,7 +245,7 @@ async fn what_is_not_permitted_fails_and_the_connection_goes_on() {
         Request::CreateSpace(Default::default()),
         Request::Move(Default::default()),
         Request::MemberRequest(Default::default()),
-        Request::Describe(proto::schema::Describe { space: "other".to_owned(), ..Default::default() }),
+        Request::Describe(Box::new(proto::schema::Describe { space: "other".to_owned(), ..Default::default() })),
     ];
     for request in denied {
         let what = format!("{request:?}");

@@ -138,7 +138,7 @@ impl World {
     async fn scan(&self, scan: Scan) -> Result<Scanned> {
         let answer = self.caller.call(Request::Scan(scan.into_proto()?), Vec::new()).await?;
         match answer.response {
-            Response::Scanned(scanned) => Scanned::from_proto(scanned, Raw::Owned(answer.raw)),
+            Response::Scanned(scanned) => Scanned::from_proto(*scanned, Raw::Owned(answer.raw)),
             other => Err(Error::new(ErrorKind::Internal, format!("{other:?}"))),
         }
     }

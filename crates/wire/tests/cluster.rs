@@ -453,9 +453,9 @@ proptest! {
         prop_assert_eq!(Scan::from_proto(scan.clone().into_proto().unwrap()).unwrap(), scan);
         let (message, raw) = scanned.clone().into_proto();
         let raw = raw.concat();
-        prop_assert_eq!(Scanned::from_proto(message.clone(), Raw::Borrowed(&raw)).unwrap(), scanned);
+        prop_assert_eq!(Scanned::from_proto((*message).clone(), Raw::Borrowed(&raw)).unwrap(), scanned);
         let longer = [raw, vec![extra]].concat();
-        prop_assert!(Scanned::from_proto(message, Raw::Borrowed(&longer)).is_err());
+        prop_assert!(Scanned::from_proto(*message, Raw::Borrowed(&longer)).is_err());
     }
 
     #[test]
@@ -484,13 +484,13 @@ fn some_txn() -> Option<proto::Txn> {
 
 fn evict(node: u32, page: proto::Page) -> Envelope {
     let evict = cluster::Evict { page: Some(page), fetch: 1 };
-    Envelope::Up(cluster::Up { node, epoch: 1, holder: 1, up: Some(cluster::up::Up::Evict(evict)) })
+    Envelope::Up(Box::new(cluster::Up { node, epoch: 1, holder: 1, up: Some(cluster::up::Up::Evict(evict)) }))
 }
 
 fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Envelope {
     let commit = cluster::Commit { reads, writes, touches: Vec::new() };
     let request = Some(cluster::ask::Request::Commit(commit));
-    Envelope::Ask(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request })
+    Envelope::Ask(Box::new(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request }))
 }
 
 /// Writes with objects of this class and these kinds and lengths, at ascending slots.
@@ -572,7 +572,7 @@ fn lists_that_are_out_of_order_are_refused() {
 fn too_many_participants_are_refused() {
     let nodes = (0..=wire::cluster::MAX_PARTICIPANTS as u32).collect();
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));
-    let request = Envelope::Call(cluster::Call { txn: some_txn(), call });
+    let request = Envelope::Call(Box::new(cluster::Call { txn: some_txn(), call }));
     assert_eq!(refused(request, b"").0, ErrorKind::TooLarge);
 }
 
@@ -583,7 +583,7 @@ fn scans_over_the_limits_are_refused() {
         from: vec![0; wire::cluster::MAX_KEY_BYTES + 1].into(),
         ..cluster::IndexRange::default()
     };
-    let long = cluster::Scan { range: Some(long), ..cluster::Scan::default() };
+    let long = cluster::Scan { range: Some(Box::new(long)), ..cluster::Scan::default() };
     let classes = (0..=wire::cluster::MAX_SCAN_CLASSES as u32).collect();
     let classes = cluster::Scan { classes, ..cluster::Scan::default() };
     for scan in [many, long, classes] {

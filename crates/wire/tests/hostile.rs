@@ -193,8 +193,8 @@ fn one_way_request_of_a_kind_with_an_answer_ends_the_connection() {
 fn machine_message_with_an_answer_ends_the_connection() {
     run(async {
         let messages = [
-            Request::Up(proto::cluster::Up::default()),
-            Request::Ask(proto::cluster::Ask::default()),
+            Request::Up(Box::default()),
+            Request::Ask(Box::default()),
             Request::Watch(proto::cluster::Watch::default()),
         ];
         for request in messages {

@@ -232,7 +232,7 @@ fn decode_rows(answer: Answer) -> Result<cluster::QueryRows> {
     let Response::Rows(rows) = answer.response else {
         return Err(unexpected_answer_error());
     };
-    cluster::QueryRows::from_proto(rows, answer.raw)
+    cluster::QueryRows::from_proto(*rows, answer.raw)
 }
 
 /// The values of a row, which is encoded as a record.

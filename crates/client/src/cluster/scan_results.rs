@@ -54,7 +54,7 @@ impl ScanResults {
         let (Response::Scanned(scanned), raw) = self.core.ask(Request::Scan(scan.into_proto()?)).await? else {
             return Err(unexpected_answer_error());
         };
-        let Scanned { found, next, examined, .. } = Scanned::from_proto(scanned, Raw::Owned(raw))?;
+        let Scanned { found, next, examined, .. } = Scanned::from_proto(*scanned, Raw::Owned(raw))?;
         self.examined += examined;
         self.after = next;
         if self.after.is_none() {

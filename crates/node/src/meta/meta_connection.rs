@@ -186,7 +186,7 @@ impl Service for MetaConnection {
             Request::Describe(describe) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
                 spawn_reply(reply, async move {
-                    let proto::schema::Describe { space, request } = describe;
+                    let proto::schema::Describe { space, request } = *describe;
                     cluster_view::handle_schema_request(&editor, &follower, &space, request, Ok(()))
                         .await
                         .map(Response::Described)

@@ -220,7 +220,7 @@ impl ClientConnection {
             }
             Handler::GetSchema(get) => self.get_schema(Revision(get.revision), reply),
             Handler::Define(define) => self.define(define, reply),
-            Handler::Describe(describe) => self.describe(describe, reply),
+            Handler::Describe(describe) => self.describe(*describe, reply),
             Handler::CreateSpace(create) => self.create_space(create, reply),
             Handler::SetSpace(set) => self.set_space(set, reply),
             Handler::ListSpaces => reply.send(self.list_spaces()),

@@ -189,7 +189,7 @@ impl QueryTask {
                 Ok((mut rows, is_last)) => {
                     rows.cursor = (!is_last).then_some(cursor);
                     let (rows, raw) = rows.into_proto();
-                    deferred.send(Response::Rows(rows), raw);
+                    deferred.send(Response::Rows(Box::new(rows)), raw);
                     if is_last {
                         return;
                     }
@@ -301,5 +301,5 @@ fn decode_scanned(answer: link::Answer) -> Result<Scanned> {
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
-    Scanned::from_proto(scanned, Raw::Owned(answer.raw))
+    Scanned::from_proto(*scanned, Raw::Owned(answer.raw))
 }

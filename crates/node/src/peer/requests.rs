@@ -74,7 +74,7 @@ pub(super) enum Handler {
     GetSpace,
     GetSchema(proto::schema::GetSchema),
     Define(proto::schema::Define),
-    Describe(proto::schema::Describe),
+    Describe(Box<proto::schema::Describe>),
     CreateSpace(proto::CreateSpace),
     SetSpace(proto::SetSpace),
     ListSpaces,

@@ -134,7 +134,7 @@ fn wrong_passwords_are_refused_unchecked_after_a_while_and_who_was_there_before_
 fn one_way_messages_that_a_client_may_not_send_end_its_connection_at_every_server() {
     run(async {
         let (world, _) = World::with(&[]).await;
-        let down = || Request::Down(proto::cluster::Down::default());
+        let down = || Request::Down(Box::default());
         let reply = || Request::Reply(proto::cluster::Reply::default());
         let commit = || Request::Commit(proto::Commit::default());
         let write = || Request::MetaWrite(proto::meta::Write::default());

@@ -143,38 +143,38 @@ impl Message {
     pub fn encode(&self) -> (Envelope, Vec<Bytes>) {
         let mut raw = Vec::new();
         let request = match self {
-            Self::Up { node, epoch, holder, message } => Envelope::Up(cluster::Up {
+            Self::Up { node, epoch, holder, message } => Envelope::Up(Box::new(cluster::Up {
                 node: node.0,
                 epoch: *epoch,
                 holder: holder.0,
                 up: Some(tree::up_to_proto(message, &mut raw)),
-            }),
-            Self::Down { node, holder, message } => Envelope::Down(cluster::Down {
+            })),
+            Self::Down { node, holder, message } => Envelope::Down(Box::new(cluster::Down {
                 node: node.0,
                 holder: holder.0,
                 down: Some(tree::down_to_proto(message, &mut raw)),
-            }),
-            Self::Call { txn, call } => Envelope::Call(cluster::Call {
+            })),
+            Self::Call { txn, call } => Envelope::Call(Box::new(cluster::Call {
                 txn: Some((*txn).into()),
                 call: Some(calls::call_to_proto(call, &mut raw)),
-            }),
+            })),
             Self::Reply { txn, reply } => Envelope::Reply(cluster::Reply {
                 txn: Some((*txn).into()),
                 reply: Some(calls::reply_to_proto(reply, &mut raw)),
             }),
-            Self::Ask { node, epoch, seen, request } => Envelope::Ask(cluster::Ask {
+            Self::Ask { node, epoch, seen, request } => Envelope::Ask(Box::new(cluster::Ask {
                 node: node.0,
                 epoch: *epoch,
                 seen: seen.0,
                 txn: Some(request.txn().into()),
                 request: Some(calls::ask_to_proto(request, &mut raw)),
-            }),
-            Self::Answer { node, seen, answer, locked } => Envelope::Answer(cluster::Answer {
+            })),
+            Self::Answer { node, seen, answer, locked } => Envelope::Answer(Box::new(cluster::Answer {
                 node: node.0,
                 seen: seen.0,
                 txn: Some(answer.txn().into()),
                 answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
-            }),
+            })),
             Self::NotServedHere { node, epoch } => {
                 Envelope::NotServedHere(cluster::NotServedHere { node: node.0, epoch: *epoch })
             }

@@ -111,7 +111,7 @@ impl Scan {
         let filter = self.filter.map(|filter| filter.encode()).transpose()?.unwrap_or_default();
         let range = self.range.map(|range| {
             let IndexRange { index, from, to, reverse } = range;
-            proto::IndexRange { index, from, to, reverse }
+            Box::new(proto::IndexRange { index, from, to, reverse })
         });
         Ok(proto::Scan {
             space: u32::from(self.space.0),
@@ -119,7 +119,7 @@ impl Scan {
             epoch: self.epoch,
             classes: self.classes.iter().map(|class| class.0).collect(),
             range,
-            after: self.after.map(Into::into),
+            after: self.after.map(|after| Box::new(after.into())),
             limit: self.limit,
             filter: filter.into(),
             count: self.count,
@@ -144,7 +144,7 @@ impl Scan {
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let range = scan.range.map(|range| {
-            let proto::IndexRange { index, from, to, reverse } = range;
+            let proto::IndexRange { index, from, to, reverse } = *range;
             Ok::<_, Error>(IndexRange { index, from: key(from)?, to: key(to)?, reverse })
         });
         let filter = (!scan.filter.is_empty()).then(|| Filter::decode(&scan.filter));
@@ -154,7 +154,7 @@ impl Scan {
             epoch: scan.epoch,
             classes: scan.classes.into_iter().map(ids::class).collect::<Result<_>>()?,
             range: range.transpose()?,
-            after: scan.after.map(scan_position).transpose()?,
+            after: scan.after.map(|after| scan_position(*after)).transpose()?,
             limit: scan.limit,
             filter: filter.transpose()?,
             count: scan.count,
@@ -166,7 +166,7 @@ impl Scan {
 impl Scanned {
     /// Encodes the answer and its raw part.
     #[must_use]
-    pub fn into_proto(self) -> (proto::Scanned, Vec<Bytes>) {
+    pub fn into_proto(self) -> (Box<proto::Scanned>, Vec<Bytes>) {
         let mut raw = Vec::with_capacity(self.found.len());
         let reads: Vec<Read> =
             self.found.iter().map(|(oid, version, _)| Read { oid: *oid, seen: ReadVersion::At(*version) }).collect();
@@ -181,7 +181,7 @@ impl Scanned {
             seen: self.seen.0,
             has_stale_classes: self.has_stale_classes,
         };
-        (scanned, raw)
+        (Box::new(scanned), raw)
     }
 
     /// Decodes an answer and its raw part.

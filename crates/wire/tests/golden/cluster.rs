@@ -443,7 +443,10 @@ fn messages_about_classes_and_queries_are_unchanged() {
     let sign = QueryRows { cursor: Some(3), waits_for: vec![NODE], ..QueryRows::default() };
     let (waits, _) = sign.clone().into_proto();
     assert_eq!(QueryRows::from_proto(waits.clone(), Bytes::new()).unwrap(), sign);
-    let responses = [("rows", Response::Rows(message), data), ("rows-waiting", Response::Rows(waits), Vec::new())];
+    let responses = [
+        ("rows", Response::Rows(Box::new(message)), data),
+        ("rows-waiting", Response::Rows(Box::new(waits)), Vec::new()),
+    ];
     for (name, response, raw) in responses {
         let message = proto::Response { response: Some(response) };
         check(&format!("response-{name}"), Flags::RESPONSE, &message, &raw.concat());

@@ -122,7 +122,7 @@ fn requests_about_classes_and_indexes_are_what_they_were() {
     ];
     for (name, request) in requests {
         let describe = schema::Describe { space: "main".to_owned(), request: Some(request) };
-        let message = proto::Request { request: Some(Request::Describe(describe)) };
+        let message = proto::Request { request: Some(Request::Describe(Box::new(describe))) };
         check(&format!("request-describe-{name}"), Flags::REQUEST, &message, b"");
     }
     let index = schema::Index {

@@ -76,7 +76,7 @@ async fn fetch(
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
-    let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(scanned, Raw::Owned(answer.raw))?;
+    let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(*scanned, Raw::Owned(answer.raw))?;
     if behind {
         peer.cluster_view.refresh_schema(space.id).await?;
         let what = format!("classes were added below that of index {:?}: it is searched again", index.name);
