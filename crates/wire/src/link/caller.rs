@@ -63,7 +63,10 @@ impl AnswerHandler {
 
 impl Drop for AnswerHandler {
     fn drop(&mut self) {
-        self.deliver(Err(connection_ended()));
+        // The error is made only for a handler that has not been called.
+        if self.0.is_some() {
+            self.deliver(Err(connection_ended()));
+        }
     }
 }
 
