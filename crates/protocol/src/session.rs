@@ -257,6 +257,16 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
+    /// Reads the local copy of an object in a transaction; fetches and locks nothing. A datastore transaction reads no copies.
+    pub fn read_copy(&mut self, txn: TxnId, oid: Oid, now: Ms) -> Lookup<'_, T> {
+        let level = self.running.get(&txn).map(|running| running.level);
+        match level {
+            Some(Level::Locks { .. }) | None => Lookup::Miss,
+            Some(_) if self.is_valid(oid.page().node, now) => self.cache.read(txn, oid),
+            Some(_) => Lookup::Miss,
+        }
+    }
+
     fn read_locked(&mut self, txn: TxnId, first: TxnId, oid: Oid, mode: LockMode, now: Ms) -> Lookup<'_, T> {
         let held = self.running.get(&txn).and_then(|running| running.locked.get(&oid)).map(|(held, _)| *held);
         if !held.is_some_and(|held| held.covers(mode)) {

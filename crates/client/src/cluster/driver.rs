@@ -223,7 +223,9 @@ impl<T: DriverObject> ClientDriver<T> {
             return Err(ended_error(txn, *ended));
         }
         self.residents.record_use(oid.page());
-        let found = found_object(oid, self.session.read_for(txn, oid, mode, now));
+        // A copy is looked up once; only a miss fetches or locks.
+        let copy = found_object(oid, self.session.read_copy(txn, oid, now));
+        let found = copy.or_else(|| found_object(oid, self.session.read_for(txn, oid, mode, now)));
         // An object that a snapshot has read may change later than the snapshot's time.
         let doomed = self.session.doomed(txn).filter(|_| level != IsolationLevel::Snapshot);
         match doomed.filter(|_| !planted(Bug::DoomedGoesOn)) {
@@ -234,7 +236,8 @@ impl<T: DriverObject> ClientDriver<T> {
 
     fn try_get(&mut self, oid: Oid, now: Ms) -> Option<Option<T>> {
         self.residents.record_use(oid.page());
-        found_object(oid, self.session.get(oid, now))
+        // A copy is looked up once; only a miss fetches.
+        found_object(oid, self.session.peek(oid, now)).or_else(|| found_object(oid, self.session.get(oid, now)))
     }
 
     /// The state of an object in its copy, or in a write of this client. Fetches nothing.
