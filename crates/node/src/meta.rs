@@ -29,7 +29,7 @@ use wire::proto;
 use wire::transport::Address;
 
 use crate::auth::Principal;
-use crate::server::{self, Config, Metric, Server, ServerCounters, Thread};
+use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
 use write_deduplicator::WriteDeduplicator;
@@ -57,7 +57,7 @@ impl MetaServer {
         editor.set_up(&Parameters::generate()).await?;
         let follower = Follower::start(store.clone()).await?;
         let role = MetaRole { store, editor, follower, deduplicator: WriteDeduplicator::new() };
-        Ok(Self { server: Server::start(role, config).await? })
+        Ok(Self { server: start_server(role, config).await? })
     }
 
     /// Its addresses in the order of the configuration, with the ports that the system chose.
@@ -76,6 +76,12 @@ impl MetaServer {
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
+}
+
+/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
+#[inline(never)]
+fn start_server(role: MetaRole, config: Config) -> StartingServer<MetaRole> {
+    Box::pin(Server::start(role, config))
 }
 
 /// What all threads of a meta-server share.

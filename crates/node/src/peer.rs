@@ -58,7 +58,7 @@ use crate::auth::{ClusterCredentials, Principal};
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, SpaceView, next_change};
 use crate::node_placement::BrickId;
-use crate::server::{self, Config, Metric, Server, ServerCounters, Thread};
+use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use cache::CachedObject;
 use client_connection::{Admission, ClientConnection};
 use driver::{BrickMessage, Output, PeerDriver, PeerSettings};
@@ -89,7 +89,7 @@ impl PeerServer {
     /// As [`Brick::start`](crate::Brick::start).
     pub async fn start(view: Arc<ClusterView>, process: u64, config: Config) -> Result<Self> {
         let peer = PeerProcess::new(view, process, config.cluster_credentials.clone());
-        Ok(Self { server: Server::start(PeerRole { peer }, config).await? })
+        Ok(Self { server: start_server(PeerRole { peer }, config).await? })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -108,6 +108,12 @@ impl PeerServer {
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
+}
+
+/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
+#[inline(never)]
+fn start_server(role: PeerRole, config: Config) -> StartingServer<PeerRole> {
+    Box::pin(Server::start(role, config))
 }
 
 /// State shared by all threads of a peer server.

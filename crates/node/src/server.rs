@@ -12,6 +12,7 @@ mod metric;
 mod thread;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder as ThreadBuilder, JoinHandle};
@@ -185,6 +186,13 @@ pub(crate) struct Server<R> {
     pub(crate) addresses: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
 }
+
+/// A server that is being started.
+///
+/// For each role, a function that is neither async nor generic makes this from [`Server::start`]. So the code of the role's
+/// connections is compiled with this crate. The compiler generates the code of a plain future in the crate that awaits it: the command
+/// line, which is optimized for size.
+pub(crate) type StartingServer<R> = Pin<Box<dyn Future<Output = Result<Server<R>>> + Send>>;
 
 /// The phases of a server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
