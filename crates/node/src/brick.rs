@@ -48,7 +48,7 @@ use wire::transport::Address;
 use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
-use crate::server::{self, Config, Metric, Server, ServerCounters, TICK, Thread};
+use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, TICK, Thread};
 use brick_session::BrickSession;
 use completions::Completions;
 use nodes::Nodes;
@@ -78,7 +78,7 @@ impl Brick {
     /// [`ErrorKind::Denied`] if an address is reachable from other machines and `config` is not
     /// [`insecure`](Config::insecure); [`ErrorKind::Io`] if the brick cannot listen.
     pub async fn start(store: Store, config: Config) -> Result<Self> {
-        Ok(Self { server: Server::start(BrickRole::new(store, None), config).await? })
+        Ok(Self { server: start_server(BrickRole::new(store, None), config).await? })
     }
 
     /// Serves the logical nodes that the placement map assigns to brick `id` of a cluster.
@@ -87,7 +87,7 @@ impl Brick {
     /// As [`Brick::start`].
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
         let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone())?;
-        Ok(Self { server: Server::start(BrickRole::new(store, Some(nodes)), config).await? })
+        Ok(Self { server: start_server(BrickRole::new(store, Some(nodes)), config).await? })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -106,6 +106,12 @@ impl Brick {
     pub async fn shutdown(self) -> Result<()> {
         self.server.shutdown().await
     }
+}
+
+/// As [`Server::start`], compiled in this crate: see [`StartingServer`].
+#[inline(never)]
+fn start_server(role: BrickRole, config: Config) -> StartingServer<BrickRole> {
+    Box::pin(Server::start(role, config))
 }
 
 /// State shared by all threads of a brick.
