@@ -52,7 +52,7 @@ pub use move_request::{BrickState, MoveAnswer, MoveInState, MoveRequest, NodeSta
 pub use parameters::{FORMAT, Parameters};
 pub use password::{PasswordChecker, check_password};
 pub use placement::{
-    ActiveMove, MovePhase, NodePlacement, PlacementMap, PlacementRange, PlannedMove, WrongMoveState, default_nodes,
+    ActiveMove, MovePhase, MoveStateError, NodePlacement, PlacementMap, PlacementRange, PlannedMove, default_nodes,
     spread,
 };
 pub use presence::{Presence, PresenceState, ServerId};

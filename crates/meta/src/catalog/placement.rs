@@ -197,17 +197,17 @@ impl PlacementMap {
 
 /// Why a move cannot go the next step: the state of the node, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongMoveState {
+pub struct MoveStateError {
     /// The state of the node.
     pub state: &'static str,
     /// What to do.
     pub remedy: &'static str,
 }
 
-type Step = std::result::Result<(), WrongMoveState>;
+type Step = std::result::Result<(), MoveStateError>;
 
 fn wrong(state: &'static str, remedy: &'static str) -> Step {
-    Err(WrongMoveState { state, remedy })
+    Err(MoveStateError { state, remedy })
 }
 
 /// The steps of a move (M1). Requests are admitted by the epoch of their node, so it changes when the node is sealed, unsealed, or

@@ -32,7 +32,8 @@ pub struct ResolvedClass {
 impl Schema {
     /// The schema of these classes and indexes. Classes whose parents do not exist or form a cycle are left out; the second part
     /// of the result has their names.
-    pub(super) fn new(
+    #[must_use]
+    pub fn new(
         classes: impl IntoIterator<Item = Arc<Class>>,
         indexes: BTreeMap<String, Arc<Index>>,
     ) -> (Self, Vec<String>) {

@@ -93,7 +93,7 @@ impl PlacementCatalog {
     fn edit(
         &mut self,
         node: NodeId,
-        change: impl FnOnce(&mut catalog::NodePlacement, Epoch) -> Result<(), catalog::WrongMoveState>,
+        change: impl FnOnce(&mut catalog::NodePlacement, Epoch) -> Result<(), catalog::MoveStateError>,
     ) -> EditResult {
         let epoch = Epoch(self.epoch + 1);
         match self.nodes.get_mut(&node).map(|placed| change(placed, epoch)) {
@@ -147,7 +147,7 @@ impl World {
     fn change_placement(
         &mut self,
         node: NodeId,
-        change: impl FnOnce(&mut catalog::NodePlacement, Epoch) -> Result<(), catalog::WrongMoveState>,
+        change: impl FnOnce(&mut catalog::NodePlacement, Epoch) -> Result<(), catalog::MoveStateError>,
     ) -> EditResult {
         let before = self.placement.nodes.get(&node).map(|placed| placed.brick);
         let edited = self.placement.edit(node, change);

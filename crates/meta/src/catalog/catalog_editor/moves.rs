@@ -10,7 +10,7 @@ use crate::catalog::entry::Path;
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::BrickRecord;
-use crate::catalog::placement::{NodePlacement, PlacementRange, WrongMoveState};
+use crate::catalog::placement::{MoveStateError, NodePlacement, PlacementRange};
 
 impl CatalogEditor {
     /// Begins a move of a logical node: the new brick starts to copy.
@@ -58,10 +58,10 @@ impl CatalogEditor {
         &self,
         node: NodeId,
         to: Option<BrickId>,
-        change: impl Fn(&mut NodePlacement, Epoch) -> std::result::Result<(), WrongMoveState>,
+        change: impl Fn(&mut NodePlacement, Epoch) -> std::result::Result<(), MoveStateError>,
     ) -> Result<Edited<NodePlacement>> {
         let name = &format!("{:x}", node.0);
-        let wrong = |WrongMoveState { state, remedy }| {
+        let wrong = |MoveStateError { state, remedy }| {
             let state = state.to_owned();
             CatalogError::WrongMoveState { node: node.0, state, remedy }
         };

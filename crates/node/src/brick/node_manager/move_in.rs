@@ -98,9 +98,13 @@ impl NodeManager {
         let cancelled: Vec<NodeId> =
             self.tasks.iter().filter(|(node, task)| !is_wanted(self, **node, task)).map(|(node, _)| *node).collect();
         for node in cancelled {
-            if !self.is_being_written(node) {
-                self.drop_task(node);
+            if self.is_being_written(node) {
+                continue;
             }
+            if matches!(self.tasks.get(&node), Some(Task::MoveIn(_))) && self.place_here(node).is_none() {
+                info!(%node, "the move of a logical node was cancelled");
+            }
+            self.drop_task(node);
         }
     }
 
