@@ -34,17 +34,19 @@ pub mod drivers {
         pub use crate::brick::plant;
         #[cfg(feature = "sim")]
         pub use crate::brick::simulated::{
-            BrickOutput, BrickSettings, CrashImage, IndexSettings, RemoteWork, SimulatedBrick, SimulatedDisk,
-            equal_range, unique_question,
+            BrickOutput, BrickSettings, CrashImage, RemoteWork, SimulatedBrick, SimulatedDisk, equal_range,
+            unique_question,
         };
     }
 
-    /// The machine of a peer server.
+    /// The machines of a peer server and of one of its queries.
     pub mod peer {
         pub use crate::peer::cache::{CachedContent, CachedObject};
         pub use crate::peer::driver::{BrickMessage, ClientMessage, Output, PeerDriver, PeerSettings};
         pub use crate::peer::peer_client::PeerClient;
         pub use crate::peer::plant;
+        pub use crate::peer::query::machine::{Activity, Bricks, Event as QueryEvent, QueryMachine, Work as QueryWork};
+        pub use crate::peer::query::streams::ScanLimits;
     }
 }
 

@@ -30,7 +30,7 @@ mod moves;
 mod outcome_counts;
 pub(crate) mod peer_client;
 pub mod plant;
-mod query;
+pub(crate) mod query;
 mod requests;
 mod space_statuses;
 

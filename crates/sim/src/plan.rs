@@ -122,8 +122,11 @@ pub const SPACE: SpaceId = SpaceId(1);
 const SET_INDEXES: u32 = 1 << 10;
 const CLAIM_INDEXES: u32 = 1 << 16;
 pub(crate) const EXTRA_INDEXES: u32 = 1 << 20;
-/// The first class of objects with unique values.
+/// The first class of objects with unique values, and the first class that extends that of a set.
 const CLAIM_CLASSES: u32 = 1 << 20;
+const SUBCLASSES: u32 = 1 << 22;
+/// The most classes that extend that of a set.
+const MAX_SUBCLASSES: u32 = 8;
 
 /// The slot of a guard, and the first slot of members. Other objects have smaller slots.
 pub const GUARD: u16 = 1_000;
@@ -180,6 +183,12 @@ impl Key {
     #[must_use]
     pub const fn set_class(self) -> ClassId {
         ClassId(self.page as u32)
+    }
+
+    /// A class that extends that of this guard's set, by its number from 0.
+    #[must_use]
+    pub const fn subclass(self, number: u32) -> ClassId {
+        ClassId(SUBCLASSES + self.page as u32 * MAX_SUBCLASSES + number)
     }
 
     /// The index of the members of this guard's set.
@@ -323,6 +332,8 @@ pub enum Action {
     Install(usize),
     /// The sets of a page get one more index, or lose it.
     Reindex(u64),
+    /// The class of the sets of a page gets a class that extends it.
+    Evolve(u64),
     /// Moves a logical node to a brick, after its current move.
     Move(u32, usize),
     /// Cancels the move of a logical node.
@@ -392,6 +403,7 @@ impl Plan {
                     | Action::Evict(..)
                     | Action::Install(_)
                     | Action::Reindex(_)
+                    | Action::Evolve(_)
                     | Action::Wait(_)
             )
         };

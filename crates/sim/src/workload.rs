@@ -201,6 +201,10 @@ impl PlanBuilder {
                 let page = self.rng.random_range(1..=self.pages);
                 actions.push((Some(self.random_time()), Action::Reindex(page)));
             }
+            for _ in 0..self.rng.random_range(0..4) {
+                let page = self.rng.random_range(1..=self.pages);
+                actions.push((Some(self.random_time()), Action::Evolve(page)));
+            }
         }
         actions.sort_by_key(|(at, _)| *at);
         Plan { seed, cluster: self.cluster, noise, actions, demand }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use model::{NodeId, Object, PageId};
-use node::drivers::brick::{BrickSettings, IndexSettings, SimulatedDisk};
+use node::drivers::brick::{BrickSettings, SimulatedDisk};
 use node::node_placement::{BrickId, PlacementSnapshot};
 use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
@@ -37,7 +37,9 @@ mod meta;
 mod net;
 mod oracle;
 mod peer;
+mod query;
 mod root;
+mod schema;
 
 use catalog::PlacementCatalog;
 use client::ClientProcess;
@@ -50,6 +52,7 @@ use net::{Datagram, LinkId, Net, Pid};
 use oracle::Oracle;
 pub use oracle::RunFailure;
 use peer::PeerProcess;
+use schema::SpaceSchema;
 
 /// How far clocks may differ, in milliseconds.
 const SKEW_MS: u64 = 5_000;
@@ -106,6 +109,8 @@ struct Process {
     map_fetched: u64,
     placement: Arc<PlacementSnapshot>,
     placement_version: u64,
+    /// The number of the classes and indexes that it knows.
+    schema: usize,
     /// The number of its starts.
     incarnation: u64,
     clock: LocalClock,
@@ -125,6 +130,9 @@ enum Event {
     Forced(Pid, u64),
     /// The driver of a brick hears what has become of rows.
     Written(Pid, u64),
+    /// A process hears of classes and indexes, or has asked for the newest ones.
+    Schema(Pid, u64, usize),
+    SchemaRefreshed(Pid, u64),
     Broken(Pid, u64, LinkId),
     Connect(Pid, u64, usize),
     /// The same, after an attempt to connect to a process that was down.
@@ -189,9 +197,9 @@ pub struct World {
     /// The durable state of the meta-server, if groups serve nodes; and the number of roots so far.
     kept: BTreeMap<NodeId, PersistedNode>,
     last_root: u64,
-    /// The indexes that there are, and the number of those that came during the run.
-    indexes: Vec<IndexSettings>,
-    extra_indexes: u32,
+    /// The classes and indexes of sets, and the number of the last query.
+    schema: SpaceSchema,
+    last_query: u64,
     net: Net,
     queue: BinaryHeap<Scheduled>,
     last_event: u64,
@@ -225,8 +233,8 @@ impl World {
             placement: PlacementCatalog::new(plan.cluster.bricks),
             kept: BTreeMap::new(),
             last_root: 0,
-            indexes: driven_brick::set_indexes(&plan),
-            extra_indexes: 0,
+            schema: SpaceSchema::new(&plan),
+            last_query: 0,
             net: Net::new(plan.seed, plan.noise),
             queue: BinaryHeap::new(),
             last_event: 0,
@@ -345,6 +353,7 @@ impl World {
             map_fetched: 0,
             placement: Arc::default(),
             placement_version: 0,
+            schema: 0,
             incarnation: 0,
             clock,
             uplinks,
@@ -406,7 +415,7 @@ impl World {
                 let disk = process.driven_disk.take().unwrap_or_default();
                 let settings =
                     BrickSettings { brick: BrickId(number as u32), first_job: member << 32, skew_ms: SKEW_MS, window };
-                match DrivenBrick::open(disk, settings, &self.indexes, shown) {
+                match DrivenBrick::open(disk, settings) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
                     Err(error) => {
                         return self.oracle.report(format!("L1: brick {number} cannot be started: {error}"));
@@ -449,6 +458,7 @@ impl World {
         self.note(|world| format!("{} starts", world.name(pid)));
         self.drain_process(pid);
         if is_driven {
+            self.apply_newest_schema(pid);
             self.begin_placement(pid);
         }
     }
@@ -550,6 +560,8 @@ impl World {
             | Event::Reconnect(pid, ..)
             | Event::Resume(pid, _)
             | Event::Written(pid, _)
+            | Event::Schema(pid, ..)
+            | Event::SchemaRefreshed(pid, _)
             | Event::Timer(pid, _)
             | Event::Read(pid, ..)
             | Event::PageRead(pid, ..) => *pid,
@@ -592,6 +604,8 @@ impl World {
                 self.handle_forced(pid, life);
             }
             Event::Written(pid, life) => self.handle_driven_written(pid, life),
+            Event::Schema(pid, life, number) => self.handle_schema(pid, life, number),
+            Event::SchemaRefreshed(pid, life) => self.handle_schema_refreshed(pid, life),
             Event::Broken(pid, life, link) => self.handle_broken(pid, life, link),
             Event::Connect(pid, life, uplink) | Event::Reconnect(pid, life, uplink) => self.connect(pid, life, uplink),
             Event::Read(pid, life, ticket) => {
@@ -622,7 +636,10 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
-            Some(ProcessMachine::Peer(peer)) => peer.driver.poll(now),
+            Some(ProcessMachine::Peer(peer)) => {
+                peer.driver.poll(now);
+                self.poll_queries(pid);
+            }
             Some(ProcessMachine::Client(client)) => client.poll(now),
             Some(ProcessMachine::Catalog) | None => return,
         }
@@ -648,7 +665,12 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
             Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
             Some(ProcessMachine::CacheNode(middle)) => middle.deadline(),
-            Some(ProcessMachine::Peer(peer)) => peer.driver.deadline(),
+            Some(ProcessMachine::Peer(peer)) => {
+                let by_clock = peer.queries.values().map(|query| query.deadlines().0);
+                let by_run = peer.queries.values().filter_map(|query| query.deadlines().1);
+                let by_run = by_run.map(|at| process.clock.show(at) + 1);
+                by_clock.chain(by_run).chain(peer.driver.deadline()).min()
+            }
             Some(ProcessMachine::Client(client)) => client.deadline(),
             Some(ProcessMachine::Catalog) | None => None,
         };
@@ -699,6 +721,8 @@ impl Event {
                 | Self::Datagram(..)
                 | Self::Forced(..)
                 | Self::Written(..)
+                | Self::Schema(..)
+                | Self::SchemaRefreshed(..)
                 | Self::Broken(..)
                 | Self::Connect(..)
                 | Self::Resume(..)

@@ -1,5 +1,5 @@
-//! Bugs in the drivers that ship are noticed by whole clusters. Those that are not here have tests beside the drivers: they need a
-//! catalogue, or an interleaving that whole clusters seldom have.
+//! Bugs in the drivers that ship are noticed by whole clusters. Those that are not here have tests beside the drivers: they need
+//! permissions, or an interleaving that whole clusters seldom have.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use node::drivers::brick::plant::Bug;
+use node::drivers::peer::plant::Bug as PeerBug;
 use sim::bug;
 use sim::plan::Topology;
 use sim::run::run;
@@ -28,6 +29,10 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::AnswersCountUnheard,
 ];
 
+/// Bugs in queries.
+const QUERY_BUGS: &[PeerBug] =
+    &[PeerBug::QueryGuardDropped, PeerBug::QueryPageRepeated, PeerBug::QuerySkipsNode, PeerBug::QueryStaleClasses];
+
 /// Bugs in the driver of a logical node.
 const BRICK_BUGS: &[Bug] = &[
     Bug::DurableWhenSubmitted,
@@ -47,26 +52,36 @@ fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
 const CHOICE: Choice =
     Choice { topology: Some(Topology::Direct), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
 
+/// Queries go through peer servers, while classes and indexes come and nodes move.
+const QUERIES: Choice =
+    Choice { topology: Some(Topology::Peer), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
+
 /// Four in ten plans of this choice move nodes.
 const MOVES: Choice = Choice { topology: Some(Topology::Site), workload: None, faults: None };
 
 #[test]
 fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
-    assert_noticed(BRICK_BUGS, CHOICE);
+    assert_noticed(BRICK_BUGS.iter().copied().map(bug::Bug::Brick), CHOICE);
 }
 
 #[test]
 fn bugs_in_moves_are_noticed_in_whole_clusters() {
-    assert_noticed(MOVE_BUGS, MOVES);
+    assert_noticed(MOVE_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
 }
 
-fn assert_noticed(bugs: &[Bug], choice: Choice) {
+#[test]
+fn bugs_in_queries_are_noticed_in_whole_clusters() {
+    assert_noticed(QUERY_BUGS.iter().copied().map(bug::Bug::Peer), QUERIES);
+}
+
+fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
+    let bugs: Vec<bug::Bug> = bugs.collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if !is_noticed(bug::Bug::Brick(*bug), choice) {
+                    if !is_noticed(*bug, choice) {
                         missed.lock().unwrap().push(*bug);
                     }
                 }
@@ -81,7 +96,7 @@ fn assert_noticed(bugs: &[Bug], choice: Choice) {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     for seed in 0..21 {
-        for choice in [CHOICE, MOVES] {
+        for choice in [CHOICE, MOVES, QUERIES] {
             assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
         }
     }

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use model::{ClassId, Error, ErrorKind, FieldNumber, NodeId, Object, PageId, Result, SpaceId, ValueRef};
+use meta::catalog::Schema;
+use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, ValueRef};
 use parking_lot::Mutex;
 use protocol::commit::{Answer, Change, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
@@ -27,7 +28,6 @@ use store::{Options, RowChanges};
 use wire::cluster::{IndexRange, Message, Scan, Scanned};
 
 use super::guards;
-use super::indexes::IndexSpec;
 use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
 use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
 use super::page_rows as rows;
@@ -92,26 +92,6 @@ pub struct BrickSettings {
     pub window: usize,
 }
 
-/// An index that a space is to have, of one class and one field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexSettings {
-    /// Its number.
-    pub index: u32,
-    /// The class.
-    pub class: ClassId,
-    /// The field.
-    pub field: FieldNumber,
-    /// Whether no two objects of a logical node may have the same value.
-    pub unique: bool,
-}
-
-impl IndexSettings {
-    fn spec(&self) -> IndexSpec {
-        let Self { index, class, field, unique } = *self;
-        IndexSpec { index, fields: vec![field], unique, ready: false, classes: vec![class] }
-    }
-}
-
 /// What the disk has after a crash of the rows that were not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashImage {
@@ -136,6 +116,11 @@ pub enum BrickOutput<C> {
         seen: HlcTimestamp,
         /// The request.
         request: Request<Object>,
+    },
+    /// Ask the catalogue for new classes of a space, and call [`SimulatedBrick::handle_schema_refreshed`].
+    RefreshSchema {
+        /// The space.
+        space: SpaceId,
     },
     /// Do this with other processes, and report its end with [`SimulatedBrick::finish`].
     Work {
@@ -200,7 +185,7 @@ pub struct SimulatedBrick<C> {
     /// Drivers that were closed and have rows in flight.
     closing: BTreeMap<NodeId, NodeDriver<C>>,
     openings: u64,
-    indexes: BTreeMap<SpaceId, Vec<IndexSpec>>,
+    schemas: BTreeMap<SpaceId, Arc<Schema>>,
     unforced: VecDeque<UnforcedSubmission>,
     /// Changes that were written and are not known to be durable, in order.
     appended: VecDeque<(Version, Change<Object>)>,
@@ -229,7 +214,7 @@ impl<C: Clone> SimulatedBrick<C> {
             served: BTreeMap::new(),
             closing: BTreeMap::new(),
             openings: 0,
-            indexes: BTreeMap::new(),
+            schemas: BTreeMap::new(),
             unforced: VecDeque::new(),
             appended,
             local: VecDeque::new(),
@@ -309,16 +294,26 @@ impl<C: Clone> SimulatedBrick<C> {
         }
     }
 
-    /// A space has these indexes now.
-    pub fn set_indexes(&mut self, space: SpaceId, indexes: &[IndexSettings], now: Ms) {
-        let specs: Vec<IndexSpec> = indexes.iter().map(IndexSettings::spec).collect();
+    /// The catalogue was asked for the classes that a driver lacked, and the answer was applied with
+    /// [`SimulatedBrick::set_schema`].
+    pub fn handle_schema_refreshed(&mut self, now: Ms) {
         for node in self.nodes() {
             if let Some(driver) = self.driver_mut(node) {
-                driver.set_indexes(space, &specs, now);
+                driver.on_schema_refreshed();
             }
             self.carry_out(node, now);
         }
-        self.indexes.insert(space, specs);
+    }
+
+    /// A space has these classes and indexes now.
+    pub fn set_schema(&mut self, space: SpaceId, schema: &Arc<Schema>, now: Ms) {
+        for node in self.nodes() {
+            if let Some(driver) = self.driver_mut(node) {
+                driver.set_schema(space, schema, now);
+            }
+            self.carry_out(node, now);
+        }
+        self.schemas.insert(space, schema.clone());
     }
 
     /// Does what it is time for.
@@ -492,8 +487,7 @@ impl<C: Clone> SimulatedBrick<C> {
                     self.out.push_back(BrickOutput::Ask { node, seen, request });
                 }
                 DriverOutput::Answer { to, answer } => self.local.push_back(Local::Answer { from: node, to, answer }),
-                // The simulated cluster has no catalogue, and all classes are known.
-                DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::RefreshSchema { space } => self.out.push_back(BrickOutput::RefreshSchema { space }),
                 DriverOutput::Appended { version, change } => self.appended.push_back((version, change)),
             }
         }
@@ -535,12 +529,14 @@ impl<C: Clone> SimulatedBrick<C> {
     /// As the brick: [`ErrorKind::NotFound`](model::ErrorKind::NotFound) for an index that is not known,
     /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) for one that does not have all objects yet.
     pub fn scan(&self, wanted: &Scan) -> Result<Scanned> {
-        if !self.served.contains_key(&wanted.node) {
-            return Err(Error::new(ErrorKind::Unavailable, "the logical node is not served here"));
-        }
+        let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
+        let served = self.served.get(&wanted.node).ok_or_else(unserved)?;
         let mut scanned = scan(&self.machine.store(), wanted)?;
+        if served.driver.has_unlisted_classes(wanted) {
+            return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
+        }
         // What was found was committed before.
-        scanned.seen = self.served.get(&wanted.node).map(|served| served.driver.clock()).unwrap_or_default();
+        scanned.seen = served.driver.clock();
         Ok(scanned)
     }
 

@@ -18,10 +18,10 @@
 //! 4. An answer has the objects of all existing classes. When a brick or an object names a class that this peer server does not
 //!    know, the query restarts with the classes that the catalogue has then.
 
-mod machine;
+pub(crate) mod machine;
 mod own_writes;
 mod read_set;
-mod streams;
+pub(crate) mod streams;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ use super::PeerProcess;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::{BrickId, NodePlacement};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
+use streams::ScanLimits;
 
 /// Most open queries of one connection.
 const MAX_OPEN: usize = 64;
@@ -177,7 +178,7 @@ impl QueryTask {
             Error::new(ErrorKind::Unavailable, what)
         };
         let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
-        let machine = QueryMachine::new(space, peer.cluster_view.schema(space.id)?, asked)?;
+        let machine = QueryMachine::new(space, peer.cluster_view.schema(space.id)?, asked, ScanLimits::SERVING)?;
         let (sender, arrivals) = mpsc::unbounded_channel();
         Ok(Self { peer: peer.clone(), machine, space: space.clone(), arrivals, sender, turn: None, _open: open })
     }

@@ -12,7 +12,7 @@ const HEADERS: &str =
     "topology, bricks, peers, redirectors, clients, window, seed, snapshots, bare, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
-                       unstall, room, clock, mute, evict, install, reindex, move, cancel-move, wait";
+                       unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, wait";
 /// What a client may do.
 const OPERATIONS: &str = "transact, lock, insist, snapshot, put, get, go";
 /// How far a clock may be off, in milliseconds, and how fast or slow it may be, in parts of a million.
@@ -249,6 +249,7 @@ impl Header {
             }
             "install" => Action::Install(self.brick(line)?),
             "reindex" => Action::Reindex(line.number("a page", 1..=PAGE_LIMIT)?),
+            "evolve" => Action::Evolve(line.number("a page", 1..=PAGE_LIMIT)?),
             "move" => {
                 if !self.cluster.topology.allows_moves() || self.cluster.bare {
                     return Err("logical nodes move in the topologies peer, group and site only, without `bare`".into());

@@ -75,6 +75,7 @@ pub fn print_action(action: &Action) -> String {
         Action::Evict(client, node, page) => format!("evict c{client} {node}.{page}"),
         Action::Install(brick) => format!("install b{brick}"),
         Action::Reindex(page) => format!("reindex {page}"),
+        Action::Evolve(page) => format!("evolve {page}"),
         Action::Move(node, brick) => format!("move {node} b{brick}"),
         Action::CancelMove(node) => format!("cancel-move {node}"),
         Action::Wait(ms) => format!("wait {ms}"),

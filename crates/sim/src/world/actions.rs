@@ -65,6 +65,7 @@ impl World {
             Action::Room(number, bytes) => self.set_room(number, bytes),
             Action::Install(number) => self.install(number),
             Action::Reindex(page) => self.reindex(page),
+            Action::Evolve(page) => self.evolve(page),
             Action::Move(node, brick) => self.request_move(node, brick),
             Action::CancelMove(node) => self.cancel_move(node),
         }
@@ -236,6 +237,7 @@ impl World {
     pub(super) fn quiesce(&mut self) -> Result<(), RunFailure> {
         let until = self.now + QUIESCE_MS;
         loop {
+            self.update_index_states();
             self.run_until(self.now + QUIESCE_POLL_MS)?;
             let Some(busy) = self.is_busy() else { break };
             if self.now >= until {

@@ -210,6 +210,7 @@ impl World {
             (Datagram::MetaRequest(member, ask), Some(ProcessMachine::Meta(meta))) => {
                 meta.handle_ask(*member, ask.clone(), now)
             }
+            (Datagram::Query(message), Some(_)) => self.handle_query(from, to, message),
             (Datagram::Placement(message), Some(_)) => self.handle_placement(from, to, message),
             (Datagram::Fetch, Some(ProcessMachine::Meta(meta))) => {
                 let map = meta.map().clone();
@@ -337,5 +338,6 @@ fn describe_datagram(message: &Datagram) -> String {
         Datagram::Notice(notice) => format!("{notice:?}"),
         Datagram::Group(node, _, message) => format!("[{}] {message:?}", node.0),
         Datagram::Placement(message) => format!("{message:?}"),
+        Datagram::Query(message) => format!("{message:?}"),
     }
 }

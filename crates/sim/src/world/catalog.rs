@@ -27,6 +27,8 @@ const OUTDATED_MAP_ODDS: u64 = 3;
 pub(super) struct VersionedMap {
     version: u64,
     map: Arc<PlacementSnapshot>,
+    /// The number of the classes and indexes that there were when it was sent: it is applied after them.
+    schema: usize,
 }
 
 /// A message about placement.
@@ -78,15 +80,15 @@ impl PlacementCatalog {
     }
 
     /// The newest map.
-    pub(super) fn newest(&self) -> VersionedMap {
+    fn newest(&self, schema: usize) -> VersionedMap {
         let version = self.maps.len() as u64;
-        VersionedMap { version, map: self.maps.last().cloned().unwrap_or_default() }
+        VersionedMap { version, map: self.maps.last().cloned().unwrap_or_default(), schema }
     }
 
     /// An earlier map.
-    fn outdated(&self, choice: u64) -> VersionedMap {
+    fn outdated(&self, choice: u64, schema: usize) -> VersionedMap {
         let index = choice as usize % self.maps.len();
-        VersionedMap { version: index as u64 + 1, map: self.maps[index].clone() }
+        VersionedMap { version: index as u64 + 1, map: self.maps[index].clone(), schema }
     }
 
     /// Changes the placement of a logical node.
@@ -170,7 +172,7 @@ impl World {
         let Some(meta) = self.pid(ProcessName::Meta).filter(|_| self.has_catalog()) else { return };
         for pid in 0..self.processes.len() {
             if matches!(self.processes[pid].place, ProcessName::Brick(_) | ProcessName::Peer(_)) {
-                let message = PlacementMessage::Map(self.placement.newest(), None);
+                let message = PlacementMessage::Map(self.newest_map(), None);
                 self.send_datagram(meta, pid, Datagram::Placement(Box::new(message)));
             }
         }
@@ -183,7 +185,7 @@ impl World {
             (_, ProcessName::Client(_) | ProcessName::Redirector(_)) => {}
             (true, ProcessName::Meta) => self.begin_moves(),
             (true, _) => self.fetch_placement(pid, None),
-            (false, _) => self.apply_map(pid, &self.placement.newest()),
+            (false, _) => self.apply_map(pid, &self.newest_map()),
         }
     }
 
@@ -199,8 +201,15 @@ impl World {
         }
     }
 
+    fn newest_map(&self) -> VersionedMap {
+        self.placement.newest(self.schema.newest().0)
+    }
+
     /// A process has got a map.
-    fn apply_map(&mut self, pid: Pid, VersionedMap { version, map }: &VersionedMap) {
+    fn apply_map(&mut self, pid: Pid, VersionedMap { version, map, schema }: &VersionedMap) {
+        if self.processes[pid].schema < *schema {
+            self.apply_schema(pid, *schema);
+        }
         if *version <= self.processes[pid].placement_version {
             return;
         }
@@ -220,13 +229,13 @@ impl World {
             PlacementMessage::Fetch(None) if self.processes[from].placement_version == 0 => {
                 let choice = self.net.chance(to, (0, u64::from(u32::MAX)));
                 let map = match choice.is_multiple_of(OUTDATED_MAP_ODDS) && !self.healing {
-                    true => self.placement.outdated(choice / OUTDATED_MAP_ODDS),
-                    false => self.placement.newest(),
+                    true => self.placement.outdated(choice / OUTDATED_MAP_ODDS, self.schema.newest().0),
+                    false => self.newest_map(),
                 };
                 self.send_placement(to, from, PlacementMessage::Map(map, None));
             }
             PlacementMessage::Fetch(job) => {
-                self.send_placement(to, from, PlacementMessage::Map(self.placement.newest(), *job));
+                self.send_placement(to, from, PlacementMessage::Map(self.newest_map(), *job));
             }
             PlacementMessage::Map(map, job) => {
                 self.apply_map(to, map);
@@ -247,7 +256,7 @@ impl World {
                     }
                 };
                 self.begin_moves();
-                self.send_placement(to, from, PlacementMessage::Edited(*job, result, self.placement.newest()));
+                self.send_placement(to, from, PlacementMessage::Edited(*job, result, self.newest_map()));
             }
             PlacementMessage::Edited(job, result, map) => {
                 self.apply_map(to, map);

@@ -1,13 +1,13 @@
 //! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::cluster::{CommitOutcome, IsolationLevel};
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
-use protocol::ident::{ClientId, HolderId, TxnId};
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
 use protocol::session::{Level, Session};
@@ -16,6 +16,7 @@ use protocol::validate::{Read, ReadVersion};
 use wire::cluster::{Message, Scanned};
 
 use super::net::{Datagram, Pid};
+use super::query::QueryAnswer;
 use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
 use crate::history::{self, Kind, Outcome};
 use crate::object::Content;
@@ -33,6 +34,10 @@ const TRIES: usize = 12;
 const JITTER_MS: u64 = 40;
 /// How soon a query of a brick that is down is tried again, in milliseconds.
 const RESCAN_MS: u64 = 50;
+/// When a query counts as lost, in milliseconds: longer than a peer server waits for bricks.
+const QUERY_TIMEOUT_MS: u64 = 15_000;
+/// The chance that a query is for all logical nodes, as 1 in this number.
+const WIDE_QUERY_ODDS: u64 = 4;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -64,6 +69,38 @@ struct Current {
     tries: usize,
     first: Option<TxnId>,
     record: history::Operation,
+    /// The objects of classes that it has written, for its queries.
+    own_writes: BTreeMap<Oid, Option<Object>>,
+    query: Option<ClientQuery>,
+}
+
+/// A query that a client has sent to its peer server.
+enum ClientQuery {
+    /// It was sent, and counts as lost at this time.
+    Asked {
+        query: u64,
+        until: u64,
+    },
+    Answered(QueryAnswer),
+}
+
+/// The members of sets by the names of the sets, and what a transaction relies on that has read them.
+struct SetMembers {
+    sets: BTreeMap<String, Vec<i64>>,
+    guards: Vec<Read>,
+    found: Vec<Read>,
+    seen: HlcTimestamp,
+    /// Whether what the transaction itself has written is among them.
+    has_own: bool,
+}
+
+impl SetMembers {
+    fn of_scan(guard: Key, value: Option<i64>, Scanned { found, guards, seen, .. }: Scanned) -> Self {
+        let members = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
+        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
+        let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) }).collect();
+        Self { sets: BTreeMap::from([(name, members)]), guards, found, seen, has_own: false }
+    }
 }
 
 /// A client's process.
@@ -334,9 +371,14 @@ impl World {
                 if let Step::Count(guard) = step {
                     return self.count_members(pid, txn, guard);
                 }
+                let member_class = match step {
+                    Step::Insert(guard) => self.schema.member_class(guard, current.record.number),
+                    _ => ClassId::NONE,
+                };
                 let isolation = current.isolation;
-                let mut reader =
-                    Reader { driver: &mut client.driver, txn, isolation, calls: &mut current.calls, shown, is_driven };
+                let (calls, own_writes) = (&mut current.calls, &mut current.own_writes);
+                let driver = &mut client.driver;
+                let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
                     StepProgress::Fails => {
@@ -366,7 +408,8 @@ impl World {
         let Some(current) = &mut client.current else { return false };
         let isolation = current.isolation;
         let calls = &mut current.calls;
-        let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls, shown, is_driven: false };
+        let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
+        let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: false };
         let is_read = match reader.read(guard, LockMode::Shared) {
             Ok(found) => found.is_some(),
             Err(Conflicts) => {
@@ -384,6 +427,55 @@ impl World {
         true
     }
 
+    /// The answer of the peer server to a query for the sets of a page; `None` while it is awaited. Some optimistic transactions query
+    /// those at all logical nodes.
+    fn query_members(&mut self, pid: Pid, guard: Key, value: Option<i64>) -> Option<SetMembers> {
+        self.update_index_states();
+        let (now, bricks) = (self.now, self.plan.cluster.bricks as u32);
+        let current = self.current_mut(pid)?;
+        let is_wide = current.isolation != IsolationLevel::Locks && current.record.number % WIDE_QUERY_ODDS == 0;
+        let nodes = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
+        match current.query.take() {
+            Some(ClientQuery::Asked { query, until }) if now < until => {
+                current.query = Some(ClientQuery::Asked { query, until });
+                None
+            }
+            Some(ClientQuery::Answered(answer)) => {
+                let guards = nodes.into_iter().map(|node| Key { node, ..guard });
+                let guards = guards.filter(|one| value.is_none() || one.node == guard.node);
+                let name = |guard: Key| value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
+                let sets = guards.map(|one| (name(one), answer.numbers(NodeId(one.node)))).collect();
+                let QueryAnswer { reads, seen, .. } = answer;
+                Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
+            }
+            Some(ClientQuery::Asked { .. }) | None => {
+                let own_writes = current.own_writes.clone();
+                let nodes = nodes.into_iter().map(NodeId).collect();
+                let query = self.begin_query(pid, (guard, value), nodes, own_writes)?;
+                let until = now + QUERY_TIMEOUT_MS;
+                self.current_mut(pid)?.query = Some(ClientQuery::Asked { query, until });
+                None
+            }
+        }
+    }
+
+    fn current_mut(&mut self, pid: Pid) -> Option<&mut Current> {
+        match &mut self.processes[pid].machine {
+            Some(ProcessMachine::Client(client)) => client.current.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// The peer server has ended a query.
+    pub(super) fn end_client_query(&mut self, pid: Pid, ended: u64, result: Result<QueryAnswer, String>) {
+        let Some(current) = self.current_mut(pid) else { return };
+        if matches!(current.query, Some(ClientQuery::Asked { query, .. }) if query == ended) {
+            // One that has failed is sent again.
+            current.query = result.ok().map(ClientQuery::Answered);
+            self.resume(pid);
+        }
+    }
+
     /// Scans a set as a query does, or those who have a unique value: the transaction relies on the guards and on the objects that it
     /// has seen. A transaction with locks locks the guards first. A value that is free is taken. Says whether that is done.
     fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> bool {
@@ -391,8 +483,12 @@ impl World {
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
         let Some(current) = &client.current else { return false };
         let (number, isolation) = (current.record.number, current.isolation);
-        let Some(scanned) = self.scan_set(guard, number, value) else {
-            // The brick is down.
+        let members = match self.sends_queries() {
+            true => self.query_members(pid, guard, value),
+            false => self.scan_set(guard, number, value).map(|scanned| SetMembers::of_scan(guard, value, scanned)),
+        };
+        let Some(members) = members else {
+            // The brick is down, or the peer server has not answered yet.
             self.push_timer(self.now + RESCAN_MS, pid, life);
             return false;
         };
@@ -400,11 +496,12 @@ impl World {
         let Some(current) = &mut client.current else { return false };
         let (place, class) = (guard.claim(number), guard.claim_class());
         let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
-        let locked = scanned.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
+        let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
         let locked = locked.map(|read| (read.oid, LockMode::Shared));
         {
             let calls = &mut current.calls;
-            let mut reader = Reader { driver: &mut client.driver, txn, isolation, calls, shown, is_driven: true };
+            let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
+            let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: true };
             for (oid, mode) in locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))) {
                 match reader.read_object(oid, mode) {
                     Ok(Some(_)) => {}
@@ -416,21 +513,25 @@ impl World {
                 }
             }
         }
-        let Scanned { found, guards, seen, .. } = scanned;
-        let mut members: Vec<i64> = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
-        let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) });
+        let SetMembers { mut sets, guards, found, seen, has_own } = members;
         if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
             self.give_up(pid);
             return true;
         }
         let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-        members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
-        let is_free = members.is_empty();
-        current.record.steps.push(history::Step::Read(name.clone(), history::Value::List(members)));
+        if !has_own {
+            let own = current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element);
+            sets.entry(name.clone()).or_default().extend(own);
+        }
+        let is_free = sets.get(&name).is_none_or(Vec::is_empty);
+        for (name, members) in sets {
+            current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
+        }
         if let Some((value, oid)) = claim.filter(|_| is_free) {
             let element = number as i64;
-            let object = ObjectState::Value(Content::encode_claim(element, value, class));
-            let written = client.driver.write(txn, oid, object);
+            let object = Content::encode_claim(element, value, class);
+            current.own_writes.insert(oid, Some(object.clone()));
+            let written = client.driver.write(txn, oid, ObjectState::Value(object));
             assert_eq!(written, Ok(()), "{txn:?} runs, and has read {oid} to write it");
             current.record.steps.push(history::Step::append(name, element));
         }
@@ -470,8 +571,21 @@ impl World {
             Some(Level::Locks { .. }) => IsolationLevel::Locks,
             Some(Level::Optimistic) | None => IsolationLevel::Optimistic,
         };
-        client.current =
-            Some(Current { operation, steps, at, txn, isolation, calls, stage, since, tries, first, record });
+        client.current = Some(Current {
+            operation,
+            steps,
+            at,
+            txn,
+            isolation,
+            calls,
+            stage,
+            since,
+            tries,
+            first,
+            record,
+            own_writes: BTreeMap::new(),
+            query: None,
+        });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
     }
@@ -541,6 +655,10 @@ struct Reader<'a> {
     calls: &'a mut BTreeSet<CallId>,
     /// The time that the client's clock shows.
     shown: u64,
+    /// The objects of classes that the transaction has written.
+    own_writes: &'a mut BTreeMap<Oid, Option<Object>>,
+    /// The class of the member that the step inserts.
+    member_class: ClassId,
     /// Whether bricks have drivers, which keep the guards of sets by themselves.
     is_driven: bool,
 }
@@ -614,13 +732,14 @@ fn try_step(
         Step::Insert(guard) => {
             let member = guard.member(record.number);
             if reader.is_driven {
-                let class: ClassId = guard.set_class();
+                let class = reader.member_class;
                 let oid = Oid::new(class, member.page(), member.slot);
                 if reader.read_object(oid, LockMode::Exclusive)?.is_none() {
                     return Ok(StepProgress::Waits);
                 }
-                let object = ObjectState::Value(Content::encode_member(element, class));
-                let written = reader.driver.write(reader.txn, oid, object);
+                let object = Content::encode_member(element, class);
+                reader.own_writes.insert(oid, Some(object.clone()));
+                let written = reader.driver.write(reader.txn, oid, ObjectState::Value(object));
                 assert_eq!(written, Ok(()), "{:?} runs, and has read {oid} to write it", reader.txn);
                 steps.push(history::Step::append(guard.to_string(), element));
                 return Ok(StepProgress::Done);

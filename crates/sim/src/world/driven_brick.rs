@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use model::{ClassId, NodeId, Object, Oid, PageId};
 use node::drivers::brick::{
-    BrickOutput, BrickSettings, CrashImage, IndexSettings, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
+    BrickOutput, BrickSettings, CrashImage, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
 };
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId, Version};
@@ -17,8 +17,8 @@ use wire::cluster::{IndexRange, Message, Scan, Scanned};
 use super::disk::{Objects, Page};
 use super::net::{Datagram, LinkId, Pid};
 use super::{Event, ProcessMachine, RunFailure, World};
-use crate::object::{Content, NUMBER_FIELD, VALUE_FIELD, whole_index};
-use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, ProcessName, SPACE, Step};
+use crate::object::{Content, whole_index};
+use crate::plan::{Key, ProcessName, SPACE};
 
 /// The longest time between the end of a force and the moment when the driver hears of it, in milliseconds.
 const MAX_REPORT_DELAY_MS: u64 = 3;
@@ -44,15 +44,8 @@ impl DrivenBrick {
     ///
     /// # Errors
     /// If the store has lost what was durable.
-    pub(super) fn open(
-        disk: SimulatedDisk,
-        settings: BrickSettings,
-        indexes: &[IndexSettings],
-        now: u64,
-    ) -> model::Result<Self> {
-        let mut brick = SimulatedBrick::open(disk, settings)?;
-        brick.set_indexes(SPACE, indexes, now);
-        Ok(Self { brick, forcing: None })
+    pub(super) fn open(disk: SimulatedDisk, settings: BrickSettings) -> model::Result<Self> {
+        Ok(Self { brick: SimulatedBrick::open(disk, settings)?, forcing: None })
     }
 
     /// A disk with the initial pages of a run.
@@ -78,30 +71,6 @@ impl DrivenBrick {
     pub(super) fn crash(self, kept: usize, seed: u64) -> SimulatedDisk {
         self.brick.crash(CrashImage { kept, is_torn: kept > 0, seed })
     }
-}
-
-/// The indexes of the sets of a run: each has one, by the numbers of its members.
-pub(super) fn set_indexes(plan: &Plan) -> Vec<IndexSettings> {
-    let operations = plan.actions.iter().filter_map(|(_, action)| match action {
-        Action::Do(_, operation) => Some(operation),
-        _ => None,
-    });
-    let steps = operations.flat_map(|operation| match operation {
-        Operation::Transact(steps) | Operation::Lock(steps) | Operation::Insist(steps) | Operation::Snapshot(steps) => {
-            steps.as_slice()
-        }
-        Operation::Put(_) | Operation::Get(_) => &[],
-    });
-    let spec = |index, field, unique, class| IndexSettings { index, class, field, unique };
-    let specs = steps.filter_map(|step| match step {
-        Step::Count(guard) | Step::Insert(guard) => {
-            Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class()))
-        }
-        Step::Claim(guard, _) => Some(spec(guard.claim_index(), VALUE_FIELD, true, guard.claim_class())),
-        _ => None,
-    });
-    let specs: BTreeMap<u32, IndexSettings> = specs.map(|spec| (spec.index, spec)).collect();
-    specs.into_values().collect()
 }
 
 impl World {
@@ -212,6 +181,7 @@ impl World {
             match output {
                 BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
                 BrickOutput::Ask { node, seen, request } => self.ask_other_brick(pid, node, request, seen),
+                BrickOutput::RefreshSchema { .. } => self.refresh_schema(pid),
                 BrickOutput::Work { job, node, work } => self.begin_remote_work(pid, job, node, work),
                 BrickOutput::Send(to, message) => self.send_from_brick(pid, to, message),
             }
@@ -260,25 +230,6 @@ impl World {
         }
     }
 
-    /// One more index for the sets of a page, or one less. Index numbers are never used twice.
-    pub(super) fn reindex(&mut self, page: u64) {
-        let class = Key::guard(1, page).set_class();
-        let (before, is_extra) = (self.indexes.len(), |spec: &IndexSettings| spec.index > EXTRA_INDEXES);
-        self.indexes.retain(|spec| !is_extra(spec) || spec.class != class);
-        if self.indexes.len() == before {
-            self.extra_indexes += 1;
-            let index = EXTRA_INDEXES + self.extra_indexes;
-            self.indexes.push(IndexSettings { index, class, field: NUMBER_FIELD, unique: false });
-        }
-        for pid in 0..self.processes.len() {
-            let (now, indexes) = (self.local_time(pid), self.indexes.clone());
-            if let Some(driven) = self.driven_mut(pid) {
-                driven.brick.set_indexes(SPACE, &indexes, now);
-                self.drain_process(pid);
-            }
-        }
-    }
-
     /// All members of a set, or those who have a unique value, from the brick that has them, with what a transaction relies on that has
     /// read them. `None` if the brick is down. By its number, a query uses the extent or one of the indexes in one of the directions, if
     /// that has all members.
@@ -286,17 +237,18 @@ impl World {
         let node = guard.page().node;
         let brick = &self.driven(node)?.brick;
         let class = if value.is_some() { guard.claim_class() } else { guard.set_class() };
-        let indexes: Vec<u32> = self.indexes.iter().filter(|spec| spec.class == class).map(|spec| spec.index).collect();
+        let indexes = self.schema.indexes_of(class);
+        let classes: Vec<ClassId> = self.schema.family(class).collect();
         let range = match (indexes.get((number % 4) as usize), value) {
             (Some(index), Some(value)) => Some(equal_range(*index, value)),
             (Some(index), None) => Some(whole_index(*index, number % 8 < 4)),
             (None, _) => None,
         };
         // Not all members may be in the index yet.
-        let indexed = range.and_then(|range| scan_all(brick, node, class, Some(range)));
+        let indexed = range.and_then(|range| scan_all(brick, node, &classes, Some(range)));
         let mut scanned = match indexed {
             Some(scanned) => scanned,
-            None => scan_all(brick, node, class, None)?,
+            None => scan_all(brick, node, &classes, None)?,
         };
         if let Some(value) = value {
             scanned.found.retain(|(.., object)| Content::unique_value(object) == Some(value));
@@ -315,12 +267,14 @@ impl World {
                 expected.entry(object.class).or_default().insert(oid);
             }
         }
-        for spec in &self.indexes {
+        for spec in self.schema.indexes() {
             let class = spec.class;
-            let expected = expected.get(&class).cloned().unwrap_or_default();
+            let classes: Vec<ClassId> = self.schema.family(class).collect();
+            let expected: BTreeSet<Oid> =
+                classes.iter().filter_map(|class| expected.get(class)).flatten().copied().collect();
             for range in [None, Some(whole_index(spec.index, false))] {
                 let index = range.as_ref().map(|range| range.index);
-                let Some(scanned) = scan_all(&driven.brick, node, class, range) else {
+                let Some(scanned) = scan_all(&driven.brick, node, &classes, range) else {
                     return Err(RunFailure::Rule(format!("I: index {} of {node:?} is never complete", spec.index)));
                 };
                 let count = scanned.found.len();
@@ -338,17 +292,17 @@ impl World {
 }
 
 /// Scans an extent or a range of an index, answer after answer. `None` if the index does not have all objects, or is not known.
-fn scan_all(
+pub(super) fn scan_all(
     brick: &SimulatedBrick<BrickClient>,
     node: NodeId,
-    class: ClassId,
+    classes: &[ClassId],
     range: Option<IndexRange>,
 ) -> Option<Scanned> {
     let mut wanted = Scan {
         space: SPACE,
         node,
         epoch: 0,
-        classes: [class].into(),
+        classes: classes.iter().copied().collect(),
         range,
         after: None,
         limit: SCAN_LIMIT,

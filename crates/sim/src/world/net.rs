@@ -13,6 +13,7 @@ use wire::cluster::Message;
 
 use super::catalog::PlacementMessage;
 use super::group_member::Entry;
+use super::query::QueryMessage;
 use crate::plan::Noise;
 
 /// The index of a process in the world.
@@ -35,6 +36,8 @@ pub(super) enum Datagram {
     Notice(MetaNotice),
     /// About the placement of logical nodes that move.
     Placement(Box<PlacementMessage>),
+    /// About a query.
+    Query(Box<QueryMessage>),
     /// Between the members of a group.
     Group(NodeId, MemberId, Box<GroupMessage<Entry>>),
 }

@@ -14,6 +14,7 @@ use protocol::tree::Up;
 use wire::cluster::Message;
 
 use super::net::{Datagram, LinkId, Pid};
+use super::query::PeerQuery;
 use super::{GATEWAY_LIMIT_BYTES, ProcessMachine, World};
 use crate::plan::ProcessName;
 
@@ -28,7 +29,8 @@ type Address = (Pid, LinkId);
 /// A peer server and the clients that are connected to it.
 pub(super) struct PeerProcess {
     pub(super) driver: PeerDriver<Address, Object, ()>,
-    space: Arc<SpaceView>,
+    pub(super) space: Arc<SpaceView>,
+    pub(super) queries: BTreeMap<u64, PeerQuery>,
     clients: BTreeMap<Address, PeerClient<Address>>,
 }
 
@@ -42,7 +44,7 @@ impl PeerProcess {
             helpers,
         };
         let space = Arc::new(SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: nodes.collect() });
-        Self { driver: PeerDriver::new(settings, now), space, clients: BTreeMap::new() }
+        Self { driver: PeerDriver::new(settings, now), space, queries: BTreeMap::new(), clients: BTreeMap::new() }
     }
 
     fn client_message(&mut self, from: Address, message: ClientMessage, now: u64) -> model::Result<()> {

@@ -83,8 +83,8 @@ impl<C: Clone> SimulatedBrick<C> {
             is_new,
         };
         let mut driver = NodeDriver::open(settings, reader, Arc::default(), now)?;
-        for (space, specs) in &self.indexes {
-            driver.set_indexes(*space, specs, now);
+        for (space, schema) in &self.schemas {
+            driver.set_schema(*space, schema, now);
         }
         self.served.insert(node, ServedNode { epoch, driver });
         self.carry_out(node, now);

@@ -22,7 +22,7 @@ use wire::cluster::{self, MAX_WAITS_FOR, QueryRows, Scan, Scanned};
 
 use super::own_writes::OwnWrites;
 use super::read_set::ReadSet;
-use super::streams::{Next, StreamSettings, Streams};
+use super::streams::{Next, ScanLimits, StreamSettings, Streams};
 use crate::brick::guards;
 use crate::cluster_view::{QuerySchema, SpaceView, needs_definition};
 use crate::node_placement::{BrickId, NodePlacement};
@@ -33,7 +33,7 @@ use crate::peer::plant::{Bug, planted};
 const SCHEMA_TIMEOUT_MS: Ms = 10_000;
 const SCHEMA_RETRY_MS: Ms = 50;
 /// How often a client receives an answer without rows while its query works, in milliseconds.
-pub(super) const PROGRESS_INTERVAL_MS: Ms = 2_000;
+pub(crate) const PROGRESS_INTERVAL_MS: Ms = 2_000;
 /// Most rows of one answer, and bytes after which no row is added.
 const PORTION: usize = 1_000;
 const PORTION_BYTES: usize = 512 << 10;
@@ -41,7 +41,7 @@ const PORTION_BYTES: usize = 512 << 10;
 const MAX_INLINE: usize = 64;
 
 /// Facts about bricks that a query needs.
-pub(super) trait Bricks {
+pub trait Bricks {
     /// The brick that serves a logical node, and its epoch.
     fn place(&self, node: NodeId) -> Option<NodePlacement>;
     /// Whether there is a connection to a brick, and it responds.
@@ -53,11 +53,23 @@ pub(super) trait Bricks {
 /// Work for the driver of a query.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "most work is a scan, and a box would be one allocation more for each")]
-pub(super) enum Work {
-    /// Ask a brick. Answered by [`Event::Scanned`] with the same ticket: a generation and a stream.
-    Scan { ticket: (u32, u32), brick: BrickId, scan: Scan },
+pub enum Work {
+    /// Ask a brick. Answered by [`Event::Scanned`] with the same ticket.
+    Scan {
+        /// A generation and a stream.
+        ticket: (u32, u32),
+        /// The brick.
+        brick: BrickId,
+        /// The request.
+        scan: Scan,
+    },
     /// Read objects in the object cache. Answered by one or more [`Event::Read`] with the same generation.
-    Read { generation: u32, oids: Vec<Oid> },
+    Read {
+        /// The generation.
+        generation: u32,
+        /// The objects.
+        oids: Vec<Oid>,
+    },
     /// Fetch the classes from the catalogue. Answered by [`Event::Schema`].
     RefreshSchema,
     /// Call [`QueryRun::step`] on a blocking thread. Answered by [`Event::Stepped`].
@@ -70,24 +82,32 @@ pub(super) enum Work {
 
 /// Results of work.
 #[derive(Debug)]
-pub(super) enum Event {
+pub enum Event {
+    /// A brick has answered a scan.
     Scanned {
+        /// The ticket of the scan.
         ticket: (u32, u32),
+        /// The answer.
         answer: Result<Scanned>,
     },
+    /// Objects were read.
     Read {
+        /// The generation of the request.
         generation: u32,
+        /// The objects.
         found: Vec<(Oid, Result<CachedObject>)>,
     },
+    /// The classes that the catalogue has now.
     Schema(Result<Arc<QuerySchema>>),
-    /// `None` if the step has panicked.
+    /// The run with its progress; `None` if the step has panicked.
     Stepped(Option<(Box<QueryRun>, Result<Progress>)>),
+    /// The query has the permit to sort or group.
     Turn,
 }
 
 /// The result of a call of [`QueryMachine::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Activity {
+pub enum Activity {
     /// A step was made: call it again.
     Worked,
     /// Nothing can be done before an event arrives or the [deadline](QueryMachine::deadline) passes.
@@ -110,7 +130,7 @@ enum Stage {
 }
 
 /// A query.
-pub(super) struct QueryMachine {
+pub struct QueryMachine {
     asked: Arc<cluster::QueryRequest>,
     space: Arc<SpaceView>,
     plan: Arc<Plan>,
@@ -118,6 +138,7 @@ pub(super) struct QueryMachine {
     schema: Arc<QuerySchema>,
     /// Number of restarts.
     generation: u32,
+    limits: ScanLimits,
     stage: Stage,
     /// `None` while it works on another thread.
     run: Option<Box<QueryRun>>,
@@ -151,15 +172,20 @@ impl QueryMachine {
     ///
     /// # Errors
     /// If the query cannot be read, or does not fit the classes.
-    pub(super) fn new(space: &Arc<SpaceView>, schema: Arc<QuerySchema>, asked: cluster::QueryRequest) -> Result<Self> {
-        Self::begin(space.clone(), schema, Arc::new(asked), 0)
+    pub fn new(
+        space: &Arc<SpaceView>,
+        schema: Arc<QuerySchema>,
+        asked: cluster::QueryRequest,
+        limits: ScanLimits,
+    ) -> Result<Self> {
+        Self::begin(space.clone(), schema, Arc::new(asked), (0, limits))
     }
 
     fn begin(
         space: Arc<SpaceView>,
         schema: Arc<QuerySchema>,
         asked: Arc<cluster::QueryRequest>,
-        generation: u32,
+        (generation, limits): (u32, ScanLimits),
     ) -> Result<Self> {
         let query = query::Query::decode(&asked.query)?;
         let checked = query.check(&schema.classes)?;
@@ -186,6 +212,7 @@ impl QueryMachine {
             only_guards: asked.only_guards,
             own_writes: own_writes.len(),
             generation,
+            limits,
         });
         let is_schema_stale = asked.own_writes.keys().any(|oid| is_unknown_class(&schema, *oid));
         Ok(Self {
@@ -195,6 +222,7 @@ impl QueryMachine {
             plan,
             schema,
             generation,
+            limits,
             stage: Stage::Running,
             progress: None,
             streams,
@@ -219,7 +247,7 @@ impl QueryMachine {
     // -------------------------------------------------------------------------------------------- inputs
 
     /// Handles a request for rows.
-    pub(super) fn request(&mut self, now: Ms) {
+    pub fn request(&mut self, now: Ms) {
         self.answer_by = now + PROGRESS_INTERVAL_MS;
     }
 
@@ -227,7 +255,7 @@ impl QueryMachine {
     ///
     /// # Errors
     /// The error with which the query fails.
-    pub(super) fn handle(&mut self, event: Event, now: Ms) -> Result<()> {
+    pub fn handle(&mut self, event: Event, now: Ms) -> Result<()> {
         match event {
             Event::Scanned { ticket, answer } => self.streams.handle_answer(ticket, answer),
             Event::Read { generation, found } => {
@@ -259,7 +287,7 @@ impl QueryMachine {
     ///
     /// # Errors
     /// The error with which the query fails.
-    pub(super) fn advance(&mut self, bricks: &impl Bricks, now: Ms) -> Result<Activity> {
+    pub fn advance(&mut self, bricks: &impl Bricks, now: Ms) -> Result<Activity> {
         if self.is_done || !self.ready.is_empty() {
             return Ok(Activity::Waits);
         }
@@ -321,12 +349,12 @@ impl QueryMachine {
     }
 
     /// Takes the work to be done, in order.
-    pub(super) fn work(&mut self) -> impl Iterator<Item = Work> {
+    pub fn work(&mut self) -> impl Iterator<Item = Work> {
         self.work.drain(..)
     }
 
     /// By when [`QueryMachine::advance`] or [`QueryMachine::take_portion`] has something to do.
-    pub(super) fn deadline(&self) -> Ms {
+    pub fn deadline(&self) -> Ms {
         let next = match self.stage {
             Stage::AwaitsSchemaRetry(at) => Some(at),
             Stage::AwaitsSchema => self.schema_deadline,
@@ -371,7 +399,7 @@ impl QueryMachine {
             // The next call of `advance` fails with the reason.
             return Ok(());
         }
-        let anew = Self::begin(self.space.clone(), schema, self.asked.clone(), self.generation + 1)?;
+        let anew = Self::begin(self.space.clone(), schema, self.asked.clone(), (self.generation + 1, self.limits))?;
         let is_schema_current = Arc::ptr_eq(&anew.schema, &self.schema);
         *self = Self {
             has_sent_columns: self.has_sent_columns,
@@ -472,7 +500,7 @@ impl QueryMachine {
     ///
     /// # Errors
     /// If a row cannot be encoded.
-    pub(super) fn take_portion(&mut self, bricks: &impl Bricks, now: Ms) -> Result<Option<(QueryRows, bool)>> {
+    pub fn take_portion(&mut self, bricks: &impl Bricks, now: Ms) -> Result<Option<(QueryRows, bool)>> {
         if self.ready.is_empty() && !self.is_done && now < self.answer_by {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! Candidates from all logical nodes of a space: which nodes to ask, in which order, and what to do when one does not answer.
 //!
-//! A stream has the remaining candidates of one logical node. At most [`MAX_IN_FLIGHT`] streams have a request in flight, each for
+//! A stream has the remaining candidates of one logical node. At most [`ScanLimits::in_flight`] streams have a request in flight, each for
 //! its next page. A request to a brick that is unreachable or silent is repeated for [`RETRY_TIMEOUT_MS`].
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,10 +16,22 @@ use super::machine::{Bricks, Work};
 use crate::cluster_view::SpaceView;
 use crate::peer::plant::{Bug, planted};
 
-/// Most requests in flight. It bounds the candidates that have arrived and were not examined.
-const MAX_IN_FLIGHT: usize = if cfg!(test) { 2 } else { 8 };
-/// Candidates in one answer; few in tests, so that there are several pages.
-const PAGE: u64 = if cfg!(test) { 3 } else { 1_000 };
+/// How much of a query is under way at bricks.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanLimits {
+    /// Most requests in flight. It bounds the candidates that have arrived and were not examined.
+    pub in_flight: usize,
+    /// Candidates in one answer.
+    pub page: u64,
+}
+
+impl ScanLimits {
+    /// The limits of a peer server that serves.
+    pub const SERVING: Self = Self { in_flight: 8, page: 1_000 };
+    /// Small limits, so that a simulated query takes many steps.
+    pub const SMALL: Self = Self { in_flight: 2, page: 3 };
+}
+
 /// How long requests to an unreachable logical node are repeated, in milliseconds.
 const RETRY_TIMEOUT_MS: Ms = 10_000;
 const RETRY_DELAY_MS: Ms = 50;
@@ -59,6 +71,7 @@ pub(super) struct StreamSettings<'a> {
     pub(super) own_writes: usize,
     /// Number of restarts of the query. Answers for another generation are dropped.
     pub(super) generation: u32,
+    pub(super) limits: ScanLimits,
 }
 
 /// Candidates from all logical nodes.
@@ -68,6 +81,7 @@ pub(super) struct Streams {
     family: Option<ClassId>,
     only_guards: bool,
     counts: bool,
+    limits: ScanLimits,
     limit: u32,
     generation: u32,
     /// The streams that have not ended.
@@ -85,7 +99,7 @@ pub(super) struct Streams {
 
 impl Streams {
     pub(super) fn new(settings: StreamSettings<'_>) -> Self {
-        let StreamSettings { space, plan, family, only_guards, own_writes, generation } = settings;
+        let StreamSettings { space, plan, family, only_guards, own_writes, generation, limits } = settings;
         let ranges: Option<VecDeque<KeyRange>> = match plan.source() {
             CandidateSource::Nothing => Some(VecDeque::new()),
             CandidateSource::Extent => None,
@@ -109,13 +123,14 @@ impl Streams {
             streams.insert(number, Stream { node: *node, ranges, range, after: None, unreachable_since: None });
         }
         let page = plan.batch_size().map(|page| page.saturating_add(own_writes as u64));
-        let limit = if only_guards { 1 } else { page.unwrap_or(PAGE).clamp(1, PAGE) };
+        let limit = if only_guards { 1 } else { page.unwrap_or(limits.page).clamp(1, limits.page) };
         Self {
             space: space.id,
             only_guards,
             counts: plan.counts_only() && own_writes == 0,
             plan,
             family,
+            limits,
             limit: limit as u32,
             generation,
             waiting: streams.keys().copied().collect(),
@@ -183,7 +198,7 @@ impl Streams {
             while self.retrying.front().is_some_and(|(at, _)| *at <= now) {
                 self.waiting.extend(self.retrying.pop_front().map(|(_, stream)| stream));
             }
-            while self.in_flight.len() < MAX_IN_FLIGHT {
+            while self.in_flight.len() < self.limits.in_flight {
                 let Some(stream) = self.waiting.pop_front() else { break };
                 self.ask(stream, bricks, now, out);
             }

@@ -171,7 +171,7 @@ impl World {
     fn ask(&mut self, query: &str, own_writes: BTreeMap<Oid, Option<Object>>) -> Result<Answer> {
         let query = Query::parse_of("Person", query).unwrap().encode().unwrap().into();
         let asked = cluster::QueryRequest { query, own_writes, report_reads: true, ..cluster::QueryRequest::default() };
-        let mut machine = QueryMachine::new(&self.space, self.known.clone(), asked)?;
+        let mut machine = QueryMachine::new(&self.space, self.known.clone(), asked, ScanLimits::SMALL)?;
         let (mut now, mut answer, mut open) = (1_000, Answer::default(), Vec::new());
         machine.request(now);
         for _ in 0..MAX_INPUTS {
@@ -286,7 +286,7 @@ fn brick_that_hangs_is_named_and_given_up() {
         world.hanging = Some(NodeId(2));
         let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
         let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
-        let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+        let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
         let (mut now, mut open, mut waited_for) = (1_000, Vec::new(), BTreeSet::new());
         machine.request(now);
         let error = loop {
@@ -316,7 +316,7 @@ fn sorted_query_waits_for_its_turn_and_releases_it() {
     world.populate(12, PERSON);
     let query = Query::parse_of("Person", "order by age").unwrap().encode().unwrap().into();
     let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
-    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
     machine.request(1_000);
     assert_eq!(machine.advance(&world, 1_000).unwrap(), Activity::Waits);
     assert!(matches!(machine.work().collect::<Vec<_>>()[..], [Work::AcquireTurn]));

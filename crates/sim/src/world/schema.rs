@@ -1,0 +1,250 @@
+//! The classes and indexes of the space: those of the sets of a run, which come and go, and what processes know of them.
+//!
+//! Each set has a class, and an index by the numbers of its members; the objects with unique values beside it have another class, and
+//! a unique index. During a run a class gets classes that extend it, and more indexes. Bricks and peer servers hear of a change late; a
+//! process that starts has read the catalogue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use meta::catalog::{self, IndexId, IndexState, Schema};
+use model::{Class, ClassId, FieldNumber, FieldType, NodeId};
+use node::cluster_view::QuerySchema;
+
+use super::driven_brick::scan_all;
+use super::net::Pid;
+use super::{Event, ProcessMachine, World};
+use crate::object::{NUMBER_FIELD, VALUE_FIELD, whole_index};
+use crate::plan::{Action, EXTRA_INDEXES, Key, Operation, Plan, SPACE, Step};
+
+/// The most classes that extend the class of a set.
+const MAX_SUBCLASSES: u32 = 3;
+/// The longest time until a process hears of a change, and until the catalogue answers, in milliseconds.
+const NEWS_MS: u64 = 300;
+const ANSWER_MS: u64 = 20;
+
+/// An index of a set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SetIndex {
+    pub(super) index: u32,
+    pub(super) class: ClassId,
+    field: FieldNumber,
+    unique: bool,
+    is_ready: bool,
+}
+
+/// The classes and indexes at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct SchemaVersion {
+    pub(super) catalog: Arc<Schema>,
+    pub(super) query: Arc<QuerySchema>,
+}
+
+/// The classes and indexes of the space.
+pub(super) struct SpaceSchema {
+    indexes: Vec<SetIndex>,
+    /// The classes, each with the one that it extends.
+    classes: BTreeMap<ClassId, Option<ClassId>>,
+    extra_indexes: u32,
+    versions: Vec<SchemaVersion>,
+}
+
+impl SpaceSchema {
+    /// The classes and indexes of the sets of a plan.
+    pub(super) fn new(plan: &Plan) -> Self {
+        let operations = plan.actions.iter().filter_map(|(_, action)| match action {
+            Action::Do(_, operation) => Some(operation),
+            _ => None,
+        });
+        let steps = operations.flat_map(|operation| match operation {
+            Operation::Transact(steps)
+            | Operation::Lock(steps)
+            | Operation::Insist(steps)
+            | Operation::Snapshot(steps) => steps.as_slice(),
+            Operation::Put(_) | Operation::Get(_) => &[],
+        });
+        let spec = |index, field, unique, class| SetIndex { index, class, field, unique, is_ready: true };
+        let specs = steps.filter_map(|step| match step {
+            Step::Count(guard) | Step::Insert(guard) => {
+                Some(spec(guard.set_index(), NUMBER_FIELD, false, guard.set_class()))
+            }
+            Step::Claim(guard, _) => Some(spec(guard.claim_index(), VALUE_FIELD, true, guard.claim_class())),
+            _ => None,
+        });
+        let specs: BTreeMap<u32, SetIndex> = specs.map(|spec| (spec.index, spec)).collect();
+        let classes = specs.values().map(|spec| (spec.class, None)).collect();
+        let indexes = specs.into_values().collect();
+        let mut schema = Self { indexes, classes, extra_indexes: 0, versions: Vec::new() };
+        schema.add_version();
+        schema
+    }
+
+    fn add_version(&mut self) {
+        let classes = self.classes.iter().map(|(id, parent)| {
+            let class: Class = match parent {
+                Some(parent) => Class::new(*id, class_name(*id)).extends(*parent),
+                None => Class::new(*id, class_name(*id)).field(NUMBER_FIELD.0, "number", FieldType::Int64).field(
+                    VALUE_FIELD.0,
+                    "value",
+                    FieldType::Int64,
+                ),
+            };
+            Arc::new(class)
+        });
+        let indexes = self.indexes.iter().map(|spec| {
+            let index = catalog::Index {
+                id: IndexId(spec.index),
+                name: format!("i{}", spec.index),
+                class: spec.class,
+                fields: vec![spec.field],
+                unique: spec.unique,
+                state: if spec.is_ready { IndexState::Ready } else { IndexState::Building },
+                flaw: None,
+            };
+            (index.name.clone(), Arc::new(index))
+        });
+        let (catalog, flawed) = Schema::new(classes.collect::<Vec<_>>(), indexes.collect());
+        assert!(flawed.is_empty(), "the classes of a run fit together: {flawed:?}");
+        let classes: Vec<&Class> = catalog.classes().map(|shape| shape.class().as_ref()).collect();
+        let query = QuerySchema::of(classes, catalog.indexes().map(Arc::as_ref));
+        let query = query.unwrap_or_else(|error| panic!("the classes of a run fit together: {error}"));
+        self.versions.push(SchemaVersion { catalog: Arc::new(catalog), query: Arc::new(query) });
+    }
+
+    /// The number of changes so far, and the newest state.
+    pub(super) fn newest(&self) -> (usize, SchemaVersion) {
+        let number = self.versions.len() - 1;
+        (number, self.versions[number].clone())
+    }
+
+    pub(super) fn version(&self, number: usize) -> &SchemaVersion {
+        &self.versions[number]
+    }
+
+    /// A class and those that extend it.
+    pub(super) fn family(&self, class: ClassId) -> impl Iterator<Item = ClassId> {
+        let below = self.classes.iter().filter(move |(_, parent)| **parent == Some(class)).map(|(id, _)| *id);
+        std::iter::once(class).chain(below)
+    }
+
+    /// The class of the member that an operation inserts into a set.
+    pub(super) fn member_class(&self, guard: Key, number: u64) -> ClassId {
+        let family: Vec<ClassId> = self.family(guard.set_class()).collect();
+        family[number as usize % family.len()]
+    }
+
+    /// The indexes of a class.
+    pub(super) fn indexes_of(&self, class: ClassId) -> Vec<u32> {
+        self.indexes.iter().filter(|spec| spec.class == class).map(|spec| spec.index).collect()
+    }
+
+    pub(super) fn indexes(&self) -> &[SetIndex] {
+        &self.indexes
+    }
+}
+
+/// The name of a class.
+pub(super) fn class_name(class: ClassId) -> String {
+    format!("C{}", class.0)
+}
+
+impl World {
+    /// One more index for the sets of a page, or one less. Index numbers are never used twice.
+    pub(super) fn reindex(&mut self, page: u64) {
+        let class = Key::guard(1, page).set_class();
+        let schema = &mut self.schema;
+        let (before, is_extra) = (schema.indexes.len(), |spec: &SetIndex| spec.index > EXTRA_INDEXES);
+        schema.indexes.retain(|spec| !is_extra(spec) || spec.class != class);
+        if schema.indexes.len() == before && schema.classes.contains_key(&class) {
+            schema.extra_indexes += 1;
+            let index = EXTRA_INDEXES + schema.extra_indexes;
+            schema.indexes.push(SetIndex { index, class, field: NUMBER_FIELD, unique: false, is_ready: false });
+        }
+        self.tell_schema();
+    }
+
+    /// The class of the sets of a page gets another class that extends it.
+    pub(super) fn evolve(&mut self, page: u64) {
+        let guard = Key::guard(1, page);
+        let count = self.schema.family(guard.set_class()).count() as u32 - 1;
+        if count < MAX_SUBCLASSES && self.schema.classes.contains_key(&guard.set_class()) {
+            self.schema.classes.insert(guard.subclass(count), Some(guard.set_class()));
+            self.tell_schema();
+        }
+    }
+
+    /// Marks the indexes that have all objects as ready.
+    pub(super) fn update_index_states(&mut self) {
+        let building: Vec<SetIndex> = self.schema.indexes.iter().filter(|spec| !spec.is_ready).copied().collect();
+        for spec in building {
+            let classes: Vec<ClassId> = self.schema.family(spec.class).collect();
+            let is_complete = |node: &NodeId| {
+                let driven = self.driven(*node);
+                let range = Some(whole_index(spec.index, false));
+                driven.is_some_and(|driven| scan_all(&driven.brick, *node, &classes, range).is_some())
+            };
+            if self.serving.keys().all(is_complete) {
+                self.schema
+                    .indexes
+                    .iter_mut()
+                    .filter(|one| one.index == spec.index)
+                    .for_each(|one| one.is_ready = true);
+                self.tell_schema();
+            }
+        }
+    }
+
+    /// All processes hear of the newest classes and indexes, at different times.
+    fn tell_schema(&mut self) {
+        self.schema.add_version();
+        for pid in 0..self.processes.len() {
+            self.send_schema(pid, NEWS_MS);
+        }
+    }
+
+    /// A process hears of the newest classes and indexes within this time.
+    fn send_schema(&mut self, pid: Pid, most_ms: u64) {
+        if matches!(self.processes[pid].machine, Some(ProcessMachine::Driven(_) | ProcessMachine::Peer(_))) {
+            let (number, _) = self.schema.newest();
+            let (at, life) = (self.now + self.net.chance(pid, (1, most_ms)), self.processes[pid].incarnation);
+            self.push(at, Event::Schema(pid, life, number));
+        }
+    }
+
+    /// A brick asks the catalogue for classes that it lacks.
+    pub(super) fn refresh_schema(&mut self, pid: Pid) {
+        let (at, life) = (self.now + self.net.chance(pid, (1, ANSWER_MS)), self.processes[pid].incarnation);
+        self.push(at, Event::SchemaRefreshed(pid, life));
+    }
+
+    /// The catalogue has answered a brick or a query.
+    pub(super) fn handle_schema_refreshed(&mut self, pid: Pid, life: u64) {
+        if self.processes[pid].incarnation != life {
+            return;
+        }
+        self.apply_newest_schema(pid);
+        self.with_driven(pid, |driven, now| driven.brick.handle_schema_refreshed(now));
+        self.handle_query_schema(pid);
+        self.drain_process(pid);
+    }
+
+    /// A process has read the newest classes and indexes.
+    pub(super) fn apply_newest_schema(&mut self, pid: Pid) {
+        let (number, _) = self.schema.newest();
+        self.apply_schema(pid, number);
+    }
+
+    /// A process hears of classes and indexes, perhaps late.
+    pub(super) fn handle_schema(&mut self, pid: Pid, life: u64, number: usize) {
+        if self.processes[pid].incarnation == life && self.processes[pid].schema < number {
+            self.apply_schema(pid, number);
+        }
+    }
+
+    pub(super) fn apply_schema(&mut self, pid: Pid, number: usize) {
+        self.processes[pid].schema = number;
+        let schema = self.schema.version(number).catalog.clone();
+        self.with_driven(pid, |driven, now| driven.brick.set_schema(SPACE, &schema, now));
+        self.drain_process(pid);
+    }
+}
