@@ -1,5 +1,7 @@
 //! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
+mod sets;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -7,20 +9,19 @@ use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Outp
 use client::cluster::{CommitOutcome, IsolationLevel};
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
-use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
+use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
-use protocol::validate::{Read, ReadVersion};
-use wire::cluster::{Message, Scanned};
+use wire::cluster::Message;
 
 use super::net::{Datagram, Pid};
-use super::query::QueryAnswer;
 use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
 use crate::history::{self, Kind, Outcome};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
+use sets::ClientQuery;
 
 /// How long a transaction may run before its client gives it up, in milliseconds.
 const RUN_MS: u64 = 20_000;
@@ -32,12 +33,6 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
-/// How soon a query of a brick that is down is tried again, in milliseconds.
-const RESCAN_MS: u64 = 50;
-/// When a query counts as lost, in milliseconds: longer than a peer server waits for bricks.
-const QUERY_TIMEOUT_MS: u64 = 15_000;
-/// The chance that a query is for all logical nodes, as 1 in this number.
-const WIDE_QUERY_ODDS: u64 = 4;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -72,35 +67,6 @@ struct Current {
     /// The objects of classes that it has written, for its queries.
     own_writes: BTreeMap<Oid, Option<Object>>,
     query: Option<ClientQuery>,
-}
-
-/// A query that a client has sent to its peer server.
-enum ClientQuery {
-    /// It was sent, and counts as lost at this time.
-    Asked {
-        query: u64,
-        until: u64,
-    },
-    Answered(QueryAnswer),
-}
-
-/// The members of sets by the names of the sets, and what a transaction relies on that has read them.
-struct SetMembers {
-    sets: BTreeMap<String, Vec<i64>>,
-    guards: Vec<Read>,
-    found: Vec<Read>,
-    seen: HlcTimestamp,
-    /// Whether what the transaction itself has written is among them.
-    has_own: bool,
-}
-
-impl SetMembers {
-    fn of_scan(guard: Key, value: Option<i64>, Scanned { found, guards, seen, .. }: Scanned) -> Self {
-        let members = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
-        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-        let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) }).collect();
-        Self { sets: BTreeMap::from([(name, members)]), guards, found, seen, has_own: false }
-    }
 }
 
 /// A client's process.
@@ -398,145 +364,6 @@ impl World {
                 true
             }
         }
-    }
-
-    /// Reads the guard of a set, and asks the brick what is in it; what the transaction itself has put there is behind that. Says
-    /// whether that is done.
-    fn count_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
-        let shown = self.local_time(pid);
-        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let Some(current) = &mut client.current else { return false };
-        let isolation = current.isolation;
-        let calls = &mut current.calls;
-        let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-        let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: false };
-        let is_read = match reader.read(guard, LockMode::Shared) {
-            Ok(found) => found.is_some(),
-            Err(Conflicts) => {
-                self.give_up(pid);
-                return true;
-            }
-        };
-        let Some(mut members) = self.members(guard).filter(|_| is_read) else { return false };
-        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let Some(current) = &mut client.current else { return false };
-        let name = guard.to_string();
-        members.extend(current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element));
-        current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
-        current.at += 1;
-        true
-    }
-
-    /// The answer of the peer server to a query for the sets of a page; `None` while it is awaited. Some optimistic transactions query
-    /// those at all logical nodes.
-    fn query_members(&mut self, pid: Pid, guard: Key, value: Option<i64>) -> Option<SetMembers> {
-        self.update_index_states();
-        let (now, bricks) = (self.now, self.plan.cluster.bricks as u32);
-        let current = self.current_mut(pid)?;
-        let is_wide = current.isolation != IsolationLevel::Locks && current.record.number % WIDE_QUERY_ODDS == 0;
-        let nodes = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
-        match current.query.take() {
-            Some(ClientQuery::Asked { query, until }) if now < until => {
-                current.query = Some(ClientQuery::Asked { query, until });
-                None
-            }
-            Some(ClientQuery::Answered(answer)) => {
-                let guards = nodes.into_iter().map(|node| Key { node, ..guard });
-                let guards = guards.filter(|one| value.is_none() || one.node == guard.node);
-                let name = |guard: Key| value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-                let sets = guards.map(|one| (name(one), answer.numbers(NodeId(one.node)))).collect();
-                let QueryAnswer { reads, seen, .. } = answer;
-                Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
-            }
-            Some(ClientQuery::Asked { .. }) | None => {
-                let own_writes = current.own_writes.clone();
-                let nodes = nodes.into_iter().map(NodeId).collect();
-                let query = self.begin_query(pid, (guard, value), nodes, own_writes)?;
-                let until = now + QUERY_TIMEOUT_MS;
-                self.current_mut(pid)?.query = Some(ClientQuery::Asked { query, until });
-                None
-            }
-        }
-    }
-
-    fn current_mut(&mut self, pid: Pid) -> Option<&mut Current> {
-        match &mut self.processes[pid].machine {
-            Some(ProcessMachine::Client(client)) => client.current.as_mut(),
-            _ => None,
-        }
-    }
-
-    /// The peer server has ended a query.
-    pub(super) fn end_client_query(&mut self, pid: Pid, ended: u64, result: Result<QueryAnswer, String>) {
-        let Some(current) = self.current_mut(pid) else { return };
-        if matches!(current.query, Some(ClientQuery::Asked { query, .. }) if query == ended) {
-            // One that has failed is sent again.
-            current.query = result.ok().map(ClientQuery::Answered);
-            self.resume(pid);
-        }
-    }
-
-    /// Scans a set as a query does, or those who have a unique value: the transaction relies on the guards and on the objects that it
-    /// has seen. A transaction with locks locks the guards first. A value that is free is taken. Says whether that is done.
-    fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> bool {
-        let (shown, life) = (self.local_time(pid), self.processes[pid].incarnation);
-        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
-        let Some(current) = &client.current else { return false };
-        let (number, isolation) = (current.record.number, current.isolation);
-        let members = match self.sends_queries() {
-            true => self.query_members(pid, guard, value),
-            false => self.scan_set(guard, number, value).map(|scanned| SetMembers::of_scan(guard, value, scanned)),
-        };
-        let Some(members) = members else {
-            // The brick is down, or the peer server has not answered yet.
-            self.push_timer(self.now + RESCAN_MS, pid, life);
-            return false;
-        };
-        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let Some(current) = &mut client.current else { return false };
-        let (place, class) = (guard.claim(number), guard.claim_class());
-        let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
-        let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
-        let locked = locked.map(|read| (read.oid, LockMode::Shared));
-        {
-            let calls = &mut current.calls;
-            let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-            let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: true };
-            for (oid, mode) in locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))) {
-                match reader.read_object(oid, mode) {
-                    Ok(Some(_)) => {}
-                    Ok(None) => return false,
-                    Err(Conflicts) => {
-                        self.give_up(pid);
-                        return true;
-                    }
-                }
-            }
-        }
-        let SetMembers { mut sets, guards, found, seen, has_own } = members;
-        if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
-            self.give_up(pid);
-            return true;
-        }
-        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-        if !has_own {
-            let own = current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element);
-            sets.entry(name.clone()).or_default().extend(own);
-        }
-        let is_free = sets.get(&name).is_none_or(Vec::is_empty);
-        for (name, members) in sets {
-            current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
-        }
-        if let Some((value, oid)) = claim.filter(|_| is_free) {
-            let element = number as i64;
-            let object = Content::encode_claim(element, value, class);
-            current.own_writes.insert(oid, Some(object.clone()));
-            let written = client.driver.write(txn, oid, ObjectState::Value(object));
-            assert_eq!(written, Ok(()), "{txn:?} runs, and has read {oid} to write it");
-            current.record.steps.push(history::Step::append(name, element));
-        }
-        current.at += 1;
-        true
     }
 
     /// A client begins something.
