@@ -15,7 +15,7 @@ use sim::run::run;
 use sim::workload::{Choice, Faults, Workload, plan};
 
 /// Seeds that are tried for each bug at most.
-const LIMIT: u64 = 100;
+const LIMIT: u64 = 200;
 
 /// Bugs in moves of logical nodes.
 const MOVE_BUGS: &[Bug] = &[
