@@ -121,7 +121,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
-    /// A holder below says something.
+    /// Handles a message from a holder.
     ///
     /// # Errors
     /// If no process that follows the rules sends this message. The state is unchanged; disconnect the sender. If the
@@ -212,7 +212,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self.gateway.as_ref().map_or(HlcTimestamp::ZERO, Gateway::clock)
     }
 
-    /// The connection to a client or redirector below is lost.
+    /// Handles the loss of the connection to a client or redirector below.
     pub fn handle_disconnected(&mut self, below: &A, holders: impl Fn(NodeId, HolderId) -> bool, now: Ms) {
         if let Some(gateway) = &mut self.gateway {
             gateway.handle_disconnected(below);
@@ -224,7 +224,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         });
     }
 
-    /// The connection to the node above is open: to the brick of one logical node, or to a peer server for all.
+    /// Handles a new connection to the node above: to the brick of one logical node, or to a peer server for all.
     pub fn connect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected |= node.is_none();
         self.with_trees(node, |_, tree| {
@@ -233,13 +233,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         });
     }
 
-    /// That connection is lost.
+    /// Handles the loss of that connection.
     pub fn disconnect(&mut self, node: Option<NodeId>, now: Ms) {
         self.connected &= node.is_some();
         self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
-    /// The participant of a logical node is reachable again: see [`Gateway::retry_now`].
+    /// Repeats the unanswered questions to the participant of a logical node: see [`Gateway::retry_now`].
     pub fn retry_now(&mut self, node: NodeId) {
         if let Some(gateway) = &mut self.gateway {
             gateway.retry_now(node);
@@ -294,7 +294,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
     pub fn check_invariants(&self) -> Result<(), String> {
         self.trees.values().try_for_each(Redirector::check_invariants)?;
         match self.trees.iter().find(|(node, tree)| self.polling.at(**node) != tree.deadline()) {
-            Some((node, tree)) => Err(format!("D4: {node:?} is to be polled at {:?}, and is not", tree.deadline())),
+            Some((node, tree)) => {
+                Err(format!("D4: {node:?} is due at {:?}, but is not scheduled then", tree.deadline()))
+            }
             None => Ok(()),
         }
     }

@@ -94,7 +94,7 @@ impl Directory {
         }
         assert!(
             lease_ms <= own_ms || planted(Bug::GrantBeyondOwn),
-            "D4: {holder:?} is granted {lease_ms} ms, and this node has {own_ms} ms"
+            "D4: {holder:?} is granted {lease_ms} ms, but this node has only {own_ms} ms"
         );
         let entry = self.holders.entry(holder).or_default();
         entry.height = entry.height.max(height.min(MAX_HEIGHT));
@@ -122,7 +122,7 @@ impl Directory {
         self.expire_with_pages(now).into_iter().map(|(holder, _)| holder).collect()
     }
 
-    /// The same, with the pages of each holder.
+    /// Like [`Directory::expire`], and also returns the pages of each holder.
     pub fn expire_with_pages(&mut self, now: Ms) -> Vec<(HolderId, Vec<PageId>)> {
         let mut expired = self.expiring.due(now);
         if planted(Bug::HolderNeverExpires) {
@@ -170,7 +170,7 @@ impl Directory {
         true
     }
 
-    /// A holder has evicted the copy that this fetch returned.
+    /// Records that a holder has evicted the copy that this fetch returned.
     pub fn evict(&mut self, page: PageId, holder: HolderId, fetch: FetchId) {
         let holding = self.pages.get(&page).and_then(|holders| holders.get(&holder));
         if holding.is_some_and(|holding| holding.fetch <= fetch || planted(Bug::EvictionEndsLaterFetch)) {
@@ -182,7 +182,7 @@ impl Directory {
         }
     }
 
-    /// The acknowledgement upward of a page may have changed.
+    /// Records that the acknowledgement upward of a page may have changed.
     fn mark_touched(&mut self, page: PageId) {
         if self.upward.contains_key(&page) {
             self.touched.insert(page);
@@ -206,15 +206,15 @@ impl Directory {
 
     // ------------------------------------------------------------------------------------------ changes
 
-    /// A page has changed. Returns the holders to notify; the invalidation is pending until each acknowledges this
-    /// version.
+    /// Records a change of a page. Returns the holders to notify; the invalidation is pending until each acknowledges
+    /// this version.
     pub fn mark_changed(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let holders: Vec<HolderId> = self.holders(page).collect();
         holders.iter().for_each(|holder| self.mark_sent(*holder, page, version, now));
         holders
     }
 
-    /// One holder of a page is notified of a change: it has joined a fetch of the page.
+    /// Records that one holder of a page is notified of a change: it has joined a fetch of the page.
     pub fn mark_sent(&mut self, holder: HolderId, page: PageId, version: Version, now: Ms) {
         let holding = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder));
         let (Some(holding), Some(entry)) = (holding, self.holders.get_mut(&holder)) else { return };
@@ -225,7 +225,8 @@ impl Directory {
         }
     }
 
-    /// The same at a cache node: it acknowledges upward when all holders below have acknowledged.
+    /// Like [`Directory::mark_changed`], for a cache node: it acknowledges upward when all holders below have
+    /// acknowledged.
     pub fn mark_passed_on(&mut self, page: PageId, version: Version, now: Ms) -> Vec<HolderId> {
         let upward = self.upward.entry(page).or_default();
         upward.newest = version.max(upward.newest);
@@ -233,8 +234,8 @@ impl Directory {
         self.mark_changed(page, version, now)
     }
 
-    /// A holder acknowledges that its copy has at least this version. An acknowledgement from an expired holder has no
-    /// effect.
+    /// Records that a holder has acknowledged that its copy has at least this version. An acknowledgement from an
+    /// expired holder has no effect.
     pub fn acknowledge(&mut self, holder: HolderId, page: PageId, version: Version) {
         if let Some(holding) = self.pages.get_mut(&page).and_then(|holders| holders.get_mut(&holder)) {
             let version = if planted(Bug::OneAcknowledgesAll) { holding.sent } else { version };
@@ -298,15 +299,15 @@ impl Directory {
         ripe
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (page, holders) in &self.pages {
             for holder in holders.keys() {
                 if !self.holders.get(holder).is_some_and(|entry| entry.pages.contains(page)) {
-                    return Err(format!("D4: {holder:?} is listed for {page:?} and not known"));
+                    return Err(format!("D4: {holder:?} is listed for {page:?} but is unknown"));
                 }
             }
         }
@@ -314,18 +315,18 @@ impl Directory {
             let settled = self.settled(*page).map_or(*newest, |settled| settled.min(*newest));
             if settled > *acknowledged && !self.touched.contains(page) {
                 return Err(format!(
-                    "D2: {page:?} is settled up to {settled:?}, and no acknowledgement is sent upward"
+                    "D2: {page:?} is settled up to {settled:?}, but no acknowledgement is sent upward"
                 ));
             }
         }
         for (holder, entry) in &self.holders {
             let pending = |page: &PageId| self.pages.get(page).is_some_and(|all| all[holder].is_pending());
             if let Some(page) = entry.pending.keys().find(|page| !pending(page)) {
-                return Err(format!("D2: {holder:?} has nothing to hear of {page:?}, and is waited for"));
+                return Err(format!("D2: {holder:?} has acknowledged {page:?} but is listed as pending"));
             }
             let listed = |page: &PageId| self.pages.get(page).is_some_and(|holders| holders.contains_key(holder));
             if let Some(page) = entry.pages.iter().find(|page| !listed(page)) {
-                return Err(format!("D1: {holder:?} holds {page:?} and is not listed"));
+                return Err(format!("D1: {holder:?} holds {page:?} but is not listed"));
             }
         }
         Ok(())

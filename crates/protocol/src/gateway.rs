@@ -174,17 +174,17 @@ pub struct Gateway<A, T> {
     clock: Clock,
     coordinators: BTreeMap<TxnId, PendingCommit<A, T>>,
     checking: BTreeMap<TxnId, PendingCheck<A>>,
-    /// When they ask again.
+    /// When each commit and each check repeats its unanswered questions.
     coordinating: Schedule<TxnId>,
     asking: Schedule<TxnId>,
-    /// Datastore transactions that have asked for locks here and have not begun to end.
+    /// Datastore transactions that have requested locks through this gateway and are not ending yet.
     locking: BTreeMap<TxnId, LockingTxn<A, T>>,
     backlog: Backlog,
     out: Vec<Output<A, T>>,
 }
 
 impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
-    /// One that believes clocks that are at most so far ahead.
+    /// A gateway that accepts timestamps that are at most `skew_ms` ahead of its clock.
     #[must_use]
     pub fn new(skew_ms: u64) -> Self {
         Self {
@@ -199,21 +199,21 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// With another bound for what waits for participants that do not answer, in bytes; it is 256 MiB.
+    /// Sets the memory limit for transactions that wait for participants, in bytes. The default is 256 MiB.
     #[must_use]
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.backlog = Backlog::new(bytes);
         self
     }
 
-    /// About how many bytes are kept of transactions that are brought to their end.
+    /// The approximate memory of pending commits, in bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.backlog.bytes()
     }
 
-    /// Why a call is not taken now: too much waits for this participant, which does not answer. What was taken goes on, and who
-    /// repeats its call is heard.
+    /// The participant because of which a call is not accepted now: it does not answer, and the memory limit for waiting
+    /// transactions is reached. Accepted transactions continue, and repetitions of their calls are accepted.
     #[must_use]
     pub fn busy_participant(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
         if self.coordinators.contains_key(&txn) {
@@ -225,17 +225,17 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             Call::Resolve { participants } => {
                 self.backlog.full_participant(participants.iter().copied(), is_little, now)
             }
-            // They are kept as long as their clients are there, who have sent them.
+            // These are removed when their clients disconnect.
             Call::Check { .. } | Call::Lock { .. } | Call::Release { .. } => None,
         }
     }
 
-    /// Takes what is wanted, in order.
+    /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<A, T>> {
         self.out.drain(..)
     }
 
-    /// The largest timestamp that it knows: what participants are to learn with every question (L1).
+    /// The largest timestamp that it knows. Every question carries it to its participant (L1).
     #[must_use]
     pub fn clock(&self) -> HlcTimestamp {
         self.clock.last()
@@ -249,7 +249,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.clock.learn(seen, now)
     }
 
-    /// A client calls.
+    /// Handles a call of a client.
     ///
     /// # Errors
     /// If no process that follows the rules sends this call. The state is unchanged.
@@ -267,7 +267,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
         let bytes = call.memory_size();
         match call {
-            // It has done nothing, and that it has.
+            // An empty commit succeeds.
             Call::Commit { parts, .. } if parts.is_empty() => {
                 let reply = coordinator::CommitReply::Committed(self.clock.tick(now));
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
@@ -305,7 +305,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         Ok(())
     }
 
-    /// Brings a transaction to its end, unless that is being done.
+    /// Starts a coordinator for a transaction, unless one is running.
     fn coordinate(
         &mut self,
         from: A,
@@ -331,7 +331,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.handle_coordinator_outputs(txn, out);
     }
 
-    /// A commit is not wanted any more, if it was.
+    /// Abandons the commit of a transaction, if one is running.
     fn give_up(&mut self, txn: TxnId, now: Ms) {
         let mut out = Vec::new();
         if let Some(one) = self.coordinators.get_mut(&txn) {
@@ -355,7 +355,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             self.backlog.end(txn);
         }
         let (coordinators, counted) = (self.coordinators.len(), self.backlog.len());
-        assert!(coordinators == counted, "C3: {coordinators} transactions are coordinated, and {counted} are counted");
+        assert!(coordinators == counted, "C3: {coordinators} coordinators are running, but {counted} are counted");
     }
 
     fn check(&mut self, from: A, txn: TxnId, reads: BTreeMap<NodeId, Vec<Read>>, now: Ms) {
@@ -382,7 +382,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// A participant answers; `locked` is the object's state with [`Answer::Locked`].
+    /// Handles the answer of a participant. `locked` is the object's state with [`Answer::Locked`].
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, locked: Option<LockedObject<T>>, now: Ms) {
         let txn = answer.txn();
         match (&answer, locked) {
@@ -401,7 +401,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let mut out = Vec::new();
         match self.coordinators.get_mut(&txn) {
             Some(one) => one.coordinator.handle_answer(node, answer, now, &mut out),
-            // It was wounded, or its locks have fallen.
+            // The transaction was wounded, or its locks have expired.
             None => {
                 if let (Some(locking), Answer::Refused { why, .. }) = (self.locking.remove(&txn), answer) {
                     let reply = Reply::Ended(coordinator::CommitReply::Refused(why));
@@ -428,10 +428,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
 
     /// Removes a client whose connection has ended.
     ///
-    /// Its commits are finished, because the client may ask for their outcomes at another gateway. Its checks are dropped. Its
-    /// datastore transactions are ended at once, so that their locks do not stay until they expire (W1): each participant is
-    /// asked how the transaction has ended (C2). One that has not prepared it marks it aborted and releases its locks; one
-    /// that has prepared it, for a commit by another gateway, keeps it.
+    /// Its commits are finished, because the client may ask for their outcomes at another gateway. Its checks are
+    /// dropped. Its datastore transactions are ended at once, so that their locks do not stay until they expire (W1):
+    /// each participant is asked for the outcome of the transaction (C2). A participant that has not prepared the
+    /// transaction marks it aborted and releases its locks. A participant that has prepared it, for a commit through
+    /// another gateway, keeps it.
     pub fn handle_disconnected(&mut self, client: &A) {
         let gone = self.checking.extract_if(.., |_, checking| checking.from == *client);
         gone.for_each(|(txn, _)| self.asking.set(txn, None));
@@ -443,7 +444,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// A participant can be reached again, perhaps at another brick: it is asked again now what it has not answered.
+    /// Repeats the unanswered questions to a participant that is reachable again, perhaps at another brick.
     pub fn retry_now(&mut self, node: NodeId) {
         let mut asked = Vec::new();
         for one in self.coordinators.values() {
@@ -466,7 +467,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
-    /// Does what it is time for.
+    /// Performs the actions that are due.
     pub fn poll(&mut self, now: Ms) {
         for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
@@ -481,7 +482,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.asking.due(now).into_iter().for_each(|txn| self.send_checks(txn, now));
     }
 
-    /// When [`Gateway::poll`] has something to do.
+    /// When [`Gateway::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
         self.coordinating.first().into_iter().chain(self.asking.first()).min()

@@ -77,7 +77,7 @@ pub enum LockResult {
 struct LockWaiter {
     txn: TxnId,
     mode: LockMode,
-    /// What it has asked for.
+    /// The requested object; it may name another class than the lock's key.
     oid: Oid,
 }
 
@@ -133,7 +133,7 @@ impl Locks {
         let lock = self.locks.entry(oid).or_default();
         let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
-        assert!(other.is_none() || blind, "V2: {txn:?} takes {oid}, which {other:?} holds");
+        assert!(other.is_none() || blind, "V2: {txn:?} locks {oid}, but {other:?} holds it");
         let held = lock.holders.entry(txn).or_insert(mode);
         *held = held.join(mode);
         self.by_txn.entry(txn).or_default().insert(oid);
@@ -236,7 +236,7 @@ impl Locks {
         self.locks.get(&slot_key(oid))?.holders.get(&txn).copied()
     }
 
-    /// Records that a page with this version changes.
+    /// Records that a page, which has this version, changes.
     pub fn note_change(&mut self, page: PageId, before: Version) {
         for since in self.stable_since.get_mut(&page).into_iter().flat_map(BTreeMap::values_mut) {
             since.get_or_insert(before);
@@ -258,28 +258,28 @@ impl Locks {
         self.by_txn.is_empty()
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (oid, lock) in &self.locks {
             let mut others = lock.holders.iter().skip(1);
             if let Some((first, mode)) = lock.holders.first_key_value()
                 && others.any(|(_, other)| other.conflicts(*mode))
             {
-                return Err(format!("V2: {first:?} holds {oid}, and so do {:?}", lock.holders));
+                return Err(format!("V2: {first:?} holds {oid}, but so do {:?}", lock.holders));
             }
             if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
-                return Err(format!("W1: {:?} is prepared and waits for {oid}", waiter.txn));
+                return Err(format!("W1: {:?} is prepared but waits for {oid}", waiter.txn));
             }
             let known = |txn: &TxnId| self.by_txn.get(txn).is_some_and(|oids| oids.contains(oid));
             let waiting = lock.waiters.values().map(|waiter| &waiter.txn);
             if let Some(txn) = lock.holders.keys().chain(waiting).find(|txn| !known(txn)) {
-                return Err(format!("W1: {txn:?} holds or waits for {oid}, and will never let go"));
+                return Err(format!("W1: {txn:?} holds or waits for {oid}, but would not be released"));
             }
             if lock.holders.is_empty() && !lock.waiters.is_empty() {
-                return Err(format!("W1: {oid} is free, and {:?} wait for it", lock.waiters));
+                return Err(format!("W1: {oid} is free, but {:?} wait for it", lock.waiters));
             }
         }
         Ok(())

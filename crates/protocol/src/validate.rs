@@ -48,7 +48,7 @@ pub struct Read {
 /// Which state of an object was read. The absence of an object is a state, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadVersion {
-    /// That of a page copy of this version (P3).
+    /// The state in a page copy of this version (P3).
     At(Version),
     /// The state that this transaction wrote; the client does not know its position yet (P4).
     Written(TxnId),
@@ -137,7 +137,7 @@ impl Validator {
         Self { pages: BTreeMap::new(), locks: Locks::default(), window_limit }
     }
 
-    /// Whether `txn` may commit at this node: every read is current (V1), and no other transaction holds what it read
+    /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it read
     /// or writes (V2). `versions` must have the page of each read whose page has no [window](Validator::version).
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Validator {
         touches.try_for_each(|oid| bars(*oid, LockMode::Touch))
     }
 
-    /// Whether a read is of the newest durable state (V1).
+    /// Checks that a read returned the newest durable state (V1).
     fn check_current(&self, txn: TxnId, read: &Read, versions: &dyn PageVersions) -> Result<(), ValidationConflict> {
         if planted(Bug::StaleReads) {
             return Ok(());
@@ -249,8 +249,9 @@ impl Validator {
     }
 
     /// Marks the last changes of these slots of a page as touches of guards, which stay in the window as long as there
-    /// is room. A query reads a guard at the brick and holds no copy, so there is no holder to wait for (V3), and
-    /// readers of one guard would conflict with who touches another.
+    /// is room. A query reads a guard at the brick and holds no copy, so there is no holder to wait for (V3). If the
+    /// touches were retired at once, the floor would rise, and readers of one guard would conflict with touches of
+    /// others.
     pub fn keep_in_window(&mut self, page: PageId, slots: impl IntoIterator<Item = u16>) {
         let Some(entry) = self.pages.get_mut(&page) else { return };
         for slot in slots {
@@ -283,10 +284,10 @@ impl Validator {
         self.pages.values().map(|page| page.window.len()).sum()
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     ///
     /// # Errors
-    /// The rule that does not, and where.
+    /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (id, page) in &self.pages {
             if page.floor > page.version {

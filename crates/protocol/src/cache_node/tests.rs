@@ -14,7 +14,7 @@ fn txn(ms: u64) -> TxnId {
     TxnId { start: HlcTimestamp::at(ms), client: ClientId(1) }
 }
 
-/// A node whose sessions are open, above and below, with a holder of a page.
+/// A cache node with a session above, a session below, and a holder of a page.
 fn node(helpers: Helpers) -> CacheNode<u8, u64> {
     let mut node = CacheNode::peer_server(ABOVE, helpers, 50);
     let (wanted_ms, subscribe, height) = (10_000, false, 0);
@@ -33,21 +33,21 @@ fn write(slot: u16) -> Writes<u64> {
     [(Oid::new(ClassId::NONE, PAGE, slot), ObjectState::Value(5))].into()
 }
 
-/// The new states that those below are told when this transaction changes the page.
+/// Whether the node sends the new states to its holders when this transaction changes the page.
 fn sends_update(node: &mut CacheNode<u8, u64>, txn: TxnId) -> bool {
     let (previous, version) = (Version::ZERO, Version { moves: 0, position: txn.start.ms() });
     let message = Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn.start, txn };
     node.outputs().clear();
     node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_001);
-    let told = node.outputs().into_iter().find_map(|output| match output {
+    let sent = node.outputs().into_iter().find_map(|output| match output {
         Output::Down(_, BELOW, Down::Invalidate { contents, .. }) => Some(contents.is_some()),
         _ => None,
     });
-    told.unwrap()
+    sent.unwrap()
 }
 
 #[test]
-fn updates_are_retained_only_where_those_below_help_each_other() {
+fn updates_are_retained_only_if_holders_help_each_other() {
     for (helpers, are_retained) in [(Helpers::All, true), (Helpers::None, false)] {
         let mut node = node(helpers);
         node.handle_up(NODE, BELOW, Up::Write { write: txn(1), writes: write(1) }, 1_000).unwrap();
@@ -58,9 +58,9 @@ fn updates_are_retained_only_where_those_below_help_each_other() {
     }
 }
 
-/// Passed on, it would be this node that is disconnected by the brick, with all its clients.
+/// If the node forwarded such a message, the brick would disconnect the node with all its clients.
 #[test]
-fn a_page_of_another_node_is_rejected_here() {
+fn page_of_another_node_is_rejected() {
     let mut node = node(Helpers::None);
     let page = PageId { node: NodeId(4), ..PAGE };
     let writes: Writes<u64> = [(Oid::new(ClassId::NONE, page, 1), ObjectState::Value(5))].into();
@@ -79,15 +79,16 @@ fn a_page_of_another_node_is_rejected_here() {
     assert_eq!(node.outputs(), []);
 }
 
-/// What the node above is told.
+/// Takes the messages to the node above.
 fn take_sent_up(node: &mut CacheNode<u8, u64>) -> Vec<Up<u64>> {
     let outputs = node.outputs().into_iter();
     outputs.filter_map(|output| if let Output::Up(_, _, message) = output { Some(message) } else { None }).collect()
 }
 
-/// Time passes: it is woken when it says, and gets the leases that it asks for.
+/// Advances the time, polls the node at its deadlines, and grants the leases that it requests. Returns its messages
+/// to the node above.
 fn advance_time(node: &mut CacheNode<u8, u64>, to: Ms) -> Vec<Up<u64>> {
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     while let Some(at) = node.deadline().filter(|at| *at <= to) {
         node.poll(at);
         for message in take_sent_up(node) {
@@ -95,23 +96,23 @@ fn advance_time(node: &mut CacheNode<u8, u64>, to: Ms) -> Vec<Up<u64>> {
                 let session = node.tree(NODE).unwrap().upstream().holder();
                 node.handle_down(NODE, session, Down::Leased { asked, lease_ms: 10_000, sync }, at);
             }
-            told.push(message);
+            messages.push(message);
         }
         node.check_invariants().unwrap();
         assert!(node.deadline().is_none_or(|next| next > at));
     }
-    told
+    messages
 }
 
 #[test]
-fn a_tree_that_nobody_uses_renews_nothing_and_comes_back() {
+fn unused_tree_renews_no_lease_until_it_is_used_again() {
     let mut node = node(Helpers::None);
     let fetched = PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: BTreeMap::new() };
     let fetched = Down::Fetched { page: PAGE, fetch: FetchId(1), reply: Page::Page(fetched) };
     node.handle_down(NODE, ABOVE, fetched, 1_001);
-    let told = advance_time(&mut node, 200_000);
-    // The page is given back when its holder has expired; until then its lease is renewed.
-    assert!(matches!(told[..], [.., Up::Evict { .. }]), "{told:?}");
+    let messages = advance_time(&mut node, 200_000);
+    // The lease is renewed until the holder has expired; then the page is evicted.
+    assert!(matches!(messages[..], [.., Up::Evict { .. }]), "{messages:?}");
     assert_eq!((node.deadline(), advance_time(&mut node, 900_000)), (None, Vec::new()));
     let (wanted_ms, subscribe, height) = (10_000, false, 0);
     let renew = Up::Renew { asked: 900_000, wanted_ms, open: true, sync: 1, subscribe, height, replaces: None };
@@ -120,7 +121,7 @@ fn a_tree_that_nobody_uses_renews_nothing_and_comes_back() {
 }
 
 #[test]
-fn a_fetch_during_which_too_much_is_told_is_begun_anew() {
+fn fetch_starts_again_above_the_message_limit() {
     let mut node = node(Helpers::All);
     let many = crate::page_cache::MESSAGES_LIMIT_BYTES / crate::page_cache::message_bytes::<u64>(None) + 1;
     for position in 1..=many as u64 {
@@ -131,7 +132,7 @@ fn a_fetch_during_which_too_much_is_told_is_begun_anew() {
     }
     let again = take_sent_up(&mut node);
     assert!(matches!(again[..], [Up::Fetch { fetch: FetchId(2), .. }]), "{again:?}");
-    // Whoever joins it hears of what comes from now on.
+    // A holder that joins the fetch receives no earlier messages.
     node.handle_up(NODE, BELOW, Up::Fetch { page: PAGE, fetch: FetchId(9), have: None }, 1_002).unwrap();
     assert_eq!(node.outputs(), []);
 }

@@ -26,7 +26,7 @@ fn directory() -> Directory {
 }
 
 #[test]
-fn a_change_is_settled_when_all_holders_have_acknowledged_it() {
+fn change_is_settled_when_all_holders_have_acknowledged_it() {
     let mut directory = directory();
     assert_eq!(directory.mark_changed(page(7), at(5), 0), [A, B]);
     assert_eq!(directory.mark_changed(page(8), at(6), 0), []);
@@ -34,14 +34,14 @@ fn a_change_is_settled_when_all_holders_have_acknowledged_it() {
     directory.acknowledge(A, page(7), at(5));
     directory.mark_changed(page(7), at(9), 0);
     directory.acknowledge(B, page(7), at(9));
-    // A has heard of 5 and not of 9.
+    // A has acknowledged 5 but not 9.
     assert_eq!(directory.settled(page(7)), Some(at(5)));
     directory.acknowledge(A, page(7), at(9));
     assert_eq!(directory.settled(page(7)), None);
 }
 
 #[test]
-fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
+fn expired_holder_does_not_block_settlement() {
     let mut directory = directory();
     directory.mark_changed(page(7), at(5), 0);
     directory.acknowledge(A, page(7), at(5));
@@ -51,14 +51,14 @@ fn a_holder_whose_lease_has_run_out_is_waited_for_no_more() {
     assert!(!directory.is_settled(page(7), at(5)));
     assert_eq!(directory.expire(1050), [B]);
     assert!(directory.is_settled(page(7), at(5)));
-    assert!(!directory.list(page(7), B, FetchId(2)), "it must come back first");
+    assert!(!directory.list(page(7), B, FetchId(2)), "an expired holder must open another session");
     directory.acknowledge(B, page(7), at(5));
     directory.check_invariants().unwrap();
 }
 
-/// ATTACK: a redirector that was cut off once renewed its members' leases.
+/// ATTACK: a disconnected redirector once renewed the leases of its holders.
 #[test]
-fn nobody_is_granted_more_than_is_left_of_the_nodes_own_lease() {
+fn granted_lease_never_exceeds_the_own_lease() {
     let mut directory = Directory::default();
     assert_eq!(directory.grant(A, 0, 0, LEASE, 300), 300);
     assert_eq!(directory.deadline(), Some(315));
@@ -66,7 +66,7 @@ fn nobody_is_granted_more_than_is_left_of_the_nodes_own_lease() {
 }
 
 #[test]
-fn an_eviction_that_crosses_a_later_fetch_ends_nothing() {
+fn eviction_of_an_earlier_fetch_has_no_effect() {
     let mut directory = directory();
     directory.list(page(7), A, FetchId(2));
     directory.evict(page(7), A, FetchId(1));
@@ -79,7 +79,7 @@ fn an_eviction_that_crosses_a_later_fetch_ends_nothing() {
 }
 
 #[test]
-fn a_node_in_the_middle_acknowledges_upward_when_all_below_have() {
+fn cache_node_acknowledges_upward_when_all_holders_have_acknowledged() {
     let mut directory = directory();
     directory.mark_passed_on(page(7), at(5), 0);
     directory.mark_passed_on(page(8), at(6), 0);
@@ -89,15 +89,15 @@ fn a_node_in_the_middle_acknowledges_upward_when_all_below_have() {
     directory.mark_passed_on(page(7), at(9), 0);
     directory.acknowledge(A, page(7), at(9));
     directory.acknowledge(B, page(7), at(5));
-    assert_eq!(directory.acknowledge_upward(), [(page(7), at(5))], "it does not wait for the changes to end");
+    assert_eq!(directory.acknowledge_upward(), [(page(7), at(5))], "an intermediate version is acknowledged, too");
     directory.remove(B);
     assert_eq!(directory.acknowledge_upward(), [(page(7), at(9))]);
     assert_eq!(directory.acknowledge_upward(), []);
 }
 
-/// Whoever says that a whole tower is below it is not waited for as long as that would take.
+/// A cache node gets additional time for each level below it, so the reported number of levels has a maximum.
 #[test]
-fn a_node_cannot_say_that_it_is_as_high_as_it_likes() {
+fn reported_height_is_limited() {
     let mut directory = Directory::default();
     directory.grant(HolderId(1), u8::MAX, 0, 1_000_000, u64::MAX);
     assert!(directory.height() <= 5);

@@ -19,20 +19,20 @@ fn call(call: Call<u64>) -> Vec<Output<u8, u64>> {
 }
 
 #[test]
-fn whoever_has_done_nothing_has_done_that() {
+fn empty_commit_succeeds() {
     let parts = BTreeMap::new();
     let reply = Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_000)));
     assert_eq!(call(Call::Commit { parts, creates: false }), [Output::Reply(1, txn(1), reply)]);
 }
 
 #[test]
-fn nobody_knows_of_a_transaction_without_participants() {
+fn outcome_without_participants_is_too_old() {
     let reply = Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld));
     assert_eq!(call(Call::Resolve { participants: Vec::new() }), [Output::Reply(1, txn(1), reply)]);
 }
 
 #[test]
-fn what_is_said_of_a_node_must_be_of_that_node() {
+fn part_with_an_object_of_another_node_is_rejected() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let part = Part { writes: [(oid(2), ObjectState::Value(1))].into(), ..Part::default() };
     let lie = Call::Commit { parts: [(NodeId(1), part)].into(), creates: false };
@@ -44,7 +44,7 @@ fn what_is_said_of_a_node_must_be_of_that_node() {
 }
 
 #[test]
-fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
+fn unanswered_questions_are_repeated_when_due() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
@@ -64,7 +64,7 @@ fn whatever_is_not_answered_is_asked_again_when_it_is_time() {
 }
 
 #[test]
-fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
+fn unanswered_questions_are_repeated_when_their_participant_is_reachable() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let part = |node| Part { writes: [(oid(node), ObjectState::Value(1))].into(), ..Part::default() };
     let commit = Call::Commit { parts: [(NodeId(1), part(1)), (NodeId(2), part(2))].into(), creates: false };
@@ -102,7 +102,7 @@ fn who_can_be_reached_again_is_asked_at_once_what_it_has_not_answered() {
 }
 
 #[test]
-fn who_has_answered_is_not_overdue_because_others_are_silent() {
+fn participant_that_has_answered_is_not_overdue() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {
         let part =
@@ -124,25 +124,25 @@ fn who_has_answered_is_not_overdue_because_others_are_silent() {
 }
 
 #[test]
-fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
+fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     let commit = |nodes: &[u32]| {
         let part =
             |node: &u32| Part { writes: [(oid(*node), ObjectState::Value(vec![7; 100]))].into(), ..Part::default() };
         Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
     };
-    // What waits only for a moment has no bound.
+    // The limit does not apply before an answer is overdue.
     for number in 1..=4 {
         gateway.handle_call(1, txn(number), commit(&[2]), 1_000).unwrap();
     }
     assert_eq!(gateway.outputs().count(), 4);
     let waiting = gateway.waiting_bytes();
     assert!(waiting > 4 << 10);
-    // When an answer is overdue nothing is sent, to nobody.
+    // An answer is overdue: the call is refused and no question is sent, not even to the other participant.
     gateway.handle_call(1, txn(5), commit(&[1, 2]), 2_000).unwrap();
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [Output::Busy(1, txn(5), NodeId(2))]);
     assert_eq!(gateway.waiting_bytes(), waiting);
-    // Others are served, who repeats its call is heard, and who wants to know how it has ended may ask.
+    // Calls for other participants, repeated calls and calls that resolve outcomes are accepted.
     gateway.handle_call(1, txn(6), commit(&[1]), 2_000).unwrap();
     gateway.handle_call(1, txn(1), commit(&[2]), 2_000).unwrap();
     gateway.handle_call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 2_000).unwrap();
@@ -155,7 +155,7 @@ fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
             Output::Ask(NodeId(2), Request::Ask { .. })
         ]
     ));
-    // But not for ever.
+    // Calls that resolve outcomes have a higher limit.
     let resolve = |number| (txn(number), Call::Resolve { participants: vec![NodeId(2)] });
     let taken = (10..50).take_while(|number| {
         let (txn, call) = resolve(*number);
@@ -164,7 +164,7 @@ fn nothing_more_is_taken_for_who_does_not_answer_when_too_much_waits() {
     });
     assert!((1..10).contains(&taken.count()));
     assert!(gateway.waiting_bytes() < 9 << 10);
-    // It answers: all that waited ends, and more is taken.
+    // The participant answers: all waiting transactions end, and calls are accepted again.
     for number in (1..=6).chain(10..50) {
         for node in [1, 2] {
             let answer = Answer::Ended { txn: txn(number), outcome: Outcome::Aborted, version: None };
@@ -182,7 +182,7 @@ fn commit_at(nodes: &[u32]) -> Call<Vec<i64>> {
     Call::Commit { parts: nodes.iter().map(|node| (NodeId(*node), part(node))).collect(), creates: false }
 }
 
-/// A gateway that has 4 KiB of room, and whose participant 2 is silent.
+/// A gateway with a memory limit of 4 KiB, whose participant 2 does not answer.
 fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
     let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50).with_limit(4 << 10);
     gateway.handle_call(1, txn(1), commit_at(&[1, 2]), 1_000).unwrap();
@@ -193,12 +193,12 @@ fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
 }
 
 #[test]
-fn whoever_asks_how_its_commit_has_ended_wants_it_no_more() {
+fn resolving_an_outcome_abandons_the_commit() {
     let mut gateway = waiting_for_two();
     gateway.handle_call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 1_100).unwrap();
     let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [ask(1), ask(2)]);
-    // Whoever has prepared it meanwhile has: if all have, it is committed.
+    // Participants may have prepared it meanwhile: if all have, it is committed.
     for node in [1, 2] {
         let proposal = HlcTimestamp::at(1_001);
         let prepared = Answer::Prepared { txn: txn(1), proposal, participants: Vec::new(), round: 0 };
@@ -209,10 +209,10 @@ fn whoever_asks_how_its_commit_has_ended_wants_it_no_more() {
 }
 
 #[test]
-fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longer() {
+fn commit_without_calls_is_abandoned() {
     let mut gateway = waiting_for_two();
     gateway.handle_disconnected(&1);
-    // Another client calls for its own again, each second.
+    // Another client repeats its call each second.
     for now in (1_000..=1_000 + ABANDON_AFTER_MS).step_by(1_000) {
         gateway.poll(now);
         gateway.handle_call(2, txn(2), commit_at(&[2]), now).unwrap();
@@ -224,7 +224,7 @@ fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longe
     assert_eq!(asked[..2], [gone(1), gone(2)]);
     assert!(matches!(asked[2..], [Output::Ask(NodeId(2), Request::Commit { .. })]), "{asked:?}");
     assert!(gateway.waiting_bytes() < 4 << 10, "{}", gateway.waiting_bytes());
-    // Who does not know of it says no for good.
+    // A participant that does not know the transaction refuses it for ever.
     let refused = Answer::Refused { txn: txn(1), why: Refusal::Aborted };
     gateway.handle_answer(NodeId(2), refused, None, 12_000);
     let decide = Output::Ask(NodeId(1), Request::Decide { txn: txn(1), outcome: Outcome::Aborted });
@@ -232,7 +232,7 @@ fn a_commit_that_nobody_calls_for_any_more_is_prepared_nowhere_and_kept_no_longe
 }
 
 #[test]
-fn deletions_are_taken_when_too_much_waits_to_be_stored() {
+fn deletions_are_accepted_above_the_memory_limit() {
     let mut gateway = waiting_for_two();
     let part = |content| Part { writes: [(oid(2), content)].into(), ..Part::default() };
     let commit = |content| Call::Commit { parts: [(NodeId(2), part(content))].into(), creates: false };
@@ -243,7 +243,7 @@ fn deletions_are_taken_when_too_much_waits_to_be_stored() {
 }
 
 #[test]
-fn disconnected_client_loses_its_locks_at_every_participant_it_has_asked() {
+fn disconnected_client_loses_its_locks_at_every_participant() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let lock = |number: u64, node| Call::Lock { first: txn(number), oid: oid(node), mode: LockMode::Exclusive };
     for (client, number, node) in [(1, 1, 1), (1, 1, 2), (2, 2, 1)] {
@@ -258,13 +258,13 @@ fn disconnected_client_loses_its_locks_at_every_participant_it_has_asked() {
     let asked: Vec<_> = gateway.outputs().collect();
     let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(asked, [ask(1), ask(2)]);
-    // Its answer is for no client, and the other client keeps its lock.
+    // The answer goes to no client, and the other client keeps its lock.
     gateway.handle_answer(NodeId(1), Answer::Refused { txn: txn(1), why: Refusal::Aborted }, None, 1_010);
     assert_eq!(gateway.outputs().count(), 0);
 }
 
 #[test]
-fn client_that_has_called_from_another_connection_keeps_its_locks_when_the_first_one_ends() {
+fn client_keeps_its_locks_if_it_has_called_on_another_connection() {
     let mut gateway: Gateway<u8, u64> = Gateway::new(50);
     let lock = || Call::Lock { first: txn(1), oid: oid(1), mode: LockMode::Exclusive };
     gateway.handle_call(1, txn(1), lock(), 1_000).unwrap();

@@ -24,7 +24,7 @@ fn waits(wound: &[u64]) -> LockResult {
 }
 
 #[test]
-fn the_younger_waits_for_the_older() {
+fn younger_transaction_waits_for_an_older_one() {
     let mut locks = Locks::default();
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), LockResult::Granted);
     assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]));
@@ -33,7 +33,7 @@ fn the_younger_waits_for_the_older() {
 }
 
 #[test]
-fn the_older_wounds_the_younger_unless_they_are_prepared() {
+fn older_transaction_wounds_younger_ones_unless_they_are_prepared() {
     let mut locks = Locks::default();
     for number in [5, 6, 7] {
         assert_eq!(ask(&mut locks, number, 1, Shared), LockResult::Granted);
@@ -48,19 +48,19 @@ fn the_older_wounds_the_younger_unless_they_are_prepared() {
 }
 
 #[test]
-fn a_lock_that_is_waited_for_bars_later_prepares() {
+fn waiting_request_bars_later_prepares() {
     let mut locks = Locks::default();
     locks.take(txn(9), oid(1), Shared);
     locks.prepare(txn(9));
     assert_eq!(locks.blocker(txn(10), oid(1), Shared), None);
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[]));
     assert_eq!(locks.blocker(txn(10), oid(1), Shared), Some(txn(1)));
-    assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]), "nor is a later reader let in before");
+    assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]), "a later reader waits, too");
     assert_eq!(locks.release(txn(9)), [(txn(1), oid(1))]);
 }
 
 #[test]
-fn a_reader_that_wants_to_write_waits_for_the_other_readers() {
+fn lock_upgrade_waits_for_other_readers() {
     let mut locks = Locks::default();
     ask(&mut locks, 1, 1, Shared);
     ask(&mut locks, 2, 1, Shared);
@@ -71,7 +71,7 @@ fn a_reader_that_wants_to_write_waits_for_the_other_readers() {
 }
 
 #[test]
-fn a_retry_has_the_age_of_the_first_try() {
+fn retry_has_the_age_of_the_first_attempt() {
     let mut locks = Locks::default();
     ask(&mut locks, 5, 1, Exclusive);
     assert_eq!(locks.request(txn(8), txn(3), oid(1), Exclusive), waits(&[5]));
@@ -80,18 +80,18 @@ fn a_retry_has_the_age_of_the_first_try() {
 
 #[test]
 #[should_panic(expected = "V2")]
-fn nothing_is_taken_that_another_holds() {
+fn taking_a_held_object_panics() {
     let mut locks = Locks::default();
     locks.take(txn(1), oid(1), Shared);
     locks.take(txn(2), oid(1), Exclusive);
 }
 
 proptest! {
-    /// Transactions ask for objects one after the other, are wounded, start again and end: all of them end.
+    /// Transactions lock objects one after another, are wounded and start again. All of them end.
     #[test]
-    fn everybody_ends(wants in proptest::collection::vec(proptest::collection::vec((0..4_u16, any::<bool>()), 1..5), 1..8)) {
+    fn all_transactions_end(wants in proptest::collection::vec(proptest::collection::vec((0..4_u16, any::<bool>()), 1..5), 1..8)) {
         let mut locks = Locks::default();
-        // The current try of each, how many of its wants it has asked for, and whether it waits.
+        // The current attempt of each, the number of its requests so far, and whether it waits.
         let mut tries: Vec<(u64, usize, bool)> = (0..wants.len() as u64).map(|first| (first, 0, false)).collect();
         let mut left: Vec<usize> = (0..wants.len()).collect();
         let mut next = 100;
@@ -131,13 +131,13 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(left.is_empty(), "{:?} wait for ever", left);
+        prop_assert!(left.is_empty(), "{:?} never ended", left);
         prop_assert!(locks.is_empty());
     }
 }
 
 #[test]
-fn touches_are_together_and_not_with_readers() {
+fn touches_are_compatible_with_each_other_but_not_with_reads() {
     let mut locks = Locks::default();
     locks.take(txn(1), oid(1), Touch);
     assert_eq!(locks.blocker(txn(2), oid(1), Touch), None);
@@ -145,7 +145,7 @@ fn touches_are_together_and_not_with_readers() {
     assert_eq!(locks.blocker(txn(2), oid(1), Exclusive), Some(txn(1)));
     locks.take(txn(3), oid(2), Shared);
     assert_eq!(locks.blocker(txn(2), oid(2), Touch), Some(txn(3)));
-    // Who holds it to touch and wants to read it has to wait for the others who touch it.
+    // A transaction that holds a touch lock and requests a read lock waits for the other touch locks.
     assert_eq!(ask(&mut locks, 5, 3, Touch), LockResult::Granted);
     assert_eq!(ask(&mut locks, 6, 3, Touch), LockResult::Granted);
     assert_eq!(ask(&mut locks, 5, 3, Shared), waits(&[6]));
@@ -153,16 +153,17 @@ fn touches_are_together_and_not_with_readers() {
     assert_eq!(locks.held_mode(txn(5), oid(3)), Some(Exclusive));
 }
 
-/// Found by brick's indexes: two who each put an object of another class into one free slot were both let through.
+/// Found by the indexes of bricks: two transactions that each created an object of another class in one free slot both
+/// committed.
 #[test]
-fn objects_of_different_classes_in_one_place_are_in_each_others_way() {
+fn objects_of_different_classes_in_one_slot_conflict() {
     let mut locks = Locks::default();
     let of_class = |class| Oid::new(ClassId(class), oid(1).page(), oid(1).slot());
     locks.take(txn(1), of_class(5), LockMode::Exclusive);
     assert_eq!(locks.blocker(txn(2), of_class(6), LockMode::Exclusive), Some(txn(1)));
     assert_eq!(locks.blocker(txn(2), of_class(0), LockMode::Shared), Some(txn(1)));
     assert!(locks.holds(txn(1), of_class(7), LockMode::Shared));
-    // Whoever waits is granted what it has asked for.
+    // The grant names the object that was requested.
     assert!(matches!(locks.request(txn(2), txn(2), of_class(6), LockMode::Shared), LockResult::Waits { .. }));
     assert_eq!(locks.release(txn(1)), [(txn(2), of_class(6))]);
     locks.check_invariants().unwrap();

@@ -38,7 +38,7 @@ fn changed(changes: &[(u64, &[u16])]) -> Validator {
     let mut before = at(4);
     for (position, slots) in changes {
         let found = validator.apply(PAGE, slots.iter().copied(), at(*position), txn(*position), &stored(4));
-        assert_eq!(found, before, "an invalidation names the version before");
+        assert_eq!(found, before, "an invalidation contains the previous version");
         before = at(*position);
     }
     validator.check_invariants().unwrap();
@@ -58,10 +58,10 @@ fn held(slot: u16, by: u64) -> Result<(), ValidationConflict> {
 }
 
 #[test]
-fn what_is_locked_stays_current_however_high_the_floor_rises() {
+fn locked_read_stays_current_when_the_floor_rises() {
     let mut validator = changed(&[(5, &[2])]);
     validator.retire(PAGE, at(5));
-    // Transaction 99 has read slot 1 at 5 and locked it; slot 3 it has read at 4, before it came to lock it.
+    // Transaction 99 has read slot 1 at the version at which it locked it, and slot 3 at an earlier version.
     for slot in [1, 3] {
         assert_eq!(
             validator.locks().request(txn(99), txn(99), oid(slot), LockMode::Shared),
@@ -84,14 +84,14 @@ fn what_is_locked_stays_current_however_high_the_floor_rises() {
 }
 
 #[test]
-fn a_page_that_has_not_changed_is_judged_by_what_is_stored() {
+fn unchanged_page_is_validated_against_its_stored_version() {
     let validator = Validator::new(10);
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 3)], &[]), stale(1, 4));
 }
 
 #[test]
-fn a_change_of_one_object_fails_no_read_of_another_on_the_page() {
+fn change_of_one_object_does_not_invalidate_reads_of_another() {
     let validator = changed(&[(7, &[2]), (9, &[5])]);
     assert_eq!(check(&validator, &[(3, 4), (2, 7), (2, 8), (5, 9)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 6)], &[]), stale(2, 7));
@@ -99,19 +99,19 @@ fn a_change_of_one_object_fails_no_read_of_another_on_the_page() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_retired_in_the_order_of_versions() {
+fn acknowledged_changes_are_retired_in_version_order() {
     let mut validator = changed(&[(7, &[2]), (9, &[5])]);
     validator.retire(PAGE, at(8));
     validator.check_invariants().unwrap();
     assert_eq!(validator.entries(), 1);
-    // The floor is that of the change that was retired, not of the acknowledgement.
+    // The floor is the version of the retired change, not the acknowledged version.
     assert_eq!(check(&validator, &[(3, 7), (5, 9)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
     assert_eq!(check(&validator, &[(5, 8)], &[]), stale(5, 9));
 }
 
 #[test]
-fn a_later_change_of_a_slot_keeps_the_floor_down() {
+fn later_change_of_a_slot_keeps_the_floor_low() {
     let mut validator = changed(&[(7, &[2]), (9, &[2])]);
     validator.retire(PAGE, at(7));
     assert_eq!(check(&validator, &[(3, 4)], &[]), Ok(()));
@@ -119,7 +119,7 @@ fn a_later_change_of_a_slot_keeps_the_floor_down() {
 }
 
 #[test]
-fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
+fn full_window_raises_the_floor() {
     let mut validator = Validator::new(3);
     for position in 5..20 {
         validator.apply(PAGE, [position as u16], at(position), txn(position), &stored(4));
@@ -128,13 +128,13 @@ fn a_window_that_outgrows_its_bound_refuses_more_and_never_less() {
     assert_eq!(validator.entries(), 3);
     assert_eq!(check(&validator, &[(1, 16)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 15)], &[]), stale(1, 16));
-    // One record that changes more slots than the window has room for leaves none.
+    // A record that changes more slots than the window can hold leaves the window empty.
     validator.apply(PAGE, 0..9, at(20), txn(20), &stored(4));
     assert_eq!((validator.entries(), check(&validator, &[(50, 19)], &[])), (0, stale(50, 20)));
 }
 
 #[test]
-fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
+fn held_objects_can_be_neither_read_nor_overwritten() {
     let mut validator = changed(&[]);
     validator.hold(txn(1), &footprint(&[1], &[2]));
     validator.check_invariants().unwrap();
@@ -142,7 +142,7 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
     assert_eq!(check(&validator, &[(2, 4)], &[]), held(2, 1));
     assert_eq!(check(&validator, &[], &[1]), held(1, 1));
     assert_eq!(check(&validator, &[], &[2]), held(2, 1));
-    // A repeated prepare does not stand in its own way.
+    // A repeated prepare does not conflict with itself.
     assert_eq!(validator.check(txn(1), &reads(&[(1, 4)]), &footprint(&[], &[2]), &stored(4)), Ok(()));
     assert_eq!(validator.locks().release(txn(1)), []);
     assert_eq!(check(&validator, &[(2, 4)], &[1, 2]), Ok(()));
@@ -151,7 +151,7 @@ fn what_is_being_committed_may_be_neither_read_nor_overwritten() {
 }
 
 #[test]
-fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
+fn own_write_is_current_until_overwritten_or_retired() {
     let own_of = |validator: &Validator, position: u64| {
         let read = Read { oid: oid(2), seen: ReadVersion::Written(txn(7)) };
         validator.check(txn(99), &[read], &Footprint::default(), &stored(position))
@@ -163,12 +163,12 @@ fn an_own_write_is_current_until_somebody_else_writes_or_it_is_retired() {
     assert_eq!(own(&changed(&[])), stale(2, 4));
     validator.retire(PAGE, at(7));
     assert_eq!(own_of(&validator, 7), stale(2, 7));
-    assert_eq!(validator.version(PAGE), None, "what is stored says all of it");
+    assert_eq!(validator.version(PAGE), None, "the page has no window any more");
 }
 
 #[test]
 #[should_panic(expected = "L1")]
-fn records_are_applied_in_their_order() {
+fn record_out_of_order_panics() {
     let mut validator = changed(&[(7, &[2])]);
     validator.apply(PAGE, [3], at(6), txn(6), &stored(4));
 }
@@ -185,19 +185,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(prop_oneof![3 => change, 1 => retire], 1..40)
 }
 
-/// Who reads a guard has no copy that would be told of its changes, so nobody is waited for.
+/// Readers of a guard hold no copy, so its touches wait for no acknowledgement.
 #[test]
-fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
+fn touches_stay_in_the_window_after_retirement() {
     let mut validator = changed(&[(6, &[1]), (7, &[2])]);
     validator.keep_in_window(PAGE, [1]);
     validator.retire(PAGE, at(7));
     validator.check_invariants().unwrap();
-    // The other slot is retired, and the floor is where it changed.
+    // The change of the other slot is retired, and the floor is its version.
     assert_eq!(check(&validator, &[(1, 6)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(1, 5)], &[]), stale(1, 6));
     assert_eq!(check(&validator, &[(2, 6)], &[]), stale(2, 7));
     assert_eq!(check(&validator, &[(3, 6)], &[]), stale(3, 7));
-    // There is no more room than for anything else.
+    // The limit of the window includes touches.
     for position in 8..=150 {
         validator.apply(PAGE, [position as u16 + 1], at(position), txn(1), &stored(4));
         validator.keep_in_window(PAGE, [position as u16 + 1]);
@@ -208,9 +208,10 @@ fn what_was_touched_is_remembered_though_nobody_has_to_hear_of_it() {
 }
 
 proptest! {
-    /// Against a list of all changes that there ever were.
+    /// A read passes only if it is current. It fails only if it is outdated, older than a retired version, or if the
+    /// window has exceeded its limit.
     #[test]
-    fn a_read_passes_only_if_it_is_current_and_fails_only_above_what_is_retired(steps in steps(), limit in 1..9_usize) {
+    fn validation_agrees_with_the_list_of_all_changes(steps in steps(), limit in 1..9_usize) {
         let mut validator = Validator::new(limit);
         let (mut last, mut position, mut asked, mut trimmed) = ([4; 6], 4, 4, false);
         for step in steps {
