@@ -1,13 +1,16 @@
 //! A logical node of a brick: the root of its cache tree.
 //!
-//! It combines the [`Participant`], which decides about changes of pages, with the [`Directory`] of the holders of copies. Its driver
-//! has the disk: it appends to the log and reports when records are durable, stores changed pages, and reads pages.
+//! It combines the [`Participant`], which decides about changes of pages, with the [`Directory`] of the holders of
+//! copies. Its driver has the disk: it appends to the log and reports when records are durable, stores changed pages,
+//! and reads pages.
 //!
 //! - **D1, D2.** A holder is listed before its page is read. Invalidations are sent before any later answer.
 //! - **V3.** Changes that all holders have acknowledged are retired.
-//! - **N1.** A write outside of transactions is *settled* when every holder has acknowledged it or has expired. A restarted brick does
-//!   not know its earlier holders, so it settles nothing before the longest lease that it could have granted has run out.
-//! - **C2, C4.** A transaction that is prepared and undecided for too long is finished here, because its coordinator may be gone.
+//! - **N1.** A write outside of transactions is *settled* when every holder has acknowledged it or has expired. A
+//!   restarted brick does not know its earlier holders, so it settles nothing before the longest lease that it could
+//!   have granted has run out.
+//! - **C2, C4.** A transaction that is prepared and undecided for too long is finished here, because its coordinator
+//!   may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,9 +33,9 @@ use crate::validate::PageVersions;
 const CLOSE_MS: u64 = 10;
 /// How long a transaction may be prepared before this brick finishes it, in milliseconds.
 const FINISH_MS: u64 = 2_000;
-/// Age of transactions from which they are refused, in milliseconds (C3).
+/// The age above which unknown transactions are refused, in milliseconds (C3).
 const HORIZON_MS: u64 = 120_000;
-/// How often old transactions are looked for, in milliseconds.
+/// The interval of searches for old transactions, in milliseconds.
 const ORPHAN_SCAN_MS: u64 = 1_000;
 
 /// The sender of a request to the participant.
@@ -47,12 +50,13 @@ enum Requester<A> {
 /// An output of a brick; the driver carries them out in order. `A` is an address of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this record to the log at this position, which is one more than that of the last record. Without a log, replace the
-    /// [row](Record::into_row) of the transaction.
+    /// Append this record to the log at this position, which is one more than that of the last record. Without a log,
+    /// replace the [row](Record::into_row) of the transaction.
     Append(u64, Record<T>),
     /// These transactions are forgotten: without a log, remove their rows, after everything that was appended before.
     RemoveRows(Vec<TxnId>),
-    /// A page has changed durably: store the new states and the version. A page that was only touched has no new states.
+    /// A page has changed durably: store the new states and the version. A page that was only touched has no new
+    /// states.
     Store(Invalidation, SlotStates<T>),
     /// Read a page, and call [`Brick::complete_read`].
     Read(PendingRead),
@@ -149,7 +153,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
 
     // ------------------------------------------------------------------------------------------ coordinators
 
-    /// The pages whose versions [`Brick::handle_request`] looks up for a request: see [`Participant::pages_to_look_up`].
+    /// The pages whose versions [`Brick::handle_request`] looks up for a request: see
+    /// [`Participant::pages_to_look_up`].
     pub fn pages_to_look_up<'a>(&'a self, request: &'a Request<T>) -> impl Iterator<Item = PageId> + 'a {
         self.participant.pages_to_look_up(request)
     }
@@ -309,7 +314,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// # Panics
     /// If the part has reads, because a write outside of transactions is not validated (N1).
     pub fn write(&mut self, holder: HolderId, write: TxnId, part: Part<T>, now: Ms) -> Result<(), Rejected> {
-        assert!(part.reads.is_empty(), "N1: {write:?} is a write outside of transactions and has reads");
+        assert!(part.reads.is_empty(), "N1: {write:?} is a write outside of transactions but has reads");
         if !self.directory.knows(holder) {
             self.send_down(holder, Down::Closed);
             return Ok(());
@@ -340,7 +345,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         pages.into_iter().for_each(|page| self.handle_heard(page, now));
     }
 
-    /// Handles an acknowledgement of a page, or the end of a copy.
+    /// Handles an acknowledgement of a page, or an eviction.
     fn handle_heard(&mut self, page: PageId, now: Ms) {
         self.retire(page);
         let writes = self.unsettled.get(&page).map(|writes| writes.iter().copied().collect());
@@ -387,7 +392,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.settle(vec![write], now);
     }
 
-    /// Tells the writers of those writes that every holder has acknowledged.
+    /// Reports to writers that every holder has acknowledged their writes.
     fn settle(&mut self, writes: Vec<TxnId>, now: Ms) {
         if now < self.unknown_copies_until {
             return;
@@ -508,8 +513,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         &self.directory
     }
 
-    /// The state as records, for the brick that the logical node moves to: see [`Participant::state_records`]. Send it no more requests
-    /// after that.
+    /// The state as records, for the brick that the logical node moves to: see [`Participant::state_records`]. Send
+    /// this brick no requests afterwards.
     #[must_use]
     pub fn state_records(&self) -> Vec<Record<T>> {
         self.participant.state_records()
@@ -524,7 +529,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         let listed = |page: &PageId, write| self.unsettled.get(page).is_some_and(|writes| writes.contains(write));
         let lost = self.settling.iter().find(|(write, one)| !one.pages.iter().all(|page| listed(page, write)));
         match lost {
-            Some((write, _)) => Err(format!("N1: {write:?} is unsettled and not listed by its pages")),
+            Some((write, _)) => Err(format!("N1: {write:?} is unsettled but not listed by its pages")),
             None => self.directory.check_invariants(),
         }
     }

@@ -48,7 +48,7 @@ impl Clock {
     pub fn tick(&mut self, physical_ms: u64) -> HlcTimestamp {
         let before = self.last;
         self.last = before.next().max(HlcTimestamp::at(physical_ms));
-        assert!(self.last > before, "L1: the clock gives {:?} after {before:?}", self.last);
+        assert!(self.last > before, "L1: the clock returns {:?} after {before:?}", self.last);
         self.last
     }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_went_back_still_gives_larger_timestamps() {
+    fn timestamps_increase_when_the_physical_clock_goes_back() {
         let mut clock = Clock::new(HlcTimestamp::ZERO, 10);
         let first = clock.tick(1000);
         assert_eq!(first, HlcTimestamp::at(1000));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timestamp_from_too_far_ahead_is_refused_and_changes_nothing() {
+    fn timestamp_too_far_ahead_is_refused_and_changes_nothing() {
         let mut clock = Clock::new(HlcTimestamp::ZERO, 10);
         clock.tick(1000);
         let latest = HlcTimestamp::at(1010 + LEAD_MS);
@@ -104,13 +104,13 @@ mod tests {
         let refused = clock.learn(latest.next(), 1000).unwrap_err();
         assert_eq!(refused.latest, latest);
         assert_eq!(clock.last(), latest);
-        // What it has learned already it believes from others too, wherever its physical clock has gone.
+        // It accepts a timestamp that it has learned before, whatever its physical clock shows.
         assert_eq!(clock.learn(latest, 3), Ok(()));
     }
 
     proptest! {
         #[test]
-        fn what_is_given_is_larger_than_all_that_was_given_or_learned(
+        fn timestamps_are_larger_than_all_returned_or_learned_ones(
             steps in proptest::collection::vec((any::<bool>(), 0..5000_u64), 1..50),
         ) {
             let mut clock = Clock::new(HlcTimestamp::at(7), 100);

@@ -16,8 +16,8 @@
 //!   that knows nothing of it first makes an *abort mark* durable; one that refuses does so before it answers. So an
 //!   answer stays true.
 //! - **C3.** A repeated message gets the first answer. Outcomes and marks are kept until every participant has
-//!   acknowledged the outcome and the horizon, which is logged and only rises, has passed the transaction's start; older
-//!   transactions are refused.
+//!   acknowledged the outcome and the horizon, which is logged and only rises, has passed the transaction's start;
+//!   older transactions are refused.
 //! - **C4.** After a restart a participant restores its prepared transactions with their locks, marks, outcomes and
 //!   bounds before it serves requests.
 
@@ -127,7 +127,7 @@ impl<T> Change<T> {
 /// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It committed at this time.
+    /// It committed, with this timestamp.
     Committed(HlcTimestamp),
     /// It did not commit and never will.
     Aborted,
@@ -167,7 +167,7 @@ pub enum Request<T> {
     Decide {
         /// The transaction.
         txn: TxnId,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
     },
     /// Return the state of a transaction. If nothing is known of it, it is aborted (C2).
@@ -201,7 +201,7 @@ pub enum Request<T> {
         first: TxnId,
         /// The object.
         oid: Oid,
-        /// What for.
+        /// The mode of the lock.
         mode: LockMode,
     },
 }
@@ -219,7 +219,7 @@ impl<T> Request<T> {
         }
     }
 
-    /// The transaction that it is about.
+    /// The transaction of the message.
     #[must_use]
     pub fn txn(&self) -> TxnId {
         match self {
@@ -284,7 +284,7 @@ pub enum Answer {
     Ended {
         /// The transaction.
         txn: TxnId,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,
@@ -293,7 +293,7 @@ pub enum Answer {
     Refused {
         /// The transaction.
         txn: TxnId,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
     /// The reads of a read-only transaction were checked.
@@ -309,13 +309,13 @@ pub enum Answer {
         txn: TxnId,
         /// The object.
         oid: Oid,
-        /// What for.
+        /// The mode of the lock.
         mode: LockMode,
     },
 }
 
 impl Answer {
-    /// The transaction that it is about.
+    /// The transaction of the message.
     #[must_use]
     pub fn txn(&self) -> TxnId {
         match self {
@@ -346,7 +346,7 @@ pub enum Record<T> {
     Committed {
         /// The transaction.
         txn: TxnId,
-        /// When.
+        /// The commit timestamp.
         timestamp: HlcTimestamp,
         /// What it writes.
         writes: Writes<T>,
@@ -358,7 +358,7 @@ pub enum Record<T> {
     Decided {
         /// The transaction.
         txn: TxnId,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
         /// What it writes: nothing, if it is aborted.
         writes: Writes<T>,
@@ -381,7 +381,7 @@ pub enum Record<T> {
     Ended {
         /// The transaction.
         txn: TxnId,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,

@@ -1,17 +1,18 @@
-//! Which copies stay when there is not room for all.
+//! Decides which copies a full cache evicts.
 //!
-//! What is used once, by a scan perhaps, must not drive out what is used again and again. So there are two queues (S3-FIFO;
-//! Yang and others, SOSP 2023): a copy enters the small one; if it is used again before it gets to the front, it moves to
-//! the main one, else it goes, and its name is remembered for a while: if it comes again soon, it enters the main one at
-//! once. In the main queue a copy that was used goes round again.
+//! Copies that are used once, for example by a scan, must not displace copies that are used repeatedly. So there are
+//! two queues (S3-FIFO; Yang and others, SOSP 2023). A copy enters the small queue. If it is used again before it
+//! reaches the front, it moves to the main queue; otherwise it is evicted, and its page is remembered for a while as a
+//! *ghost*. If the page is fetched again while it is a ghost, it enters the main queue at once. A copy that was used
+//! and reaches the front of the main queue moves to its end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::PageId;
 
-/// The small queue's part of all bytes: one in so many.
+/// The small queue may have this fraction of all bytes: one in this number.
 const SMALL_QUEUE_DIVISOR: usize = 10;
-/// Uses that count.
+/// The maximum of the use counter.
 const MAX_USES: u8 = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +22,7 @@ struct CacheEntry {
     is_main: bool,
 }
 
-/// The copies that there are, as far as their size and use go.
+/// The sizes and uses of all copies.
 #[derive(Clone, Debug)]
 pub struct EvictionPolicy {
     limit: usize,
@@ -30,16 +31,16 @@ pub struct EvictionPolicy {
     main: VecDeque<PageId>,
     small_bytes: usize,
     main_bytes: usize,
-    /// Pages that went from the small queue lately, in order.
+    /// Pages that were evicted from the small queue recently, in order.
     ghosts: VecDeque<PageId>,
     ghost_set: BTreeSet<PageId>,
     last_used: Option<PageId>,
-    /// Bytes of the copy that went last.
+    /// The size of the copy that was evicted last, in bytes.
     last_evicted_bytes: usize,
 }
 
 impl EvictionPolicy {
-    /// Room for so many bytes.
+    /// A policy for a cache with a limit in bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -56,9 +57,9 @@ impl EvictionPolicy {
         }
     }
 
-    /// A copy was used.
+    /// Records a use of a copy.
     pub fn record_use(&mut self, page: PageId) {
-        // Uses one after the other are one use: an object is looked at several times by one who has it at hand.
+        // Consecutive uses count as one: a reader often accesses an object several times in a row.
         if self.last_used == Some(page) {
             return;
         }
@@ -68,7 +69,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// A copy has come, or has another size now.
+    /// Adds a copy, or changes its size.
     pub fn insert(&mut self, page: PageId, bytes: usize) {
         if let Some(resident) = self.pages.get_mut(&page) {
             let total = if resident.is_main { &mut self.main_bytes } else { &mut self.small_bytes };
@@ -91,7 +92,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// A copy is gone for another reason.
+    /// Removes a copy that was not evicted by this policy.
     pub fn remove(&mut self, page: PageId) {
         if let Some(resident) = self.pages.remove(&page) {
             self.subtract(resident);
@@ -103,21 +104,21 @@ impl EvictionPolicy {
         *total -= resident.bytes;
     }
 
-    /// Bytes of all copies.
+    /// The size of all copies, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.small_bytes + self.main_bytes
     }
 
-    /// The next copy to be removed, if there is not room for all. It counts no more. What has just come stays, however large:
-    /// its reader has not used it yet.
-    pub fn evict(&mut self, came: PageId) -> Option<PageId> {
+    /// Removes and returns the next copy to evict, if the limit is exceeded. The copy that was just `fetched` stays,
+    /// whatever its size, because its reader has not used it yet.
+    pub fn evict(&mut self, fetched: PageId) -> Option<PageId> {
         while self.bytes() > self.limit && self.pages.len() > 1 {
             let from_small = self.small_bytes * SMALL_QUEUE_DIVISOR > self.limit || self.main_bytes == 0;
             let page = if from_small { self.evict_small() } else { self.evict_main() };
-            if page == Some(came) {
+            if page == Some(fetched) {
                 let bytes = self.last_evicted_bytes;
-                self.insert(came, bytes);
+                self.insert(fetched, bytes);
                 continue;
             }
             if page.is_some() {
@@ -134,7 +135,7 @@ impl EvictionPolicy {
         let page = self.small.pop_front()?;
         let resident = *self.pages.get(&page).filter(|resident| !resident.is_main)?;
         self.subtract(resident);
-        // The use for which it came does not count.
+        // The use for which the copy was fetched does not count.
         if resident.uses > 1 {
             self.pages.insert(page, CacheEntry { uses: 0, is_main: true, ..resident });
             self.enqueue(page, resident.bytes, true);
@@ -183,21 +184,21 @@ mod tests {
         PageId { space: SpaceId(1), node: NodeId(1), number }
     }
 
-    /// Uses a page as a cache would; says whether it had to come.
+    /// Uses a page as a cache does. Returns whether the page had to be fetched.
     fn visit(residents: &mut EvictionPolicy, number: u64) -> bool {
-        let came = !residents.pages.contains_key(&page(number));
-        if came {
+        let is_fetched = !residents.pages.contains_key(&page(number));
+        if is_fetched {
             residents.insert(page(number), 1);
-            while let Some(gone) = residents.evict(page(number)) {
-                assert!(gone != page(number) && !residents.pages.contains_key(&gone));
+            while let Some(evicted) = residents.evict(page(number)) {
+                assert!(evicted != page(number) && !residents.pages.contains_key(&evicted));
             }
         }
         residents.record_use(page(number));
-        came
+        is_fetched
     }
 
     #[test]
-    fn all_stay_while_there_is_room() {
+    fn no_copy_is_evicted_below_the_limit() {
         let mut residents = EvictionPolicy::new(100);
         (0..100).for_each(|number| assert!(visit(&mut residents, number)));
         (0..100).for_each(|number| assert!(!visit(&mut residents, number)));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn scan_does_not_drive_out_what_is_used_again() {
+    fn scan_does_not_displace_reused_copies() {
         let mut residents = EvictionPolicy::new(100);
         for _ in 0..4 {
             (0..50).for_each(|number| {
@@ -216,11 +217,11 @@ mod tests {
             visit(&mut residents, number);
         });
         let missed = (0..50).filter(|number| visit(&mut residents, *number)).count();
-        assert!(missed <= 5, "{missed} of 50 were driven out by a scan");
+        assert!(missed <= 5, "a scan displaced {missed} of 50 copies");
     }
 
     #[test]
-    fn what_is_not_used_any_more_goes() {
+    fn unused_copies_are_evicted() {
         let mut residents = EvictionPolicy::new(100);
         for _ in 0..4 {
             (0..100).for_each(|number| {
@@ -233,11 +234,11 @@ mod tests {
             });
         }
         let missed = (200..290).filter(|number| visit(&mut residents, *number)).count();
-        assert!(missed <= 9, "{missed} of 90 that are in use are not there");
+        assert!(missed <= 9, "{missed} of 90 used copies are missing");
     }
 
     #[test]
-    fn bytes_stay_below_the_limit_whatever_comes_and_goes() {
+    fn size_stays_below_the_limit() {
         let mut residents = EvictionPolicy::new(1_000);
         for step in 0..10_000_u64 {
             let number = step * 7_919 % 257;

@@ -71,7 +71,7 @@ pub enum Call<T> {
         first: TxnId,
         /// The object.
         oid: Oid,
-        /// What for.
+        /// The mode of the lock.
         mode: LockMode,
     },
     /// Release the locks of a transaction.
@@ -212,8 +212,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.backlog.bytes()
     }
 
-    /// The participant because of which a call is not accepted now: it does not answer, and the memory limit for waiting
-    /// transactions is reached. Accepted transactions continue, and repetitions of their calls are accepted.
+    /// The participant because of which a call is not accepted now: it does not answer, and the memory limit for
+    /// waiting transactions is reached. Accepted transactions continue, and repetitions of their calls are accepted.
     #[must_use]
     pub fn busy_participant(&self, txn: TxnId, call: &Call<T>, now: Ms) -> Option<NodeId> {
         if self.coordinators.contains_key(&txn) {

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_counts_from_when_the_renewal_was_sent() {
+    fn lease_counts_from_the_time_of_the_renewal() {
         let mut lease = Lease::default();
         assert!(!lease.is_valid(0));
         lease.extend(100, 50, 160);
@@ -77,21 +77,21 @@ mod tests {
         assert_eq!((lease.remaining_ms(120), lease.remaining_ms(200)), (30, 0));
     }
 
-    /// Found by reading: the second answer was once taken for one to the third question.
+    /// Found in a review: the answer to the second request was once taken for an answer to the third.
     #[test]
-    fn late_answers_count_from_their_own_questions() {
+    fn late_answer_counts_from_its_own_request() {
         let mut lease = Lease::default();
         lease.extend(200, 50, 210);
         lease.extend(100, 50, 240);
         assert_eq!(lease.until(), 250);
         lease.extend(9_000, 50, 300);
-        assert_eq!(lease.until(), 350, "what was not asked yet was asked now at the latest");
+        assert_eq!(lease.until(), 350, "a request time in the future is replaced by the current time");
     }
 
     proptest! {
-        /// The holder's clock runs faster or slower by up to the drift; the renewal and its answer take any time.
+        /// The rate of the holder's clock differs by up to the drift. The renewal and its answer have any delay.
         #[test]
-        fn the_holder_stops_before_nobody_waits_for_it(
+        fn holder_stops_using_copies_before_the_upstream_stops_waiting(
             lease_ms in 1..100_000_u64, way in 0..1000_u64, back in 0..100_000_u64, per_mille in 955..1045_u64, after in 0..200_000_u64,
         ) {
             let holder_clock = |real: u64| real * per_mille / 1000;

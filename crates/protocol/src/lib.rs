@@ -7,16 +7,16 @@
 //! | --- | --- | --- |
 //! | [`clock`] | when something happens | L1 |
 //! | [`validate`] | whether a finished transaction may commit | V1, V2, V3 |
-//! | [`locks`] | who holds which objects, and who waits for them | V2, W1 |
+//! | [`locks`] | which transactions hold objects, and which wait for them | V2, W1 |
 //! | [`commit`] | how a transaction commits at all its participants | L1, V4, C1 to C4, G1, W1 |
-//! | [`directory`] | who holds which pages, and has still to hear of a change | D1, D2, D4 |
-//! | [`lease`], [`upstream`] | how long copies may be used without hearing from above | D4 |
-//! | [`page_cache`] | what a client may use of the copies that it has | P1 to P4, D3, G2, G3 |
+//! | [`directory`] | which holders have which pages, and which changes they have not acknowledged | D1, D2, D4 |
+//! | [`lease`], [`upstream`] | how long copies may be used without contact to the node above | D4 |
+//! | [`page_cache`] | which objects of its copies a client may use | P1 to P4, D3, G2, G3 |
 //! | [`pram`] | the order of writes outside of transactions | N1 |
-//! | [`redirect`] | how a group helps itself | R1 to R4, D1 to D4 |
-//! | [`placement`] | which bricks serve a logical node, and from when on | M1 |
-//! | [`eviction`] | which copies stay when there is not room for all | |
-//! | [`replica`] | what all members of a group hold, so that it counts | M1 |
+//! | [`redirect`] | how the holders below a node help each other | R1 to R4, D1 to D4 |
+//! | [`placement`] | which bricks serve a logical node, and from which epoch on | M1 |
+//! | [`eviction`] | which copies a full cache evicts | |
+//! | [`replica`] | which records all members of a group hold | M1 |
 //!
 //! These machines are composed of the ones above; a process runs one or more of them:
 //!
@@ -25,8 +25,8 @@
 //! | [`brick`] | one logical node of a brick: participant and directory |
 //! | [`cache_node`] | a redirector or a peer server; the latter has a [`gateway`] for commits |
 //! | [`session`] | a client |
-//! | [`tree`] | what they say to each other about pages |
-//! | [`memory_size`] | how much memory objects take that are kept for others |
+//! | [`tree`] | the messages of cache trees |
+//! | [`memory_size`] | the approximate memory of objects |
 //!
 //! [`plant`] lists the bugs that the simulator plants to test its checkers.
 

@@ -1,15 +1,15 @@
-//! How much memory objects take: what is kept for others has a bound in bytes.
+//! The approximate memory of objects, for limits in bytes.
 
 use crate::commit::Part;
 use crate::page_cache::{ObjectState, SlotStates};
 
-/// Something that takes memory.
+/// A value with a known approximate size in memory.
 pub trait MemorySize {
-    /// About how many bytes it takes.
+    /// The approximate size in bytes.
     fn memory_size(&self) -> usize;
 }
 
-/// What everything takes that is kept in a map, in bytes.
+/// The overhead of a map entry, in bytes.
 const ENTRY_BYTES: usize = 64;
 
 impl MemorySize for model::Object {

@@ -4,7 +4,7 @@
 //! section 4.5): every client sees the writes of one client in its order, and the client itself sees them at once.
 //!
 //! ```text
-//!   put x, y at node 1 ── one message ──▶ written ──▶ settled: everybody has heard ──▶ put z at node 2 is sent
+//!   put x, y at node 1 ── one message ──▶ written ──▶ settled: every holder knows ──▶ put z at node 2 is sent
 //! ```
 //!
 //! Writes to one node are sent in one message: no client sees one without the earlier ones. The next write to *another*
@@ -24,7 +24,7 @@ use crate::plant::{Bug, planted};
 /// Writes that are sent together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteBatch<T> {
-    /// Where.
+    /// The logical node of all objects.
     pub node: NodeId,
     /// The new states.
     pub writes: Writes<T>,
@@ -91,7 +91,7 @@ impl<T: Clone> Pram<T> {
         written.chain(sent).filter(move |(_, batch)| batch.node == node)
     }
 
-    /// A batch is durable. Returns the client's numbers the first time.
+    /// Records that a batch is durable. Returns the client's numbers the first time.
     pub fn handle_written(&mut self, write: TxnId) -> Vec<u64> {
         let Some((_, mut batch)) = self.sent.take_if(|(sent, _)| *sent == write) else { return Vec::new() };
         let numbers = std::mem::take(&mut batch.numbers);
@@ -101,22 +101,22 @@ impl<T: Clone> Pram<T> {
         let other = self.written.values().find(|other| other.node != batch.node).map(|other| other.node);
         assert!(
             other.is_none() || planted(Bug::NextWriteAtOnce),
-            "N1: a write to {:?} is durable before all at {other:?} have heard of theirs",
+            "N1: a write to {:?} is durable before all writes to {other:?} are settled",
             batch.node
         );
         self.written.insert(write, batch);
         numbers
     }
 
-    /// A batch was refused because of a conflict. It is retried under another number, before all others.
+    /// Handles a batch that was refused because of a conflict. It is retried under another number, before all others.
     pub fn handle_refused(&mut self, write: TxnId) {
         if let Some((_, batch)) = self.sent.take_if(|(sent, _)| *sent == write) {
             self.queue.push_front(batch);
         }
     }
 
-    /// A batch is settled, hence also durable. Returns the client's numbers if that is new. (It is new if the batch was
-    /// sent again and this answers the first message.)
+    /// Records that a batch is settled, hence also durable. Returns the client's numbers if the batch was not known to
+    /// be durable. (This happens if the batch was sent again and this answers the first message.)
     pub fn handle_settled(&mut self, write: TxnId) -> Vec<u64> {
         let numbers = self.handle_written(write);
         self.written.remove(&write);
@@ -152,20 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_another_node_waits_until_the_last_is_settled() {
+    fn write_to_another_node_waits_until_the_last_is_settled() {
         let mut pram = Pram::default();
         pram.put(oid(1, 1), ObjectState::Value(10), 0);
         pram.put(oid(2, 1), ObjectState::Value(20), 1);
         assert_eq!(pram.send(write(1)).unwrap().node, NodeId(1));
-        assert_eq!(pram.send(write(2)), None, "it is not written");
+        assert_eq!(pram.send(write(2)), None, "the first write is not durable");
         assert_eq!(pram.handle_written(write(1)), [0]);
-        assert_eq!(pram.send(write(2)), None, "it is not settled");
+        assert_eq!(pram.send(write(2)), None, "the first write is not settled");
         pram.handle_settled(write(1));
         assert_eq!(pram.send(write(2)).unwrap().node, NodeId(2));
     }
 
     #[test]
-    fn writes_to_one_node_go_together_and_wait_for_no_acknowledgement() {
+    fn writes_to_one_node_are_sent_together_without_waiting() {
         let mut pram = Pram::default();
         pram.put(oid(1, 1), ObjectState::Value(10), 0);
         pram.send(write(1));
@@ -175,11 +175,11 @@ mod tests {
         pram.handle_written(write(1));
         assert_eq!(pram.send(write(2)).unwrap().writes.len(), 2);
         assert_eq!(pram.handle_written(write(2)), [1, 2]);
-        assert_eq!(pram.lookup(oid(1, 1)), None, "the reply has come: the cache knows better");
+        assert_eq!(pram.lookup(oid(1, 1)), None, "durable writes are in the cache");
     }
 
     #[test]
-    fn a_write_to_another_node_waits_also_for_those_before_the_last() {
+    fn write_to_another_node_waits_for_all_earlier_writes() {
         let mut pram = Pram::default();
         for (number, slot) in [(1, 1), (2, 2)] {
             pram.put(oid(1, slot), ObjectState::Value(10), number);
@@ -188,14 +188,14 @@ mod tests {
         }
         pram.put(oid(2, 1), ObjectState::Value(20), 3);
         pram.handle_settled(write(2));
-        assert_eq!(pram.send(write(3)), None, "somebody may not have heard of the first");
+        assert_eq!(pram.send(write(3)), None, "the first write is not settled");
         pram.handle_settled(write(1));
         assert!(pram.send(write(3)).is_some());
     }
 
-    /// Found by the simulator: who had sent a batch again waited for ever.
+    /// Found by the simulator: a client that had sent a batch again waited for ever.
     #[test]
-    fn what_is_settled_is_written() {
+    fn settled_write_is_durable() {
         let mut pram = Pram::default();
         pram.put(oid(1, 1), ObjectState::Value(10), 7);
         pram.send(write(1));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_tried_again_before_what_follows() {
+    fn refused_write_is_retried_before_later_writes() {
         let mut pram = Pram::default();
         pram.put(oid(1, 1), ObjectState::Value(10), 0);
         pram.send(write(1));

@@ -185,7 +185,10 @@ impl<T: Clone + MemorySize> Redirector<T> {
             let renew = self.upstream.sync(now, height, subscribe);
             self.send_up(renew);
             let (last, asked) = (self.syncing.back().map(|(number, _)| *number), self.upstream.last_sync());
-            assert!(last <= Some(asked), "N1: question {last:?} is waited for, and {asked} is the last that was asked");
+            assert!(
+                last <= Some(asked),
+                "N1: a session waits for question {last:?}, but {asked} is the last that was sent"
+            );
         }
     }
 
@@ -204,8 +207,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
         pages.into_iter().for_each(|page| self.unlist(page));
     }
 
-    /// The connection to a holder is lost: it is not asked for help, and fetches that wait for its help continue
-    /// elsewhere (R4). It may use its copies until its lease ends.
+    /// Handles the loss of the connection to a holder: it is not asked for help, and fetches that wait for its help
+    /// continue elsewhere (R4). It may use its copies until its lease ends.
     pub fn handle_disconnected(&mut self, holder: HolderId, now: Ms) {
         self.help_counts.remove(&holder);
         self.subscribers.remove(&holder);
@@ -322,18 +325,18 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     // ------------------------------------------------------------------------------------------ the session above
 
-    /// The connection to the node above is open.
+    /// Handles a new connection to the node above.
     pub fn connect(&mut self, now: Ms) {
         self.upstream.connect(now);
     }
 
-    /// The connection to the node above is lost.
+    /// Handles the loss of the connection to the node above.
     pub fn disconnect(&mut self, now: Ms) {
         self.upstream.disconnect(now);
         self.close_all();
     }
 
-    /// The session above is over, and with it all sessions below (D4): their data came through it.
+    /// Ends all sessions below, because the session above is over (D4): their data came through it.
     fn close_all(&mut self) {
         self.fetching.clear();
         self.helping.clear();
@@ -448,19 +451,19 @@ impl<T: Clone + MemorySize> Redirector<T> {
         for (page, fetching) in &self.fetching {
             for waiter in &fetching.waiters {
                 if !self.directory.holders(*page).any(|holder| holder == waiter.holder) {
-                    return Err(format!("D1: {:?} waits for {page:?} and is not listed", waiter.holder));
+                    return Err(format!("D1: {:?} waits for {page:?} but is not listed", waiter.holder));
                 }
             }
             if matches!(fetching.stage, FetchStage::Helping { .. }) != self.helping.at(*page).is_some() {
-                return Err(format!("R1: a helper is waited for with {page:?} for ever"));
+                return Err(format!("R1: the wait for a helper with {page:?} has no deadline"));
             }
             if matches!(fetching.stage, FetchStage::Above { .. }) && !self.listed.contains_key(page) {
-                return Err(format!("D1: {page:?} is fetched above, and the fetch is forgotten"));
+                return Err(format!("D1: {page:?} is fetched above, but the fetch is not recorded"));
             }
         }
         for (page, holders) in &self.complete {
             if let Some(holder) = holders.iter().find(|holder| !self.directory.knows(**holder)) {
-                return Err(format!("R1: {holder:?} is to help with {page:?} and is not there"));
+                return Err(format!("R1: {holder:?} may be asked to help with {page:?} but is not listed"));
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ impl<K: Copy + Ord> Schedule<K> {
         if let Some(at) = at {
             self.due.insert((at, key));
         }
-        assert!(self.due.len() == self.at.len(), "D4, C2: a deadline is missed, or comes twice");
+        assert!(self.due.len() == self.at.len(), "D4, C2: a key has no deadline, or more than one");
     }
 
     /// The deadline of a key.
@@ -51,7 +51,7 @@ impl<K: Copy + Ord> Schedule<K> {
         self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
     }
 
-    /// Nothing is to be done any more.
+    /// Removes all deadlines.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
         self.at.clear();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_anew_is_done_at_its_last_time_only() {
+    fn last_deadline_of_a_key_is_the_valid_one() {
         let mut schedule = Schedule::default();
         schedule.set('b', Some(5));
         schedule.set('a', Some(7));

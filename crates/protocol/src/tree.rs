@@ -123,7 +123,7 @@ pub enum Down<T> {
     },
     /// A page has changed (D2), with its new states if they are available (R2).
     Invalidate {
-        /// What has changed.
+        /// The change.
         message: Invalidation,
         /// The new states.
         contents: Option<SlotStates<T>>,

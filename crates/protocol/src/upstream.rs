@@ -1,7 +1,7 @@
 //! A node's session with the node above it, in the tree of one logical node (rule D4).
 //!
 //! ```text
-//!              leased                      lease ran out, closed, or disconnected
+//!              leased                      lease ended, closed, or disconnected
 //!   opening ───────────▶ open ────────────────────────────────────────────────────▶ opening, with another number
 //! ```
 //!
@@ -50,12 +50,12 @@ impl Upstream {
         self.holder
     }
 
-    /// The connection is open.
+    /// Handles a new connection.
     pub fn connect(&mut self, now: Ms) {
         (self.connected, self.renew) = (true, now);
     }
 
-    /// The connection is lost. Returns whether a session ends with it.
+    /// Handles the loss of the connection. Returns whether a session ends with it.
     pub fn disconnect(&mut self, now: Ms) -> bool {
         self.connected = false;
         self.close(now)
@@ -98,7 +98,7 @@ impl Upstream {
     /// # Panics
     /// If no session is open (N1).
     pub fn sync<T>(&mut self, now: Ms, height: u8, subscribe: bool) -> Up<T> {
-        assert!(self.open, "N1: the root is asked in session {:?}, which is not open", self.holder);
+        assert!(self.open, "N1: a question to the root needs an open session, but {:?} is not open", self.holder);
         let sync = self.next_sync();
         Up::Renew { asked: now, wanted_ms: LEASE_MS, open: false, sync, subscribe, height, replaces: None }
     }
@@ -174,7 +174,7 @@ mod tests {
         Up::Renew { asked, wanted_ms, open: false, sync: 0, subscribe, height, replaces: None }
     }
 
-    /// One that opens a session.
+    /// A renewal that opens a session.
     const fn opening(asked: Ms, sync: u64, height: u8, replaces: Option<HolderId>) -> Up<u64> {
         Up::Renew { asked, wanted_ms: LEASE_MS, open: true, sync, subscribe: false, height, replaces }
     }
@@ -188,21 +188,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_renewed_before_it_runs_out() {
+    fn lease_is_renewed_before_it_ends() {
         let mut upstream = open(100);
         assert_eq!(upstream.poll::<u64>(200, 0, false), None);
         let renew = upstream.deadline().unwrap();
         assert!(renew < 100 + LEASE_MS);
         assert_eq!(upstream.poll(renew, 0, false), Some(renewal(renew)));
-        assert!(!upstream.handle_leased(renew, LEASE_MS, renew + 1), "it was open before");
+        assert!(!upstream.handle_leased(renew, LEASE_MS, renew + 1), "the session was open before");
         assert!(upstream.is_valid(100 + LEASE_MS) && upstream.has_lapsed(renew + LEASE_MS));
     }
 
     #[test]
-    fn sessions_that_began_apart_renew_together() {
+    fn renewals_of_different_sessions_are_sent_together() {
         let renewed = |at| open(at).deadline().unwrap();
         assert_eq!(renewed(1_203), renewed(1_789));
-        // What is short is renewed in time all the same.
+        // A short lease is renewed before it ends.
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(1_203);
         upstream.poll::<u64>(1_203, 0, false);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_over_has_another_number_and_replaces_the_one_before_if_nobody_below_uses_it() {
+    fn next_session_replaces_the_previous_one_if_its_data_is_unused() {
         let mut upstream = open(100);
         assert!(upstream.disconnect(200));
         assert!(!upstream.is_valid(200) && upstream.remaining_ms(200) == 0);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_never_opened_does_not_hide_the_one_before() {
+    fn next_session_replaces_the_last_open_one() {
         let mut upstream = open(100);
         upstream.disconnect(200);
         upstream.connect(300);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lease_opens_nothing() {
+    fn refused_lease_opens_no_session() {
         let mut upstream = Upstream::new(HolderId(7));
         upstream.connect(0);
         upstream.poll::<u64>(0, 0, false);

@@ -14,10 +14,10 @@
 //!   a read of slot 3 at 4 … 9 is current             4 or more: whatever is not in the window changed at or below 4
 //! ```
 //!
-//! - **V1.** A read at version v is current if v ≥ window(slot) where the slot is in the window, else if v ≥ floor. This is
-//!   sound because a copy of version v reflects every change up to v, or is invalid (P1), and every slot outside the window
-//!   last changed at or below the floor. What the transaction has locked since version v or earlier is current, wherever the
-//!   floor is (W1).
+//! - **V1.** A read at version v is current if v ≥ window(slot) where the slot is in the window, else if v ≥ floor.
+//!   This is sound because a copy of version v reflects every change up to v, or is invalid (P1), and every slot
+//!   outside the window last changed at or below the floor. What the transaction has locked since version v or earlier
+//!   is current, wherever the floor is (W1).
 //! - **V2.** Objects that are *held* by a transaction conflict: by one that is prepared, or committed and not yet
 //!   durable. No other transaction may read what it writes, nor write what it read or writes. Locks of datastore
 //!   transactions are in the same table ([`crate::locks`]). A *guard* stands for a set: a query for members reads it,
@@ -59,7 +59,7 @@ pub enum ReadVersion {
 pub struct ValidationConflict {
     /// The object.
     pub oid: Oid,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -101,7 +101,8 @@ struct PageWindow {
 
 /// The stored versions of the pages of a logical node, with all changes that its machine has output so far.
 ///
-/// A driver reads what a call needs before it makes the call, so that looking a version up cannot fail: a machine does no I/O.
+/// A driver reads what a call needs before it makes the call, so that looking a version up cannot fail: a machine does
+/// no I/O.
 pub trait PageVersions {
     /// The version of a page; [`Version::ZERO`] for a page that was never written.
     fn version(&self, page: PageId) -> Version;
@@ -137,8 +138,8 @@ impl Validator {
         Self { pages: BTreeMap::new(), locks: Locks::default(), window_limit }
     }
 
-    /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it read
-    /// or writes (V2). `versions` must have the page of each read whose page has no [window](Validator::version).
+    /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
+    /// read or writes (V2). `versions` must have the page of each read whose page has no [window](Validator::version).
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes and the touches.

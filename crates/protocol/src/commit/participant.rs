@@ -1,9 +1,9 @@
 //! A participant: one logical node of a brick, or its replica group.
 //!
 //! Its inputs are requests ([`Participant::handle`]) and the position up to which its log is durable
-//! ([`Participant::handle_forced`]). Its outputs are, in order, records to append, answers to send, and changes to tell the holders. An
-//! answer or a change is output only when the record that it depends on is durable (L1), so the driver need not track these
-//! dependencies.
+//! ([`Participant::handle_forced`]). Its outputs are, in order, records to append, answers to send, and changes to
+//! report to the holders. An answer or a change is output only when the record that it depends on is durable (L1), so
+//! the driver need not track these dependencies.
 //!
 //! ```text
 //!                   Prepare                      durable                    Decide            durable
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! - **L1.** Records are applied in the order of the log, once durable; nothing undurable is shown.
-//! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised or closed.
-//!   Promised and closed times stay below a *bound* in the log, which is raised in advance; after a restart the clock starts above
-//!   it.
+//! - **V4.** A commit's timestamp is larger than every one it read or overwrote, and than every time that was promised
+//!   or closed. Promised and closed times stay below a *bound* in the log, which is raised in advance; after a restart
+//!   the clock starts above it.
 //! - **G1.** The [closed timestamp](Participant::close_timestamp) is below every proposal that is still prepared.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,15 +39,15 @@ use locking::LockingTxn;
 /// An output of a participant. `A` is the address of a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<A, T> {
-    /// Append this record to the log at this position, which is one more than that of the last record. Without a log, replace the
-    /// [row](Record::into_row) of the transaction.
+    /// Append this record to the log at this position, which is one more than that of the last record. Without a log,
+    /// replace the [row](Record::into_row) of the transaction.
     Append(u64, Record<T>),
     /// These transactions are forgotten: without a log, remove their rows, after everything that was appended before.
     RemoveRows(Vec<TxnId>),
     /// Send this answer.
     Answer(A, Answer),
-    /// A page has changed durably: store the new states, and inform the holders before any later answer. A page that was only touched
-    /// has a new version and no new states.
+    /// A page has changed durably: store the new states, and inform the holders before any later answer. A page that
+    /// was only touched has a new version and no new states.
     Changed(Invalidation, SlotStates<T>),
 }
 
@@ -201,8 +201,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     // ------------------------------------------------------------------------------------------ requests
 
-    /// The pages whose versions [`Participant::handle`] looks up for a request: those that a new transaction has read and that have no
-    /// window here. A page may occur more than once.
+    /// The pages whose versions [`Participant::handle`] looks up for a request: those that a new transaction has read
+    /// and that have no window here. A page may occur more than once.
     pub fn pages_to_look_up<'a>(&'a self, request: &'a Request<T>) -> impl Iterator<Item = PageId> + 'a {
         let reads = match request {
             Request::Prepare { txn, part, .. } | Request::Commit { txn, part } if !self.knows(*txn) => &part.reads[..],
@@ -344,8 +344,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Ok(())
     }
 
-    /// Ends a transaction by the record at `position`: when that is durable, the changes are applied and the locks released.
-    /// `participants` have to acknowledge the outcome.
+    /// Ends a transaction by the record at `position`: when that is durable, the changes are applied and the locks
+    /// released. `participants` have to acknowledge the outcome.
     fn end(&mut self, outcome: Outcome, change: Change<T>, position: u64, participants: Vec<NodeId>) {
         let txn = change.txn;
         let mut version = None;
@@ -382,7 +382,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         );
     }
 
-    /// Marks a transaction as aborted here for ever, and releases its locks.
+    /// Marks a transaction as aborted for ever at this participant, and releases its locks.
     fn mark(&mut self, txn: TxnId, why: Refusal) {
         let position = self.append(Record::Marked { txn });
         self.set_state(txn, TxnState::Marked { why, position });
@@ -420,7 +420,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.transactions.insert(txn, known);
     }
 
-    /// The old ended transactions, found without visiting the others.
+    /// Transactions at or before the horizon that need no further message, without a scan of the others.
     fn old_finished(&self) -> impl Iterator<Item = (TxnId, &TxnState<T>)> {
         let old = self.finished.range(..first_txn_after(self.horizon));
         old.filter_map(|txn| {
@@ -441,9 +441,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Raises the horizon: unknown transactions that began at or before it are refused from now on. The driver chooses a time so old that
-    /// it expects no message of such a transaction any more. If no transaction has ended since the last horizon, nothing can be forgotten
-    /// and the horizon stays, so an idle brick writes nothing.
+    /// Raises the horizon: unknown transactions that began at or before it are refused from now on. The driver chooses
+    /// a time so old that it expects no message of such a transaction any more. If no transaction has ended since the
+    /// last horizon, nothing can be forgotten and the horizon stays, so an idle brick writes nothing.
     pub fn raise_horizon(&mut self, to: HlcTimestamp) {
         let between = self.transactions.range(first_txn_after(self.horizon)..first_txn_after(to.max(self.horizon)));
         if between.into_iter().any(|(_, known)| !matches!(known, TxnState::Prepared { .. })) {
@@ -482,8 +482,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
     }
 
-    /// Transactions that ended before the horizon and have unacknowledged outcomes, with the participants that have not acknowledged:
-    /// their coordinator is gone. Finishing them again only collects the acknowledgements.
+    /// Transactions that ended before the horizon and have unacknowledged outcomes, with the participants that have not
+    /// acknowledged: their coordinator is gone. Finishing them again only collects the acknowledgements.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (TxnId, &[NodeId])> {
         self.transactions.range(..first_txn_after(self.horizon)).filter_map(|(txn, known)| match known {
             TxnState::Ended { participants, .. } if !participants.is_empty() => Some((*txn, &participants[..])),
@@ -493,8 +493,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     // ------------------------------------------------------------------------------------------ promises
 
-    /// Handles a check of reads: they must be current, and no prepared transaction may write the objects. Promises that nothing commits
-    /// at or before `at` any more.
+    /// Handles a check of reads: they must be current, and no prepared transaction may write the objects. Promises that
+    /// nothing commits at or before `at` any more.
     fn handle_check(
         &mut self,
         txn: TxnId,
@@ -519,8 +519,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Ok(verdict)
     }
 
-    /// Promises that nothing commits at or before `at` any more: the clock moves up to it, and the bound must be above it. The bound is
-    /// raised in advance, but not further ahead of the physical clock than other processes accept.
+    /// Promises that nothing commits at or before `at` any more: the clock moves up to it, and the bound must be above
+    /// it. The bound is raised in advance, but not further ahead of the physical clock than other processes accept.
     fn promise(&mut self, at: HlcTimestamp, now_ms: u64) {
         if at >= self.bound_appended {
             self.raise_bound(HlcTimestamp::at(now_ms + LEAD_MS).max(at.next()));
@@ -534,8 +534,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.run_when_durable(position, DurableAction::Raise(bound));
     }
 
-    /// The closed timestamp (G1): nothing commits at or before it any more. It is below every prepared proposal, every commit that is not
-    /// durable, and the durable bound.
+    /// The closed timestamp (G1): nothing commits at or before it any more. It is below every prepared proposal, every
+    /// commit that is not durable, and the durable bound.
     pub fn close_timestamp(&mut self, now_ms: u64) -> HlcTimestamp {
         let now = self.clock.tick(now_ms);
         self.promise(now, now_ms);
@@ -568,14 +568,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Takes an action when the log is durable up to `position`.
     fn run_when_durable(&mut self, position: u64, then: DurableAction<A, T>) {
         if position <= self.forced {
-            // No action for an earlier record waits that this one could overtake.
+            // No action waits for an earlier record, so this one overtakes none.
             return self.run_action(then);
         }
         let at = self.waiting.partition_point(|(other, _)| *other <= position);
         self.waiting.insert(at, (position, then));
     }
 
-    /// Handles that the log is durable up to `position`. `versions` must have all pages that the records up to there change.
+    /// Handles that the log is durable up to `position`. `versions` must have all pages that the records up to there
+    /// change.
     pub fn handle_forced(&mut self, position: u64, versions: &dyn PageVersions) {
         assert!(position <= self.last, "L1: {position} is durable but was never appended");
         self.forced = self.forced.max(position);
@@ -620,7 +621,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.validator.version(page)
     }
 
-    /// Every holder that was sent changes of a page up to `version` has acknowledged them (V3).
+    /// Records that every holder has acknowledged the changes of a page up to `version` that it was sent (V3).
     pub fn retire(&mut self, page: PageId, version: Version) {
         self.validator.retire(page, version);
     }
@@ -631,7 +632,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.node
     }
 
-    /// The largest timestamp that it has seen, which others have to learn (L1).
+    /// The largest timestamp that it has seen. Messages carry it to others (L1).
     #[must_use]
     pub fn clock(&self) -> HlcTimestamp {
         self.clock.last()
@@ -670,18 +671,18 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         for (txn, known) in &self.transactions {
             if let TxnState::Prepared { part, proposal, .. } = known {
                 if *proposal > self.clock.last() {
-                    return Err(format!("V4: {txn:?} has proposal {proposal:?}, which is ahead of the clock"));
+                    return Err(format!("V4: the proposal {proposal:?} of {txn:?} is ahead of the clock"));
                 }
                 let locks = self.validator.locks();
                 let is_held = |oid: &Oid| locks.holds(*txn, *oid, LockMode::Touch) || planted(Bug::TouchUnheld);
                 let held = part.writes.keys().all(|oid| locks.holds(*txn, *oid, LockMode::Exclusive))
                     && part.touches.iter().all(is_held);
                 if !held {
-                    return Err(format!("V2: {txn:?} is prepared and does not hold what it writes"));
+                    return Err(format!("V2: {txn:?} is prepared but does not hold the objects that it writes"));
                 }
             }
             if known.is_over() != self.finished.contains(txn) {
-                return Err(format!("C3: {txn:?} is ended and not listed as finished, or the reverse"));
+                return Err(format!("C3: {txn:?} is ended but not listed as finished, or the reverse"));
             }
             if known.position() > self.last {
                 return Err(format!("L1: {txn:?} depends on a record that does not exist"));

@@ -19,7 +19,7 @@ fn at(position: u64) -> Version {
     Version { moves: 0, position }
 }
 
-/// The message of the transaction that made `version` out of `previous`.
+/// The invalidation for the transaction that changed `previous` to `version`.
 fn message(previous: u64, version: u64, slots: &[u16]) -> Invalidation {
     Invalidation {
         page: PAGE,
@@ -57,7 +57,7 @@ fn reads(cache: &mut PageCache<u64>) -> Vec<(u16, ReadVersion)> {
 }
 
 #[test]
-fn a_chained_message_advances_the_copy_and_the_reads_that_it_does_not_name() {
+fn consecutive_message_advances_the_copy_and_unchanged_reads() {
     let mut cache = cache();
     cache.begin(ME);
     assert_eq!(cache.read(ME, oid(1)), Lookup::Value(&4));
@@ -69,7 +69,7 @@ fn a_chained_message_advances_the_copy_and_the_reads_that_it_does_not_name() {
 
 /// ATTACK: the version of a read was once taken at the commit.
 #[test]
-fn a_message_that_names_what_was_read_dooms_the_transaction() {
+fn message_about_a_read_object_dooms_the_transaction() {
     let mut cache = cache();
     cache.begin(ME);
     cache.read(ME, oid(1));
@@ -80,14 +80,14 @@ fn a_message_that_names_what_was_read_dooms_the_transaction() {
 
 /// BuddyCache, figure 5.
 #[test]
-fn messages_in_any_order_end_in_the_same_copy() {
+fn copy_is_independent_of_message_order() {
     let mut cache = cache();
     let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
     assert_eq!((cache.version(PAGE), cache.lookup(oid(2))), (Some(at(4)), Lookup::Value(&6)));
     cache.begin(ME);
     cache.read(ME, oid(1));
     cache.read(ME, oid(2));
-    assert_eq!(cache.complete_page(PAGE), None, "another client would take object 2 for older than it is");
+    assert_eq!(cache.complete_page(PAGE), None, "object 2 is newer than the version of the copy");
     let _ = cache.invalidate(message(4, 5, &[3]), None);
     assert_eq!((cache.version(PAGE), cache.lookup(oid(3))), (Some(at(6)), Lookup::Miss));
     assert_eq!(reads(&mut cache), [(1, ReadVersion::At(at(6))), (2, ReadVersion::At(at(6)))]);
@@ -95,19 +95,19 @@ fn messages_in_any_order_end_in_the_same_copy() {
 }
 
 #[test]
-fn an_older_message_does_not_undo_a_newer_one() {
+fn older_message_does_not_undo_a_newer_one() {
     let mut cache = cache();
     let _ = cache.invalidate(message(5, 6, &[2]), Some(values(&[2], 6)));
     let _ = cache.invalidate(message(4, 5, &[2]), Some(values(&[2], 5)));
     assert_eq!((cache.version(PAGE), cache.lookup(oid(2))), (Some(at(6)), Lookup::Value(&6)));
 }
 
-/// ATTACK: a crossing reply once installed what an invalidation had already made old.
+/// ATTACK: a reply that crossed an invalidation once installed an outdated state.
 #[test]
-fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
+fn messages_during_a_fetch_are_applied_to_its_reply() {
     let mut cache = PageCache::default();
     let (id, _) = cache.fetch(PAGE).unwrap();
-    assert_eq!(cache.fetch(PAGE), None, "one fetch is out");
+    assert_eq!(cache.fetch(PAGE), None, "a fetch is pending");
     let _ = cache.invalidate(message(5, 6, &[2]), None);
     assert!(
         !cache.handle_fetched(PAGE, FetchId(99), FetchReply::Page(page(5, &[(1, 5)]))),
@@ -119,7 +119,7 @@ fn what_comes_while_a_fetch_is_out_is_applied_to_its_reply() {
 }
 
 #[test]
-fn another_copy_raises_no_read_of_the_one_before() {
+fn new_copy_does_not_raise_reads_of_the_previous_copy() {
     let mut cache = cache();
     cache.begin(ME);
     cache.read(ME, oid(1));
@@ -131,7 +131,7 @@ fn another_copy_raises_no_read_of_the_one_before() {
 }
 
 #[test]
-fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
+fn own_write_is_visible_to_others_after_the_commit() {
     let mut cache = cache();
     cache.begin(ME);
     cache.write(ME, oid(1), ObjectState::Value(77));
@@ -142,7 +142,7 @@ fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
     assert_eq!(cache.lookup(oid(1)), Lookup::Value(&77));
     cache.begin(txn(2000));
     cache.read(txn(2000), oid(1));
-    // Its message ends the entry; the read is at that version then.
+    // The invalidation of the own write removes its entry and gives the read its version.
     let _ = cache.invalidate(Invalidation { txn: ME, ..message(4, 5, &[1]) }, None);
     assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (Some(at(5)), Lookup::Value(&77)));
     let finished = cache.finish(txn(2000)).unwrap();
@@ -150,7 +150,7 @@ fn an_own_write_is_seen_by_others_only_when_it_is_committed() {
 }
 
 #[test]
-fn an_aborted_transaction_leaves_nothing() {
+fn aborted_transaction_changes_nothing() {
     let mut cache = cache();
     cache.begin(ME);
     cache.write(ME, oid(1), ObjectState::Absent);
@@ -159,9 +159,9 @@ fn an_aborted_transaction_leaves_nothing() {
     assert_eq!(cache.lookup(oid(1)), Lookup::Value(&4));
 }
 
-/// ATTACK: an own write was once installed blind.
+/// ATTACK: an own write once replaced a newer state.
 #[test]
-fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
+fn own_write_does_not_replace_a_newer_state() {
     let mut cache = cache();
     cache.begin(ME);
     cache.write(ME, oid(1), ObjectState::Value(77));
@@ -176,9 +176,9 @@ fn an_own_write_is_not_put_over_another_copy_or_a_newer_change() {
     assert_eq!(cache.lookup(oid(1)), Lookup::Value(&9));
 }
 
-/// A brick without room may take it as a read, and then no message ever said that something was written.
+/// A full brick may treat such a deletion as a read and send no invalidation.
 #[test]
-fn what_is_deleted_where_nothing_is_stays_as_it_was_in_the_copy() {
+fn deleting_an_absent_object_keeps_its_version() {
     let mut cache = cache();
     cache.begin(ME);
     assert!(cache.write(ME, oid(1), ObjectState::Absent) && cache.write(ME, oid(9), ObjectState::Absent));
@@ -193,7 +193,7 @@ fn what_is_deleted_where_nothing_is_stays_as_it_was_in_the_copy() {
 }
 
 #[test]
-fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
+fn message_about_an_own_transaction_proves_its_commit() {
     let mut cache = cache();
     cache.begin(ME);
     cache.write(ME, oid(1), ObjectState::Value(77));
@@ -204,8 +204,7 @@ fn the_message_of_an_own_transaction_proves_that_it_has_committed() {
     assert_eq!(cache.complete_page(PAGE), Some(page(5, &[(1, 77), (2, 4), (3, 4)])));
 }
 
-/// What happens to a page, and how its news come: each change with its slots, whether its message brings the values, and
-/// how long it is on its way.
+/// A change of a page: its slots, whether its message contains the new values, and the delay of the message.
 #[derive(Clone, Debug)]
 struct Change {
     slots: Vec<u16>,
@@ -221,7 +220,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     proptest::collection::vec(change, 1..30)
 }
 
-/// The state of the page after each change: the oracle.
+/// The state of the page after each change.
 fn history(changes: &[Change]) -> Vec<BTreeMap<u16, u64>> {
     let mut states = vec![BTreeMap::new()];
     for (version, change) in (1..).zip(changes) {
@@ -247,9 +246,9 @@ fn news(version: u64, change: &Change) -> (Invalidation, Option<SlotStates<u64>>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// P1, against a list of all states that the page ever had; and what V1 will be told is true.
+    /// Every valid object equals the state of the page at the version that is reported for it (P1, V1).
     #[test]
-    fn what_is_valid_is_right_whatever_the_order(
+    fn valid_objects_are_correct_for_any_message_order(
         changes in changes(),
         fetches in proptest::collection::vec((0..30_usize, 0..4_usize), 1..5),
     ) {
@@ -260,7 +259,7 @@ proptest! {
         under_way.sort_unstable();
         let mut replies: Vec<(usize, FetchId, u64)> = Vec::new();
         for now in 0..40 {
-            // A reply shows the page as it was when it was read, which is not before the fetch was sent.
+            // A reply contains the page as of the time when it was read, which is not before the fetch was sent.
             while let Some(at) = replies.iter().position(|(due, ..)| *due <= now) {
                 let (_, id, version) = replies.remove(at);
                 let objects = states[version as usize].clone();
@@ -280,22 +279,22 @@ proptest! {
                 prop_assert_eq!(cache.check_invariants(), Ok(()));
             }
             for (slot, value, seen) in cache.valid_objects(PAGE) {
-                let ReadVersion::At(version) = seen else { panic!("nothing was written") };
+                let ReadVersion::At(version) = seen else { panic!("no transaction has written") };
                 prop_assert_eq!(state(version).get(&slot), Some(value), "slot {} at {:?}", slot, version);
             }
             if let Some(whole) = cache.complete_page(PAGE) {
                 prop_assert_eq!(&whole.objects, state(whole.version));
             }
         }
-        // Once all news have come, the copy is at the last version.
+        // When all messages have arrived, the copy has the last version.
         let last = cache.version(PAGE);
         prop_assert!(last.is_none_or(|version| version == at(changes.len() as u64)), "{:?}", last);
     }
 }
 
-/// Found by the simulator: a client fell behind its own acknowledgements.
+/// Found by the simulator: the version of a read was lower than a version that the client had acknowledged.
 #[test]
-fn a_read_goes_on_rising_when_its_page_is_fetched_again() {
+fn read_keeps_rising_when_its_page_is_fetched_again() {
     let mut cache = cache();
     let _ = cache.invalidate(message(4, 5, &[1]), None);
     cache.begin(ME);
@@ -310,26 +309,26 @@ fn a_read_goes_on_rising_when_its_page_is_fetched_again() {
 }
 
 #[test]
-fn what_a_fetch_brings_is_not_taken_if_too_much_has_come_meanwhile() {
+fn reply_is_dropped_above_the_message_limit() {
     let mut cache: PageCache<u64> = PageCache::default();
     let (id, _) = cache.fetch(PAGE).unwrap();
     let many = (MESSAGES_LIMIT_BYTES / message_bytes::<u64>(None)) as u64 + 1;
     for version in 1..=many {
         cache.invalidate(message(version - 1, version, &[1]), None);
     }
-    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[(1, 4)]))), "it was waited for");
+    assert!(cache.handle_fetched(PAGE, id, FetchReply::Page(page(0, &[(1, 4)]))), "the fetch is pending");
     assert_eq!((cache.version(PAGE), cache.lookup(oid(1))), (None, Lookup::Miss));
     fetch(&mut cache, many, &[(1, 5)]);
     assert_eq!(cache.lookup(oid(1)), Lookup::Value(&5));
 }
 
-/// A guard has no content, but a copy that is older than its last touch does not know what belongs to its set.
+/// A guard has no content, but a copy that is older than its last touch does not reflect the members of its set.
 #[test]
-fn a_guard_that_was_touched_is_a_hole_until_its_page_is_fetched_again() {
+fn touched_guard_is_a_hole_until_its_page_is_fetched_again() {
     let mut cache = cache();
     cache.begin(ME);
     assert_eq!(cache.read(ME, oid(9)), Lookup::Absent);
-    // Also if new states of other objects come along.
+    // The same holds if the message contains new states of other objects.
     cache.invalidate(message(4, 5, &[1, 9]), Some(values(&[1], 7)));
     assert_eq!(cache.doomed(ME), Some(oid(9)));
     assert_eq!((cache.lookup(oid(9)), cache.complete_page(PAGE)), (Lookup::Miss, None));

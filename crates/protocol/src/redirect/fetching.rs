@@ -53,7 +53,7 @@ impl<T> PageFetch<T> {
 }
 
 impl<T: Clone + MemorySize> Redirector<T> {
-    /// A holder fetches a page: it is listed before any node is asked (D1).
+    /// Handles a holder's fetch of a page. The holder is listed before any node is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
         if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
             self.directory.list(page, waiter.holder, waiter.fetch);
@@ -86,7 +86,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         let Some(helper) = helper else { return self.fetch_above(page) };
         assert!(
             fetching.waiters.iter().all(|waiter| waiter.holder != helper),
-            "R1: {helper:?} waits for {page:?}, and is asked to help with it"
+            "R1: {helper:?} is asked to help with {page:?} but waits for it"
         );
         self.last_fetch += 1;
         let help = FetchId(self.last_fetch);
@@ -168,7 +168,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             self.out.push(Output::Down(holder, Down::Fetched { page, fetch, reply }));
         }
         if left.is_empty() {
-            // The holders that wanted the page may be gone.
+            // The waiting holders may be gone.
             self.unlist(page);
         } else {
             self.fetching.insert(page, PageFetch { waiters: left, stage: FetchStage::NOT_ASKED, ..fetching });

@@ -9,12 +9,12 @@ use crate::ident::TxnId;
 use crate::memory_size::MemorySize;
 use crate::page_cache::SlotStates;
 
-/// Commits of which updates are retained at most; the oldest go first, which costs a fetch.
+/// The maximum number of commits with retained updates. The oldest are dropped first, which costs a fetch.
 const LIMIT: usize = 1024;
-/// How much of them is retained at most, in bytes.
+/// The maximum size of the retained updates, in bytes.
 const LIMIT_BYTES: usize = 16 << 20;
 
-/// What transactions write, by page.
+/// The writes of transactions, by page.
 #[derive(Clone, Debug)]
 pub(super) struct RetainedUpdates<T> {
     updates: BTreeMap<TxnId, Update<T>>,
@@ -51,14 +51,23 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
             self.remove(oldest);
         }
         let (updates, order) = (self.updates.len(), self.order.len());
-        assert!(updates == order, "R2: {updates} updates are retained, and {order} can be dropped");
+        assert!(updates == order, "R2: {updates} updates are retained, but {order} can be dropped");
     }
 
     fn remove(&mut self, txn: TxnId) -> bool {
         let Some(update) = self.updates.remove(&txn) else { return false };
-        assert!(self.bytes >= update.bytes, "R2: {txn:?} has {} of {} retained bytes", update.bytes, self.bytes);
+        assert!(
+            self.bytes >= update.bytes,
+            "R2: the update of {txn:?} has {} bytes, more than the total of {}",
+            update.bytes,
+            self.bytes
+        );
         self.bytes -= update.bytes;
-        assert!(self.bytes == 0 || !self.updates.is_empty(), "R2: nothing is retained in {} bytes", self.bytes);
+        assert!(
+            self.bytes == 0 || !self.updates.is_empty(),
+            "R2: no update is retained, but {} bytes are counted",
+            self.bytes
+        );
         true
     }
 
@@ -95,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_updates_go_when_they_are_too_large_together() {
+    fn oldest_updates_are_dropped_above_the_size_limit() {
         let mut retained: RetainedUpdates<Vec<u8>> = RetainedUpdates::default();
         let object = || ObjectState::Value(vec![0; LIMIT_BYTES / 3]);
         for number in 0..3 {
@@ -106,6 +115,6 @@ mod tests {
         assert_eq!((retained.bytes, retained.order.len()), (0, 0));
         let larger = ObjectState::Value(vec![0; LIMIT_BYTES + 1]);
         retained.retain(txn(4), &[(Oid::new(ClassId::NONE, PAGE, 1), larger)].into());
-        assert_eq!((retained.bytes, retained.order.len()), (0, 0), "one that is too large alone is not retained");
+        assert_eq!((retained.bytes, retained.order.len()), (0, 0), "an update above the limit is not retained");
     }
 }

@@ -12,7 +12,7 @@ fn oid(slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PAGE, slot)
 }
 
-/// A client that is connected, and has a page with one object.
+/// A connected client that has a copy of a page with one object.
 fn session() -> Session<u64> {
     let mut session = Session::new(ClientId(1), CONNECTION, 50);
     session.connect(None, 1_000);
@@ -45,7 +45,7 @@ fn calls(session: &mut Session<u64>) -> Vec<(TxnId, Call<u64>)> {
 }
 
 #[test]
-fn what_is_at_hand_is_seen_and_nothing_else_fetched() {
+fn peek_returns_cached_objects_and_fetches_nothing() {
     let mut session = session();
     let version = Version { moves: 0, position: 4 };
     assert_eq!(session.peek(oid(1), 1_001), Lookup::Value(&10));
@@ -54,7 +54,7 @@ fn what_is_at_hand_is_seen_and_nothing_else_fetched() {
     assert_eq!(session.peek(oid(2), 1_001), Lookup::Absent);
     let other = Oid::new(ClassId::NONE, PageId { number: 8, ..PAGE }, 1);
     assert_eq!(session.peek(other, 1_001), Lookup::Miss);
-    assert_eq!(session.peek(oid(1), 1_000 + 10_000), Lookup::Miss, "the lease has run out");
+    assert_eq!(session.peek(oid(1), 1_000 + 10_000), Lookup::Miss, "the lease has ended");
     assert_eq!(outputs(&mut session), []);
     session.put(oid(1), ObjectState::Value(11), 1, 1_002);
     assert_eq!(session.peek(oid(1), 1_002), Lookup::Value(&11));
@@ -62,13 +62,13 @@ fn what_is_at_hand_is_seen_and_nothing_else_fetched() {
 }
 
 #[test]
-fn what_cannot_be_written_is_not_dropped_in_silence() {
+fn impossible_writes_return_errors() {
     let mut session = session();
     let value = || ObjectState::Value(1);
     let snapshot = session.begin(Level::Snapshot, 1_001);
     assert_eq!(session.write(snapshot, oid(1), value()), Err(WriteError::ReadOnly));
     let locks = session.begin(Level::Locks { first: None }, 1_002);
-    assert_eq!(session.write(locks, oid(7), value()), Ok(()), "a new object has a place of its own");
+    assert_eq!(session.write(locks, oid(7), value()), Ok(()), "a new object needs no lock");
     session.abort(locks);
     assert_eq!(session.write(locks, oid(7), value()), Err(WriteError::NotRunning));
     let optimistic = session.begin(Level::Optimistic, 1_003);
@@ -80,7 +80,7 @@ fn what_cannot_be_written_is_not_dropped_in_silence() {
 }
 
 #[test]
-fn a_snapshot_ends_once() {
+fn snapshot_ends_once() {
     let mut session = session();
     let txn = session.begin(Level::Snapshot, 1_001);
     assert_eq!(session.read(txn, oid(1), 1_001), Lookup::Value(&10));
@@ -93,9 +93,9 @@ fn a_snapshot_ends_once() {
     assert_eq!(outputs(&mut session), []);
 }
 
-/// What was written in a transaction that is given up is not taken for what the brick says of it later.
+/// A later invalidation of the transaction does not install the write.
 #[test]
-fn what_is_given_up_while_it_commits_leaves_nothing_behind() {
+fn abandoned_commit_leaves_no_update() {
     let mut session = session();
     let txn = session.begin(Level::Optimistic, 1_001);
     assert_eq!(session.write(txn, oid(1), ObjectState::Value(11)), Ok(()));
@@ -109,7 +109,7 @@ fn what_is_given_up_while_it_commits_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_stale_copy_is_evicted() {
+fn stale_copy_is_evicted() {
     let mut session = session();
     session.disconnect(None, 2_000);
     session.connect(None, 2_000);
@@ -117,16 +117,16 @@ fn a_stale_copy_is_evicted() {
     let holder = session.holder(NODE).unwrap();
     lease(&mut session, holder, 2_000);
     let [Output::Up(_, _, Up::Fetch { fetch, have: Some(_), .. })] = outputs(&mut session)[..] else {
-        panic!("its copy is to be validated")
+        panic!("the copy must be validated")
     };
     session.handle_down(NODE, holder, Down::Fetched { page: PAGE, fetch, reply: Page::Stale }, 2_001);
     assert_eq!(outputs(&mut session), [Output::Up(NODE, holder, Up::Evict { page: PAGE, fetch })]);
     session.evict(PAGE);
-    assert_eq!(outputs(&mut session), [], "it has said so");
+    assert_eq!(outputs(&mut session), [], "the eviction was reported before");
 }
 
 #[test]
-fn what_was_evicted_while_it_was_validated_is_evicted_above() {
+fn eviction_during_validation_is_reported() {
     let mut session = session();
     session.disconnect(None, 2_000);
     session.connect(None, 2_000);
@@ -138,9 +138,9 @@ fn what_was_evicted_while_it_was_validated_is_evicted_above() {
     assert_eq!(outputs(&mut session), [Output::Up(NODE, holder, Up::Evict { page: PAGE, fetch: FetchId(2) })]);
 }
 
-/// Its peer server is gone, and it is connected to another: the call is repeated there at once, and again until it is answered.
+/// After the connection to another peer server, the call is repeated at once, and then until it is answered.
 #[test]
-fn a_commit_goes_on_at_another_peer_server_by_itself() {
+fn commit_continues_at_another_peer_server() {
     let mut session = session();
     let txn = session.begin(Level::Optimistic, 1_001);
     assert_eq!(session.read(txn, oid(1), 1_001), Lookup::Value(&10));
@@ -157,9 +157,9 @@ fn a_commit_goes_on_at_another_peer_server_by_itself() {
     assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(HlcTimestamp::at(1_050)))]);
 }
 
-/// Who does not want to wait any longer asks how it has ended; that goes on at another peer server too.
+/// The question is also repeated at another peer server.
 #[test]
-fn who_wants_to_know_the_outcome_asks_until_it_is_known() {
+fn resolving_an_outcome_is_repeated_until_it_is_known() {
     let mut session = session();
     let txn = session.begin(Level::Optimistic, 1_001);
     assert_eq!(session.write(txn, oid(1), ObjectState::Value(11)), Ok(()));
@@ -176,7 +176,7 @@ fn who_wants_to_know_the_outcome_asks_until_it_is_known() {
 }
 
 #[test]
-fn what_is_touched_goes_with_the_commit_and_is_not_read() {
+fn touches_are_sent_with_the_commit() {
     let mut session = session();
     let txn = session.begin(Level::Optimistic, 1_001);
     assert_eq!(session.touch(txn, oid(9), 1_001), Ok(true));
@@ -189,7 +189,7 @@ fn what_is_touched_goes_with_the_commit_and_is_not_read() {
 }
 
 #[test]
-fn a_datastore_transaction_locks_what_it_touches() {
+fn datastore_transaction_locks_touched_guards() {
     let mut session = session();
     let txn = session.begin(Level::Locks { first: None }, 1_001);
     assert_eq!(session.touch(txn, oid(9), 1_001), Ok(false));
@@ -203,10 +203,10 @@ fn a_datastore_transaction_locks_what_it_touches() {
     assert_eq!(calls(&mut session), [(txn, Call::Commit { parts: [(NODE, part)].into(), creates: false })]);
 }
 
-/// Found by the simulator: a brick that restarted had lost the lock, and somebody had written the object since. The second lock
-/// brought a newer state, and the commit passed for one that had seen the older.
+/// Found by the simulator: a restarted brick had lost the lock, and another transaction had written the object since.
+/// The second lock returned a newer state, and the commit passed although the transaction had read the older one.
 #[test]
-fn what_was_read_under_a_lock_counts_as_it_was_read_first() {
+fn lock_upgrade_keeps_the_version_of_the_first_read() {
     let mut session = session();
     let txn = session.begin(Level::Locks { first: None }, 1_001);
     let lock = |mode, position, value| {
@@ -220,13 +220,13 @@ fn what_was_read_under_a_lock_counts_as_it_was_read_first() {
     assert_eq!(session.write(txn, oid(1), ObjectState::Value(12)), Ok(()));
     session.outputs().for_each(drop);
     session.commit(txn, 1_003);
-    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
+    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("no commit was sent") };
     assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: ReadVersion::At(Version { moves: 0, position: 4 }) }]);
 }
 
-/// A brick that has moved knows nothing of a guard that was locked to be read: it grants to touch it, and no more.
+/// After a move, the new brick does not know the read lock of a guard, and grants only the touch lock.
 #[test]
-fn what_was_read_and_is_touched_after_its_lock_was_lost_still_counts_as_read() {
+fn read_of_a_guard_is_kept_when_its_lock_is_lost() {
     let mut session = session();
     let txn = session.begin(Level::Locks { first: None }, 1_001);
     let lock = |mode, position| {
@@ -239,19 +239,19 @@ fn what_was_read_and_is_touched_after_its_lock_was_lost_still_counts_as_read() {
     assert_eq!(session.touch(txn, oid(1), 1_003), Ok(true));
     session.outputs().for_each(drop);
     session.commit(txn, 1_003);
-    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("it is committed") };
+    let [(_, Call::Commit { parts, .. })] = &calls(&mut session)[..] else { panic!("no commit was sent") };
     assert_eq!(parts[&NODE].reads, [Read { oid: oid(1), seen: ReadVersion::At(Version { moves: 0, position: 4 }) }]);
     assert_eq!(parts[&NODE].touches, [oid(1)].into());
 }
 
-/// A guard as somebody else has read it for the client.
+/// A read of a guard by a peer server on behalf of the client.
 fn guard() -> Read {
     let page = PageId { number: PageId::MAX_NUMBER, ..PAGE };
     Read { oid: Oid::new(ClassId::NONE, page, 3), seen: ReadVersion::At(Version { moves: 0, position: 9 }) }
 }
 
 #[test]
-fn what_others_have_read_for_a_transaction_is_validated_with_what_it_writes() {
+fn reads_of_others_are_validated_with_the_writes() {
     for level in [Level::Optimistic, Level::Locks { first: None }] {
         let mut session = session();
         let txn = session.begin(level, 1_001);
@@ -265,7 +265,7 @@ fn what_others_have_read_for_a_transaction_is_validated_with_what_it_writes() {
 }
 
 #[test]
-fn a_transaction_that_only_relies_on_others_reads_is_checked_at_their_time_or_later() {
+fn read_only_check_is_not_before_reads_of_others() {
     let mut session = session();
     let txn = session.begin(Level::Optimistic, 1_001);
     assert_eq!(session.rely_on(txn, [guard()], HlcTimestamp::at(5_000)), Ok(()));
@@ -277,7 +277,7 @@ fn a_transaction_that_only_relies_on_others_reads_is_checked_at_their_time_or_la
 }
 
 #[test]
-fn a_snapshot_relies_on_nothing_of_which_it_does_not_know_the_time() {
+fn snapshot_relies_on_no_reads_of_others() {
     let mut session = session();
     let txn = session.begin(Level::Snapshot, 1_001);
     assert_eq!(session.rely_on(txn, [guard()], HlcTimestamp::ZERO), Err(WriteError::ReadOnly));

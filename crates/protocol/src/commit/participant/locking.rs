@@ -1,8 +1,8 @@
 //! Datastore transactions at a participant (rule W1): strict two-phase locks.
 //!
-//! They lock objects before they read or write them, and commit like other transactions. Locks are only in memory: after a restart
-//! reads are validated as usual, so a lost lock costs a conflict and never a wrong commit. A transaction that has been silent for
-//! `IDLE_MS` is aborted and its locks are released.
+//! They lock objects before they read or write them, and commit like other transactions. Locks are only in memory:
+//! after a restart, reads are validated as usual, so a lost lock costs a conflict and never a wrong commit. A
+//! transaction that has been silent for `IDLE_MS` is aborted and its locks are released.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a participant keeps over a restart, a move, and the freeing of log segments (rule C4).
+//! The state of a participant over a restart, a move, and the freeing of log segments (rule C4).
 
 use model::NodeId;
 
@@ -8,9 +8,10 @@ use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
 impl<A: Clone, T: Clone> Participant<A, T> {
-    /// Restores a durable record after a restart or a move (C4): the records of a log in their order, or [rows](Record::into_row) in
-    /// any order. `at` is its position and the move count when it was appended: the version of its changes, which a repeated answer
-    /// contains again (C3). Returns the changes. [`Participant::finish_recovery`] ends the recovery.
+    /// Restores a durable record after a restart or a move (C4): the records of a log in their order, or
+    /// [rows](Record::into_row) in any order. `at` is its position and the move count when it was appended: the version
+    /// of its changes, which a repeated answer contains again (C3). Returns the changes.
+    /// [`Participant::finish_recovery`] ends the recovery.
     pub fn recover(&mut self, at: Version, record: Record<T>) -> Option<Change<T>> {
         let position = at.position;
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
@@ -82,28 +83,29 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         Some(change)
     }
 
-    /// Ends the recovery. `position` is that of the last record that was ever durable, whether it still exists or not. The next records
-    /// and page versions are numbered from there. The clock starts above everything that may have been promised (V4).
+    /// Ends the recovery. `position` is that of the last record that was ever durable, whether it still exists or not.
+    /// The next records and page versions are numbered from there. The clock starts above everything that may have been
+    /// promised (V4).
     pub fn finish_recovery(&mut self, position: u64) {
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
         self.clock.advance_past(self.bound);
         self.remove_forgotten();
     }
 
-    /// The state of this participant as records, to begin another log or to continue at another brick (section 5 of the design). Pages are
-    /// handed over separately.
+    /// The state of this participant as records, to begin another log or to continue at another brick (section 5 of the
+    /// design). Pages are handed over separately.
     ///
     /// # Panics
     /// If not all of the log is durable.
     pub fn state_records(&self) -> Vec<Record<T>> {
-        assert!(self.forced == self.last, "L1: a log that is not durable to its end cannot be handed over");
+        assert!(self.forced == self.last, "L1: the log is handed over but not durable to its end");
         let mut records = vec![Record::Bound(self.bound), Record::Horizon(self.horizon)];
         records.extend(self.transactions.iter().map(|(txn, known)| known.record(*txn)));
         records
     }
 
-    /// Appends records up to a position again whose content is still needed; the log is installed up to there. When the log is durable to
-    /// its end, it can be freed up to that position.
+    /// Appends the records up to a position again whose content is still needed; the log is installed up to there. When
+    /// the log is durable to its end, it can be freed up to that position.
     pub fn carry_forward(&mut self, upto: u64) {
         if self.bound_position <= upto && self.bound_appended > HlcTimestamp::ZERO {
             self.bound_position = self.append(Record::Bound(self.bound_appended));

@@ -313,8 +313,8 @@ fn copied_records_replace_the_freed_log() {
     assert_eq!(again.outcome(txn(3)), Some(Outcome::Aborted));
 }
 
-/// Found by the simulator when the record of an outcome did not contain the writes: the prepared record was freed before the outcome
-/// was installed.
+/// Found by the simulator when the record of an outcome did not contain the writes: the prepared record was freed
+/// before the outcome was installed.
 #[test]
 fn outcome_needs_no_earlier_record() {
     let mut world = World::new();
@@ -388,7 +388,8 @@ fn proposals_are_later_than_promises_also_after_a_restart() {
     }
 }
 
-/// A promise depends on its bound only. A driver may leave later records unwritten for a while if nothing waits for them.
+/// A promise depends on its bound only. A driver may leave later records unwritten for a while if nothing waits for
+/// them.
 #[test]
 fn promise_waits_for_its_bound_and_for_no_later_record() {
     let mut world = World::new();
