@@ -1,4 +1,4 @@
-//! A brick as the histories need it: a participant, its log, and what is stored of it.
+//! A brick for the simulated histories: a participant, its log, and the stored objects.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use protocol::page_cache::{Invalidation, ObjectState, SlotStates};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-/// Bricks, and objects on the one page of each.
+/// The numbers of bricks, and of objects on the single page of each.
 pub(crate) const NODES: u32 = 3;
 pub(crate) const SLOTS: u16 = 3;
 
-/// An object is the list of those who have written it: number by number, so that it tells its own history.
+/// An object is the list of the transactions that have written it, so that it contains its own history.
 pub(crate) type List = Vec<u64>;
-/// The number of a coordinator: where answers go.
+/// The number of a coordinator, to which answers are sent.
 pub(crate) type Address = usize;
 
 pub(crate) fn oid(node: u32, slot: u16) -> Oid {
@@ -27,7 +27,7 @@ pub(crate) fn page(node: u32) -> PageId {
     PageId { space: SpaceId(1), node: NodeId(node), number: 1 }
 }
 
-/// A brick: a participant, its log, and what is stored of it.
+/// A brick: a participant, its log, and the stored objects.
 pub(crate) struct TestBrick {
     pub(crate) node: u32,
     pub(crate) participant: Participant<Address, List>,
@@ -37,7 +37,7 @@ pub(crate) struct TestBrick {
     pub(crate) lists: BTreeMap<Oid, List>,
     /// The lists at each version.
     pub(crate) history: BTreeMap<Version, BTreeMap<Oid, List>>,
-    /// Changes that nobody was told of yet.
+    /// Changes that are not reported to the holders yet.
     pub(crate) changed: Vec<(Invalidation, SlotStates<List>)>,
 }
 
@@ -57,7 +57,7 @@ impl TestBrick {
         }
     }
 
-    /// Does what the participant wants; returns the answers.
+    /// Carries out the outputs of the participant. Returns its answers.
     pub(crate) fn drain(&mut self) -> Vec<(Address, Answer)> {
         let mut answers = Vec::new();
         for output in self.participant.outputs() {
@@ -69,10 +69,10 @@ impl TestBrick {
                 Output::RemoveRows(_) => {}
                 Output::Answer(to, answer) => answers.push((to, answer)),
                 Output::Changed(invalidation, contents) => {
-                    assert_eq!(invalidation.previous, self.version, "P2: a message names the version before");
+                    assert_eq!(invalidation.previous, self.version, "P2: a message contains the previous version");
                     self.version = invalidation.version;
                     for (slot, content) in &contents {
-                        let ObjectState::Value(list) = content else { panic!("nothing is deleted here") };
+                        let ObjectState::Value(list) = content else { panic!("no object is deleted in this test") };
                         self.lists.insert(oid(self.node, *slot), list.clone());
                     }
                     self.history.insert(self.version, self.lists.clone());
@@ -91,7 +91,7 @@ impl TestBrick {
         self.drain()
     }
 
-    /// Loses what is in memory, and any part of what was not forced.
+    /// Restarts the brick without its memory, and without some of the records that were not forced.
     pub(crate) fn crash(&mut self, rng: &mut StdRng) {
         let kept = rng.random_range(self.forced..=self.log.len());
         let mut again = Self::new(self.node);
@@ -103,7 +103,7 @@ impl TestBrick {
                 .map(|change| change.writes)
                 .unwrap_or_default()
             {
-                let ObjectState::Value(list) = content else { panic!("nothing is deleted here") };
+                let ObjectState::Value(list) = content else { panic!("no object is deleted in this test") };
                 again.version = Version { moves: 0, position };
                 again.lists.insert(oid, list);
                 again.history.insert(again.version, again.lists.clone());

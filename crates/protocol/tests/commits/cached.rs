@@ -1,5 +1,6 @@
-//! Clients that read from page caches, kept by invalidations and updates over links that are slow, break, and are built
-//! anew: a commit is judged by what the cache says of each read, and the cache is compared with all that ever was.
+//! Clients that read from page caches. Links that are slow, break and are established again carry the invalidations and
+//! updates. Commits are validated with the versions that the caches report for reads, and each cache is compared with
+//! the whole history of the pages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,17 +20,17 @@ use crate::check::{History, TxnRecord};
 const CLIENTS: usize = 4;
 const LEASE_MS: u64 = 1 << 40;
 
-/// What goes from a brick to a client, in order.
+/// A message from a brick to a client.
 enum ToClient {
     Page(FetchId, PageImage<List>),
     Changed(Invalidation, Option<SlotStates<List>>),
 }
 
-/// What goes from a client to a brick, in order.
+/// A message from a client to a brick.
 enum ToBrick {
     Fetch(FetchId),
-    Heard(Version),
-    Evicted(FetchId),
+    Acknowledge(Version),
+    Evict(FetchId),
 }
 
 /// A client's connection to one brick.
@@ -37,19 +38,19 @@ struct Link {
     holder: HolderId,
     down: VecDeque<ToClient>,
     up: VecDeque<ToBrick>,
-    /// Pages that are read and not sent yet.
+    /// Pages that were read and are not sent yet.
     reading: Vec<(FetchId, PageImage<List>)>,
-    /// The fetch that brought the copy.
+    /// The fetch that returned the copy.
     fetch: FetchId,
 }
 
-/// An object to be read, and whether it is then written.
+/// An object to read, and whether the transaction also writes it.
 type PlannedRead = (Oid, bool);
 
 struct Client {
     cache: PageCache<List>,
     links: Vec<Link>,
-    /// The number of its transaction, what that has still to read, and whether it commits.
+    /// The number of its transaction, the objects that it has still to read, and whether it is committing.
     current: Option<(u64, Vec<PlannedRead>, bool)>,
 }
 
@@ -127,14 +128,14 @@ impl World {
                 return;
             }
         };
-        let story = &mut self.records[number as usize];
+        let record = &mut self.records[number as usize];
         if write {
             let mut longer = list.clone();
             longer.push(number);
             client.cache.write(txn, oid, ObjectState::Value(longer));
-            story.writes.insert(oid);
+            record.writes.insert(oid);
         }
-        story.reads.insert(oid, list);
+        record.reads.insert(oid, list);
         client.current = Some((number, left[..left.len() - 1].to_vec(), false));
     }
 
@@ -182,8 +183,8 @@ impl World {
                 coordinator::Output::Reply(reply) => {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
                     let number = *number;
-                    let story = &mut self.records[number as usize];
-                    story.reply.get_or_insert((reply, self.now));
+                    let record = &mut self.records[number as usize];
+                    record.reply.get_or_insert((reply, self.now));
                     let committed = match reply {
                         CommitReply::Committed(timestamp) => Some(timestamp),
                         CommitReply::Refused(_) => None,
@@ -199,7 +200,7 @@ impl World {
         }
     }
 
-    /// The connection breaks, and is built anew; nothing that was on its way arrives.
+    /// Breaks a connection and establishes another one. Messages under way are lost.
     fn reconnect(&mut self, at: usize, node: u32) {
         let link = self.connect(node);
         let client = &mut self.clients[at];
@@ -215,20 +216,21 @@ impl World {
     fn deliver_down(&mut self, at: usize, node: u32) {
         let client = &mut self.clients[at];
         let link = &mut client.links[node as usize];
-        // News may overtake each other, as where some come as updates by a redirector. No page overtakes what was sent before.
+        // Invalidations may overtake each other, because a redirector sends some of them as updates. No page overtakes
+        // an earlier message.
         let news = link.down.iter().take_while(|down| matches!(down, ToClient::Changed(..))).count();
         let next = if news > 1 && self.rng.random_bool(0.3) { self.rng.random_range(0..news) } else { 0 };
         match link.down.remove(next) {
             Some(ToClient::Page(fetch, fetched)) => {
                 assert!(
                     client.cache.handle_fetched(page(node), fetch, page_cache::FetchReply::Page(fetched)),
-                    "D3: the reply to a fetch of this link"
+                    "D3: the reply to a fetch of this link was dropped"
                 );
                 link.fetch = fetch;
             }
             Some(ToClient::Changed(invalidation, contents)) => {
-                let heard = client.cache.invalidate(invalidation, contents);
-                link.up.push_back(ToBrick::Heard(heard));
+                let version = client.cache.invalidate(invalidation, contents);
+                link.up.push_back(ToBrick::Acknowledge(version));
             }
             None => {}
         }
@@ -241,29 +243,29 @@ impl World {
         let (brick, directory) = (&self.bricks[node as usize], &mut self.directories[node as usize]);
         match link.up.pop_front() {
             Some(ToBrick::Fetch(fetch)) => {
-                // D1: listed before it is read.
+                // D1: the holder is listed before the page is read.
                 assert!(directory.list(page(node), link.holder, fetch));
                 let objects = brick.lists.iter().map(|(oid, list)| (oid.slot(), list.clone())).collect();
                 link.reading
                     .push((fetch, PageImage { version: brick.version, timestamp: HlcTimestamp::ZERO, objects }));
             }
-            Some(ToBrick::Heard(version)) => directory.acknowledge(link.holder, page(node), version),
-            Some(ToBrick::Evicted(fetch)) => directory.evict(page(node), link.holder, fetch),
+            Some(ToBrick::Acknowledge(version)) => directory.acknowledge(link.holder, page(node), version),
+            Some(ToBrick::Evict(fetch)) => directory.evict(page(node), link.holder, fetch),
             None => {}
         }
         directory.check_invariants().unwrap();
         self.settle(node);
     }
 
-    /// V3: what nobody has still to hear of is retired.
+    /// Retires the changes that every holder has acknowledged (V3).
     fn settle(&mut self, node: u32) {
         let brick = &mut self.bricks[node as usize];
         let settled = self.directories[node as usize].settled(page(node)).unwrap_or(brick.version);
         brick.participant.retire(page(node), settled);
     }
 
-    /// Tells the holders what has changed.
-    fn tell(&mut self, node: u32) {
+    /// Sends the changes to the holders.
+    fn send_changes(&mut self, node: u32) {
         for (invalidation, contents) in std::mem::take(&mut self.bricks[node as usize].changed) {
             let holders = self.directories[node as usize].mark_changed(page(node), invalidation.version, self.now);
             for link in self.clients.iter_mut().map(|client| &mut client.links[node as usize]) {
@@ -276,7 +278,7 @@ impl World {
         self.settle(node);
     }
 
-    /// P1: every valid object is as it was at the version that a read of it would have.
+    /// Checks that every valid object has its state at the version that is reported for it (P1).
     fn check_cache(&self, at: usize) {
         for node in 0..NODES {
             for (slot, list, seen) in self.clients[at].cache.valid_objects(page(node)) {
@@ -345,12 +347,12 @@ impl World {
                 if client.cache.evict(page(node)) {
                     let link = &mut client.links[node as usize];
                     let fetch = link.fetch;
-                    link.up.push_back(ToBrick::Evicted(fetch));
+                    link.up.push_back(ToBrick::Evict(fetch));
                 }
             }
             98 if !self.healthy && self.rng.random_bool(0.3) => {
                 self.bricks[node as usize].crash(&mut self.rng);
-                // A restarted brick knows nobody; everybody comes back.
+                // A restarted brick knows no holders; all clients connect again.
                 (0..CLIENTS).for_each(|at| self.reconnect(at, node));
             }
             _ => {}
@@ -358,7 +360,7 @@ impl World {
     }
 
     fn post(&mut self, node: u32, answers: Vec<(Address, Answer)>) {
-        self.tell(node);
+        self.send_changes(node);
         self.answers.extend(answers.into_iter().map(|(to, answer)| (to, node, answer)));
     }
 
@@ -372,10 +374,10 @@ impl World {
                 return;
             }
         }
-        panic!("something is stuck");
+        panic!("the transactions do not end");
     }
 
-    /// Lets all news arrive; then every copy is listed, and as new as the page (D1).
+    /// Delivers all messages to the clients. Then every copy must be listed (D1) and have the version of its page.
     fn check_directories(&mut self) {
         for (at, node) in (0..CLIENTS).flat_map(|at| (0..NODES).map(move |node| (at, node))) {
             let link = &mut self.clients[at].links[node as usize];
@@ -390,8 +392,11 @@ impl World {
                 .holders(page(node))
                 .any(|one| one == client.links[node as usize].holder);
             if let Some(version) = client.cache.version(page(node)) {
-                assert!(is_listed, "D1: client {at} has a copy of {node}, and is not listed");
-                assert_eq!(version, brick.version, "D3: client {at} has an old copy of {node}, and will hear no more");
+                assert!(is_listed, "D1: client {at} has a copy of {node} but is not listed");
+                assert_eq!(
+                    version, brick.version,
+                    "D3: client {at} has an outdated copy of {node}, and no message is under way"
+                );
             }
         }
     }
@@ -404,11 +409,11 @@ fn run(seed: u64) -> usize {
     }
     world.heal();
     world.check_directories();
-    let history = History { stories: &world.records, bricks: &world.bricks };
+    let history = History { records: &world.records, bricks: &world.bricks };
     history.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
 }
 
 #[test]
-fn caches_hold_what_was_and_commits_know_what_is() {
+fn histories_over_caches_are_strictly_serializable() {
     crate::run_all(run);
 }

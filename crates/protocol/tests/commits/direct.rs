@@ -1,5 +1,5 @@
-//! Clients that read at the bricks, while messages are lost, repeated and reordered, participants crash and lose what they
-//! had not forced, and coordinators die.
+//! Clients that read at the bricks, while messages are lost, repeated and reordered, participants crash and lose
+//! records that were not forced, and coordinators die.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,15 +50,15 @@ impl World {
         TxnId { start: HlcTimestamp::at(number + 1), client: ClientId(number % CLIENTS) }
     }
 
-    /// Reads some objects, one after the other, and commits what comes of them.
+    /// Reads some objects, one after another, writes some of them, and commits.
     fn begin(&mut self) {
         let number = self.records.len() as u64;
-        let mut story = TxnRecord { reads: BTreeMap::new(), writes: BTreeSet::new(), began: self.now, reply: None };
+        let mut record = TxnRecord { reads: BTreeMap::new(), writes: BTreeSet::new(), began: self.now, reply: None };
         let mut parts: BTreeMap<NodeId, Part<List>> = BTreeMap::new();
         for _ in 0..self.rng.random_range(1..4) {
             let (node, slot) = (self.rng.random_range(0..NODES), self.rng.random_range(0..SLOTS));
             let (brick, oid) = (&self.bricks[node as usize], oid(node, slot));
-            if story.reads.contains_key(&oid) {
+            if record.reads.contains_key(&oid) {
                 continue;
             }
             let list = brick.lists.get(&oid).cloned().unwrap_or_default();
@@ -68,20 +68,20 @@ impl World {
                 let mut longer = list.clone();
                 longer.push(number);
                 part.writes.insert(oid, ObjectState::Value(longer));
-                story.writes.insert(oid);
+                record.writes.insert(oid);
             }
-            story.reads.insert(oid, list);
-            // Others go on between two reads.
+            record.reads.insert(oid, list);
+            // Other events happen between two reads.
             self.step();
         }
-        self.records.push(story);
+        self.records.push(record);
         let (address, mut out) = (self.coordinators.len(), Vec::new());
         let coordinator = Coordinator::commit(Self::id(number), parts, self.now, &mut out);
         self.coordinators.push(Some((number, coordinator)));
         self.send(address, out);
     }
 
-    /// Somebody finishes a transaction that is prepared somewhere.
+    /// Starts another coordinator for a prepared transaction.
     fn finish(&mut self, txn: TxnId, participants: Vec<NodeId>) {
         let number = txn.start.ms() - 1;
         let (address, mut out) = (self.coordinators.len(), Vec::new());
@@ -98,12 +98,16 @@ impl World {
                 }
                 coordinator::Output::Reply(reply) => {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
-                    let story = &mut self.records[*number as usize];
-                    match &story.reply {
-                        None => story.reply = Some((reply, self.now)),
+                    let record = &mut self.records[*number as usize];
+                    match &record.reply {
+                        None => record.reply = Some((reply, self.now)),
                         Some((before, _)) => {
                             let committed = |reply: &CommitReply| matches!(reply, CommitReply::Committed(_));
-                            assert_eq!(committed(before), committed(&reply), "C1: {number} was told {before:?}");
+                            assert_eq!(
+                                committed(before),
+                                committed(&reply),
+                                "C1: the first reply to {number} was {before:?}"
+                            );
                         }
                     }
                 }
@@ -115,7 +119,7 @@ impl World {
         self.messages.extend(answers.into_iter().map(|(to, answer)| (to, node, Message::Answer(answer))));
     }
 
-    /// One thing happens.
+    /// Performs one random event.
     fn step(&mut self) {
         self.now += self.rng.random_range(0..4);
         let dice = self.rng.random_range(0..100);
@@ -155,13 +159,13 @@ impl World {
             let node = self.rng.random_range(0..NODES) as usize;
             let prepared: Vec<(TxnId, Vec<NodeId>)> =
                 self.bricks[node].participant.prepared().map(|(txn, nodes)| (txn, nodes.to_vec())).collect();
-            // Whether its coordinator is gone nobody knows for sure; here, some finish what is not left.
+            // A coordinator may be suspected wrongly, so some transactions are finished while theirs is alive.
             let suspicious = self.rng.random_bool(0.1);
-            let is_left = |txn: &TxnId| {
+            let is_abandoned = |txn: &TxnId| {
                 let mut alive = self.coordinators.iter().flatten();
                 suspicious || !alive.any(|(number, coordinator)| Self::id(*number) == *txn && !coordinator.is_done())
             };
-            if let Some((txn, nodes)) = prepared.into_iter().find(|(txn, _)| is_left(txn)) {
+            if let Some((txn, nodes)) = prepared.into_iter().find(|(txn, _)| is_abandoned(txn)) {
                 self.finish(txn, nodes);
             }
         }
@@ -187,7 +191,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing is left to do.
+    /// Runs without faults until all transactions have ended.
     fn heal(&mut self) {
         self.healthy = true;
         for _ in 0..20_000 {
@@ -201,7 +205,7 @@ impl World {
         }
         let open: Vec<_> = self.bricks.iter().flat_map(|brick| brick.participant.prepared()).collect();
         let asking: Vec<_> = self.coordinators.iter().flatten().filter(|(_, one)| !one.is_done()).collect();
-        panic!("something is stuck: {} messages, prepared {open:?}, asking {asking:#?}", self.messages.len());
+        panic!("the transactions do not end: {} messages, prepared {open:?}, asking {asking:#?}", self.messages.len());
     }
 }
 
@@ -214,11 +218,11 @@ fn run(seed: u64) -> usize {
         }
     }
     world.heal();
-    let history = History { stories: &world.records, bricks: &world.bricks };
+    let history = History { records: &world.records, bricks: &world.bricks };
     history.check().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"))
 }
 
 #[test]
-fn what_is_committed_is_committed_everywhere_once_and_in_an_order() {
+fn histories_without_caches_are_strictly_serializable() {
     crate::run_all(run);
 }

@@ -1,5 +1,5 @@
-//! A brick that keeps what it knows as rows, beside one that keeps a log: whatever is asked of them, and wherever they
-//! crash, both know the same, and say the same.
+//! Compares a participant that stores its state as rows with one that stores a log. They receive the same requests and
+//! crash at the same points, and must give the same answers and have the same state.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ enum Key {
     Of(TxnId),
 }
 
-/// A change of rows, as it goes to the disk.
+/// A change of rows on the disk.
 #[derive(Clone, Debug)]
 enum DiskChange {
     Put(Key, u64, Record<u64>),
     Remove(TxnId),
 }
 
-/// What is on a disk that takes changes in order: all before some of them.
+/// A disk that makes changes durable in their order.
 #[derive(Clone, Debug, Default)]
 struct Rows {
     durable: BTreeMap<Key, (u64, Record<u64>)>,
@@ -60,18 +60,18 @@ fn at(position: u64) -> Version {
 struct World {
     rng: StdRng,
     now: u64,
-    /// The one that recovers from a log, and the one that recovers from rows.
+    /// The participant that recovers from a log, and the one that recovers from rows.
     logged: Machine,
     rowed: Machine,
     log: Vec<Record<u64>>,
     rows: Rows,
     forced: u64,
     stored: BTreeMap<PageId, Version>,
-    /// Transactions of several participants that were asked to prepare, with what became of them.
+    /// Transactions that were named in requests, and the outcomes of those with several participants.
     begun: Vec<TxnId>,
     outcomes: BTreeMap<TxnId, Outcome>,
     ended: usize,
-    /// The largest timestamp of a commit that was told.
+    /// The largest timestamp of a reported commit.
     latest: HlcTimestamp,
 }
 
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Does the same to both; they want the same done.
+    /// Makes the same call to both; they must have the same outputs.
     fn both<R: PartialEq + std::fmt::Debug>(
         &mut self,
         act: impl Fn(&mut Machine, &BTreeMap<PageId, Version>) -> R,
@@ -125,7 +125,7 @@ impl World {
                     self.rows.pending.extend(txns.into_iter().map(|txn| (position, DiskChange::Remove(txn))));
                 }
                 Output::Answer(_, Answer::Prepared { txn, proposal, .. }) => {
-                    // As if all others had prepared as well, or one had not.
+                    // Assumes that all other participants have prepared it, or that one has refused.
                     let outcome =
                         if self.rng.random_bool(0.7) { Outcome::Committed(proposal) } else { Outcome::Aborted };
                     self.outcomes.entry(txn).or_insert(outcome);
@@ -160,7 +160,7 @@ impl World {
         Part { reads, writes, touches }
     }
 
-    /// A transaction that is new, or one that is not.
+    /// A new or an earlier transaction.
     fn txn(&mut self) -> TxnId {
         match self.begun.choose(&mut self.rng) {
             Some(txn) if self.rng.random_bool(0.6) => *txn,
@@ -189,14 +189,14 @@ impl World {
         }
     }
 
-    /// One thing happens.
+    /// Performs one random event.
     fn step(&mut self) {
         self.now += self.rng.random_range(0..20);
         let now = self.now;
         match self.rng.random_range(0..100) {
             0..65 => {
                 let request = self.request();
-                // What was asked of the other kind of commit before is contradicted now and then.
+                // Some requests are rejected, because they contradict an earlier commit of the other kind.
                 self.both(|machine, stored| {
                     machine.handle(7, request.clone(), HlcTimestamp::ZERO, now, stored).is_ok()
                 });
@@ -224,11 +224,11 @@ impl World {
         self.take();
     }
 
-    /// Loses what is in memory, and any part of what was not forced.
+    /// Restarts both without their memory, and without some of the records that were not forced.
     fn crash(&mut self) {
         let kept = self.rng.random_range(self.forced..=self.log.len() as u64);
         self.log.truncate(kept as usize);
-        // What is removed after the last record that is left may be removed, or not.
+        // A removal after the last kept record may be durable or not.
         let (least, most) = (
             self.rows.pending.partition_point(|(at, _)| *at < kept),
             self.rows.pending.partition_point(|(at, _)| *at <= kept),
@@ -248,24 +248,25 @@ impl World {
         let mut rows: Vec<_> = self.rows.durable.values().cloned().collect();
         rows.shuffle(&mut self.rng);
         for (position, row) in rows {
-            assert_eq!(self.rowed.recover(at(position), row), None, "rows do not say what was written");
+            assert_eq!(self.rowed.recover(at(position), row), None, "rows contain no writes");
         }
         self.logged.finish_recovery(kept);
         self.rowed.finish_recovery(kept);
         self.forced = kept;
         assert_eq!(self.logged.state_records(), self.rowed.state_records());
-        // What was told to be committed, nothing that follows may precede (V4).
+        // Later commits must have larger timestamps than every reported commit (V4).
         assert!(self.logged.clock() >= self.latest && self.rowed.clock() >= self.latest);
-        // The log knows of proposals that came to nothing; from here on both are to say the same.
-        let (seen, now, nothing) = (
+        // The log contains proposals of aborted transactions, so its clock may be ahead: the clocks are set to the same
+        // time.
+        let (seen, now, unknown) = (
             self.logged.clock().max(self.rowed.clock()),
             self.now,
             TxnId { start: HlcTimestamp::ZERO, client: ClientId(0) },
         );
         for machine in [&mut self.logged, &mut self.rowed] {
-            machine.handle(7, Request::Forget { txn: nothing }, seen, now, &Version::ZERO).unwrap();
+            machine.handle(7, Request::Forget { txn: unknown }, seen, now, &Version::ZERO).unwrap();
         }
-        // A row that was not removed yet is removed now. Of a log there is more to be forgotten again.
+        // Rows that were not removed before the crash are removed now. The participant with the log forgets more.
         let again: Vec<TxnId> = self.rowed.outputs().flat_map(dropped).collect();
         self.rows.pending.extend(again.into_iter().map(|txn| (kept, DiskChange::Remove(txn))));
         self.logged.outputs().flat_map(dropped).for_each(drop);
@@ -273,7 +274,7 @@ impl World {
 }
 
 fn dropped(output: Output<u64, u64>) -> Vec<TxnId> {
-    let Output::RemoveRows(txns) = output else { panic!("a participant that has recovered wants {output:?}") };
+    let Output::RemoveRows(txns) = output else { panic!("unexpected output after the recovery: {output:?}") };
     txns
 }
 
@@ -283,11 +284,11 @@ fn run(seed: u64) -> usize {
         world.step();
     }
     let kept = world.rows.durable.len();
-    assert!(kept < 200, "seed {seed}: {kept} rows are left: they are never removed");
+    assert!(kept < 200, "seed {seed}: {kept} rows are left, because they are never removed");
     world.ended
 }
 
 #[test]
-fn rows_in_any_order_say_what_the_log_says() {
+fn recovery_from_rows_equals_recovery_from_the_log() {
     crate::run_all(run);
 }

@@ -1,5 +1,5 @@
-//! A brick as the histories need it: its tie to the meta-server, a replica for each logical node, and their logs on a disk
-//! that loses what was not forced.
+//! A brick for the simulated histories: its membership, a replica for each logical node, and their logs on a disk that
+//! loses writes that were not forced.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 pub(crate) const RETRY_MS: u64 = 25;
 pub(crate) const RENEW_MS: u64 = 80;
 
-/// A clock that runs a little too fast or too slow, from anywhere.
+/// A clock with a random offset that runs slightly too fast or too slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DriftingClock {
     offset: u64,
@@ -23,7 +23,7 @@ pub(crate) struct DriftingClock {
 }
 
 impl DriftingClock {
-    /// Two of these never differ by more than one part in twenty.
+    /// The rates of two of these clocks differ by at most one part in twenty.
     pub(crate) fn any(rng: &mut StdRng) -> Self {
         Self { offset: rng.random_range(0..20_000), per_mille: if rng.random_bool(0.5) { 977 } else { 1023 } }
     }
@@ -42,13 +42,13 @@ pub(crate) enum Write {
 /// The log of one logical node on a disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    /// What is durable: all records ever, those that the log has forgotten too.
+    /// All durable records, including those that the log has forgotten.
     pub(crate) durable: Vec<(Epoch, u64)>,
-    /// What is in the log, durable or not.
+    /// All records, durable or not.
     pub(crate) all: Vec<(Epoch, u64)>,
-    /// What is on its way, in order.
+    /// Writes that are not durable, in order.
     pub(crate) pending: VecDeque<Write>,
-    /// Where the log begins; what is before is installed.
+    /// The position at which the log begins; earlier records are installed.
     pub(crate) base: u64,
 }
 
@@ -56,34 +56,38 @@ impl Disk {
     fn write(records: &mut Vec<(Epoch, u64)>, write: &Write) {
         match write {
             Write::Append(point, record) => {
-                assert_eq!(records.len() as u64 + 1, point.position, "records are appended one after the other");
+                assert_eq!(
+                    records.len() as u64 + 1,
+                    point.position,
+                    "records are appended in the order of their positions"
+                );
                 records.push((point.epoch, *record));
             }
             Write::Truncate(position) => {
-                assert!(*position <= records.len() as u64, "what is cut off is there");
+                assert!(*position <= records.len() as u64, "the truncated records exist");
                 records.truncate(*position as usize);
             }
         }
     }
 
-    /// Begins to write.
+    /// Starts a write.
     pub(crate) fn begin(&mut self, write: Write) {
         Self::write(&mut self.all, &write);
         self.pending.push_back(write);
     }
 
-    /// Loses what is still pending.
+    /// Loses the pending writes.
     fn lose(&mut self) {
         self.pending.clear();
         self.all.clone_from(&self.durable);
     }
 
-    /// One that has all this, and a log that begins behind it.
+    /// A disk with these records and a log that begins after them.
     pub(crate) fn copied(durable: Vec<(Epoch, u64)>) -> Self {
         Self { all: durable.clone(), base: durable.len() as u64, durable, pending: VecDeque::new() }
     }
 
-    /// Makes some of what is pending durable. Returns the point of the last record that is durable then.
+    /// Makes this number of pending writes durable. Returns the point of the last durable record.
     pub(crate) fn force(&mut self, count: usize) -> Option<LogPoint> {
         self.pending.drain(..count).for_each(|write| Self::write(&mut self.durable, &write));
         self.durable.last().map(|(epoch, _)| LogPoint { epoch: *epoch, position: self.durable.len() as u64 })
@@ -105,9 +109,9 @@ pub(crate) struct TestBrick {
     pub(crate) leased: Ms,
     pub(crate) replicas: BTreeMap<NodeId, Replica<u64>>,
     pub(crate) disks: BTreeMap<NodeId, Disk>,
-    /// The participants here: the records that each is built of.
+    /// The participants of this brick, each with the records from which it was built.
     pub(crate) leads: BTreeMap<NodeId, Vec<u64>>,
-    /// From whom what is to be copied.
+    /// The logical nodes to copy, and from which bricks.
     pub(crate) copying: Vec<(NodeId, MemberId)>,
 }
 
@@ -128,7 +132,7 @@ impl TestBrick {
         }
     }
 
-    /// The replica of a node; made when it is first needed.
+    /// The replica of a node, which is created if necessary.
     pub(crate) fn replica(&mut self, node: NodeId) -> &mut Replica<u64> {
         let disk = self.disks.entry(node).or_default();
         let me = GroupMember { id: self.id, incarnation: self.incarnation };
@@ -136,7 +140,7 @@ impl TestBrick {
         self.replicas.entry(node).or_insert_with(|| Replica::new(settings, disk.log()))
     }
 
-    /// Loses what is in memory, and any part of what was not forced.
+    /// Stops the brick: it loses its memory and some of the writes that were not forced.
     pub(crate) fn crash(&mut self, rng: &mut StdRng) {
         for disk in self.disks.values_mut() {
             let kept = rng.random_range(0..=disk.pending.len());

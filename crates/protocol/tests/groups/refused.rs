@@ -1,5 +1,5 @@
-//! A replica group is one participant: what it has refused stays refused, whoever is lost. Counting the votes of members
-//! instead, a transaction was told aborted and then found prepared everywhere.
+//! A replica group is one participant: a refused transaction stays refused, whichever member is lost. With a count of
+//! the members' votes instead, a transaction was reported aborted and later found prepared at every member.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn group(epoch: u64, members: &[u32]) -> Group {
 struct TestMember {
     replica: Replica<Record<u64>>,
     participant: Option<Participant<(), u64>>,
-    /// What is written and not durable.
+    /// The last record that was written and is not durable.
     unforced: Option<LogPoint>,
     sent: Vec<(MemberId, Message<Record<u64>>)>,
     answers: Vec<Answer>,
@@ -45,7 +45,7 @@ impl TestMember {
         Self { replica, participant: None, unforced: None, sent, answers }
     }
 
-    /// What the issue of the design says that a driver does.
+    /// Carries out the outputs as a driver does.
     fn drain(&mut self) {
         loop {
             let outputs: Vec<_> = self.replica.outputs().collect();
@@ -104,7 +104,7 @@ impl TestMember {
     }
 }
 
-/// Delivers all that the two say to each other.
+/// Delivers all messages between the two members.
 fn deliver_all(one: &mut TestMember, two: &mut TestMember) {
     while !(one.sent.is_empty() && two.sent.is_empty()) {
         for (_, message) in std::mem::take(&mut one.sent) {
@@ -121,14 +121,14 @@ fn deliver_all(one: &mut TestMember, two: &mut TestMember) {
 fn prepare() -> (TxnId, Request<u64>) {
     let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 1 }, 0);
     let txn = TxnId { start: HlcTimestamp::at(1), client: ClientId(1) };
-    // It has read what is not there any more: this cannot commit.
+    // It has read an outdated state, so it cannot commit.
     let reads = vec![Read { oid, seen: ReadVersion::At(Version { moves: 0, position: 3 }) }];
     let part = Part { reads, writes: BTreeMap::from([(oid, ObjectState::Value(1))]), ..Part::default() };
     (txn, Request::Prepare { txn, participants: vec![NODE, NodeId(2)], part })
 }
 
 #[test]
-fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
+fn refused_transaction_stays_refused_when_the_first_member_is_dropped() {
     let (mut one, mut two) = (TestMember::new(1), TestMember::new(2));
     for brick in [&mut one, &mut two] {
         brick.replica.configure(&group(1, &[1, 2]), 0);
@@ -143,7 +143,8 @@ fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
     two.force();
     deliver_all(&mut one, &mut two);
     assert!(matches!(one.answers[..], [Answer::Refused { .. }]), "{:?}", one.answers);
-    // The client is told that it was aborted. The first member is dropped; the same request comes again.
+    // The client learns that the transaction was aborted. The first member is dropped, and the same request is
+    // repeated.
     two.replica.configure(&group(2, &[2]), 0);
     two.drain();
     two.ask(prepare);
@@ -151,7 +152,7 @@ fn what_a_group_has_refused_stays_refused_when_its_first_member_is_dropped() {
     two.force();
     assert!(two.answers.iter().all(|answer| matches!(answer, Answer::Refused { .. })), "{:?}", two.answers);
     assert_eq!(two.answers.len(), 2);
-    // Nor does the one that was dropped tell anything else.
+    // The dropped member has no participant any more.
     one.replica.configure(&group(2, &[2]), 0);
     one.drain();
     assert!(one.participant.is_none());

@@ -1,5 +1,5 @@
-//! Four bricks, two logical nodes and a meta-server: messages are lost, repeated and reordered, links are cut in one
-//! direction or both, clocks drift, everybody crashes, and nodes move.
+//! Four bricks, two logical nodes and a meta-server. Messages are lost, repeated and reordered, links are cut in one
+//! direction or both, clocks drift, all processes crash, and nodes move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::check::NodeHistory;
 const BRICKS: u32 = 4;
 const NODES: u32 = 2;
 const LEASE_MS: u64 = 300;
-/// Where the meta-server is among the addresses; brick n is at n.
+/// The address of the meta-server. The address of brick n is n.
 const META: u32 = 0;
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ struct World {
     kept: BTreeMap<NodeId, PersistedNode>,
     meta_clock: DriftingClock,
     messages: Vec<(u32, u32, Payload)>,
-    /// Links that carry nothing, from and to.
+    /// Links that lose all messages, by sender and receiver.
     cut: BTreeSet<(u32, u32)>,
     histories: BTreeMap<NodeId, NodeHistory>,
     last_record: u64,
@@ -83,7 +83,7 @@ impl World {
         NodeId(self.rng.random_range(1..=NODES))
     }
 
-    // -------------------------------------------------------------------------------------------- what machines want
+    // -------------------------------------------------------------------------------------------- outputs
 
     fn drain_meta(&mut self) {
         let Some(decider) = &mut self.decider else { return };
@@ -125,7 +125,7 @@ impl World {
 
     fn drain_replica(&mut self, at: usize, node: NodeId) {
         let brick = &mut self.bricks[at];
-        let (id, story) = (brick.id, self.histories.get_mut(&node).unwrap());
+        let (id, history) = (brick.id, self.histories.get_mut(&node).unwrap());
         let epoch = brick.member.map().lookup(node).map(|group| group.epoch).unwrap_or_default();
         let Some(replica) = brick.replicas.get_mut(&node) else { return };
         let disk = brick.disks.entry(node).or_default();
@@ -133,7 +133,7 @@ impl World {
         if outputs.is_empty() {
             return;
         }
-        let mut told = false;
+        let mut has_reported = false;
         for output in outputs {
             let log = || -> Vec<u64> { disk.all.iter().map(|(_, record)| *record).collect() };
             match output {
@@ -144,11 +144,11 @@ impl World {
                     self.messages.push((id.0, META, Payload::Ask(MetaRequest::Report { node, epoch, report })));
                 }
                 Output::Durable(position) => {
-                    story.record_durable(id, epoch, position, &log()).unwrap();
-                    told = true;
+                    history.record_durable(id, epoch, position, &log()).unwrap();
+                    has_reported = true;
                 }
                 Output::Lead => {
-                    story.check_leader(id, &log()).unwrap();
+                    history.check_leader(id, &log()).unwrap();
                     brick.leads.insert(node, log());
                 }
                 Output::Resign => drop(brick.leads.remove(&node).unwrap()),
@@ -157,15 +157,16 @@ impl World {
             }
         }
         replica.check_invariants().unwrap();
-        assert_eq!(disk.all.len() as u64, replica.log().end(), "the disk has what the replica has");
-        if told && brick.leads.contains_key(&node) {
+        assert_eq!(disk.all.len() as u64, replica.log().end(), "the disk has the records of the replica");
+        if has_reported && brick.leads.contains_key(&node) {
             self.check_acknowledged(at, node);
         }
     }
 
     // -------------------------------------------------------------------------------------------- checks
 
-    /// Somebody has told something durable, as first: all members hold that on their disks, and nobody else leads.
+    /// Checks a report of the first member that records are durable: all members have them on their disks, and no other
+    /// brick leads.
     fn check_acknowledged(&self, at: usize, node: NodeId) {
         let brick = &self.bricks[at];
         let group = brick.member.map().lookup(node).unwrap();
@@ -173,18 +174,18 @@ impl World {
         for seat in &group.members {
             let held = &self.bricks[seat.id.0 as usize - 1].disks[&node].durable;
             let has = held.iter().take(durable.len()).map(|(_, record)| record).eq(durable);
-            let what = format!("{:?} tells {durable:?} durable, and {:?} holds {held:?}", brick.id, seat.id);
+            let what = format!("{:?} reports {durable:?} durable, but {:?} holds {held:?}", brick.id, seat.id);
             assert!(has, "M1.9: {what}");
         }
         for other in self.bricks.iter().filter(|other| other.is_up && other.id != brick.id) {
             let serving = other.replicas.get(&node).map(|replica| replica.serving(other.clock.at(self.now)));
-            assert!(serving != Some(Serving::All), "M1.2: {:?} acknowledges, and {:?} leads", brick.id, other.id);
+            assert!(serving != Some(Serving::All), "M1.2: {:?} acknowledges while {:?} leads", brick.id, other.id);
         }
     }
 
-    /// At this instant nobody answers who may not.
+    /// Checks the bricks that serve at this instant.
     fn check_instant(&mut self) {
-        for (node, story) in &mut self.histories {
+        for (node, history) in &mut self.histories {
             let mut leads = Vec::new();
             for brick in self.bricks.iter().filter(|brick| brick.is_up) {
                 let Some(replica) = brick.replicas.get(node) else { continue };
@@ -194,15 +195,14 @@ impl World {
                 }
                 if serving != Serving::Nothing {
                     let epoch = brick.member.map().lookup(*node).unwrap().epoch;
-                    story.check_served(brick.id, epoch, replica.announced_position()).unwrap();
+                    history.check_served(brick.id, epoch, replica.announced_position()).unwrap();
                 }
             }
             assert!(leads.len() < 2, "M1.2: all of {leads:?} lead {node:?} at {}", self.now);
         }
     }
 
-    // -------------------------------------------------------------------------------------------- what happens
-
+    // -------------------------------------------------------------------------------------------- events
     fn step(&mut self) {
         self.now += self.rng.random_range(0..3);
         if self.rng.random_bool(0.5) {
@@ -212,9 +212,9 @@ impl World {
             0..600 if !self.messages.is_empty() => self.deliver_message(),
             600..740 => self.force(),
             740..860 => self.poll(),
-            // Whoever leads has something to note by itself.
+            // A leader appends a record of its own.
             860..900 => self.append_record(),
-            // In the end there must be time to catch up.
+            // Fewer requests without faults, so that members catch up.
             900..970 if !self.healthy || self.rng.random_bool(0.3) => self.request(),
             970..978 => self.copy(),
             978..988 => self.trim(),
@@ -225,7 +225,7 @@ impl World {
     }
 
     fn deliver_message(&mut self) {
-        // Many are fast, and some are overtaken by very much.
+        // Half of the messages are fast, and overtake many others.
         let (last, is_fast) = (self.messages.len() - 1, self.rng.random_bool(0.5));
         let next = if is_fast { last } else { self.rng.random_range(0..=last) };
         let (from, to, payload) = self.messages.swap_remove(next);
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Somebody who has a map, perhaps an old one, asks whom it names.
+    /// Sends a request to the brick that is the first member by the map of another brick, which may be old.
     fn request(&mut self) {
         let (node, asker) = (self.any_node(), self.any_brick());
         let Some(group) = self.bricks[asker].member.map().lookup(node).cloned() else { return };
@@ -311,7 +311,7 @@ impl World {
         let now = brick.clock.at(real);
         let admitted = brick.is_up && brick.replica(node).admit(group.epoch, Serving::All, now).is_ok();
         if admitted {
-            assert!(brick.leads.contains_key(&node), "{:?} admits a request, and nobody is there to do it", first);
+            assert!(brick.leads.contains_key(&node), "{:?} admits a request without a participant", first);
             assert_eq!(brick.member.map().lookup(node).map(|group| group.epoch), Some(group.epoch));
             brick.replica(node).append(record, now).unwrap();
             self.last_record = record;
@@ -319,24 +319,24 @@ impl World {
         self.drain(first.id.0 as usize - 1);
     }
 
-    /// What somebody copies has arrived, whole.
+    /// Completes a copy of a logical node.
     fn copy(&mut self) {
         let at = self.any_brick();
         let brick = &mut self.bricks[at];
         let now = brick.clock.at(self.now);
         let Some((node, from)) = brick.copying.pop() else { return };
         let source = self.brick(from);
-        let Some(told) = source.replicas.get(&node).map(|replica| replica.announced_position()) else { return };
-        let durable: Vec<_> = source.disks[&node].durable[..told as usize].to_vec();
+        let Some(announced) = source.replicas.get(&node).map(|replica| replica.announced_position()) else { return };
+        let durable: Vec<_> = source.disks[&node].durable[..announced as usize].to_vec();
         let Some((epoch, _)) = durable.last().copied() else { return };
         let brick = &mut self.bricks[at];
-        if brick.replica(node).handle_copied(LogPoint { epoch, position: told }, now) {
+        if brick.replica(node).handle_copied(LogPoint { epoch, position: announced }, now) {
             brick.disks.insert(node, Disk::copied(durable));
         }
         self.drain(at);
     }
 
-    /// Somebody installs what it may, and shortens its log.
+    /// Installs records at a brick and trims its log.
     fn trim(&mut self) {
         let (at, node) = (self.any_brick(), self.any_node());
         let brick = &mut self.bricks[at];
@@ -363,7 +363,7 @@ impl World {
                 }
             }
             84..91 => {
-                // One is cut off from the meta-server only.
+                // The brick is cut off from the meta-server only.
                 let id = self.bricks[at].id.0;
                 self.cut.insert((id, META));
                 if self.rng.random_bool(0.5) {
@@ -383,7 +383,7 @@ impl World {
 
     // -------------------------------------------------------------------------------------------- the end
 
-    /// Everything works again: in the end all who are wanted serve, and hold all.
+    /// Ends all faults and runs until all wanted bricks serve and hold everything.
     fn heal(&mut self) {
         self.healthy = true;
         self.cut.clear();
@@ -400,10 +400,14 @@ impl World {
                 return;
             }
         }
-        panic!("something is stuck, with {} messages under way: {}", self.messages.len(), self.summary());
+        panic!(
+            "the wanted bricks do not all serve, with {} messages under way: {}",
+            self.messages.len(),
+            self.summary()
+        );
     }
 
-    /// Where everybody is, in short.
+    /// A summary of the state of all bricks.
     fn summary(&self) -> String {
         let mut lines: Vec<String> = self.kept.iter().map(|(node, kept)| format!("{node:?} {kept:?}")).collect();
         for (node, brick) in self.histories.keys().flat_map(|node| self.bricks.iter().map(move |brick| (node, brick))) {
@@ -412,7 +416,7 @@ impl World {
             let (serving, epoch) = (replica.serving(now), brick.member.map().lookup(*node).map(|group| group.epoch));
             let (base, end, forced, runs) = (log.base(), log.end(), log.forced(), log.last_points());
             let at = format!(
-                "{:?}{:?} {node:?} {epoch:?} {serving:?} told {}",
+                "{:?}{:?} {node:?} {epoch:?} {serving:?} announced {}",
                 brick.id,
                 brick.incarnation,
                 replica.announced_position()
@@ -423,12 +427,12 @@ impl World {
     }
 
     fn is_whole(&self) -> bool {
-        self.histories.iter().all(|(node, story)| {
+        self.histories.iter().all(|(node, history)| {
             let PersistedNode { group, holders } = &self.kept[node];
             let serves = |group: &Group, id: &MemberId| {
                 let brick = &self.bricks[id.0 as usize - 1];
                 let Some(replica) = brick.replicas.get(node) else { return false };
-                let all = replica.announced_position() == story.durable.len() as u64;
+                let all = replica.announced_position() == history.durable.len() as u64;
                 let needs = if group.first().map(|seat| seat.id) == Some(*id) { Serving::All } else { Serving::Reads };
                 all && replica.serving(brick.clock.at(self.now)) == needs
             };
@@ -446,10 +450,10 @@ pub(crate) fn run(seed: u64) -> usize {
         world.step();
     }
     world.heal();
-    world.histories.values().map(|story| story.durable.len()).sum()
+    world.histories.values().map(|history| history.durable.len()).sum()
 }
 
 #[test]
-fn what_was_told_durable_is_there_for_ever_and_one_answers_at_a_time() {
+fn durable_records_survive_and_one_brick_leads_at_a_time() {
     crate::run_all(run);
 }
