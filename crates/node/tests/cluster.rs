@@ -36,12 +36,12 @@ impl World {
         Self::start_with(bricks, peers, &store).await
     }
 
-    /// The same with these stores.
+    /// Like `start`, with these stores.
     async fn start_with(bricks: u32, peers: u64, store: &dyn Fn(u32) -> Store) -> Self {
         let level =
             std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
         let log = tracing_subscriber::fmt().with_max_level(level);
-        // Of several tests in a process the first one sets it.
+        // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
         let numbers = AtomicU64::new(100);
         let realm = ClusterView::new(move |count| {
@@ -92,7 +92,7 @@ fn number(object: Option<Object>) -> u64 {
     std::str::from_utf8(&object.unwrap().data).unwrap().parse().unwrap()
 }
 
-/// The number of an object, for a transaction: what is not there yet makes it fail.
+/// The number of an object, for a transaction: it fails if the object does not exist yet.
 fn found(object: Option<Object>) -> client::Result<u64> {
     let missing = || client::Error::new(ErrorKind::NotFound, "there is no such counter");
     object.ok_or_else(missing).map(|object| number(Some(object)))
@@ -104,8 +104,8 @@ fn blob(number: u64) -> Object {
 
 /// Reads objects in one transaction that is validated.
 ///
-/// A commit is acknowledged before all of its bricks have applied it. A read that is not validated may therefore return an older
-/// state; one that is waits for the decision.
+/// A commit is acknowledged before all of its bricks have applied it. Therefore, a read that is not validated may
+/// return an older state. A validated read waits for the outcome.
 async fn read_validated(cluster: &Cluster, oids: &[Oid]) -> Vec<Option<Object>> {
     let read = |t: client::cluster::Transaction| async move {
         let mut objects = Vec::new();
@@ -142,7 +142,7 @@ async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
 }
 
 #[tokio::test]
-async fn what_one_client_commits_another_one_reads() {
+async fn committed_objects_are_read_by_other_clients() {
     let world = World::start(2, 2, None).await;
     let (one, other) = (world.client().await, world.client().await);
     let oids = counters(&one, 2).await;
@@ -155,7 +155,7 @@ async fn what_one_client_commits_another_one_reads() {
     for object in read_validated(&other, &oids).await {
         assert_eq!(number(object), 7);
     }
-    // What was validated is there for those too who ask outside of transactions.
+    // After the validated read, reads outside of transactions return the objects, too.
     for oid in &oids {
         assert_eq!(number(other.read_latest(*oid).await.unwrap()), 7);
         assert_eq!(number(other.read_cached(*oid).await.unwrap()), 7);
@@ -221,7 +221,7 @@ async fn stale_read_is_a_conflict_that_names_the_object() {
 }
 
 #[tokio::test]
-async fn locks_make_others_wait() {
+async fn lock_makes_other_transactions_wait() {
     let world = World::start(2, 1, None).await;
     let cluster = world.client().await;
     let oids = counters(&cluster, 2).await;
@@ -258,14 +258,14 @@ async fn locks_make_others_wait() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_lock_in_vain_is_told_that_it_is_one() {
+async fn timeout_of_a_lock_request_names_the_lock() {
     let world = World::start(1, 1, None).await;
     let mut patience = ClusterOptions::default();
     patience.timeout = Duration::from_millis(500);
     let (holder, other) = (world.client().await, Cluster::connect_with(&world.url(), patience).await.unwrap());
     let oid = counters(&holder, 1).await[0];
     let holds = holder.begin(IsolationLevel::Locks);
-    // The older one is not made to give way.
+    // A younger transaction does not wound the holder of the lock.
     let waits = loop {
         let waits = other.begin(IsolationLevel::Locks);
         if waits.id() > holds.id() {
@@ -305,7 +305,7 @@ async fn snapshot_sees_one_time() {
     });
     let (mut seen, mut committed) = (0, 0);
     while !writing.is_finished() || committed == 0 {
-        // What is at hand is read without a pause.
+        // Cached objects are read without a pause, so the loop would not yield.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let t = reader.begin(IsolationLevel::Snapshot);
         let read = async { Ok::<_, client::Error>((t.get(wanted[0]).await?, t.get(wanted[1]).await?)) };
@@ -316,17 +316,17 @@ async fn snapshot_sees_one_time() {
         };
         if let CommitOutcome::Committed(_) = t.commit().await.unwrap() {
             assert_eq!(a, b);
-            assert!(seen <= a, "a snapshot is older than the one before");
+            assert!(seen <= a, "a snapshot is older than the previous one");
             (seen, committed) = (a, committed + 1);
         }
     }
     writing.await.unwrap();
-    assert!(seen > 0, "no snapshot has seen what was written meanwhile");
+    assert!(seen > 0, "no snapshot contains a concurrent write");
     world.end().await;
 }
 
 #[tokio::test]
-async fn references_to_what_is_created_are_real_after_the_commit() {
+async fn references_to_created_objects_are_permanent_after_the_commit() {
     use model::{FieldNumber, RecordBuilder, RecordRef, ValueRef};
     let world = World::start(2, 1, None).await;
     let cluster = world.client().await;
@@ -348,7 +348,7 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
     let found = found.unwrap();
     let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
     assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
-    // A hint puts objects into the same page.
+    // With a placement hint, objects are created in the same page.
     let t = cluster.begin(IsolationLevel::Optimistic);
     let near = t.create_object(ClassId::NONE, blob(1), PlacementHint::Near(root)).unwrap();
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
@@ -357,7 +357,7 @@ async fn references_to_what_is_created_are_real_after_the_commit() {
 }
 
 #[tokio::test]
-async fn scan_finds_what_its_filter_holds_of_in_all_bricks() {
+async fn scan_returns_matching_objects_of_all_bricks() {
     use model::{Comparison, FieldNumber, Filter, Operand, RecordBuilder, Value};
     let world = World::start(3, 1, None).await;
     let cluster = world.client().await;
@@ -375,11 +375,11 @@ async fn scan_finds_what_its_filter_holds_of_in_all_bricks() {
     }
     t.create_object(other, record(other, 7), PlacementHint::Anywhere).unwrap();
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
-    // What is deleted is found no more.
+    // A deleted object is not found.
     let gone = t.real_oid(created[11]).unwrap();
     cluster.transact(|t| async move { t.delete(gone).await }).await.unwrap();
     let below = Filter::Compare(FieldNumber(1), Comparison::Less, Operand::new(Value::Int64(100)).unwrap());
-    // The commit is told before the bricks have all heard of it; a read that is validated waits for that.
+    // The commit is acknowledged before all bricks have applied it. Validated reads wait for that.
     for oid in [t.real_oid(created[0]).unwrap(), t.real_oid(created[1]).unwrap(), gone] {
         cluster.transact(|t| async move { t.get(oid).await.map(drop) }).await.unwrap();
     }
@@ -407,10 +407,10 @@ async fn writes_outside_of_transactions_are_seen_in_order() {
         }
     });
     while !writing.is_finished() {
-        // Read the other way round: what was written first is never older.
+        // The objects are read in the opposite order, so the object that is written first is never older.
         let b = number(reader.get(second).await.unwrap());
         let a = number(reader.get(first).await.unwrap());
-        assert!(a >= b, "{a} was read after {b}");
+        assert!(a >= b, "read {b} from the second object, and then {a} from the first");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     writing.await.unwrap();
@@ -448,7 +448,7 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
 }
 
 #[tokio::test]
-async fn brick_without_room_says_so_and_goes_on_serving() {
+async fn full_brick_refuses_writes_and_serves_reads() {
     let options = Options { memory_bytes: 8 << 20, ..Options::default() };
     let world = World::start_with(1, 1, &|_| Store::in_memory(options.clone()).unwrap()).await;
     let mut patience = ClusterOptions::default();
@@ -469,17 +469,18 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
             break;
         }
     }
-    // The first is taken before it is known that there is no room; the next is told so.
+    // The first commit that does not fit may end in another way. The next one is refused.
     assert!(refused.is_some());
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.create_object(ClassId::NONE, large(), PlacementHint::Anywhere).unwrap();
-    let told = t.commit().await.unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Full, "it has not happened, and never will");
-    assert!(told.to_string().contains("no room"), "{told}");
-    // What is there can be read, by others too, who have no copy of it.
+    let full = t.commit().await.unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full, "the transaction did not commit and never will");
+    assert!(full.to_string().contains("no room"), "{full}");
+    // Stored objects can be read, also by clients without copies.
     assert_eq!(number(cluster.get(oid).await.unwrap()), 0);
     assert_eq!(number(world.client().await.get(oid).await.unwrap()), 0);
-    // Who replaces it by less, or removes it, makes room: outside of transactions, and in them with something else that is new.
+    // Smaller replacements and deletions make room: outside of transactions, and in a transaction that also creates an
+    // object.
     cluster.put(stored[0], Object::blob(vec![7; 900 << 10].into())).await.unwrap();
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.delete(stored[1]).await.unwrap();
@@ -494,7 +495,7 @@ async fn brick_without_room_says_so_and_goes_on_serving() {
 }
 
 #[tokio::test]
-async fn bricks_have_after_a_restart_what_they_had() {
+async fn objects_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::start(2, 1, Some(dir.path())).await;
     let cluster = world.client().await;
@@ -517,7 +518,7 @@ async fn bricks_have_after_a_restart_what_they_had() {
     world.end().await;
 }
 
-/// Reads objects with a client that ends in some way, while it has locked them.
+/// Locks objects with a client that `leave` ends, and checks that the locks and copies of this client block no writes.
 async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::Transaction)) {
     let world = World::start(2, 1, None).await;
     let (gone, other) = (world.client().await, world.client().await);
@@ -528,7 +529,7 @@ async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::
         assert_eq!(number(t.get_for_update(*oid).await.unwrap()), 0);
     }
     leave(gone, t).await;
-    // Far less than its locks and its copies would be respected without it.
+    // This is shorter than the time after which locks expire and the lease of copies ends.
     let mut options = ClusterOptions::default();
     options.timeout = Duration::from_secs(3);
     let impatient = Cluster::connect_with(&world.url(), options).await.unwrap();
@@ -541,11 +542,11 @@ async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::
 }
 
 #[tokio::test]
-async fn client_that_is_closed_makes_nobody_wait() {
+async fn closed_client_releases_its_locks() {
     check_locks_released(async |client: Cluster, _| client.close()).await;
 }
 
 #[tokio::test]
-async fn client_that_is_dropped_makes_nobody_wait() {
+async fn dropped_client_releases_its_locks() {
     check_locks_released(async |client: Cluster, t| drop((client, t))).await;
 }

@@ -1,4 +1,4 @@
-//! What goes wrong on a connection, and what must not go wrong with it.
+//! Faults of connections, and their limited effects.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -45,7 +45,7 @@ fn hello(required: u64, space: &str) -> proto::Hello {
     proto::Hello { features: required, required, space, agent, ..proto::Hello::default() }
 }
 
-/// What the server answers to an opening.
+/// The server's answer to an opening.
 async fn read_refusal(world: &World, opening: &[u8]) -> (u16, proto::Error) {
     let mut stream = socket(world).await;
     stream.write_all(opening).await.unwrap();
@@ -64,7 +64,7 @@ fn frame(id: u32, request: Request, raw: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A connection after its handshake, in the test's own hands.
+/// A connection after its handshake, whose bytes the test reads and writes.
 async fn open_connection(world: &World) -> Stream {
     let mut stream = Stream::Unix(socket(world).await);
     handshake::dial(&mut stream, "main", "test").await.unwrap();
@@ -72,7 +72,7 @@ async fn open_connection(world: &World) -> Stream {
 }
 
 #[test]
-fn stranger_gets_an_answer_that_a_browser_shows() {
+fn browser_without_the_protocol_shows_the_reason() {
     run(async {
         let world = World::in_memory().await;
         let host = world.tcp().replace("mortar://", "").replace("/main", "");
@@ -86,7 +86,7 @@ fn stranger_gets_an_answer_that_a_browser_shows() {
 }
 
 #[test]
-fn clients_that_cannot_be_served_are_told_why() {
+fn refused_client_learns_the_reason() {
     run(async {
         let world = World::in_memory().await;
         let (version, error) = read_refusal(&world, &handshake::encode(99, &hello(0, "main"))).await;
@@ -103,7 +103,7 @@ fn clients_that_cannot_be_served_are_told_why() {
 }
 
 #[test]
-fn client_tells_what_is_no_server() {
+fn client_recognizes_a_server_of_another_protocol() {
     run(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("mortar://{}/main", listener.local_addr().unwrap());
@@ -113,14 +113,14 @@ fn client_tells_what_is_no_server() {
             std::future::pending::<()>().await;
         });
         assert_eq!(Client::connect(&url).await.unwrap_err().kind(), ErrorKind::Unsupported);
-        let nobody = Client::connect("mortar://127.0.0.1:1/main").await.unwrap_err();
-        assert_eq!(nobody.kind(), ErrorKind::Unavailable);
-        assert!(nobody.message().contains("127.0.0.1:1"), "{nobody}");
+        let unreachable = Client::connect("mortar://127.0.0.1:1/main").await.unwrap_err();
+        assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
+        assert!(unreachable.message().contains("127.0.0.1:1"), "{unreachable}");
     });
 }
 
 #[test]
-fn who_does_not_say_hello_is_shown_out() {
+fn connection_without_an_introduction_is_closed() {
     run(async {
         let world = World::with(
             |_| Store::in_memory(Options::default()).unwrap(),
@@ -136,7 +136,7 @@ fn who_does_not_say_hello_is_shown_out() {
 }
 
 #[test]
-fn bad_frame_ends_its_connection_and_no_other() {
+fn invalid_frame_ends_its_connection_only() {
     run(async {
         let world = World::in_memory().await;
         let client = world.client().await;
@@ -145,7 +145,7 @@ fn bad_frame_ends_its_connection_and_no_other() {
             stream.write_all(&frame(1, Request::Ping(proto::Ping {}), b"")).await.unwrap();
             stream.write_all(&bad).await.unwrap();
             stream.shutdown().await.unwrap();
-            assert!(!read_all(&mut stream).await.is_empty(), "the ping before it was answered");
+            assert!(!read_all(&mut stream).await.is_empty(), "the earlier ping was not answered");
             client.ping().await.unwrap();
         }
         assert_eq!(client.status().await.unwrap().metric("protocol_violations_total"), Some(4));
@@ -153,7 +153,7 @@ fn bad_frame_ends_its_connection_and_no_other() {
 }
 
 #[test]
-fn damaged_upload_is_refused_and_the_connection_goes_on() {
+fn damaged_upload_is_refused_and_the_connection_stays_open() {
     run(async {
         let world = World::in_memory().await;
         let mut stream = open_connection(&world).await;
@@ -175,7 +175,7 @@ fn damaged_upload_is_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn answers_to_one_connection_keep_the_order_of_quick_requests() {
+fn answers_to_quick_requests_keep_their_order() {
     run(async {
         let world = World::in_memory().await;
         let mut stream = open_connection(&world).await;
@@ -227,7 +227,7 @@ fn unused_snapshot_expires() {
 }
 
 #[test]
-fn shutdown_answers_what_was_asked() {
+fn shutdown_answers_pending_requests() {
     run(async {
         let world = World::durable().await;
         let client = Client::connect_with(&world.unix(), without_retries()).await.unwrap();
@@ -241,7 +241,7 @@ fn shutdown_answers_what_was_asked() {
                 client.commit(tx).await
             }));
         }
-        // They are all on their way once the last has begun.
+        // All requests are under way when the last one has begun.
         while client.status().await.unwrap().metric("store_commits_total") == Some(0) {
             tokio::task::yield_now().await;
         }
@@ -267,7 +267,7 @@ fn shutdown_answers_what_was_asked() {
 }
 
 #[test]
-fn reads_go_on_when_the_server_comes_back() {
+fn reads_continue_after_a_restart_of_the_server() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let start = async || {
@@ -299,7 +299,7 @@ fn reads_go_on_when_the_server_comes_back() {
 }
 
 #[test]
-fn long_read_goes_on_when_the_server_comes_back() {
+fn long_read_continues_after_a_restart_of_the_server() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let start = async || {
@@ -368,7 +368,7 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
 }
 
 #[test]
-fn brick_stays_on_this_machine_unless_told() {
+fn brick_listens_on_loopback_only_unless_configured() {
     run(async {
         let start = async |listen: &str, http: Option<&str>, insecure| {
             let store = Store::in_memory(Options::default()).unwrap();
@@ -384,7 +384,7 @@ fn brick_stays_on_this_machine_unless_told() {
 }
 
 #[test]
-fn address_in_use_is_an_error_and_an_abandoned_socket_is_replaced() {
+fn address_in_use_is_an_error_but_an_abandoned_socket_is_replaced() {
     run(async {
         let world = World::in_memory().await;
         let listen = vec![Address::Unix(world.dir.path().join("socket"))];
@@ -394,7 +394,7 @@ fn address_in_use_is_an_error_and_an_abandoned_socket_is_replaced() {
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.message().contains("socket"), "{error}");
         world.brick.shutdown().await.unwrap();
-        // What a killed server leaves behind.
+        // A killed server leaves its socket behind.
         let path = world.dir.path().join("socket");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
@@ -411,7 +411,7 @@ async fn http(world: &World, request: &str) -> String {
 }
 
 #[test]
-fn metrics_and_health_are_told_by_http() {
+fn metrics_and_health_are_served_over_http() {
     run(async {
         let world = World::in_memory().await;
         let client = world.client().await;

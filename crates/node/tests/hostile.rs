@@ -1,4 +1,4 @@
-//! Clients that speak the protocol and not by its rules: what they send fails, or ends their connection, and harms no other.
+//! Clients that violate the protocol: their requests fail or end their connections, and other clients are not affected.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,7 +30,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Stream;
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests.
 const LONG: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "right one";
 
@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-/// A connection in the test's own hands.
+/// A connection whose messages the test sends itself.
 struct Connection {
     mailbox: Arc<Mailbox>,
     caller: Caller,
@@ -122,7 +122,7 @@ impl Connection {
 
     async fn expect_ended(self, what: &str) {
         let end = time::timeout(LONG, self.end).await;
-        assert!(end.is_ok(), "the connection goes on: {what}");
+        assert!(end.is_ok(), "the connection stays open: {what}");
     }
 }
 
@@ -155,7 +155,7 @@ fn commit(txn: TxnId, node: NodeId, oids: impl IntoIterator<Item = Oid>) -> Mess
 }
 
 #[tokio::test]
-async fn messages_that_no_client_sends_end_the_connection() {
+async fn messages_of_other_roles_end_the_connection() {
     let world = World::start().await;
     let bystander = world.connect("writer", "main").await;
     let one_way = [
@@ -166,7 +166,7 @@ async fn messages_that_no_client_sends_end_the_connection() {
         Request::NotServedHere(Default::default()),
         Request::Deferred(Default::default()),
         Request::SpaceStatus(Default::default()),
-        // These want an answer.
+        // These kinds have an answer.
         Request::Ping(proto::Ping {}),
         Request::Query(Default::default()),
     ];
@@ -175,7 +175,7 @@ async fn messages_that_no_client_sends_end_the_connection() {
         connection.mailbox.send_one_way(request, Vec::new());
         connection.expect_ended(&what).await;
     }
-    // And these want none.
+    // These kinds have no answer.
     for request in
         [Request::Up(Default::default()), Request::Call(Default::default()), Request::Watch(Default::default())]
     {
@@ -188,7 +188,7 @@ async fn messages_that_no_client_sends_end_the_connection() {
 }
 
 #[tokio::test]
-async fn what_is_another_s_ends_the_connection() {
+async fn messages_about_foreign_data_end_the_connection() {
     let world = World::start().await;
     let now = MonotonicClock::begin().now();
     let (main, other) = (world.space("main"), world.space("other"));
@@ -208,7 +208,7 @@ async fn what_is_another_s_ends_the_connection() {
     ];
     for (what, message) in bad {
         let connection = world.connect("writer", "main").await;
-        // It says its number first.
+        // The first message contains the number of the client.
         connection.send(&renew(70, node));
         connection.expect_serving().await;
         connection.send(&message);
@@ -230,7 +230,7 @@ async fn what_is_another_s_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_is_not_permitted_fails_and_the_connection_goes_on() {
+async fn denied_requests_fail_and_the_connection_stays_open() {
     let world = World::start().await;
     let (main, other) = (world.space("main"), world.space("other"));
     let (space, foreign) = (u32::from(main.id.0), u32::from(other.id.0));
@@ -260,7 +260,7 @@ async fn what_is_not_permitted_fails_and_the_connection_goes_on() {
         assert_eq!(reader.ask(request).await.unwrap_err(), ErrorKind::Unsupported, "{what}");
     }
     reader.expect_serving().await;
-    // A connection about the whole cluster has no space to ask in.
+    // A connection for the whole cluster has no space for these requests.
     let stranger = world.connect("reader", "").await;
     for request in [
         Request::Query(Default::default()),

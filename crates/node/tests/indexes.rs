@@ -1,4 +1,4 @@
-//! Indexes of a cluster in one process: made while clients write, looked through, and removed.
+//! Indexes of a cluster in one process: they are built while clients write, searched, and removed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -26,7 +26,7 @@ use wire::transport::{Address, Stream};
 
 /// How long a wait may take before a test fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a wait looks again.
+/// The interval of polls while a test waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const SPACE: SpaceId = SpaceId(1);
 const PERSON: ClassId = ClassId(1);
@@ -51,7 +51,7 @@ impl World {
         let level =
             std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
         let log = tracing_subscriber::fmt().with_max_level(level);
-        // Of several tests in a process the first one sets it.
+        // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         let editor = CatalogEditor::new(catalogue.clone());
@@ -109,7 +109,7 @@ impl World {
         for node in &self.nodes {
             let build = || Request::BuildIndex(BuildIndex { space: SPACE, node: *node, index }.into());
             loop {
-                assert!(Instant::now() < until, "it is never built");
+                assert!(Instant::now() < until, "the index is never built");
                 match self.caller.call(build(), Vec::new()).await.map(|answer| answer.response) {
                     Ok(Response::Done(_)) => break,
                     Ok(Response::Progress(progress)) => assert!(progress.done <= progress.total),
@@ -121,8 +121,8 @@ impl World {
         }
     }
 
-    /// Scans an index until it has these ages: scans are not validated, and a brick may apply a transaction some time after the
-    /// client was told that it is committed.
+    /// Scans an index until it has these ages: scans are not validated, and a brick may apply a transaction some time
+    /// after its commit was acknowledged.
     async fn wait_for_ages(&self, index: u32, wanted: &[i64]) {
         let until = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// The ages that an index has at all logical nodes, each in its order.
+    /// The ages in an index at all logical nodes, each in its order.
     async fn ages(&self, index: u32) -> Result<Vec<i64>> {
         let KeyRange { from, to } = KeyRange::all();
         let range = Some(IndexRange { index, from: from.into(), to: to.into(), reverse: false });
@@ -192,7 +192,7 @@ fn age(object: &Object) -> i64 {
     }
 }
 
-/// Puts people there, with every age once.
+/// Creates people, one for each age.
 async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64>) {
     for some in ages.collect::<Vec<_>>().chunks(5) {
         cluster
@@ -207,10 +207,10 @@ async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64
     }
 }
 
-async fn index_is_made_while_clients_write(dir: Option<&Path>) {
+async fn check_index_built_while_clients_write(dir: Option<&Path>) {
     let mut world = World::start(dir).await;
     let peer = PeerServer::start(world.cluster_view.clone(), 1, config()).await.unwrap();
-    let Address::Tcp(host) = peer.addresses()[0].clone() else { panic!("it listens elsewhere") };
+    let Address::Tcp(host) = peer.addresses()[0].clone() else { panic!("it does not listen on TCP") };
     let cluster = Cluster::connect(&format!("mortar://{host}/main")).await.unwrap();
     populate(&cluster, &world.nodes, 0..200).await;
     let error = world.ages(1).await.unwrap_err();
@@ -244,12 +244,12 @@ async fn index_is_made_while_clients_write(dir: Option<&Path>) {
 }
 
 #[tokio::test]
-async fn index_in_memory_is_made_while_clients_write() {
-    index_is_made_while_clients_write(None).await;
+async fn index_in_memory_is_built_while_clients_write() {
+    check_index_built_while_clients_write(None).await;
 }
 
 #[tokio::test]
-async fn index_on_disk_is_made_while_clients_write_and_is_there_after_a_restart() {
+async fn index_on_disk_is_built_while_clients_write_and_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    index_is_made_while_clients_write(Some(dir.path())).await;
+    check_index_built_while_clients_write(Some(dir.path())).await;
 }

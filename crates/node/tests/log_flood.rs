@@ -1,4 +1,4 @@
-//! Connections that are refused do not fill the log. Alone in its process, as a log belongs to one.
+//! Refused connections do not fill the log. This is the only test of its process, because a process has one log.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -27,7 +27,7 @@ impl Write for Log {
 }
 
 #[test]
-fn refused_connections_are_logged_at_a_bounded_rate_with_a_count_of_the_others() {
+fn refused_connections_are_logged_at_a_limited_rate() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
@@ -48,15 +48,15 @@ fn refused_connections_are_logged_at_a_bounded_rate_with_a_count_of_the_others()
         let text = || String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         let lines = text().lines().filter(|line| line.contains("refused a connection")).count();
         assert!((1..=periods * 10).contains(&lines), "{lines} lines in {periods} periods");
-        // The others are counted when the period is over.
-        let told = |text: &str| -> usize {
+        // The remaining refusals are reported as a number at the end of the period.
+        let reported = |text: &str| -> usize {
             let counts = text.split("suppressed=").skip(1);
             counts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<usize>().unwrap()).sum()
         };
         loop {
             let text = text();
             let lines = text.lines().filter(|line| line.contains("refused a connection")).count();
-            if lines + told(&text) == 1_000 {
+            if lines + reported(&text) == 1_000 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -27,7 +27,7 @@ async fn create(client: &Client, content: impl Into<Bytes>) -> Oid {
 }
 
 #[test]
-fn objects_are_read_as_they_were_written() {
+fn objects_round_trip() {
     on_both(async |_, client| {
         let oid = create(client, "Hello, world").await;
         let stat = client.stat(oid).await.unwrap().unwrap();
@@ -43,7 +43,7 @@ fn objects_are_read_as_they_were_written() {
 }
 
 #[test]
-fn objects_that_are_not_there_are_told_from_empty_ones() {
+fn missing_objects_differ_from_empty_objects() {
     on_both(async |_, client| {
         let empty = create(client, "").await;
         assert_eq!(client.read(empty, 0, 10).await.unwrap(), "");
@@ -60,7 +60,7 @@ fn objects_that_are_not_there_are_told_from_empty_ones() {
 }
 
 #[test]
-fn transaction_of_many_operations_happens_whole() {
+fn transaction_of_many_operations_is_atomic() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
         let blob = tx.create_blob("0123456789");
@@ -99,7 +99,7 @@ fn transaction_of_many_operations_happens_whole() {
 }
 
 #[test]
-fn expectation_that_fails_is_a_conflict_and_changes_nothing() {
+fn failed_expectation_is_a_conflict_and_changes_nothing() {
     on_both(async |_, client| {
         let oid = create(client, "first").await;
         let version = client.stat(oid).await.unwrap().unwrap().version;
@@ -107,7 +107,7 @@ fn expectation_that_fails_is_a_conflict_and_changes_nothing() {
         tx.expect(oid, Some(version)).put(oid, "second").expect_name("free", None);
         expect_committed(client.commit(tx.clone()).await.unwrap());
         let Outcome::Conflict(Conflict::Object { oid: at, read, current }) = client.commit(tx).await.unwrap() else {
-            panic!("the version has changed");
+            panic!("the outcome is not a version conflict");
         };
         assert_eq!((at, read), (oid, Some(version)));
         assert!(current > read);
@@ -119,7 +119,7 @@ fn expectation_that_fails_is_a_conflict_and_changes_nothing() {
 }
 
 #[test]
-fn snapshot_shows_what_was_there_when_it_was_taken() {
+fn snapshot_shows_the_state_when_it_was_taken() {
     on_both(async |_, client| {
         let oid = create(client, "old").await;
         let snapshot = client.snapshot().await.unwrap();
@@ -157,7 +157,7 @@ fn content_of_any_size_is_uploaded_and_read_in_pieces() {
 }
 
 #[test]
-fn large_data_within_a_transaction_comes_back() {
+fn large_data_in_a_transaction_round_trips() {
     on_both(async |_, client| {
         let content = pattern(3 << 20, 1);
         let oid = create(client, content.clone()).await;
@@ -207,7 +207,7 @@ fn unfinished_uploads_end_with_their_writer_or_connection() {
 }
 
 #[test]
-fn listings_longer_than_one_answer_are_whole() {
+fn long_listings_are_complete() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
         let all = tx.create_collection();
@@ -235,7 +235,7 @@ fn listings_longer_than_one_answer_are_whole() {
 }
 
 #[test]
-fn spaces_are_apart() {
+fn spaces_are_separate() {
     on_both(async |world, client| {
         let photos = client.create_space("photos").await.unwrap();
         assert_eq!(client.create_space("photos").await.unwrap_err().kind(), ErrorKind::Exists);
@@ -258,7 +258,7 @@ fn spaces_are_apart() {
 }
 
 #[test]
-fn backup_holds_everything_and_comes_whole() {
+fn backup_contains_everything() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
         for number in 0..20 {
@@ -280,7 +280,7 @@ fn backup_holds_everything_and_comes_whole() {
 }
 
 #[test]
-fn scrub_counts_everything_and_finds_nothing_wrong() {
+fn scrub_of_an_intact_store_counts_everything() {
     on_both(async |_, client| {
         for _ in 0..20 {
             create(client, pattern(200_000, 1)).await;
@@ -291,18 +291,18 @@ fn scrub_counts_everything_and_finds_nothing_wrong() {
 }
 
 #[test]
-fn backup_that_nobody_takes_any_more_ends() {
+fn dropped_backup_ends() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
         for number in 0..24 {
             tx.create_blob(pattern(1 << 20, number));
         }
         expect_committed(client.commit(tx).await.unwrap());
-        // More than may run at a time; each is dropped when its first piece has come.
+        // More backups than may run at a time; each is dropped when its first piece has arrived.
         for _ in 0..12 {
             let (began, begun) = tokio::sync::oneshot::channel::<()>();
             let mut began = Some(began);
-            // Dropping the sender tells that a piece has come; a backup may also be refused while others still end.
+            // The dropped sender signals that a piece has arrived. A backup may also be refused while others still end.
             tokio::select! {
                 _ = client.backup_with(tokio::io::sink(), |_| drop(began.take())) => {}
                 _ = begun => {}
@@ -315,7 +315,7 @@ fn backup_that_nobody_takes_any_more_ends() {
 }
 
 #[test]
-fn limits_are_told_in_words() {
+fn transactions_over_the_limits_are_refused() {
     on_both(async |_, client| {
         let mut tx = client.transaction();
         tx.create_blob(Bytes::from(vec![0; (33 << 20) + 1]));
@@ -332,7 +332,7 @@ fn limits_are_told_in_words() {
 }
 
 #[test]
-fn blocking_client_does_the_same() {
+fn blocking_client_reads_and_writes() {
     use std::io::Read;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let world = runtime.block_on(World::in_memory());

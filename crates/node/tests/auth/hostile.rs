@@ -1,4 +1,4 @@
-//! Clients that keep to no rule, in their own words on the socket.
+//! Clients that violate the protocol with their own bytes on the socket.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use wire::transport::{Address, Stream};
 
 use super::world::{World, run};
 
-/// A connection in the test's own hands, logged in if there is a user.
+/// A connection whose bytes the test reads and writes. It is authenticated if there is a user.
 async fn connect(to: &[Address], user: Option<&str>, password: &str) -> Result<Stream> {
     let mut stream = Stream::connect(&to[0]).await.unwrap();
     let credentials = user.map(|user| Credentials { user: user.to_owned(), password: password.to_owned() });
@@ -37,7 +37,7 @@ fn frame(flags: Flags, request: Request, raw: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the server says to these bytes until it closes the connection; `None` if it does not close it.
+/// The server's answer to these bytes until it closes the connection; `None` if it does not close it.
 async fn answer(stream: &mut Stream, bytes: &[u8]) -> Option<Vec<u8>> {
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
@@ -48,7 +48,7 @@ async fn answer(stream: &mut Stream, bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out() {
+fn silent_connections_do_not_block_others() {
     run(async {
         let (world, _) = World::with_users_and(&[("ann", Some(Permission::Write))], |config| {
             config.connections.half_open = 16;
@@ -62,7 +62,7 @@ fn silent_connections_keep_nobody_out() {
         }
         connect(to, Some("root"), "right one").await.unwrap();
         connect(to, Some("ann"), "right one").await.unwrap();
-        // All but the newest were hung up on.
+        // The server has closed all but the newest.
         for mut stream in held.into_iter().take(150) {
             assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
         }
@@ -70,7 +70,7 @@ fn silent_connections_keep_nobody_out() {
 }
 
 #[test]
-fn a_user_with_all_its_connections_keeps_out_neither_others_nor_administrators() {
+fn connection_limit_of_a_user_does_not_affect_others() {
     run(async {
         let users = [("ann", Some(Permission::Read)), ("bob", Some(Permission::Read)), ("cyd", Some(Permission::Read))];
         let (world, _) = World::with_users_and(&users, |config| {
@@ -101,7 +101,7 @@ fn a_user_with_all_its_connections_keeps_out_neither_others_nor_administrators()
         take("root").await.unwrap();
         assert!(take("root").await.is_err(), "the reserve is finite");
         held.truncate(1);
-        // Places come back as the server notices.
+        // Connections are possible again when the server has noticed the disconnections.
         while connect(to, Some("cyd"), "right one").await.is_err() {
             time::sleep(Duration::from_millis(5)).await;
         }
@@ -109,7 +109,7 @@ fn a_user_with_all_its_connections_keeps_out_neither_others_nor_administrators()
 }
 
 #[test]
-fn wrong_passwords_are_refused_unchecked_after_a_while_and_who_was_there_before_gets_in() {
+fn password_guesses_are_limited_and_do_not_block_known_users() {
     run(async {
         let users = [("ann", Some(Permission::Read)), ("bob", Some(Permission::Read))];
         let (world, _) = World::with(&users).await;
@@ -121,17 +121,17 @@ fn wrong_passwords_are_refused_unchecked_after_a_while_and_who_was_there_before_
             guesses
                 .spawn(async move { connect(&to, Some("bob"), &format!("wrong {number}")).await.unwrap_err().kind() });
         }
-        connect(to, Some("ann"), "right one").await.expect("ann was here before");
+        connect(to, Some("ann"), "right one").await.expect("ann has connected from this address before");
         let kinds = guesses.join_all().await;
         let checked = kinds.iter().filter(|kind| **kind == ErrorKind::Denied).count();
         let most = 11 + begun.elapsed().as_secs() as usize / 6;
-        assert!((10..=most).contains(&checked), "{checked} guesses were looked at");
+        assert!((10..=most).contains(&checked), "{checked} guesses were checked");
         assert!(kinds.iter().all(|kind| [ErrorKind::Denied, ErrorKind::Unavailable].contains(kind)));
     });
 }
 
 #[test]
-fn one_way_messages_that_a_client_may_not_send_end_its_connection_at_every_server() {
+fn invalid_one_way_messages_end_the_connection_at_every_server() {
     run(async {
         let (world, _) = World::with(&[]).await;
         let down = || Request::Down(Box::default());
@@ -139,7 +139,7 @@ fn one_way_messages_that_a_client_may_not_send_end_its_connection_at_every_serve
         let commit = || Request::Commit(proto::Commit::default());
         let write = || Request::MetaWrite(proto::meta::Write::default());
         for to in [world.peer.addresses(), world.brick.addresses(), world.meta.addresses()] {
-            // Each has a copy of the catalogue of its own, which may be a moment behind.
+            // Each server has its own copy of the catalogue, which may be slightly outdated.
             while connect(to, Some("root"), "right one").await.is_err() {}
             for request in [down(), reply(), commit(), write()] {
                 let mut stream = Stream::connect(&to[0]).await.unwrap();
@@ -147,18 +147,18 @@ fn one_way_messages_that_a_client_may_not_send_end_its_connection_at_every_serve
                 let introduction = Introduction { credentials, ..Introduction::new("main", "hostile") };
                 handshake::introduce(&mut stream, &introduction).await.unwrap();
                 let kind = format!("{request:?}");
-                let said = answer(&mut stream, &frame(Flags::ONE_WAY, request, b"")).await;
-                let said = said.unwrap_or_else(|| panic!("{kind} does not end the connection with {to:?}"));
-                assert!(!said.is_empty(), "it is told why");
+                let answer = answer(&mut stream, &frame(Flags::ONE_WAY, request, b"")).await;
+                let answer = answer.unwrap_or_else(|| panic!("{kind} does not end the connection with {to:?}"));
+                assert!(!answer.is_empty(), "{kind}: {to:?} gives no reason");
             }
         }
-        // The servers go on.
+        // The servers continue.
         connect(world.peer.addresses(), Some("root"), "right one").await.unwrap();
     });
 }
 
 #[test]
-fn unfinished_requests_of_many_connections_hold_no_more_than_the_budget() {
+fn memory_of_unfinished_requests_is_limited() {
     run(async {
         let (world, _) = World::without_users_with(|config| config.unfinished_input_bytes = 4 << 20).await;
         let to = world.peer.addresses();
@@ -169,12 +169,12 @@ fn unfinished_requests_of_many_connections_hold_no_more_than_the_budget() {
             stream.write_all(&whole[..whole.len() - 1]).await.unwrap();
             held.push(stream);
         }
-        // Those that came first are told that there is no room.
+        // The oldest are refused because the memory is used up.
         for stream in held.iter_mut().take(8) {
-            let mut said = Vec::new();
-            let _ = stream.read_to_end(&mut said).await;
-            let said = String::from_utf8_lossy(&said);
-            assert!(said.contains("no memory left"), "{said:?}");
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.contains("no memory left"), "{answer:?}");
         }
         let mut honest = connect(to, None, "").await.unwrap();
         honest.write_all(&whole).await.unwrap();

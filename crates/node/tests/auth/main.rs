@@ -1,4 +1,4 @@
-//! Who may come in, and what they may do: clusters in one process, with users, permissions and TLS.
+//! Authentication and permissions: clusters in one process, with users and TLS.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,7 +30,7 @@ fn denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
     error.message().to_owned()
 }
 
-/// Makes an object with this text, which is its name too.
+/// Creates an object with this text, which is also its name.
 async fn create(cluster: &Cluster, text: &'static str) -> client::Result<Oid> {
     let bind = async |t: Transaction| {
         let oid = t.create_blob(text)?;
@@ -41,30 +41,30 @@ async fn create(cluster: &Cluster, text: &'static str) -> client::Result<Oid> {
 }
 
 #[test]
-fn every_door_lets_in_whom_it_should_and_nobody_else() {
+fn every_server_admits_permitted_users_only() {
     run(async {
         let (world, secret) = World::with(&[("ann", Some(Permission::Write)), ("bob", None)]).await;
         let secret = secret.primary();
-        // The peer server: who has a permission in the space.
-        for (name, password, fits) in [
+        // A peer server admits users with a permission in the space.
+        for (name, password, is_admitted) in [
             ("ann", "right one", true),
             ("root", "right one", true),
             ("", secret.as_str(), true),
             ("ann", "wrong", false),
             ("bob", "right one", false),
-            ("nobody", "right one", false),
+            ("unknown", "right one", false),
             ("", "", false),
             ("", "wrong", false),
         ] {
-            let come = world.client(name, password).await;
-            assert_eq!(come.is_ok(), fits, "{name} {come:?}");
-            if !fits {
-                denied(come);
+            let connected = world.client(name, password).await;
+            assert_eq!(connected.is_ok(), is_admitted, "{name} {connected:?}");
+            if !is_admitted {
+                denied(connected);
             }
         }
-        // The meta-server has a copy of the catalogue of its own, which may be a moment behind.
+        // The meta-server has its own copy of the catalogue, which may be slightly outdated.
         while World::client_at(world.meta.addresses(), "root", "right one").await.is_err() {}
-        // Brick and meta-server: processes of the cluster and administrators alone.
+        // Bricks and meta-servers admit only processes of the cluster and administrators.
         for addresses in [world.brick.addresses(), world.meta.addresses()] {
             assert!(World::client_at(addresses, "root", "right one").await.is_ok());
             assert!(World::client_at(addresses, "", &secret).await.is_ok());
@@ -79,14 +79,14 @@ fn every_door_lets_in_whom_it_should_and_nobody_else() {
 }
 
 #[test]
-fn a_permission_allows_what_it_says_and_no_more() {
+fn permissions_limit_requests() {
     run(async {
         let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Read))]).await;
         let (ann, bob) = (world.cluster("ann").await.unwrap(), world.cluster("bob").await.unwrap());
         let oid = create(&ann, "first").await.unwrap();
         assert_eq!(bob.get(oid).await.unwrap().unwrap().data, "first");
         assert_eq!(bob.read_cached(oid).await.unwrap().unwrap().data, "first");
-        // Creating asks for pages, changing does not.
+        // Creating an object requests pages from a brick; changing one does not.
         assert!(denied(create(&bob, "second").await).contains("write"));
         let change = async |t: Transaction| {
             t.get(oid).await?;
@@ -96,30 +96,35 @@ fn a_permission_allows_what_it_says_and_no_more() {
         denied(bob.put(oid, Object::blob("changed".into())).await);
         denied(bob.begin(IsolationLevel::Locks).get_for_update(oid).await);
         assert_eq!(ann.get(oid).await.unwrap().unwrap().data, "first");
-        // Reading goes on, in transactions too.
+        // Reading is permitted, also in transactions.
         let read = bob.begin(IsolationLevel::Optimistic);
         assert!(read.get(oid).await.unwrap().is_some());
         assert!(matches!(read.commit().await.unwrap(), CommitOutcome::Committed(_)));
-        // A space is made by administrators.
+        // Only administrators create spaces.
         let (as_ann, as_root) =
             (world.client("ann", "right one").await.unwrap(), world.client("root", "right one").await.unwrap());
         denied(as_ann.create_space("more").await);
         as_root.create_space("more").await.unwrap();
         let names = |spaces: Vec<client::SpaceInfo>| spaces.into_iter().map(|space| space.name).collect::<Vec<_>>();
-        assert_eq!(names(as_ann.spaces().await.unwrap()), ["main"], "others are not her business");
+        assert_eq!(
+            names(as_ann.spaces().await.unwrap()),
+            ["main"],
+            "ann sees only spaces in which she has a permission"
+        );
         assert_eq!(names(as_root.spaces().await.unwrap()), ["main", "more"]);
     });
 }
 
 #[test]
-fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
+fn readers_receive_events_and_administrators_set_the_policy() {
     run(async {
         let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Read))]).await;
         let bob = world.cluster("bob").await.unwrap();
         let mut events = bob.events().unwrap();
-        let mut next =
-            async || time::timeout(Duration::from_secs(30), events.next()).await.expect("an event comes").unwrap();
-        let Event::Connected { status: standing, .. } = next().await else { panic!("it is told how things are") };
+        let mut next = async || time::timeout(Duration::from_secs(30), events.next()).await.expect("no event").unwrap();
+        let Event::Connected { status: standing, .. } = next().await else {
+            panic!("the first event is not the connection")
+        };
         assert_eq!((standing.space.as_str(), standing.policy), ("main", FailurePolicy::Continue));
         let ann = world.client("ann", "right one").await.unwrap();
         denied(ann.set_failure_policy("main", FailurePolicy::FailStop).await);
@@ -127,7 +132,7 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
         world.grant("ann", Some(Permission::Admin)).await;
         ann.set_failure_policy("main", FailurePolicy::FailStop).await.unwrap();
         assert_eq!(next().await, Event::PolicyChanged(FailurePolicy::FailStop));
-        // Who may not read any more hears nothing more, until it may again.
+        // A client without the permission to read receives no events until it has the permission again.
         world.grant("bob", None).await;
         assert!(matches!(next().await, Event::Disconnected { .. }));
         assert!(matches!(next().await, Event::Refused { why } if why.contains("no permission to read")));
@@ -140,7 +145,7 @@ fn who_may_read_hears_of_the_space_and_who_administers_it_says_its_policy() {
     });
 }
 
-/// A peer server that lets nobody in.
+/// The authenticator of a peer server that refuses all clients.
 struct DenyAll;
 
 impl handshake::HandshakeAuthenticator for DenyAll {
@@ -149,12 +154,12 @@ impl handshake::HandshakeAuthenticator for DenyAll {
         _: &wire::proto::Hello,
         _: &transport::RemoteEndpoint,
     ) -> client::Result<handshake::Terms> {
-        Err(client::Error::new(ErrorKind::Denied, "nobody is let in here"))
+        Err(client::Error::new(ErrorKind::Denied, "this server refuses all clients"))
     }
 }
 
 #[test]
-fn whom_one_peer_server_does_not_let_in_goes_on_with_the_next() {
+fn client_refused_by_one_peer_server_uses_the_next() {
     run(async {
         let (world, secret) = World::without_users().await;
         let membership = ClusterCredentials { secret: Some(secret), ..ClusterCredentials::default() };
@@ -180,15 +185,15 @@ fn whom_one_peer_server_does_not_let_in_goes_on_with_the_next() {
         knocks.recv().await.unwrap();
         let next = events.next().await;
         assert!(matches!(&next, Some(Event::Connected { peer, .. }) if *peer == second), "{next:?}");
-        // When none is left that does, it is told so.
+        // When no peer server admits the client, it receives the reason.
         other.shutdown().await.unwrap();
         assert!(matches!(events.next().await, Some(Event::Disconnected { .. })));
-        assert!(matches!(events.next().await, Some(Event::Refused { why }) if why.contains("nobody is let in")));
+        assert!(matches!(events.next().await, Some(Event::Refused { why }) if why.contains("refuses all clients")));
     });
 }
 
 #[test]
-fn who_has_another_password_or_is_removed_is_told_so_and_does_nothing_more() {
+fn client_with_a_changed_password_or_removed_user_is_denied() {
     run(async {
         let (world, _) = World::with(&[("ann", Some(Permission::Write)), ("bob", Some(Permission::Write))]).await;
         let (ann, bob) = (world.cluster("ann").await.unwrap(), world.cluster("bob").await.unwrap());
@@ -199,14 +204,14 @@ fn who_has_another_password_or_is_removed_is_told_so_and_does_nothing_more() {
         world.reach(&changed.revision).await;
         let refused = async {
             loop {
-                if let Event::Refused { why } = events.next().await.expect("the client goes on") {
+                if let Event::Refused { why } = events.next().await.expect("the client has ended") {
                     return why;
                 }
             }
         };
-        let why = time::timeout(Duration::from_secs(20), refused).await.expect("it is told");
+        let why = time::timeout(Duration::from_secs(20), refused).await.expect("no refusal");
         assert_eq!(why, "user or password is wrong");
-        // Neither what it has a copy of, nor what it would have to ask for, in none of the ways that there are.
+        // All reads and writes are denied, also of cached objects.
         denied(ann.get(oid).await);
         denied(ann.read_latest(oid).await);
         denied(ann.put(oid, Object::blob("changed".into())).await);
@@ -215,7 +220,7 @@ fn who_has_another_password_or_is_removed_is_told_so_and_does_nothing_more() {
         denied(begun.commit().await);
         denied(world.client("ann", "right one").await);
         assert!(world.client("ann", "another one").await.is_ok());
-        // Others are not concerned, until they are.
+        // Other users are not affected, until bob is removed.
         assert!(bob.read_latest(oid).await.unwrap().is_some());
         world.grant("bob", None).await;
         let removed = world.editor.remove_user("bob").await.unwrap();
@@ -226,7 +231,7 @@ fn who_has_another_password_or_is_removed_is_told_so_and_does_nothing_more() {
 }
 
 #[test]
-fn who_leaves_a_group_leaves_what_it_was_granted() {
+fn leaving_a_group_ends_its_permissions() {
     run(async {
         let (world, _) = World::with(&[("ann", Some(Permission::Read))]).await;
         let editor = &world.editor;
@@ -240,14 +245,14 @@ fn who_leaves_a_group_leaves_what_it_was_granted() {
         world.reach(&left.revision).await;
         denied(ann.put(oid, Object::blob("changed".into())).await);
         denied(create(&ann, "second").await);
-        assert!(ann.read_latest(oid).await.unwrap().is_some(), "reading is its own");
+        assert!(ann.read_latest(oid).await.unwrap().is_some(), "the user has its own permission to read");
         world.grant("ann", None).await;
         denied(ann.read_latest(oid).await);
     });
 }
 
 #[test]
-fn what_the_catalogue_says_counts_for_connections_that_there_are() {
+fn changed_permissions_apply_to_existing_connections() {
     run(async {
         let (world, _) = World::with(&[("ann", Some(Permission::Write))]).await;
         let ann = world.cluster("ann").await.unwrap();
@@ -263,7 +268,7 @@ fn what_the_catalogue_says_counts_for_connections_that_there_are() {
         denied(ann.read_latest(oid).await);
         let enabled = world.editor.set_disabled("ann", false).await.unwrap();
         world.reach(&enabled.revision).await;
-        // It finds its way back by itself.
+        // The client connects again by itself.
         let back = async {
             while ann.read_latest(oid).await.is_err() {
                 time::sleep(Duration::from_millis(20)).await;
@@ -274,7 +279,7 @@ fn what_the_catalogue_says_counts_for_connections_that_there_are() {
 }
 
 #[test]
-fn the_first_user_closes_the_doors_and_processes_with_the_secret_stay() {
+fn first_user_ends_anonymous_access_but_not_that_of_processes() {
     run(async {
         let (world, _) = World::without_users().await;
         let anyone = Cluster::connect(&World::url(world.peer.addresses())).await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS: who is known by a certificate, and which addresses a server may have.
+//! TLS: identification by certificates, and the addresses at which a server may listen.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use wire::transport::tls::{ClientFiles, ClientVerification, ServerFiles};
 use super::denied;
 use super::world::{World, run};
 
-/// An authority, and the files of those that it has certified.
+/// A certificate authority, and the files of the certificates that it has issued.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     dir: tempfile::TempDir,
@@ -71,7 +71,7 @@ impl Authority {
 }
 
 #[test]
-fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do() {
+fn certificates_and_passwords_identify_processes_and_users_over_tls() {
     run(async {
         let authority = Authority::new();
         let world = World::start(&|| authority.config("tls:127.0.0.1:0")).await;
@@ -84,12 +84,12 @@ fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do
                 credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
             Client::connect_with(&World::url(world.peer.addresses()), options).await
         };
-        let believes = || Some(authority.client(None));
+        let trusting = || Some(authority.client(None));
         assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
-        assert!(connect(believes(), Some(("ann", "right one"))).await.is_ok());
-        // Only who has come by a certificate knows that nobody needs a password, at peer servers and at the meta-server.
+        assert!(connect(trusting(), Some(("ann", "right one"))).await.is_ok());
+        // Only a user identified by a certificate may remove passwords, at peer servers and at the meta-server.
         let forget = || Action::SetPassword(SetPassword { user: "root".to_owned(), hash: None });
-        let root = connect(believes(), Some(("root", "right one"))).await.unwrap();
+        let root = connect(trusting(), Some(("root", "right one"))).await.unwrap();
         let refused = root.administer(forget()).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("certificate"), "{refused}");
         let root = connect(Some(authority.client(Some(authority.issue("root")))), None).await.unwrap();
@@ -99,29 +99,29 @@ fn over_tls_processes_and_users_are_known_by_certificates_and_passwords_still_do
         options.tls = Some(authority.client(Some(authority.issue("root"))));
         let at_meta = Client::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
         at_meta.administer(forget()).await.unwrap();
-        denied(connect(believes(), Some(("ann", "wrong"))).await);
-        denied(connect(believes(), None).await);
-        denied(connect(Some(authority.client(Some(authority.issue("nobody")))), None).await);
-        // Of another authority: neither believes the other.
+        denied(connect(trusting(), Some(("ann", "wrong"))).await);
+        denied(connect(trusting(), None).await);
+        denied(connect(Some(authority.client(Some(authority.issue("unknown")))), None).await);
+        // With another authority, neither side trusts the other.
         let other = Authority::new();
         assert!(denied(connect(Some(other.client(None)), Some(("ann", "right one"))).await).contains("authority"));
         let both = ClientFiles { ca: authority.ca(), identity: Some(other.issue("ann")), name: None };
         denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
-        // TLS against plain, and plain against TLS.
+        // A client without TLS at a TLS port, and the reverse.
         let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
         let refused = Client::connect(&plain).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortars://"), "{refused}");
         let (unsafe_world, _) = World::without_users().await;
         let url = World::url(unsafe_world.peer.addresses()).replace("mortar://", "mortars://");
         let mut options = ConnectOptions::default();
-        options.tls = believes();
+        options.tls = trusting();
         let refused = Client::connect_with(&url, options).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
     });
 }
 
 #[test]
-fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
+fn listening_beyond_loopback_requires_tls_and_users_or_the_insecure_option() {
     run(async {
         let authority = Authority::new();
         let store: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
@@ -141,7 +141,7 @@ fn listening_beyond_loopback_takes_tls_and_users_or_a_person_who_says_so() {
         let http = Some("0.0.0.0:0".parse().unwrap());
         let config = Config { http, ..authority.config("tls:127.0.0.1:0") };
         assert!(refused(config).await.contains("HTTP"));
-        // A store of its own has no users.
+        // A store of one process has no users.
         let config = authority.config("tls:0.0.0.0:0");
         let alone = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap_err();
         assert_eq!(alone.kind(), ErrorKind::Denied, "{alone}");

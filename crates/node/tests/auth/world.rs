@@ -1,4 +1,4 @@
-//! A cluster of one of each, in one process.
+//! A cluster with one brick, one peer server and one meta-server, in one process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use tokio::time;
 use wire::handshake::Role;
 use wire::transport::Address;
 
-/// A cluster of one of each, whose processes know each other by what `config` says.
+/// A cluster with one brick, one peer server and one meta-server, whose processes authenticate each other as `config`
+/// determines.
 pub(crate) struct World {
     pub(crate) editor: CatalogEditor,
     pub(crate) cluster_view: Arc<ClusterView>,
@@ -49,12 +50,12 @@ impl World {
         world
     }
 
-    /// On loopback, with a secret.
+    /// A cluster on loopback, with a secret.
     pub(crate) async fn without_users() -> (Self, Secret) {
         Self::without_users_with(|_| ()).await
     }
 
-    /// The same with servers that `adjust` has configured.
+    /// Like `without_users`, with servers that `adjust` has configured.
     pub(crate) async fn without_users_with(adjust: impl Fn(&mut Config)) -> (Self, Secret) {
         let secret = Secret::generate();
         let known = secret.clone();
@@ -72,7 +73,8 @@ impl World {
         (Self::start(&config).await, secret)
     }
 
-    /// The same with users: root may do everything; others what they are granted. All have the password `right one`.
+    /// A cluster with users: root is an administrator; the others have these permissions. All have the password `right
+    /// one`.
     pub(crate) async fn with(users: &[(&str, Option<Permission>)]) -> (Self, Secret) {
         Self::with_users_and(users, |_| ()).await
     }

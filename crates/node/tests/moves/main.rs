@@ -18,7 +18,7 @@ use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
 
 const BALANCE: i64 = 100;
 
-/// Makes accounts, spread over all logical nodes, with names.
+/// Creates named accounts, spread over all logical nodes.
 async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
@@ -34,7 +34,7 @@ async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
     made.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
 }
 
-/// Moves money about until it is told to stop. Returns how often.
+/// Transfers money between accounts until `end` is set. Returns the number of transfers.
 async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
     let mut done = 0;
     while !end.load(Ordering::Relaxed) {
@@ -56,7 +56,8 @@ async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool
     done
 }
 
-/// Looks again and again whether all money is there, by reading and by asking. Returns how often.
+/// Checks the sum of all accounts with reads, and their number with a query, until `end` is set. Returns the number of
+/// checks.
 async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
     let mut done = 0;
     while !end.load(Ordering::Relaxed) {
@@ -78,7 +79,7 @@ async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) 
     done
 }
 
-/// Makes new accounts, with names.
+/// Creates named accounts until `end` is set.
 async fn create(cluster: Cluster, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
     let mut made = Vec::new();
     while !end.load(Ordering::Relaxed) {
@@ -99,7 +100,7 @@ async fn create(cluster: Cluster, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_when_logical_nodes_move_while_clients_work() {
+async fn moves_lose_no_updates_of_concurrent_clients() {
     let world = World::start(3, 4).await;
     let setup = world.client(0).await;
     let accounts = Arc::new(open_accounts(&setup, 40).await);
@@ -143,7 +144,7 @@ async fn nothing_is_lost_when_logical_nodes_move_while_clients_work() {
     world.end().await;
 }
 
-/// What accounts have, once all can be read.
+/// The balances of accounts; waits until all can be read.
 async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
     cluster
         .transact(|t| async move {
@@ -158,7 +159,7 @@ async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time_while_clients_write() {
+async fn move_continues_after_a_restart_of_a_brick() {
     let mut world = World::start(2, 1).await;
     let cluster = world.client(0).await;
     let accounts = Arc::new(open_accounts(&cluster, 40).await);
@@ -196,7 +197,8 @@ async fn a_move_goes_on_when_a_brick_is_started_again_at_any_time_while_clients_
     world.end().await;
 }
 
-/// Claims numbers for badges one after the other, as others do too. Returns which it has got.
+/// Creates badges with these numbers, one after another, while others do the same. Returns the numbers of the created
+/// badges.
 async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64> {
     let mut got = BTreeSet::new();
     for number in numbers {
@@ -213,7 +215,7 @@ async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_stay_unique_over_moves_whoever_claims_them() {
+async fn values_stay_unique_over_moves() {
     const NUMBERS: i64 = 60;
     let world = World::start(2, 2).await;
     world.define_badges().await;
@@ -234,26 +236,26 @@ async fn values_stay_unique_over_moves_whoever_claims_them() {
     let mut all = BTreeSet::new();
     for claim in claims {
         for number in claim.await.unwrap() {
-            assert!(all.insert(number), "two have got number {number}");
+            assert!(all.insert(number), "two clients have created number {number}");
         }
     }
-    assert_eq!(all, (0..NUMBERS).collect(), "somebody has got each of them");
+    assert_eq!(all, (0..NUMBERS).collect(), "one client has created each of them");
     let badges = cluster.query(&Query::of("Badge")).await.unwrap().all().await.unwrap();
     assert_eq!(badges.len(), NUMBERS as usize);
-    // Also who comes when all is quiet is told.
+    // Later attempts are refused, too.
     assert_eq!(claim(world.client(1).await, 0..NUMBERS).await, BTreeSet::new());
     world.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_that_is_cancelled_leaves_the_node_where_it_was() {
+async fn cancelled_move_leaves_the_node_at_its_brick() {
     let mut world = World::start(2, 1).await;
     let cluster = world.client(0).await;
     let accounts = open_accounts(&cluster, 4).await;
     let node = cluster.nodes()[0];
     let (from, _) = world.placed(node);
     let to = from % 2 + 1;
-    // Nobody is there to take it over: it stays sealed.
+    // The target brick is stopped, so the node stays sealed.
     world.stop_brick(to as usize - 1).await;
     world.begin_move(node, to).await;
     world.editor().seal(node, catalog::BrickId(to)).await.unwrap();

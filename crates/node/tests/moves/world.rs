@@ -40,7 +40,7 @@ impl World {
         let level =
             std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
         let log = tracing_subscriber::fmt().with_max_level(level);
-        // Of several tests in a process the first one sets it.
+        // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
@@ -69,7 +69,7 @@ impl World {
         world
     }
 
-    /// Makes a class of badges, whose numbers are unique.
+    /// Defines a class of badges, whose numbers are unique.
     pub(crate) async fn define_badges(&self) {
         let fields = vec![FieldDefinition::required("number", FieldType::Int64)];
         let class = ClassDefinition { name: "Badge".to_owned(), parent: None, fields };
@@ -82,7 +82,7 @@ impl World {
         self.cluster_view.editor().unwrap()
     }
 
-    /// Starts a brick, by its place in the list.
+    /// Starts the brick with this index.
     pub(crate) async fn start_brick(&mut self, number: usize) {
         let store = Store::open(&self.dir.path().join(format!("brick-{number}")), Options::default()).unwrap();
         let id = member::brick_of(&self.cluster_view, &store, &config().listen).await.unwrap();
@@ -105,14 +105,14 @@ impl World {
         Cluster::connect(&format!("mortar://{},{}/main", host(first), host(first + 1))).await.unwrap()
     }
 
-    /// The brick of a logical node, and how far a move of it is.
+    /// The brick of a logical node, and the phase of its move.
     pub(crate) fn placed(&self, node: NodeId) -> (u32, Option<MovePhase>) {
         let catalog = self.cluster_view.catalog().unwrap();
         let placed = catalog.node_placement(node).unwrap();
         (placed.brick.0, placed.moving.map(|moving| moving.phase))
     }
 
-    /// Begins to move a logical node.
+    /// Begins a move of a logical node.
     pub(crate) async fn begin_move(&self, node: NodeId, to: u32) {
         let begun = self.editor().begin_move(node, catalog::BrickId(to)).await.unwrap();
         self.cluster_view.wait_for_revision(begun.revision).await.unwrap();
@@ -150,7 +150,7 @@ pub(crate) fn account(owner: &str, balance: i64) -> Object {
     Object::record(ACCOUNT, record.build().unwrap())
 }
 
-/// The owner and the balance of an account; what is not there yet makes a transaction fail.
+/// The owner and the balance of an account. An account that does not exist yet makes the transaction fail.
 pub(crate) fn parse_account(object: Option<Object>) -> client::Result<(String, i64)> {
     let missing = || client::Error::new(client::ErrorKind::NotFound, "there is no such account");
     let object = object.ok_or_else(missing)?;

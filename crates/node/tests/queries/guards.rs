@@ -1,4 +1,4 @@
-//! What a transaction has asked stays so until it commits, or it does not commit; and what indexes do.
+//! The results of a transaction's queries stay valid until it commits, or it does not commit. Also tests of indexes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use query::{Query, Row};
 
 use super::world::{self, PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};
 
-/// Makes an index, and waits until it is ready.
+/// Creates an index and waits until it is ready.
 pub(crate) async fn index(world: &World, name: &str, fields: &[&str]) {
     let editor = world.cluster_view.editor().unwrap();
     let made = editor.create_index("main", name, "Person", fields, false).await.unwrap();
@@ -39,7 +39,7 @@ fn insert(t: &Transaction, class: ClassId, who: &world::Person) {
 }
 
 #[tokio::test]
-async fn two_who_ask_and_then_insert_do_not_miss_each_other() {
+async fn query_conflicts_with_concurrent_insertion() {
     let world = World::start(2, 4).await;
     for has_index in [false, true] {
         if has_index {
@@ -54,9 +54,9 @@ async fn two_who_ask_and_then_insert_do_not_miss_each_other() {
         expect_committed(&a).await;
         assert!(
             matches!(b.commit().await.unwrap(), CommitOutcome::Conflict(_)),
-            "it has not counted Ann; index: {has_index}"
+            "its count does not include Ann; index: {has_index}"
         );
-        // Who only asks is told too, and who asks again sees it.
+        // The query of a transaction without writes conflicts, too. A later one includes the insertion.
         let c = other.begin(IsolationLevel::Optimistic);
         let before = count(&c, &query).await.unwrap();
         create(&one, &[(PERSON, person("Cid", 32))]).await;
@@ -69,7 +69,7 @@ async fn two_who_ask_and_then_insert_do_not_miss_each_other() {
 }
 
 #[tokio::test]
-async fn changes_and_deletions_of_what_was_asked_are_conflicts_too() {
+async fn query_conflicts_with_changes_and_deletions_of_its_objects() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let oids = create(&cluster, &[(PERSON, person("Ann", 30)), (PERSON, person("Bob", 40))]).await;
@@ -89,7 +89,7 @@ async fn changes_and_deletions_of_what_was_asked_are_conflicts_too() {
 }
 
 #[tokio::test]
-async fn who_asks_for_one_value_of_an_index_is_not_in_the_way_of_others() {
+async fn query_of_one_index_value_does_not_conflict_with_other_values() {
     let world = World::start(2, 4).await;
     index(&world, "by_city", &["city"]).await;
     let cluster = world.client().await;
@@ -108,7 +108,7 @@ async fn who_asks_for_one_value_of_an_index_is_not_in_the_way_of_others() {
 }
 
 #[tokio::test]
-async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
+async fn concurrent_counts_and_insertions_are_serializable() {
     let world = World::start(2, 3).await;
     let clients = [world.client().await, world.client().await, world.client().await];
     let rounds = 6;
@@ -130,18 +130,18 @@ async fn each_counts_all_before_it_whoever_else_counts_and_inserts() {
     let cluster = world.client().await;
     let rows = cluster.query(&parse("select age order by age")).await.unwrap().all().await.unwrap();
     let ages: Vec<Row> = (0..3 * rounds).map(|age| Row::Values(vec![Value::Int64(age)])).collect();
-    assert_eq!(rows, ages, "each has counted all that were there");
+    assert_eq!(rows, ages, "each count includes all earlier insertions");
     world.end().await;
 }
 
 #[tokio::test]
-async fn with_locks_what_was_looked_through_stays_so() {
+async fn locking_query_blocks_insertions() {
     let world = World::start(2, 4).await;
     let (one, other) = (world.client().await, world.client().await);
     let query = &parse("select count(*)");
     let t = one.begin(IsolationLevel::Locks);
     assert_eq!(count(&t, query).await.unwrap(), 0);
-    // It has to wait, or is refused and tried again, until the other has ended.
+    // The insertion waits, or is refused and repeated, until the other transaction has ended.
     let inserting = tokio::spawn(async move {
         let inserted = other.transact(|t| async move {
             insert(&t, PERSON, &person("Ann", 1));
@@ -161,7 +161,7 @@ async fn with_locks_what_was_looked_through_stays_so() {
 }
 
 #[tokio::test]
-async fn an_index_is_read_in_its_order_and_only_as_far_as_is_wanted() {
+async fn index_is_read_in_order_and_only_up_to_the_limit() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let people: Vec<_> = (0..200).map(|age| (PERSON, person(&format!("p{age:03}"), age))).collect();
@@ -176,8 +176,8 @@ async fn an_index_is_read_in_its_order_and_only_as_far_as_is_wanted() {
     let plan = &rows.explanation().unwrap().text;
     assert!(plan.contains("index range [brick]: by_age: everything, backwards; of Person"), "{plan}");
     let scanned: u64 = plan.lines().last().unwrap().rsplit(['(', ')']).nth(1).unwrap().parse().unwrap();
-    assert!(scanned <= 24, "of four logical nodes three each, and once more: {plan}");
-    // Of what is created afterwards it has entries too, of what is gone none.
+    assert!(scanned <= 24, "three from each of four logical nodes, at most twice: {plan}");
+    // The index has entries of objects that were created later.
     let t = cluster.begin(IsolationLevel::Optimistic);
     insert(&t, STUDENT, &person("new", 300));
     assert_eq!(

@@ -15,7 +15,7 @@ use query::{Query, Row};
 use world::{PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};
 
 #[tokio::test]
-async fn all_logical_nodes_are_asked_and_the_order_is_theirs_together() {
+async fn query_merges_all_logical_nodes_in_order() {
     let world = World::start(3, 6).await;
     let cluster = world.client().await;
     let people: Vec<_> = (0..50).map(|age| (PERSON, person(&format!("p{age:02}"), age))).collect();
@@ -43,7 +43,7 @@ async fn references_are_followed_to_other_logical_nodes() {
     create(&cluster, &workers).await;
     let query = parse("boss.name == 'Ann' && age < 6 order by name");
     assert_eq!(names(&cluster.query(&query).await.unwrap().all().await.unwrap()), ["w00", "w02", "w04"]);
-    // Who is gone is null, for those who refer to it.
+    // A reference to a deleted object is followed as null.
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.delete(bosses[0]).await.unwrap();
     expect_committed(&t).await;
@@ -54,7 +54,7 @@ async fn references_are_followed_to_other_logical_nodes() {
 }
 
 #[tokio::test]
-async fn values_of_groups_come_with_their_columns() {
+async fn grouped_query_returns_values_and_columns() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let people: Vec<_> = (0..30)
@@ -70,14 +70,14 @@ async fn values_of_groups_come_with_their_columns() {
     let row = |city: &str, many: i64, avg: f64| Row::Values(vec![city.into(), many.into(), avg.into()]);
     let rows = rows.all().await.unwrap();
     assert_eq!(rows, [row("Bonn", 6, 9.5), row("Oslo", 7, 10.0), row("Rome", 7, 9.0)]);
-    // Bricks only count.
+    // Bricks return only their counts.
     let count = cluster.query(&parse("select count(*) where age >= 10")).await.unwrap().all().await.unwrap();
     assert_eq!(count, [Row::Values(vec![Value::Int64(20)])]);
     world.end().await;
 }
 
 #[tokio::test]
-async fn classes_that_extend_the_class_are_in_unless_they_are_left_out() {
+async fn query_includes_subclasses_unless_excluded() {
     let world = World::start(2, 2).await;
     let cluster = world.client().await;
     create(&cluster, &[(PERSON, person("Ann", 1)), (STUDENT, person("Bob", 2))]).await;
@@ -91,7 +91,7 @@ async fn classes_that_extend_the_class_are_in_unless_they_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_transaction_sees_what_it_has_written() {
+async fn query_in_a_transaction_includes_its_writes() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let known =
@@ -101,7 +101,7 @@ async fn a_transaction_sees_what_it_has_written() {
     let all = parse("age >= 20 order by age");
     let asked = async |query: &Query| names(&t.query(query).await.unwrap().all().await.unwrap());
     assert_eq!(asked(&all).await, ["Ann", "Bob", "Cid"]);
-    // Changed, deleted, and created under an identifier that only it knows.
+    // An object is changed, one is deleted, and others are created with temporary identifiers.
     t.put(known[0], object(PERSON, &person("Ann", 10))).await.unwrap();
     t.delete(known[1]).await.unwrap();
     let new = t.create_object(STUDENT, object(STUDENT, &person("Dan", 25)), Default::default()).unwrap();
@@ -112,7 +112,7 @@ async fn a_transaction_sees_what_it_has_written() {
     assert_eq!(asked(&parse("boss.name == 'Dan'")).await, ["Eve"]);
     let count = t.query(&parse("select count(*)")).await.unwrap().all().await.unwrap();
     assert_eq!(count, [Row::Values(vec![Value::Int64(4)])]);
-    // Nobody else does, before it has committed.
+    // Other clients see the changes after the commit.
     let others = cluster.query(&all).await.unwrap().all().await.unwrap();
     assert_eq!(names(&others), ["Ann", "Bob", "Cid"]);
     expect_committed(&t).await;
@@ -122,7 +122,7 @@ async fn a_transaction_sees_what_it_has_written() {
 }
 
 #[tokio::test]
-async fn what_was_followed_counts_as_read() {
+async fn followed_references_count_as_reads() {
     let world = World::start(2, 4).await;
     let (one, other) = (world.client().await, world.client().await);
     let boss = create(&one, &[(PERSON, person("Ann", 50))]).await[0];
@@ -133,12 +133,12 @@ async fn what_was_followed_counts_as_read() {
     let t2 = other.begin(IsolationLevel::Optimistic);
     t2.put(boss, object(PERSON, &person("Ann", 51))).await.unwrap();
     expect_committed(&t2).await;
-    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)), "the boss is older meanwhile");
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)), "the boss has changed");
     world.end().await;
 }
 
 #[tokio::test]
-async fn explained_counts_are_of_what_was_done() {
+async fn explanation_contains_the_counts_of_the_execution() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let boss = create(&cluster, &[(PERSON, person("Ann", 99))]).await[0];
@@ -166,15 +166,15 @@ async fn explained_counts_are_of_what_was_done() {
 }
 
 #[tokio::test]
-async fn what_a_query_says_wrong_is_told_with_its_place() {
+async fn error_of_a_query_shows_its_position() {
     let world = World::start(1, 1).await;
     let cluster = world.client().await;
     let error = cluster.query(&parse("agee > 3")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("no field agee") && error.to_string().contains("^^^^"), "{error}");
-    let error = cluster.query(&Query::of("Nobody")).await.unwrap_err();
+    let error = cluster.query(&Query::of("Unknown")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    // While it is answered, too.
+    // The same holds for errors during the execution.
     create(&cluster, &[(PERSON, person("Ann", 0))]).await;
     let rows = cluster.query(&parse("10 / age > 3")).await;
     let error = match rows {
@@ -186,7 +186,7 @@ async fn what_a_query_says_wrong_is_told_with_its_place() {
 }
 
 #[tokio::test]
-async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
+async fn long_result_is_streamed_and_ends_with_its_reader() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     for part in 0..6 {
@@ -198,7 +198,7 @@ async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
     let t = cluster.begin(IsolationLevel::Optimistic);
     assert_eq!(t.query(&parse("")).await.unwrap().all().await.unwrap().len(), 6_000);
     expect_committed(&t).await;
-    // More may be begun one after the other than may be open at a time, as each ends when it is dropped.
+    // More queries than may be open at a time can be started one after another, because each ends when it is dropped.
     for _ in 0..200 {
         let mut rows = cluster.query(&parse("")).await.unwrap();
         assert!(rows.next().await.unwrap().is_some());
@@ -218,7 +218,7 @@ async fn a_long_answer_comes_in_portions_and_ends_with_its_reader() {
 }
 
 #[tokio::test]
-async fn a_group_snapshot_is_not_queried() {
+async fn query_of_a_group_snapshot_is_refused() {
     let world = World::start(1, 1).await;
     let cluster = world.client().await;
     let t = cluster.begin(IsolationLevel::Snapshot);

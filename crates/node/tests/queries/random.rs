@@ -1,4 +1,4 @@
-//! Queries of any form: bricks, indexes and streams answer what one reading of all objects answers.
+//! Random queries: bricks, indexes and streams return the same results as one evaluation over all objects.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ fn random_condition(levels: u32, rng: &mut StdRng) -> String {
     }
 }
 
-/// A query whose answer is one: its rows have an order, or are compared as a set.
+/// A query with a defined result: its rows have an order, or are compared as a set.
 fn random_query(rng: &mut StdRng) -> Query {
     let condition = random_condition(rng.random_range(0..3), rng);
     let key = pick(
@@ -90,7 +90,7 @@ fn random_query(rng: &mut StdRng) -> Query {
     query
 }
 
-/// Rows in an order of their own, unless they have one.
+/// Sorts the rows, unless the query orders them.
 fn sorted(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
     if query.order.is_empty() {
         rows.sort_by_key(|row| format!("{row:?}"));
@@ -115,7 +115,7 @@ async fn compare(world: &World, cluster: &Cluster, objects: &BTreeMap<Oid, Objec
     }
 }
 
-/// Random people in all logical nodes, who refer to each other; some of whom are gone again.
+/// Creates random people in all logical nodes who refer to each other, and deletes some of them.
 async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<Oid, Object> {
     let mut objects = BTreeMap::new();
     let mut known = Vec::new();
@@ -133,7 +133,7 @@ async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<O
     objects
 }
 
-/// Deletes some of them, and makes others of some.
+/// Deletes some of the people and changes others.
 async fn change_randomly(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let known: Vec<Oid> = objects.keys().copied().collect();
     let t = cluster.begin(IsolationLevel::Optimistic);
@@ -155,7 +155,7 @@ async fn change_randomly(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>,
 }
 
 #[tokio::test]
-async fn random_queries_of_extents_answer_as_one_reading_of_all_objects() {
+async fn random_queries_of_extents_return_correct_results() {
     let world = World::start(3, 5).await;
     let cluster = world.client().await;
     let mut rng = StdRng::seed_from_u64(7);
@@ -165,11 +165,11 @@ async fn random_queries_of_extents_answer_as_one_reading_of_all_objects() {
 }
 
 #[tokio::test]
-async fn random_queries_of_indexes_answer_as_one_reading_of_all_objects() {
+async fn random_queries_of_indexes_return_correct_results() {
     let world = World::start(3, 5).await;
     let cluster = world.client().await;
     let mut rng = StdRng::seed_from_u64(9);
-    // Some of what there is was there before the indexes, some comes after them.
+    // Some people are created before the indexes, some after them.
     let mut objects = people(&cluster, 75, &mut rng).await;
     index(&world, "by_age", &["age"]).await;
     index(&world, "by_city", &["city", "age"]).await;
@@ -183,7 +183,7 @@ async fn random_queries_of_indexes_answer_as_one_reading_of_all_objects() {
 }
 
 #[tokio::test]
-async fn random_queries_of_a_transaction_see_its_changes() {
+async fn random_queries_in_a_transaction_include_its_changes() {
     let world = World::start(2, 4).await;
     let cluster = world.client().await;
     let mut rng = StdRng::seed_from_u64(8);
@@ -192,7 +192,7 @@ async fn random_queries_of_a_transaction_see_its_changes() {
     world.end().await;
 }
 
-/// Random queries of transactions that have changed something, and are given up then.
+/// Compares random queries of transactions that have changed objects and are aborted afterwards.
 async fn compare_in_transactions(world: &World, cluster: &Cluster, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..10 {

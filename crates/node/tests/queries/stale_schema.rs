@@ -1,4 +1,4 @@
-//! Classes of which not everybody has heard yet.
+//! Classes that some processes do not know yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tokio::time;
 
 use super::world::{PERSON, World, create, expect_committed, names, object, parse, person};
 
-/// The class that comes later, below students.
+/// The class that is defined during the tests. It extends students.
 const PUPIL: ClassId = ClassId(3);
 
-/// A catalogue of whose changes nobody hears while it is held. Who asks for one is told.
+/// A catalogue whose watches report no changes while it is held. Reads return the changes.
 struct Gate {
     store: Arc<dyn MetaStore>,
     held: watch::Sender<bool>,
@@ -41,11 +41,11 @@ impl Gate {
         self.held.send_replace(false);
     }
 
-    /// Waits until somebody asks what there is, after so many times; but not for work that ends without having asked.
+    /// Waits until the schema was read more than `after` times. Fails if the work ends before that.
     async fn wait_until_asked<T>(&self, work: &JoinHandle<T>, after: u64) {
         let mut asked = self.asked.subscribe();
         while time::timeout(Duration::from_millis(5), asked.wait_for(|asked| *asked > after)).await.is_err() {
-            assert!(!work.is_finished(), "it has ended, and nobody has asked which classes there are");
+            assert!(!work.is_finished(), "the work has ended without a read of the schema");
         }
     }
 
@@ -102,14 +102,14 @@ impl MetaStore for Gate {
     }
 }
 
-/// Somebody defines pupils, who are students. All hear of it who are not held.
+/// Defines pupils, who are students. Processes whose catalogue is not held learn the class.
 async fn define_pupils(world: &World) {
     let pupil = ClassDefinition { name: "Pupil".to_owned(), parent: Some("Student".to_owned()), fields: vec![] };
     let defined = world.cluster_view.editor().unwrap().define("main", &[pupil]).await.unwrap();
     world.cluster_view.wait_for_revision(defined.revision).await.unwrap();
 }
 
-/// A peer server that will hear nothing while its gate is held, and a client of it.
+/// A peer server that learns no changes while its gate is held, and a client of it.
 async fn late_peer(world: &World) -> (Arc<Gate>, PeerServer, Cluster) {
     let gate = Gate::new(world.cluster_view.editor().unwrap().store().clone());
     let peer = world.another_peer(gate.clone()).await;
@@ -117,7 +117,7 @@ async fn late_peer(world: &World) -> (Arc<Gate>, PeerServer, Cluster) {
     (gate, peer, Cluster::connect(&url).await.unwrap())
 }
 
-/// Creates somebody, also if the client does not know yet what is to be unique.
+/// Creates a person, also if the client does not know the unique indexes yet.
 async fn add(cluster: &Cluster, class: ClassId, name: &str) {
     let created = cluster.transact(|t| async move {
         t.create_object(class, object(class, &person(name, 7)), Default::default())?;
@@ -127,14 +127,14 @@ async fn add(cluster: &Cluster, class: ClassId, name: &str) {
 }
 
 #[tokio::test]
-async fn a_peer_server_that_has_not_heard_of_a_class_answers_when_it_has() {
+async fn query_waits_until_the_peer_server_knows_the_class() {
     let world = World::start(2, 4).await;
     create(&world.client().await, &[(PERSON, person("Ann", 30))]).await;
     let (gate, peer, cluster) = late_peer(&world).await;
     gate.hold();
     define_pupils(&world).await;
     create(&world.client().await, &[(PUPIL, person("Bob", 7))]).await;
-    // Of one class alone nothing is missing.
+    // A query of exactly one known class is not delayed.
     let ask = async |text: &str| {
         let query = query::Query::parse(text).unwrap();
         names(&cluster.query(&query).await.unwrap().all().await.unwrap())
@@ -144,7 +144,7 @@ async fn a_peer_server_that_has_not_heard_of_a_class_answers_when_it_has() {
     let asked =
         tokio::spawn(async move { asking.query(&parse("age < 40 order by name")).await.unwrap().all().await.unwrap() });
     gate.wait_until_asked(&asked, before).await;
-    assert!(!asked.is_finished(), "the peer server does not know yet what pupils are");
+    assert!(!asked.is_finished(), "the peer server does not know the class of pupils yet");
     gate.release();
     assert_eq!(names(&asked.await.unwrap()), ["Ann", "Bob"]);
     assert_eq!(ask("from only Person").await, ["Ann"]);
@@ -153,10 +153,10 @@ async fn a_peer_server_that_has_not_heard_of_a_class_answers_when_it_has() {
 }
 
 #[tokio::test]
-async fn a_query_that_hears_of_a_class_late_waits_for_news_no_less() {
+async fn long_query_also_waits_for_a_new_class() {
     let world = World::start(1, 2).await;
     let (gate, peer, cluster) = late_peer(&world).await;
-    // So many that what is sorted is not told at once: queries that nobody reads keep others from being sorted.
+    // The people do not fit into one portion, so unread sorted queries keep others from being sorted.
     let people: Vec<_> = (0..2_200).map(|number| (PERSON, person(&format!("Ann {number}"), 30))).collect();
     create(&world.client().await, &people).await;
     let sorted = parse("order by name");
@@ -166,7 +166,7 @@ async fn a_query_that_hears_of_a_class_late_waits_for_news_no_less() {
     }
     let asking = cluster.clone();
     let asked = tokio::spawn(async move { asking.query(&parse("age < 10 order by name")).await?.all().await });
-    // Longer than news are waited for.
+    // This is longer than the maximum wait for changes of the schema.
     time::sleep(Duration::from_secs(11)).await;
     assert!(!asked.is_finished());
     gate.hold();
@@ -182,7 +182,7 @@ async fn a_query_that_hears_of_a_class_late_waits_for_news_no_less() {
 }
 
 #[tokio::test]
-async fn values_stay_unique_while_a_peer_server_has_not_heard_of_a_class() {
+async fn values_stay_unique_while_a_peer_server_does_not_know_a_class() {
     let world = World::start(2, 4).await;
     let editor = world.cluster_view.editor().unwrap();
     let made = editor.create_index("main", "by_name", "Person", &["name"], true).await.unwrap();
@@ -197,7 +197,7 @@ async fn values_stay_unique_while_a_peer_server_has_not_heard_of_a_class() {
     t.create_object(PERSON, object(PERSON, &person("Bob", 50)), Default::default()).unwrap();
     let commit = tokio::spawn(async move { t.commit().await });
     gate.wait_until_asked(&commit, before).await;
-    assert!(!commit.is_finished(), "the peer server does not know yet what pupils are");
+    assert!(!commit.is_finished(), "the peer server does not know the class of pupils yet");
     gate.release();
     let refused = commit.await.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Exists, "{refused}");
@@ -206,7 +206,7 @@ async fn values_stay_unique_while_a_peer_server_has_not_heard_of_a_class() {
 }
 
 #[tokio::test]
-async fn a_brick_takes_objects_of_a_class_when_it_has_heard_of_it() {
+async fn brick_accepts_objects_of_a_class_when_it_knows_it() {
     let mut gate = None;
     let world = World::start_with(1, 2, |catalogue| gate.insert(Gate::new(catalogue)).clone()).await;
     let gate = gate.unwrap();
@@ -217,7 +217,7 @@ async fn a_brick_takes_objects_of_a_class_when_it_has_heard_of_it() {
     add(&cluster, PERSON, "Ann").await;
     gate.hold();
     define_pupils(&world).await;
-    // Nobody has these values, and who asks for them knows all classes; so does not the brick.
+    // The value is free, and the peer server knows all classes. Only the brick does not know the class.
     let before = gate.times_asked();
     let adding = cluster.clone();
     let added = tokio::spawn(async move { add(&adding, PUPIL, "Bob").await });
@@ -231,7 +231,7 @@ async fn a_brick_takes_objects_of_a_class_when_it_has_heard_of_it() {
 }
 
 #[tokio::test]
-async fn who_has_asked_before_a_class_came_misses_none_of_its_objects() {
+async fn query_before_a_new_class_conflicts_with_its_objects() {
     let world = World::start(2, 4).await;
     let (cluster, other) = (world.client().await, world.client().await);
     let board = create(&cluster, &[(PERSON, person("Board", 0))]).await[0];
@@ -239,13 +239,14 @@ async fn who_has_asked_before_a_class_came_misses_none_of_its_objects() {
     let students = query::Query::parse("from Student").unwrap();
     assert_eq!(t.query(&students).await.unwrap().all().await.unwrap(), []);
     define_pupils(&world).await;
-    // One of the new class comes, and something says so: who has seen that must have seen the pupil.
+    // Another transaction creates a pupil and changes the board. A transaction that reads the changed board must
+    // include the pupil.
     let writer = other.begin(IsolationLevel::Optimistic);
     writer.create_object(PUPIL, object(PUPIL, &person("Bob", 7)), Default::default()).unwrap();
     writer.put(board, object(PERSON, &person("Board", 1))).await.unwrap();
     expect_committed(&writer).await;
     let seen = loop {
-        // A copy may be a moment old.
+        // A copy may be slightly outdated.
         let seen = cluster.get(board).await.unwrap().unwrap();
         if seen == object(PERSON, &person("Board", 1)) {
             break t.get(board).await.unwrap().unwrap();
@@ -255,7 +256,7 @@ async fn who_has_asked_before_a_class_came_misses_none_of_its_objects() {
     assert_eq!(seen, object(PERSON, &person("Board", 1)));
     assert!(
         matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)),
-        "it has seen that there is a pupil, and no pupil"
+        "it has read the changed board, but its query does not include the pupil"
     );
     world.end().await;
 }

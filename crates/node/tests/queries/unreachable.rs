@@ -1,4 +1,4 @@
-//! Queries while a brick is away.
+//! Queries while a brick is unreachable.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::time;
 use super::world::{PERSON, Person, STUDENT, World, create, expect_committed, object, parse, person};
 
 #[tokio::test]
-async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_else() {
+async fn unreachable_brick_is_reported_only_by_queries_that_wait_for_it() {
     let mut world = World::start(2, 2).await;
     let people: Vec<_> = (0..2_200).map(|number| (PERSON, person(&format!("Ann {number}"), 30))).collect();
     create(&world.client().await, &people).await;
     let mut options = ClusterOptions::default();
     options.timeout = Duration::from_secs(3);
     let (cluster, hasty) = (world.client().await, Cluster::connect_with(&world.url(), options).await.unwrap());
-    // Queries that nobody reads keep others from being sorted.
+    // Unread sorted queries keep others from being sorted.
     let sorted = parse("order by name");
     let mut unread = Vec::new();
     for _ in 0..8 {
@@ -33,9 +33,9 @@ async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_el
             break brick.brick;
         }
     };
-    // Longer than the client's patience.
+    // This is longer than the timeout of the client.
     time::sleep(Duration::from_secs(5)).await;
-    assert!(!asked.is_finished(), "it waits for its turn, and not for a brick");
+    assert!(!asked.is_finished(), "the query waits for other queries, not for a brick");
     drop(unread);
     let late = asked.await.unwrap().unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
@@ -44,10 +44,10 @@ async fn a_brick_that_is_away_is_blamed_for_what_waits_for_it_and_for_nothing_el
 }
 
 #[tokio::test]
-async fn a_brick_of_objects_that_are_followed_is_waited_for_no_longer_than_others() {
+async fn wait_for_the_brick_of_a_reference_is_limited() {
     let mut world = World::start(2, 2).await;
     let maker = world.client().await;
-    // One boss at each brick; the students are all at the first one, and those of its boss come first.
+    // One boss is at each brick. All students are at the first brick, and those with its boss are returned first.
     let bosses = create(&maker, &[(PERSON, person("Boss", 50)), (PERSON, person("Boss", 60))]).await;
     let brick = |boss: &Oid| world.cluster_view.placement.of(boss.page().node).unwrap().brick;
     let gone = world.bricks.pop().unwrap();
@@ -72,18 +72,18 @@ async fn a_brick_of_objects_that_are_followed_is_waited_for_no_longer_than_other
     let asked = Query::parse_of("Student", "boss.name == \"Boss\"").unwrap();
     let (of_hasty, of_patient) = (hasty.query(&asked).await.unwrap(), patient.query(&asked).await.unwrap());
     let mut events = hasty.events().unwrap();
-    // The second brick has no students, which it has said by then: nothing of it is needed any more but one boss.
+    // The second brick has no students and has reported so by then. The query needs only one boss from it.
     time::sleep(Duration::from_secs(1)).await;
     gone.shutdown().await.unwrap();
     while !matches!(events.next().await.unwrap(), Event::BrickFailed(_)) {}
     let long = Duration::from_secs(30);
     let (of_hasty, of_patient) =
         tokio::join!(time::timeout(long, of_hasty.all()), time::timeout(long, of_patient.all()));
-    let late = of_hasty.expect("it waits for ever").unwrap_err();
+    let late = of_hasty.expect("the query waits for ever").unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.message().contains(&format!("brick {number} (")), "{late}");
-    // Nor does a peer server wait for as long as somebody asks.
-    let late = of_patient.expect("it waits for ever").unwrap_err();
+    // The wait of the peer server is limited, too, whatever the timeout of the client.
+    let late = of_patient.expect("the query waits for ever").unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.message().ends_with(&format!("; it is at brick {number}")), "{late}");
     world.end().await;

@@ -1,4 +1,4 @@
-//! Clusters with a catalogue, and people to ask for.
+//! Clusters with a catalogue and classes of people.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl World {
         Self::start_with(bricks, nodes, |catalogue| catalogue).await
     }
 
-    /// The same, of which the bricks follow the catalogue by what is made of it.
+    /// Like `start`, with a catalogue for the bricks that `of_bricks` returns.
     pub(crate) async fn start_with(
         bricks: u32,
         nodes: u32,
@@ -56,7 +56,7 @@ impl World {
         let level =
             std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
         let log = tracing_subscriber::fmt().with_max_level(level);
-        // Of several tests in a process the first one sets it.
+        // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
         let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
         CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
@@ -81,7 +81,7 @@ impl World {
         world
     }
 
-    /// Another peer server, which follows the catalogue by this.
+    /// Starts another peer server with this catalogue.
     pub(crate) async fn another_peer(&self, catalogue: Arc<dyn MetaStore>) -> PeerServer {
         let start = self.cluster_view.editor().unwrap().start_number().await.unwrap();
         PeerServer::start(ClusterView::follow(catalogue).await.unwrap(), start.0, config()).await.unwrap()
@@ -160,7 +160,7 @@ pub(crate) async fn expect_committed(t: &Transaction) {
     assert!(matches!(decided, CommitOutcome::Committed(_)), "{decided:?}");
 }
 
-/// The names in an answer, in its order.
+/// The names in a result, in its order.
 pub(crate) fn names(rows: &[Row]) -> Vec<String> {
     let name = |row: &Row| match row {
         Row::Object(_, record) => {
@@ -182,7 +182,7 @@ pub(crate) fn parse(text: &str) -> Query {
     Query::parse_of("Person", text).unwrap()
 }
 
-/// What a query answers of these objects, without bricks, indexes or streams.
+/// Evaluates a query over these objects, without bricks, indexes or streams.
 pub(crate) fn expected(schema: &Schema, query: &Query, objects: &BTreeMap<Oid, Object>) -> model::Result<Vec<Row>> {
     let plan = Arc::new(query.check(schema)?.plan(schema, &[]));
     let mut run = QueryRun::new(plan.clone());
@@ -200,7 +200,7 @@ pub(crate) fn expected(schema: &Schema, query: &Query, objects: &BTreeMap<Oid, O
                     run.supply(oid, objects.get(&oid).map(|object| object.data.clone()));
                 }
             }
-            query::Progress::More => panic!("it has ended"),
+            query::Progress::More => panic!("the query has not ended"),
             query::Progress::Enough => return Ok(run.take()),
         }
     }

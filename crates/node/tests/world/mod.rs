@@ -10,7 +10,7 @@ use store::{Options, Store};
 use tempfile::TempDir;
 use wire::transport::Address;
 
-/// A brick that listens on TCP and on a Unix socket, with HTTP beside.
+/// A brick that listens on TCP and on a Unix socket, and serves HTTP.
 pub(crate) struct World {
     pub(crate) brick: Brick,
     pub(crate) dir: TempDir,
@@ -27,7 +27,7 @@ impl World {
         Self::with(|dir| Store::open(&dir.join("store"), Options::default()).unwrap(), |_| ()).await
     }
 
-    /// A brick of a certain kind.
+    /// A brick with this store and an adjusted configuration.
     pub(crate) async fn with(store: impl FnOnce(&Path) -> Store, adjust: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config {
@@ -53,13 +53,13 @@ impl World {
     }
 }
 
-/// Runs a test, which must end by itself.
+/// Runs a test, which fails if it hangs.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("the test hangs") });
 }
 
-/// What a transaction must be.
+/// The commit of a transaction; panics on any other outcome.
 pub(crate) fn expect_committed(outcome: Outcome) -> Committed {
     match outcome {
         Outcome::Committed(committed) => committed,
@@ -67,7 +67,7 @@ pub(crate) fn expect_committed(outcome: Outcome) -> Committed {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes of a pseudo-random pattern.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
