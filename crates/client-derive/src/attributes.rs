@@ -1,4 +1,4 @@
-//! What a struct and its attributes say.
+//! Parses a struct and its attributes.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use syn::{
     Attribute, Data, DeriveInput, Error, Expr, Field as SynField, Fields, Ident, LitInt, LitStr, Path, Result, Type,
 };
 
-/// A struct that is to be persistent.
+/// A struct that derives `Persistent`.
 pub(crate) struct Struct {
     pub(crate) ident: Ident,
     /// The class's name.
     pub(crate) class: String,
-    /// Where `persistent` is.
+    /// The path of the crate that has the module `persistent`.
     pub(crate) krate: Path,
     /// Indexes of several fields.
     pub(crate) indexes: Vec<Index>,
@@ -31,13 +31,13 @@ pub(crate) struct Field {
     pub(crate) role: FieldRole,
 }
 
-/// What a field of the struct is in the class.
+/// The role of a field of the struct in the class.
 pub(crate) enum FieldRole {
-    /// A field.
+    /// A field of the class.
     Stored(StoredField),
     /// The fields of the class that it extends.
     Parent,
-    /// Nothing.
+    /// Not stored.
     Skipped,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct StoredField {
 }
 
 pub(crate) enum DefaultValue {
-    /// That of the type.
+    /// The default of the type.
     OfType,
     Value(Box<Expr>),
 }
@@ -62,14 +62,14 @@ impl Struct {
         let Data::Struct(data) = &input.data else {
             return Err(Error::new_spanned(
                 &input.ident,
-                "only a struct can be persistent: its fields are those of records",
+                "only a struct can be persistent: its fields are stored as those of a record",
             ));
         };
         let Fields::Named(fields) = &data.fields else {
-            return Err(Error::new_spanned(&input.ident, "the fields of a persistent struct have names"));
+            return Err(Error::new_spanned(&input.ident, "the fields of a persistent struct must have names"));
         };
         if !input.generics.params.is_empty() {
-            let message = "a persistent struct has no parameters: each class has one struct";
+            let message = "a persistent struct can have no parameters, because each class has one struct";
             return Err(Error::new_spanned(&input.generics, message));
         }
         let mut of = Self {
@@ -107,7 +107,7 @@ impl Struct {
         Ok(())
     }
 
-    /// No two fields of one name or number, and a parent only in front.
+    /// Checks that no two fields have the same name or number, and that only the first field is a parent.
     fn check_names(&self) -> Result<()> {
         let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
         for (index, field) in self.fields.iter().enumerate() {
@@ -122,10 +122,7 @@ impl Struct {
                     }
                 }
                 FieldRole::Parent if index > 0 => {
-                    return Err(Error::new_spanned(
-                        &field.ident,
-                        "the parent is the first field, and there is one at most",
-                    ));
+                    return Err(Error::new_spanned(&field.ident, "only the first field can be a parent"));
                 }
                 FieldRole::Parent | FieldRole::Skipped => {}
             }
@@ -145,7 +142,7 @@ impl Struct {
 impl Field {
     fn of(field: &SynField) -> Result<Self> {
         let Some(ident) = field.ident.clone() else {
-            return Err(Error::new_spanned(field, "the fields of a persistent struct have names"));
+            return Err(Error::new_spanned(field, "the fields of a persistent struct must have names"));
         };
         let mut stored = StoredField { name: unraw(&ident), ..StoredField::default() };
         let (mut role, mut says) = (None, false);
@@ -161,7 +158,7 @@ impl Field {
             Ok(())
         })?;
         if role.is_some() && says {
-            return Err(Error::new_spanned(&ident, "a parent and what is skipped have no other attributes"));
+            return Err(Error::new_spanned(&ident, "a parent or a skipped field can have no other attributes"));
         }
         Ok(Self { ident, ty: field.ty.clone(), role: role.unwrap_or(FieldRole::Stored(stored)) })
     }
@@ -188,7 +185,7 @@ impl StoredField {
     }
 }
 
-/// Calls with each part of each `#[persistent(...)]`.
+/// Calls a function with each part of each `#[persistent(...)]`.
 fn for_each_attribute(
     attributes: &[Attribute],
     mut visit: impl FnMut(ParseNestedMeta<'_>) -> Result<()>,
@@ -197,11 +194,11 @@ fn for_each_attribute(
     ours.try_for_each(|attribute| attribute.parse_nested_meta(&mut visit))
 }
 
-/// The name behind `=`.
+/// The name after `=`.
 fn parse_name(meta: &ParseNestedMeta<'_>) -> Result<String> {
     let text: LitStr = meta.value()?.parse()?;
     match text.value() {
-        name if name.is_empty() => Err(Error::new_spanned(text, "a name has at least one character")),
+        name if name.is_empty() => Err(Error::new_spanned(text, "a name must have at least one character")),
         name => Ok(name),
     }
 }
@@ -217,12 +214,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_persistent_is_refused_with_a_reason() {
+    fn invalid_struct_is_refused_with_a_reason() {
         let cases = [
             ("enum A { B }", "only a struct can be persistent"),
-            ("struct A(i64);", "have names"),
-            ("struct A<T> { a: T }", "has no parameters"),
-            ("struct A<'a> { a: &'a str }", "has no parameters"),
+            ("struct A(i64);", "must have names"),
+            ("struct A<T> { a: T }", "can have no parameters"),
+            ("struct A<'a> { a: &'a str }", "can have no parameters"),
             ("#[persistent(klass = \"B\")] struct A { a: i64 }", "can have: class, index, unique, crate"),
             ("#[persistent(class = \"\")] struct A { a: i64 }", "at least one character"),
             ("#[persistent(index(b))] struct A { a: i64 }", "stores no field of this name"),
@@ -231,17 +228,17 @@ mod tests {
             ("struct A { #[persistent(number = \"x\")] a: i64 }", "integer literal"),
             ("struct A { a: i64, #[persistent(rename = \"a\")] b: i64 }", "two fields named \"a\""),
             ("struct A { #[persistent(number = 1)] a: i64, #[persistent(number = 1)] b: i64 }", "has this number"),
-            ("struct A { a: i64, #[persistent(parent)] b: B }", "the parent is the first field"),
+            ("struct A { a: i64, #[persistent(parent)] b: B }", "only the first field can be a parent"),
             ("struct A { #[persistent(parent, index)] b: B }", "no other attributes"),
         ];
         for (text, why) in cases {
-            let Err(error) = Struct::of(&syn::parse_str(text).unwrap()) else { panic!("{text} was taken") };
+            let Err(error) = Struct::of(&syn::parse_str(text).unwrap()) else { panic!("{text} was accepted") };
             assert!(error.to_string().contains(why), "{text}: {error}");
         }
     }
 
     #[test]
-    fn names_are_those_of_the_class() {
+    fn names_of_indexes_are_those_of_the_class() {
         let text = "#[persistent(unique(b, r#type))] struct A { #[persistent(rename = \"c\")] b: i64, r#type: i64 }";
         let of = Struct::of(&syn::parse_str(text).unwrap()).unwrap();
         assert_eq!(of.class, "A");

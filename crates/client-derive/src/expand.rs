@@ -1,4 +1,4 @@
-//! Writes the code.
+//! Generates the code.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -6,7 +6,7 @@ use syn::spanned::Spanned;
 
 use crate::attributes::{DefaultValue, Field, FieldRole, StoredField, Struct};
 
-/// The `impl Persistent` of a struct.
+/// Generates the `impl Persistent` of a struct.
 pub(crate) fn expand(of: &Struct) -> TokenStream {
     let Struct { ident, class, krate, .. } = of;
     let persistent = quote!(#krate::persistent);
@@ -99,7 +99,7 @@ fn default(field: &Field, stored: &StoredField) -> Option<TokenStream> {
     })
 }
 
-/// Indexes of several fields, then those of one.
+/// The indexes of several fields, then those of one field.
 fn indexes(of: &Struct, persistent: &TokenStream) -> Vec<TokenStream> {
     let index = |fields: &[String], unique: bool| {
         let name = format!("{}.{}", of.class, fields.join("-"));

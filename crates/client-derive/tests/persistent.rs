@@ -1,4 +1,4 @@
-//! What derived code does.
+//! Tests of the derived code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ fn schema() -> Schema {
         .extends(ClassId(1))
         .field(17, "renamed since", Type::Int64)
         .field(18, "type", Type::String);
-    Schema::new([person, employee]).expect("the classes fit together")
+    Schema::new([person, employee]).expect("the schema is invalid")
 }
 
 fn ann() -> Person {
@@ -79,7 +79,7 @@ fn ann() -> Person {
 }
 
 #[test]
-fn a_class_is_described() {
+fn class_is_described() {
     let class = Employee::class();
     assert_eq!((class.name, class.parent), ("Employee", Some("com.example.Person")));
     let fields: Vec<(&str, &str, bool)> = class.fields.iter().map(|f| (f.class, f.name, f.optional)).collect();
@@ -109,7 +109,7 @@ fn a_class_is_described() {
 }
 
 #[test]
-fn a_class_brings_what_it_extends_and_refers_to() {
+fn description_includes_parents_and_referred_classes() {
     #[derive(Persistent)]
     struct Firm {
         staff: BTreeMap<String, Vec<Option<Ref<Employee>>>>,
@@ -133,7 +133,7 @@ fn fields_are_found_by_name_or_number() {
 }
 
 #[test]
-fn every_type_comes_back_as_it_was() {
+fn every_type_round_trips() {
     let everything = Everything {
         a: true,
         b: i64::MIN,
@@ -155,7 +155,7 @@ fn every_type_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_the_struct_does_not_know_is_kept() {
+fn unknown_fields_are_kept() {
     let (person, employee) = (Layout::of::<Person>(&schema()).unwrap(), Layout::of::<Employee>(&schema()).unwrap());
     let mut before = model::RecordBuilder::new();
     let whole = Employee { person: ann(), number: 9, r#type: Some("x".into()) }.to_record(&employee, None).unwrap();
@@ -165,7 +165,7 @@ fn what_the_struct_does_not_know_is_kept() {
     }
     before.set(FieldNumber(6), "later").unwrap().set(FieldNumber(99), "of a field that was removed").unwrap();
     let before = before.build().unwrap();
-    // A program that sees the employee as a person, and is older than a field.
+    // A program that loads the employee as a person, and does not know one of the fields.
     let changed = Person { name: "Anne".into(), ..ann() };
     let after = changed.to_record(&person, Some(&RecordRef::new(&before).unwrap())).unwrap();
     let after = RecordRef::validate(&after).unwrap();
@@ -177,11 +177,11 @@ fn what_the_struct_does_not_know_is_kept() {
 }
 
 #[test]
-fn what_is_newer_than_the_schema_is_kept() {
+fn fields_newer_than_the_schema_are_kept() {
     let layout = Layout::of::<Person>(&schema()).unwrap();
     let mut before = model::RecordBuilder::new();
-    // 18 is the last number of the tree; 4 is of a field that the struct has.
-    before.set(FieldNumber(19), "of a version that the program has not heard of").unwrap();
+    // 18 is the largest field number of the classes; 4 is the number of a field that the struct has.
+    before.set(FieldNumber(19), "of a version that the program does not know").unwrap();
     let before = before.build().unwrap();
     let after = ann().to_record(&layout, Some(&RecordRef::new(&before).unwrap())).unwrap();
     assert!(RecordRef::new(&after).unwrap().to_fields().unwrap().contains_key(&FieldNumber(19)));
@@ -207,7 +207,7 @@ fn struct_without_a_required_field_needs_its_default_from_the_class() {
 }
 
 #[test]
-fn what_a_record_lacks_has_its_default_or_is_an_error() {
+fn missing_value_is_the_default_or_an_error() {
     let layout = Layout::of::<Person>(&schema()).unwrap();
     let record = |name: bool| {
         let mut record = model::RecordBuilder::new();
@@ -229,7 +229,7 @@ fn what_a_record_lacks_has_its_default_or_is_an_error() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error_that_names_the_field() {
+fn error_of_an_unsuitable_value_names_the_field() {
     let layout = Layout::of::<Person>(&schema()).unwrap();
     let mut record = model::RecordBuilder::new();
     record.set(FieldNumber(1), "Ann").unwrap().set(FieldNumber(3), 1 << 40).unwrap();
@@ -240,7 +240,7 @@ fn what_does_not_fit_is_an_error_that_names_the_field() {
 }
 
 #[test]
-fn a_class_that_is_not_what_the_program_thinks_is_refused() {
+fn class_that_differs_from_the_struct_is_refused() {
     let none = Schema::new([]).unwrap();
     assert_eq!(Layout::of::<Person>(&none).unwrap_err().kind(), ErrorKind::NotFound);
     let lacks = Schema::new([Class::new(ClassId(1), "com.example.Person").field(1, "name", Type::String)]).unwrap();
@@ -255,7 +255,7 @@ fn a_class_that_is_not_what_the_program_thinks_is_refused() {
 }
 
 #[test]
-fn a_widened_number_is_read_as_what_it_is_today() {
+fn widened_number_is_read_in_the_current_type() {
     #[derive(Persistent)]
     struct Reading {
         value: f64,

@@ -1,4 +1,5 @@
-//! Hostile peers: they cannot hold memory with unfinished frames, nor send requests in a form that their kind does not have.
+//! Hostile peers: they cannot hold memory with unfinished frames, nor send requests in a form that their kind does not
+//! have.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -128,7 +129,7 @@ fn unfinished_frames_are_bounded_by_the_budget_and_the_oldest_is_evicted() {
         client.read_exact(&mut [0; 1]).await.unwrap();
         assert!(!end.is_finished());
         drop(client);
-        // A connection that the server ends lingers for a second, so that the reason arrives.
+        // A connection that the server ends stays open for a second, so that the reason arrives.
         time::sleep(Duration::from_secs(2)).await;
         let (mut evicted, mut alive) = (0, Vec::new());
         for (client, end) in attackers {

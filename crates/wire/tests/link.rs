@@ -1,4 +1,4 @@
-//! Two sides of a connection over real sockets.
+//! Tests of both sides of a connection over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -152,7 +152,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
 }
 
 #[test]
-fn damaged_bytes_of_a_forwarded_answer_are_found_by_the_caller() {
+fn damaged_bytes_of_a_forwarded_answer_are_detected_by_the_caller() {
     run(async {
         for len in [200, 200_000] {
             let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len, checksum: 1 };
@@ -238,7 +238,7 @@ fn reading_stops_at_the_limit_of_unanswered_requests() {
             held.push(world.deferred.recv().await.unwrap());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(world.deferred.try_recv().is_err(), "a fourth was read");
+        assert!(world.deferred.try_recv().is_err(), "a fourth request was read");
         for _ in 0..7 {
             held.remove(0).send(content(), Vec::new());
             held.push(world.deferred.recv().await.unwrap());

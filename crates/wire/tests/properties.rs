@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_head_is_noticed(sent in frames(), at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
+    fn changed_head_is_detected(sent in frames(), at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
         prop_assume!(!sent.is_empty());
         let mut bytes = bytes_of(&sent[..1]);
         let head = bytes.len() - sent[0].2.len();
@@ -144,8 +144,8 @@ proptest! {
     }
 
     #[test]
-    fn noise_ends_in_frames_or_an_error(noise in vec(any::<u8>(), 0..300)) {
-        // It ends without a panic.
+    fn noise_decodes_to_frames_or_an_error(noise in vec(any::<u8>(), 0..300)) {
+        // Decoding does not panic.
         let _ = Inbox::new(1 << 20).feed(&noise, |_| Ok(Next::Frame));
     }
 }

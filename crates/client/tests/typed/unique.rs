@@ -106,7 +106,7 @@ async fn one_of_many_concurrent_creations_with_same_value_succeeds() {
     world.end().await;
 }
 
-/// A transaction that finds its number taken has read an old state of the counter, so it is repeated and does not fail.
+/// A transaction whose number is in use has read an old state of the counter, so it is repeated and does not fail.
 #[tokio::test]
 async fn concurrent_increments_of_counter_get_distinct_numbers() {
     let world = World::start(2).await;

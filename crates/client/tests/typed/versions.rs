@@ -24,7 +24,7 @@ mod new {
     pub(super) struct Person {
         pub(super) name: String,
         pub(super) age: f64,
-        #[persistent(default = "nobody@example.org".to_owned())]
+        #[persistent(default = "unknown@example.org".to_owned())]
         pub(super) mail: String,
         pub(super) boss: Option<client::Ref<Person>>,
     }
@@ -59,7 +59,7 @@ async fn programs_of_several_versions_use_same_objects() {
     let t = newer.begin(IsolationLevel::Optimistic);
     {
         let mut person = t.load_mut(ann).await.unwrap();
-        assert_eq!((person.age, person.mail.as_str(), person.boss), (30.0, "nobody@example.org", None));
+        assert_eq!((person.age, person.mail.as_str(), person.boss), (30.0, "unknown@example.org", None));
         person.mail = "ann@example.org".to_owned();
     }
     expect_committed(&t).await;

@@ -1,5 +1,5 @@
-//! The bytes of version 1 of the wire, stored in `proto/golden`: this build decodes them to the same values, and encodes these
-//! values to the same bytes. So are the records of transactions.
+//! The bytes of version 1 of the wire, stored in `proto/golden`: this build decodes them to the same values, and encodes
+//! these values to the same bytes. The same holds for the records of transactions.
 //!
 //! A missing vector is written when `MORTAR_WRITE_GOLDEN` is set. An existing one is never changed.
 
@@ -26,7 +26,7 @@ fn vector(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../proto/golden").join(format!("{name}.hex"))
 }
 
-/// The bytes of a vector; `now` is what this build makes of it.
+/// The bytes of a vector; `now` are the bytes that this build encodes.
 fn golden(name: &str, now: &[u8]) -> Vec<u8> {
     let path = vector(name);
     if !path.exists() && std::env::var_os("MORTAR_WRITE_GOLDEN").is_some() {
@@ -75,7 +75,7 @@ fn name() -> Name {
     Name { space: SpaceId(1), path: "docs/größe".to_owned() }
 }
 
-/// A transaction with every operation, and every optional part there and not there.
+/// A transaction with every operation, with and without every optional part.
 fn transaction() -> Transaction {
     let new = Oid::temporary(SpaceId(1), ClassId::NONE, 0);
     let (oid, other, data) = (oid(1), oid(2), Bytes::from_static(b"data"));
@@ -106,7 +106,7 @@ fn transaction() -> Transaction {
 }
 
 #[test]
-fn openings_are_what_they_were() {
+fn openings_are_unchanged() {
     let (space, agent) = ("main".to_owned(), "test 1.0".to_owned());
     let hello = proto::Hello { features: 5, required: 1, space, agent, ..proto::Hello::default() };
     let (user, password) = ("alice".to_owned(), "secret".to_owned());
@@ -141,7 +141,7 @@ fn openings_are_what_they_were() {
 }
 
 #[test]
-fn transactions_are_what_they_were() {
+fn transactions_are_unchanged() {
     let (commit, raw) = convert::transaction_to_proto(transaction());
     let raw = raw.concat();
     let request = proto::Request { request: Some(Request::Commit(commit.clone())) };
@@ -150,7 +150,7 @@ fn transactions_are_what_they_were() {
 }
 
 #[test]
-fn requests_are_what_they_were() {
+fn requests_are_unchanged() {
     let (snapshot, limit) = (9, 100);
     let bytes = Bytes::from_static(b"\xffkey");
     let requests = [
@@ -290,6 +290,6 @@ fn every_vector_is_checked() {
     assert_eq!(
         stored,
         6 + 24 + 26 + cluster::VECTORS + account::VECTORS + schema::VECTORS,
-        "a vector is not of this version's tests, or the directory lacks some"
+        "the vectors in the directory are not those of this version's tests"
     );
 }

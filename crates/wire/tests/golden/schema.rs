@@ -1,4 +1,4 @@
-//! What clients ask of classes, and are answered.
+//! Requests and answers about classes.
 
 use model::Value;
 use wire::frame::Flags;
@@ -9,7 +9,7 @@ use wire::proto::{self, schema};
 
 use super::check;
 
-/// How many vectors there are here.
+/// Number of vectors in this file.
 pub(crate) const VECTORS: usize = 3 + 7;
 
 fn ty(kind: Kind) -> schema::FieldType {
@@ -24,7 +24,7 @@ fn people() -> schema::FieldType {
 }
 
 #[test]
-fn what_is_asked_and_told_of_classes_is_what_it_was() {
+fn messages_about_schemas_are_unchanged() {
     let default = Some(Value::Int64(7).to_bytes().unwrap().into());
     let size = schema::FieldDefinition {
         name: "size".to_owned(),
@@ -84,7 +84,7 @@ fn what_is_asked_and_told_of_classes_is_what_it_was() {
 }
 
 #[test]
-fn requests_about_classes_and_indexes_are_what_they_were() {
+fn requests_about_classes_and_indexes_are_unchanged() {
     use schema::describe::Request as Asked;
     use schema::evolution_step::Step;
 

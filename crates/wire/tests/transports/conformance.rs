@@ -170,7 +170,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
 }
 
 #[test]
-fn closing_is_noticed_by_the_other_side() {
+fn closing_is_detected_by_the_other_side() {
     on_each(async |name, near, far| {
         let (near, far) = (side(near, None), side(far, None));
         near.caller.call(upload(), Vec::new()).await.unwrap();
@@ -182,7 +182,7 @@ fn closing_is_noticed_by_the_other_side() {
 }
 
 #[test]
-fn disconnection_between_two_frames_is_noticed() {
+fn disconnection_between_two_frames_is_detected() {
     on_each(async |name, near, far| {
         let far = side(far, None);
         drop(near);
@@ -229,7 +229,7 @@ fn slow_reader_receives_everything() {
 }
 
 #[test]
-fn other_end_is_known() {
+fn address_and_certificate_of_the_other_end_are_known() {
     on_each(async |name, near, far| {
         let (server, visitor) = (near.peer(), far.peer());
         assert!(server.is_private && visitor.is_private, "{name}: both ends are on this machine");
