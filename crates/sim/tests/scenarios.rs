@@ -1,8 +1,8 @@
-//! Every scenario comes out as it says, and notices every mistake that it says it catches.
+//! Every scenario has its expected result, and detects every planted bug that it names.
 //!
-//! With `MORTAR_REWRITE=1` what is expected is written anew: look at the difference before it is committed.
+//! With `MORTAR_REWRITE=1` the expected results are written again: review the difference before a commit.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_scenario_comes_out_as_it_says() {
+fn every_scenario_has_its_expected_result() {
     let rewrite = std::env::var("MORTAR_REWRITE").is_ok_and(|value| value == "1");
-    let mut complaints = Vec::new();
+    let mut mismatches = Vec::new();
     for path in files() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).unwrap();
@@ -31,13 +31,13 @@ fn every_scenario_comes_out_as_it_says() {
             fs::write(&path, Scenario::rewrite(&text, &lines)).unwrap();
             scenario.expected = Some(lines);
         }
-        complaints.extend(scenario.mismatches().into_iter().map(|complaint| format!("{name}: {complaint}")));
+        mismatches.extend(scenario.mismatches().into_iter().map(|mismatch| format!("{name}: {mismatch}")));
     }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
 #[test]
-fn a_scenario_is_the_same_each_time() {
+fn scenario_is_deterministic() {
     for path in files() {
         let scenario = Scenario::read(&fs::read_to_string(&path).unwrap()).unwrap();
         let digest = || run(scenario.plan.clone(), None, false).digest();
@@ -46,10 +46,10 @@ fn a_scenario_is_the_same_each_time() {
 }
 
 #[test]
-fn every_scenario_tells_its_story_and_says_what_is_right() {
+fn every_scenario_has_a_description_and_succeeds() {
     for path in files() {
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("# "), "{} begins with what it is about", path.display());
+        assert!(text.starts_with("# "), "{} must begin with a description", path.display());
         let expected = Scenario::read(&text).unwrap().expected.unwrap_or_default();
         assert_eq!(expected.last().map(String::as_str), Some("right"), "{}", path.display());
     }
