@@ -117,7 +117,7 @@ impl Directory {
         self.holders.contains_key(&holder)
     }
 
-    /// Removes the holders whose leases have ended and returns them. A holder that comes back has another number.
+    /// Removes the holders whose leases have ended and returns them. A holder that opens a session again has another number.
     pub fn expire(&mut self, now: Ms) -> Vec<HolderId> {
         self.expire_with_pages(now).into_iter().map(|(holder, _)| holder).collect()
     }

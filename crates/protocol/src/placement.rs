@@ -1,9 +1,9 @@
 //! Replica groups: which bricks serve a logical node together, and from which epoch on.
 //!
-//! The [`GroupMap`] assigns each logical node to a group of one or more bricks with the same state. Only the [`decider`] of the
-//! meta-server changes the map and begins *epochs*. Nothing drives groups in a process yet; a node that one brick serves is placed,
-//! and moves, by the catalogue and the bricks (the run-time re-mapping of ADHOC, section 3). [`spread`] places the elements of
-//! ordered collections over several logical nodes.
+//! The [`GroupMap`] assigns each logical node to a group of one or more bricks with the same state. Only the
+//! [`decider`] of the meta-server changes the map and begins *epochs*. Nothing drives groups in a process yet; a node
+//! that one brick serves is placed, and moves, by the catalogue and the bricks (the run-time re-mapping of ADHOC,
+//! section 3). [`spread`] places the elements of ordered collections over several logical nodes.
 //!
 //! **M1**, in parts:
 //!
@@ -17,7 +17,7 @@
 //! 4. A returning member discards its tail and copies; an epoch names it when it has almost everything. It counts as a
 //!    holder when that epoch has started.
 //! 5. A lease is valid only for a member that knows everything that the meta-server had decided when it granted the
-//!    lease. Otherwise a dropped member that comes back would continue in its old epoch.
+//!    lease. Otherwise a dropped member that returns would continue in its old epoch.
 //! 6. A brick joins only when the last epoch has started: so a node has at most one change under way.
 //!
 //! A request carries the epoch of the node's group that its sender knows. A refusal contains the reason
@@ -58,7 +58,7 @@ pub struct GroupMember {
 /// The group that serves a logical node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// When it began.
+    /// The epoch in which it began.
     pub epoch: Epoch,
     /// The members. The first of them validates, orders and logs; all of them serve reads.
     pub members: Vec<GroupMember>,

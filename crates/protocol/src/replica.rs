@@ -1,24 +1,24 @@
 //! A logical node's replica group: several bricks that are *one* participant.
 //!
-//! The epoch's first member validates, orders and logs; a record counts as durable when every member of the epoch holds it
-//! durably. There is no voting and no majority: only the meta-server decides the membership ([`crate::placement`]), so
-//! a group of two survives the loss of one. This is a primary with backups and an external configuration master (as in
-//! PacificA). Counting the votes of members instead of ordering at one was shown to commit refused transactions.
+//! The epoch's first member validates, orders and logs; a record counts as durable when every member of the epoch holds
+//! it durably. There is no voting and no majority: only the meta-server decides the membership ([`crate::placement`]),
+//! so a group of two survives the loss of one. This is a primary with backups and an external configuration master (as
+//! in PacificA). A design that counted the votes of members instead committed refused transactions.
 //!
 //! The parts of **M1** that concern a member; the others are in [`crate::placement`]:
 //!
-//! 8. Only the first member appends, and only in the epoch, and in the life, that the epoch names. So a point (epoch
-//!    and position) names one record for ever; see [`log`].
+//! 8. Only the first member appends: the process that the epoch names, in this epoch only. So a point (epoch and
+//!    position) identifies one record for ever; see [`log`].
 //! 9. A record is durable when every member of the epoch holds it durably. A member acknowledges only what it has
 //!    forced, and only in its current epoch.
-//! 10. An epoch has *started* when all its members hold all that its first member had at the beginning. Before that
-//!     nothing more is reported durable, no member that was not first already leads, and no other member serves reads.
-//!     So everything that was ever served stays available in later epochs.
-//! 11. A member that takes part in an epoch first cuts its log back to what it has in common with the first member's.
-//!     What was reported durable is never cut: the first member has it.
+//! 10. An epoch has *started* when all its members hold everything that its first member had at the beginning. Before
+//!     that, no further record is reported durable, no member leads unless it led already, and no other member serves
+//!     reads. So everything that was ever served stays available in later epochs.
+//! 11. A member that takes part in an epoch first truncates its log after the last point that it has in common with the
+//!     log of the first member. Records that were reported durable are never truncated: the first member has them.
 //! 12. A member whose lease has ended reports nothing durable as first, and serves nothing.
-//! 13. Reads return what is known to be held by all members. This only grows, within one process and from one to the
-//!     next (by 10).
+//! 13. Reads return the state that all members are known to hold. Its position never decreases, within one process and
+//!     from one to the next (by 10).
 //!
 //! ```text
 //!   Outside ──▶ Copying ── Hello, Append … ──▶ Member ── named first ──▶ First, starting ── all hold all ──▶ First, leading
@@ -26,10 +26,10 @@
 //!                  └────────── dropped ──────────┘
 //! ```
 //!
-//! Driving it: what the participant wants appended goes to [`Replica::append`]; [`Output::Durable`] goes to
-//! `Participant::handle_forced`. When [`Output::Lead`] comes, a participant is built from the records of the log by
-//! `Participant::recover`: everything in it counts then, as all members hold it. When [`Output::Serving`] says otherwise,
-//! that participant takes no requests; when [`Output::Resign`] comes, it is forgotten.
+//! The driver passes the records of the participant to [`Replica::append`], and [`Output::Durable`] to
+//! `Participant::handle_forced`. On [`Output::Lead`] it builds a participant from the records of the log with
+//! `Participant::recover`; all of them are valid, because all members hold them. While [`Output::Serving`] is not
+//! [`Serving::All`], it passes no requests to the participant. On [`Output::Resign`] it drops the participant.
 
 use std::collections::BTreeMap;
 
@@ -109,27 +109,28 @@ enum MemberRole {
 pub struct Replica<R> {
     settings: ReplicaSettings,
     log: ReplicaLog<R>,
-    /// How often the log was replaced by a copy, in this life.
+    /// How often a copy has replaced the log since the start of this process.
     copies: u32,
     group: Option<Group>,
     role: MemberRole,
-    /// Until when the lease lasts.
+    /// The time at which the lease ends.
     lease_until: Ms,
-    /// When something is said again.
+    /// When unanswered messages are repeated.
     next_retry: Ms,
     /// The end of the log when the epoch began, at the first member.
     start_position: u64,
-    /// What all members hold, as it is known in this epoch: `None` until it is known to have started.
+    /// The position up to which all members hold the log, as far as it is known in this epoch; `None` until the epoch
+    /// is known to have started.
     held_by_all: Option<u64>,
-    /// What was told durable, in this life.
+    /// The position that was reported durable since the start of this process.
     announced: u64,
-    /// Everybody else who takes part, at the first member.
+    /// At the first member: all others that take part.
     peers: BTreeMap<MemberId, Peer>,
-    /// Whether the log goes on from the first member's, in this epoch.
+    /// Whether the log continues that of the first member, in this epoch.
     synced: bool,
-    /// Whether the first member's log begins behind the end of this one.
+    /// Whether the log of the first member begins after the end of this one.
     behind: bool,
-    /// Whether a participant lives here.
+    /// Whether this process has the participant.
     leads: bool,
     /// Whether the meta-server knows that the epoch has started.
     start_acknowledged: bool,
@@ -177,7 +178,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ the meta-server
 
-    /// A new epoch has begun.
+    /// Handles a new epoch.
     pub fn configure(&mut self, group: &Group, now: Ms) {
         if group.epoch <= self.epoch() {
             return;
@@ -210,13 +211,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.poll(now);
     }
 
-    /// The lease lasts until then.
+    /// Extends the lease to this time.
     pub fn extend_lease(&mut self, until: Ms, now: Ms) {
         self.lease_until = self.lease_until.max(until);
         self.settle(now);
     }
 
-    /// The meta-server knows that this epoch has started.
+    /// Records that the meta-server knows that this epoch has started.
     pub fn handle_start_acknowledged(&mut self, epoch: Epoch) {
         self.start_acknowledged |= epoch == self.epoch();
     }
@@ -238,17 +239,18 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         Ok(point.position)
     }
 
-    /// The local log is durable up to this point, which came with the last record that was not cut off since.
+    /// Handles that the local log is durable up to this point, which is that of the last forced record. Has no effect
+    /// if the record was truncated meanwhile.
     pub fn handle_forced(&mut self, point: LogPoint, now: Ms) {
         self.log.force(point);
         self.acknowledge();
         self.settle(now);
     }
 
-    /// The state of the first member is copied up to this point, and waits to replace what there is here. Says whether it
-    /// must: from then on the local log begins behind that point. If not, the copy is not needed any more.
+    /// Handles a complete copy of the state of the first member up to this point. Returns whether the copy must replace
+    /// the local state; then the local log begins after that point. Otherwise the copy is not needed any more.
     pub fn handle_copied(&mut self, point: LogPoint, now: Ms) -> bool {
-        // What was acknowledged in this epoch is not given up.
+        // Records that were acknowledged in this epoch are kept.
         let is_newer = point.position >= if self.synced { self.log.end() } else { self.announced };
         let needed =
             matches!(self.role, MemberRole::Copying | MemberRole::Member) && (self.behind || !self.synced) && is_newer;
@@ -262,12 +264,12 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         needed
     }
 
-    /// Forgets records up to a position that are installed elsewhere. Only what is held by all can be.
+    /// Forgets records up to a position that are installed elsewhere, as far as they were reported durable.
     pub fn trim(&mut self, position: u64) {
         self.log.trim(position.min(self.announced));
     }
 
-    /// The log, as far as it is in memory.
+    /// The part of the log that is in memory.
     #[must_use]
     pub fn log(&self) -> &ReplicaLog<R> {
         &self.log
@@ -303,7 +305,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         follows && (is_first || planted(Bug::AppendOfAnyEpoch)) && log == self.log_id()
     }
 
-    /// A member reports what it has: it is sent what it lacks.
+    /// Handles a member's report of its log, and sends it the missing records.
     fn handle_hello(&mut self, from: MemberId, log: LogId, runs: &[LogPoint]) {
         let (common, base, epoch) = (self.log.common_point(runs).position, self.log.base().position, self.epoch());
         let is_member = self.group.as_ref().is_some_and(|group| group.member(from).is_some());
@@ -315,8 +317,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.send(from, true);
     }
 
-    /// What is lacking here is not to be had as records. Once this log follows, that is so only if the first member's has
-    /// gone on without it.
+    /// Handles that the first member does not have the missing records any more. If this log follows already, this is
+    /// true only if the first member has trimmed its log beyond the end of this one.
     fn handle_copy(&mut self, from: MemberId, base: u64, now: Ms) {
         if !self.synced || self.log.end() < base {
             self.behind = self.synced;
@@ -325,11 +327,11 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// Records have come from the first member.
+    /// Handles records from the first member.
     fn handle_append(&mut self, previous: LogPoint, records: Vec<(Epoch, R)>, durable: Option<u64>) {
         let known = if previous.position == 0 { Some(LogPoint::default()) } else { self.log.point(previous.position) };
         if known != Some(previous) && (known.is_none() || !planted(Bug::PreviousUnchecked)) {
-            // Something before it was lost, or it is so old that it has been trimmed here.
+            // An earlier message was lost, or this one is so old that its records are trimmed here.
             return self.acknowledge();
         }
         let mut at = previous.position;
@@ -337,7 +339,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             at += 1;
             match self.log.get(at) {
                 Some((mine, same)) if *mine == epoch => {
-                    assert!(*same == record, "M1.8: {epoch:?} {at} is {same:?} and {record:?}");
+                    assert!(*same == record, "M1.8: {epoch:?} {at} is both {same:?} and {record:?}");
                     continue;
                 }
                 Some(_) => self.truncate(at - 1),
@@ -361,14 +363,14 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     fn truncate(&mut self, position: u64) {
         assert!(
             position >= self.announced,
-            "M1.11: {} was told durable, and {position} is to be the end",
+            "M1.11: the log is truncated at {position}, but {} was reported durable",
             self.announced
         );
         self.log.truncate(position);
         self.out.push(Output::Truncate(position));
     }
 
-    /// Says to the first member what is durable here (M1.9).
+    /// Reports the durable position of this log to the first member (M1.9).
     fn acknowledge(&mut self) {
         let (true, Some(first)) = (self.synced, self.first()) else { return };
         let (epoch, log) = (self.epoch(), self.log_id());
@@ -405,7 +407,8 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         ids.into_iter().for_each(|id| self.send(id, false));
     }
 
-    /// Sends a peer what it lacks, as much as may be on its way; if there is nothing, news only if it must be.
+    /// Sends a peer the records that it lacks, up to the window. Without such records, sends a message only if `must`
+    /// is set.
     fn send(&mut self, to: MemberId, must: bool) {
         let (epoch, end, settings, mut must) = (self.epoch(), self.log.end(), self.settings, must);
         let durable = self.durable_for_peers();
@@ -414,7 +417,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         while must || (peer.sent < end && peer.sent - common < settings.window) {
             must = false;
             let Some(previous) = self.log.point(peer.sent) else {
-                // It was trimmed while this one copied: it will say again what it has.
+                // The log was trimmed while the peer copied: the peer will report its log again.
                 (peer.common, peer.behind) = (None, true);
                 let (log, base) = (peer.log, self.log.base().position);
                 return self.out.push(Output::Send(to, Message::Copy { epoch, log, base }));
@@ -427,9 +430,9 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    // ------------------------------------------------------------------------------------------ what holds
+    // ------------------------------------------------------------------------------------------ durability
 
-    /// Determines what all members hold, and the consequences.
+    /// Determines what all members hold, and reports the consequences.
     fn settle(&mut self, now: Ms) {
         match self.role {
             MemberRole::First => self.settle_first(now),
@@ -467,13 +470,13 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             let (start, announced) = (self.start_position, self.announced);
             assert!(
                 announced >= start || planted(Bug::LeadsBeforeStarted),
-                "M1.10: the epoch began at {start}, and {announced} is held by all"
+                "M1.10: the epoch began at {start}, but all members hold only {announced}"
             );
             self.out.push(Output::Lead);
         }
     }
 
-    /// What every member of the epoch holds durably (M1.9).
+    /// The position up to which every member of the epoch holds the log durably (M1.9).
     fn held_by_members(&self) -> u64 {
         let members = self.group.iter().flat_map(|group| &group.members);
         let others = members.filter(|seat| **seat != self.settings.me);
@@ -491,7 +494,10 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         if position > self.announced {
             let forced = self.log.forced();
             let is_planted = planted(Bug::TellsUnforced) || planted(Bug::DurableByMajority);
-            assert!(position <= forced || is_planted, "M1.9: {position} is told durable, and {forced} is forced here");
+            assert!(
+                position <= forced || is_planted,
+                "M1.9: {position} is reported durable, but only {forced} is forced here"
+            );
             self.announced = position;
             self.out.push(Output::Durable(position));
         }
@@ -499,7 +505,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ time
 
-    /// Repeats unanswered messages, and notices the end of the lease.
+    /// Repeats unanswered messages, and handles the end of the lease.
     pub fn poll(&mut self, now: Ms) {
         self.settle(now);
         if now < self.next_retry || !self.is_busy() {
@@ -558,7 +564,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         self.out.extend(reports.into_iter().map(|report| Output::Report(node, epoch, report)));
     }
 
-    /// Whether something is under way that may have to be said again.
+    /// Whether unanswered messages may have to be repeated.
     fn is_busy(&self) -> bool {
         match self.role {
             MemberRole::Outside => false,
@@ -583,7 +589,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
 
     // ------------------------------------------------------------------------------------------ requests
 
-    /// What may be served now (M1.10, M1.12).
+    /// The requests that may be served now (M1.10, M1.12).
     #[must_use]
     pub fn serving(&self, now: Ms) -> Serving {
         let is_leased = now < self.lease_until || planted(Bug::ServesWithoutLease);
@@ -597,10 +603,10 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// Checks whether a request may be served that was sent for this epoch of the node, and needs this.
+    /// Checks whether a request may be served that was sent for this epoch of the node and needs this level.
     ///
     /// # Errors
-    /// Why it may not: see [`NotServing::remedy`].
+    /// The reason of the refusal: see [`NotServing::remedy`].
     pub fn admit(&self, epoch: Epoch, needs: Serving, now: Ms) -> Result<(), NotServing> {
         if epoch < self.epoch() {
             return Err(NotServing::StaleRequester(self.epoch()));
@@ -625,7 +631,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
         }
     }
 
-    /// Up to where the log was told durable: what reads are served of (M1.13).
+    /// The position up to which the log was reported durable. Reads return this state (M1.13).
     #[must_use]
     pub fn announced_position(&self) -> u64 {
         self.announced
@@ -638,7 +644,7 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
     pub fn check_invariants(&self) -> Result<(), String> {
         let (end, forced, me) = (self.log.end(), self.log.forced(), self.settings.me);
         if self.announced > forced || forced > end {
-            return Err(format!("M1.9: {me:?} has told {}, forced {forced}, and ends at {end}", self.announced));
+            return Err(format!("M1.9: {me:?} has reported {} and forced {forced}, but ends at {end}", self.announced));
         }
         let runs = self.log.last_points();
         // A copying brick may have received records of a later epoch.
@@ -648,19 +654,19 @@ impl<R: Clone + PartialEq + std::fmt::Debug> Replica<R> {
             return Err(format!("M1.8: the log of {me:?} in {:?} is {runs:?}", self.epoch()));
         }
         if self.leads && self.role != MemberRole::First {
-            return Err(format!("M1.8: {me:?} leads and is {:?}", self.role));
+            return Err(format!("M1.8: {me:?} leads but is {:?}", self.role));
         }
         if self.role == MemberRole::First {
             if let Some(held) = self.held_by_all
                 && (held < self.start_position || held > self.held_by_members())
             {
                 return Err(format!(
-                    "M1.10: {me:?} began at {}, and counts {held} as held by all",
+                    "M1.10: {me:?} began at {}, but counts {held} as held by all",
                     self.start_position
                 ));
             }
             if let Some((id, peer)) = self.peers.iter().find(|(_, peer)| peer.acknowledged > end || peer.sent > end) {
-                return Err(format!("M1.11: {id:?} has {peer:?}, and the first member ends at {end}"));
+                return Err(format!("M1.11: {id:?} has {peer:?}, but the first member ends at {end}"));
             }
         }
         Ok(())

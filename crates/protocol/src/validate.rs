@@ -232,7 +232,7 @@ impl Validator {
             PageWindow { version, floor: version, window: BTreeMap::new() }
         });
         let before = entry.version;
-        assert!(before < version, "L1: {page:?} is at {before:?}, and {version:?} comes later");
+        assert!(before < version, "L1: {page:?} is at {before:?}, but {version:?} is applied later");
         entry.version = version;
         self.locks.note_change(page, before);
         for slot in slots {

@@ -82,7 +82,7 @@ impl Decider {
         &self.map
     }
 
-    // ------------------------------------------------------------------------------------------ wishes
+    // ------------------------------------------------------------------------------------------ requests
 
     /// Creates a logical node on these bricks; it starts with those that are alive when the first of them is. Returns
     /// false if the number is not new.
@@ -112,8 +112,8 @@ impl Decider {
         }
     }
 
-    /// A brick renews its lease. If it has restarted, its previous process has no lease any more, and its groups
-    /// continue in new epochs. It is answered afterwards, so that it learns these with its lease (M1.5).
+    /// Renews the lease of a brick. If it has restarted, its previous process has no lease any more, and its groups
+    /// continue in new epochs. The answer is sent afterwards, so that the brick learns these with its lease (M1.5).
     fn renew(&mut self, from: MemberId, life: Incarnation, asked: Ms, epoch: Epoch, now: Ms) {
         let known = self.incarnations.get(&from).copied();
         if known.is_some_and(|known| life < known) {
@@ -151,7 +151,7 @@ impl Decider {
         }
     }
 
-    /// All members of an epoch hold everything: each of them may be the next first one.
+    /// Records that all members of an epoch hold everything: each of them may be the next first one.
     fn mark_started(&mut self, node: NodeId, group: &Group) {
         let all: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
         if self.holders.get(&node) != Some(&all) {
@@ -214,8 +214,8 @@ impl Decider {
         }
     }
 
-    /// Some members are gone or have restarted: the others continue, with a first member that holds everything. If no
-    /// such member is alive, the node waits.
+    /// Continues without members that are gone or have restarted, with a first member that holds everything. If no such
+    /// member is alive, the node waits.
     fn step_lost(&mut self, node: NodeId, group: &Group) {
         let holders = self.holders.get(&node);
         let holds = |id| planted(Bug::AnyoneFirst) || holders.is_some_and(|holders| holders.contains(&id));
@@ -233,7 +233,7 @@ impl Decider {
         }
     }
 
-    /// A wanted brick that has almost everything joins.
+    /// Lets a wanted brick join that has almost everything.
     fn step_join(&mut self, node: NodeId, group: &Group) {
         let caught_up = self.caught_up.get(&node);
         let is_ripe = |seat: &GroupMember| caught_up.is_some_and(|caught_up| caught_up.contains(seat));
@@ -267,7 +267,7 @@ impl Decider {
         let first = group.first().filter(|first| !holders.contains(&first.id));
         assert!(
             first.is_none() || planted(Bug::AnyoneFirst),
-            "M1.3: {first:?} is to be the first of {node:?}, and may not hold all: {holders:?}"
+            "M1.3: {first:?} becomes the first member of {node:?} but may not hold everything: {holders:?}"
         );
         let distinct: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
         assert!(distinct.len() == group.members.len(), "M1.1: a brick is a member of {node:?} twice: {group:?}");
@@ -295,16 +295,18 @@ impl Decider {
     pub fn check_invariants(&self) -> Result<(), String> {
         for (node, group) in self.map.groups() {
             if group.epoch > self.map.epoch() {
-                return Err(format!("M1.1: {node:?} is in {:?}, and the map in {:?}", group.epoch, self.map.epoch()));
+                return Err(format!("M1.1: {node:?} is in {:?}, but the map in {:?}", group.epoch, self.map.epoch()));
             }
             let holders = self.holders.get(&node).cloned().unwrap_or_default();
             if let Some(first) = group.first()
                 && !holders.contains(&first.id)
             {
-                return Err(format!("M1.3: {first:?} is the first of {node:?}, and may not hold all: {holders:?}"));
+                return Err(format!(
+                    "M1.3: {first:?} is the first member of {node:?} but may not hold everything: {holders:?}"
+                ));
             }
             if let Some(other) = holders.iter().find(|id| group.member(**id).is_none()) {
-                return Err(format!("M1.3: {other:?} is no member of {node:?} any more, and counts as a holder"));
+                return Err(format!("M1.3: {other:?} counts as a holder but is not a member of {node:?} any more"));
             }
             let ids: BTreeSet<MemberId> = group.members.iter().map(|seat| seat.id).collect();
             if ids.len() != group.members.len() {

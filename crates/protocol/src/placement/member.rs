@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_answer_that_comes_twice_gives_nothing() {
+    fn repeated_old_answer_does_not_extend_the_lease() {
         let mut member = Member::new(Incarnation(1), 30);
         member.poll(1000);
         member.handle(granted(1, 1000, Vec::new()));
@@ -157,20 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_the_process_before_gives_nothing() {
+    fn answer_to_an_earlier_start_is_ignored() {
         let mut member = Member::new(Incarnation(2), 30);
         member.handle(granted(1, 5000, Vec::new()));
         assert!(!member.is_leased(10));
     }
 
-    /// The histories hardly ever meet this.
+    /// The histories rarely detect this bug.
     #[test]
-    fn a_planted_bug_is_noticed_by_the_test_that_is_there_for_it() {
-        assert!(model::planted_bug::is_noticed(Bug::LeaseOfLifeBefore, an_answer_to_the_process_before_gives_nothing));
+    fn planted_bug_is_detected_by_its_test() {
+        assert!(model::planted_bug::is_noticed(Bug::LeaseOfLifeBefore, answer_to_an_earlier_start_is_ignored));
     }
 
     #[test]
-    fn what_was_decided_is_taken_up_before_the_lease() {
+    fn decisions_are_applied_before_the_lease() {
         let mut member = Member::new(Incarnation(1), 30);
         member.handle(granted(1, 0, vec![(NodeId(7), group(1))]));
         let outputs: Vec<Output> = member.outputs().collect();
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn an_older_group_never_replaces_a_newer_one() {
+    fn older_group_never_replaces_a_newer_one() {
         let mut member = Member::new(Incarnation(1), 30);
         member.handle(MetaNotice::Changed(NodeId(7), group(3)));
-        assert_eq!(member.map().lookup(NodeId(7)), None, "nothing was ever answered");
+        assert_eq!(member.map().lookup(NodeId(7)), None, "the map is unknown before the first answer");
         member.handle(granted(1, 0, Vec::new()));
         member.handle(MetaNotice::Changed(NodeId(7), group(5)));
         member.handle(MetaNotice::Changed(NodeId(7), group(4)));
         assert_eq!(member.map().lookup(NodeId(7)), Some(&group(5)));
-        assert_eq!(member.map().epoch(), Epoch::default(), "one group is not all that was decided");
+        assert_eq!(member.map().epoch(), Epoch::default(), "one group does not make the map complete");
     }
 }

@@ -1,9 +1,9 @@
-//! Where the elements of an ordered collection live: computed, so nothing is looked up.
+//! Computes the locations of the elements of an ordered collection, without a lookup.
 //!
-//! A *spread* is laid out over a *spread group*, a list of logical nodes, each of which is served by its own replica group.
-//! So a list of replica groups is what elements go round over (ADHOC, section 3 and figure 1). *Stripes* of so many elements
-//! each go to one node after the other; elements are objects, or the bytes of a file. Where the bricks are is the map's
-//! business: a spread stays where it is when its nodes move.
+//! A *spread* distributes elements over a *spread group*: a list of logical nodes, each with its own replica group
+//! (ADHOC, section 3 and figure 1). *Stripes* of a fixed number of elements are assigned to the nodes in turn. Elements
+//! are objects, or the bytes of a file. Locations name logical nodes, not bricks, so they stay the same when nodes
+//! move.
 //!
 //! ```text
 //!   three nodes, stripes of two, beginning with the second node
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use model::NodeId;
 
-/// What a spread's key says.
+/// The layout of a spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
     nodes: Vec<NodeId>,
@@ -24,31 +24,31 @@ pub struct Spread {
     begin: usize,
 }
 
-/// Where an element lives.
+/// The location of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ElementLocation {
     /// The logical node.
     pub node: NodeId,
-    /// Its place among the elements of the spread on that node: they have no gaps.
+    /// Its index among the elements of the spread on that node; the indexes have no gaps.
     pub index: u64,
 }
 
-/// A part of a range that lies together on one node.
+/// A contiguous part of a range on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRange {
     /// The logical node.
     pub node: NodeId,
-    /// The places on it.
+    /// The indexes on it.
     pub indexes: Range<u64>,
     /// The elements.
     pub elements: Range<u64>,
 }
 
 impl Spread {
-    /// A spread over a group of nodes, with stripes of so many elements. `begin` is anything that differs between spreads:
-    /// it says with which node the first stripe begins, so that short spreads do not all meet on one node.
+    /// A spread over a group of nodes, with stripes of `stripe` elements. `begin` is any number that differs between
+    /// spreads. It determines the node of the first stripe, so that short spreads are not all on one node.
     ///
-    /// `None` if there is no node, one is named twice, or a stripe is empty.
+    /// `None` if there are no nodes, a node occurs twice, or a stripe is empty.
     #[must_use]
     pub fn new(nodes: Vec<NodeId>, stripe: u64, begin: u64) -> Option<Self> {
         let mut sorted = nodes.clone();
@@ -61,7 +61,7 @@ impl Spread {
         Some(Self { nodes, stripe, begin })
     }
 
-    /// Where an element lives.
+    /// The location of an element.
     #[must_use]
     pub fn locate(&self, element: u64) -> ElementLocation {
         let (stripe, within) = (element / self.stripe, element % self.stripe);
@@ -71,7 +71,7 @@ impl Spread {
         ElementLocation { node: self.nodes[index], index: (stripe / count) * self.stripe + within }
     }
 
-    /// Which element lives at a place; `None` if the node is not in the group, or no element has such a place.
+    /// The element at a location; `None` if the node is not in the group, or no element has this location.
     #[must_use]
     pub fn element(&self, place: ElementLocation) -> Option<u64> {
         let turn = self.stripe_offset(place.node)?;
@@ -80,13 +80,13 @@ impl Spread {
         stripe.checked_mul(self.stripe)?.checked_add(within)
     }
 
-    /// Which of the first stripes goes to a node.
+    /// The number of the first stripe on a node.
     fn stripe_offset(&self, node: NodeId) -> Option<u64> {
         let index = self.nodes.iter().position(|other| *other == node)?;
         Some(((index + self.nodes.len() - self.begin) % self.nodes.len()) as u64)
     }
 
-    /// How many of the first `length` elements live on a node.
+    /// How many of the first `length` elements are on a node.
     #[must_use]
     pub fn count(&self, node: NodeId, length: u64) -> u64 {
         let Some(turn) = self.stripe_offset(node) else { return 0 };
@@ -95,7 +95,7 @@ impl Spread {
         rounds * self.stripe + if turn == whole % count { rest } else { 0 }
     }
 
-    /// The pieces of a range of elements, in their order. They are made as they are asked for: a range may be long.
+    /// The pieces of a range of elements, in order. They are computed lazily, because a range may be long.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = NodeRange> {
         let mut next = range.start;
         std::iter::from_fn(move || {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_go_round_from_where_the_key_says() {
+    fn stripes_are_assigned_in_turn_from_the_first_node() {
         let spread = Spread::new(vec![NodeId(0), NodeId(1), NodeId(2)], 2, 1).unwrap();
         let places: Vec<(u32, u64)> =
             (0..9).map(|at| spread.locate(at)).map(|place| (place.node.0, place.index)).collect();
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_spread() {
+    fn invalid_spreads_are_refused() {
         assert_eq!(Spread::new(Vec::new(), 1, 0), None);
         assert_eq!(Spread::new(vec![NodeId(1), NodeId(1)], 1, 0), None);
         assert_eq!(Spread::new(vec![NodeId(1)], 0, 0), None);
     }
 
     #[test]
-    fn the_last_element_that_can_be_has_a_place() {
+    fn largest_element_has_a_location() {
         let spread = Spread::new(vec![NodeId(4), NodeId(5)], 3, 7).unwrap();
         assert_eq!(spread.element(spread.locate(u64::MAX)), Some(u64::MAX));
         assert_eq!(spread.element(ElementLocation { node: NodeId(5), index: u64::MAX }), None);
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_element_has_a_place_of_its_own_and_is_found_there(spread in spreads(), length in 1..200_u64) {
+        fn every_element_has_a_distinct_location(spread in spreads(), length in 1..200_u64) {
             let places: BTreeSet<ElementLocation> = (0..length).map(|element| spread.locate(element)).collect();
             prop_assert_eq!(places.len() as u64, length);
             for element in 0..length {
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn nodes_have_equally_many_within_one_stripe_and_no_gaps(spread in spreads(), length in 0..200_u64) {
+        fn nodes_have_equal_numbers_within_one_stripe_without_gaps(spread in spreads(), length in 0..200_u64) {
             let mut counts = Vec::new();
             for node in &spread.nodes {
                 let mut at: Vec<u64> =
@@ -174,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn a_range_touches_the_nodes_of_its_elements_and_no_others(spread in spreads(), start in 0..100_u64, length in 0..100_u64) {
+        fn pieces_of_a_range_cover_exactly_its_elements(spread in spreads(), start in 0..100_u64, length in 0..100_u64) {
             let mut next = start;
             for piece in spread.pieces(start..start + length) {
                 prop_assert_eq!(piece.elements.start, next);

@@ -1,20 +1,20 @@
-//! The log of one member, as far as it is in memory: records with the epochs in which they were appended.
+//! The part of a member's log that is in memory: records with the epochs in which they were appended.
 //!
-//! The *point* of a record names it for ever: in an epoch only one process appends, its first member, and never twice at one
-//! position. So if two logs have the same point, they are the same up to there. That is all that a log has to hold about
-//! epochs: with each record, the epoch in which it was first appended, which stays when it is copied.
+//! The *point* of a record identifies it for ever: in an epoch only one process appends, its first member, and never
+//! twice at one position. So if two logs have the same point, they are equal up to there. Therefore, a log stores only
+//! one epoch with each record: that in which the record was first appended. It stays when the record is copied.
 
 use std::collections::VecDeque;
 
 use crate::placement::Epoch;
 use crate::plant::{Bug, planted};
 
-/// What names a record: the epoch in which it was appended, and its position, counted from one.
+/// Identifies a record by the epoch in which it was appended and its position, counted from one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPoint {
-    /// When it was appended.
+    /// The epoch in which it was appended.
     pub epoch: Epoch,
-    /// Where.
+    /// The position in the log.
     pub position: u64,
 }
 
@@ -24,12 +24,12 @@ pub struct ReplicaLog<R> {
     /// Records up to here are not in memory any more.
     base: LogPoint,
     records: VecDeque<(Epoch, R)>,
-    /// Up to where it is durable.
+    /// The last durable position.
     forced: u64,
 }
 
 impl<R> ReplicaLog<R> {
-    /// A log of which this is left, all of it durable.
+    /// A durable log with these records after `base`.
     #[must_use]
     pub fn new(base: LogPoint, records: impl IntoIterator<Item = (Epoch, R)>) -> Self {
         let records: VecDeque<_> = records.into_iter().collect();
@@ -37,7 +37,7 @@ impl<R> ReplicaLog<R> {
         Self { base, records, forced }
     }
 
-    /// Where what is in memory begins: behind this point.
+    /// The point after which the records in memory begin.
     #[must_use]
     pub fn base(&self) -> LogPoint {
         self.base
@@ -49,7 +49,7 @@ impl<R> ReplicaLog<R> {
         self.base.position + self.records.len() as u64
     }
 
-    /// Up to where it is durable.
+    /// The last durable position.
     #[must_use]
     pub fn forced(&self) -> u64 {
         self.forced
@@ -71,7 +71,7 @@ impl<R> ReplicaLog<R> {
         self.records.get(usize::try_from(index).ok()?)
     }
 
-    /// Records behind a position, in order.
+    /// Records after a position, in order.
     pub fn after(&self, position: u64) -> impl Iterator<Item = &(Epoch, R)> {
         let skip = position.saturating_sub(self.base.position);
         self.records.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX))
@@ -83,15 +83,16 @@ impl<R> ReplicaLog<R> {
         LogPoint { epoch, position: self.end() }
     }
 
-    /// Cuts off what is behind a position.
+    /// Removes the records after a position.
     pub fn truncate(&mut self, position: u64) {
-        assert!(position >= self.base.position, "M1: what was told durable is cut off at {position}");
-        // What is left is shorter than what was there.
+        assert!(position >= self.base.position, "M1: durable records are truncated at {position}");
+        // The result is not longer than the log, so it fits into memory.
         self.records.truncate((position - self.base.position) as usize);
         self.forced = self.forced.min(position);
     }
 
-    /// The record at this point, and all before it, are durable. Says nothing if it was cut off since.
+    /// Records that the record at this point and all before it are durable. Has no effect if it was truncated
+    /// meanwhile.
     pub fn force(&mut self, point: LogPoint) {
         if self.point(point.position) == Some(point) {
             self.forced = self.forced.max(point.position);
@@ -107,7 +108,7 @@ impl<R> ReplicaLog<R> {
         }
     }
 
-    /// The last point of each epoch, in order: enough to find out where two logs part.
+    /// The last point of each epoch, in order. They determine the last common point of two logs.
     #[must_use]
     pub fn last_points(&self) -> Vec<LogPoint> {
         let mut runs: Vec<LogPoint> = Vec::new();
@@ -123,7 +124,7 @@ impl<R> ReplicaLog<R> {
         runs
     }
 
-    /// The last point that is in both logs, the other being given by its runs.
+    /// The last point in both logs. The other log is given by its last points.
     #[must_use]
     pub fn common_point(&self, other: &[LogPoint]) -> LogPoint {
         if planted(Bug::CommonIgnoresEpochs) {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_part_behind_the_last_point_that_both_have() {
+    fn common_point_is_the_last_one_in_both_logs() {
         let one = log(&[1, 1, 2, 2, 4]);
         assert_eq!(one.last_points(), [point(1, 2), point(2, 4), point(4, 5)]);
         assert_eq!(one.common_point(&log(&[1, 1, 2, 3]).last_points()), point(2, 3));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_force_of_what_was_cut_off_says_nothing() {
+    fn force_of_a_truncated_record_has_no_effect() {
         let mut one = log(&[1]);
         one.append(Epoch(1), 7);
         one.truncate(1);
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trimmed_leaves_its_point() {
+    fn trimmed_log_keeps_its_last_point() {
         let mut one = log(&[1, 1, 2]);
         one.trim(2);
         assert_eq!((one.base(), one.point(1), one.point(2), one.end()), (point(1, 2), None, Some(point(1, 2)), 3));

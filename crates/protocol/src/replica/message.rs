@@ -1,63 +1,65 @@
-//! What members of a group say to each other.
+//! The messages between members of a group.
 //!
-//! Links may lose, repeat and reorder. So each message says in which epoch it was said and about which log of which process:
-//! in another epoch, and about another log, it says nothing.
+//! Links may lose, repeat and reorder messages. So each message names its epoch, and the log and process that it is
+//! about. A message of another epoch, or about another log, is ignored.
 
 use super::log::LogPoint;
 use crate::placement::{Epoch, Incarnation};
 
-/// A log of a brick: another after each restart, which may have lost its end, and after each copy, which replaces it.
+/// The identifier of a brick's log. It changes at each restart, which may lose the end of the log, and with each copy,
+/// which replaces the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogId {
-    /// Whose.
+    /// The start of the brick.
     pub incarnation: Incarnation,
-    /// After how many copies.
+    /// The number of copies since then.
     pub copies: u32,
 }
 
-/// What members of a group say to each other.
+/// A message between members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<R> {
-    /// To the first member: this is what I have. Repeated until something comes.
+    /// To the first member: describes the sender's log. Repeated until it is answered.
     Hello {
-        /// The epoch in which it is said.
+        /// The epoch of the sender.
         epoch: Epoch,
-        /// Whose log it is about.
+        /// The sender's log.
         log: LogId,
-        /// The last point of each epoch in its log.
+        /// The last point of each epoch in this log.
         runs: Vec<LogPoint>,
     },
-    /// From the first member: records, or only news.
+    /// From the first member: records, or only the durable position.
     Append {
-        /// The epoch in which it is said; the records may be older.
+        /// The epoch of the sender; the records may be older.
         epoch: Epoch,
-        /// For whose log it is.
+        /// The receiver's log.
         log: LogId,
-        /// The record before.
+        /// The point of the record before the first one.
         previous: LogPoint,
         /// Records, each with the epoch in which it was appended.
         records: Vec<(Epoch, R)>,
-        /// What all members hold; `None` while the epoch has not started.
+        /// The position up to which all members hold the log; `None` while the epoch has not started.
         durable: Option<u64>,
     },
-    /// From the first member: what you lack is not in my log any more. Copy the state.
+    /// From the first member: its log does not contain the missing records any more, so the receiver must copy the
+    /// state.
     Copy {
-        /// The epoch in which it is said.
+        /// The epoch of the sender.
         epoch: Epoch,
-        /// For whose log it is.
+        /// The receiver's log.
         log: LogId,
-        /// Where the first member's log begins.
+        /// The position at which the first member's log begins.
         base: u64,
     },
-    /// To the first member: I hold this durably.
+    /// To the first member: the durable position of the sender.
     Appended {
-        /// The epoch in which it is said.
+        /// The epoch of the sender.
         epoch: Epoch,
-        /// Whose log it is about.
+        /// The sender's log.
         log: LogId,
-        /// Up to where.
+        /// The durable position.
         position: u64,
-        /// What is known there to be held by all.
+        /// The position up to which the sender knows that all members hold the log.
         durable: Option<u64>,
     },
 }

@@ -1,44 +1,44 @@
-//! Another member, or one who copies, as the first member sees it.
+//! The first member's view of another member, or of a copying brick.
 
 use super::message::LogId;
 use crate::placement::Incarnation;
 
-/// What is known of one of them, in one epoch.
+/// The known state of a peer in one epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// The log that it speaks of.
+    /// The log that its messages describe.
     pub(super) log: LogId,
-    /// Where what it may lack begins, once it has said so.
+    /// The last common position of its log and the first member's, when it is known.
     pub(super) common: Option<u64>,
-    /// It followed, and the log has been trimmed beyond what it has: it must copy the state.
+    /// Whether it must copy the state: it followed, and the first member's log has been trimmed beyond its end.
     pub(super) behind: bool,
-    /// What it holds durably, as it has said.
+    /// The durable position that it has reported.
     pub(super) acknowledged: u64,
-    /// What was sent to it.
+    /// The position up to which records were sent to it.
     pub(super) sent: u64,
-    /// What it knows to be held by all.
+    /// The position up to which it knows that all members hold the log.
     pub(super) durable: Option<u64>,
 }
 
 impl Peer {
-    /// One of this life, or of any later one, that has said nothing yet.
+    /// A peer of this start, or of a later one, that has not sent a message yet.
     pub(super) fn unknown(life: Incarnation) -> Self {
         let log = LogId { incarnation: life, copies: 0 };
         Self { log, common: None, behind: false, acknowledged: 0, sent: 0, durable: None }
     }
 
-    /// Its log has this in common with the first member's.
+    /// A peer whose log equals the first member's up to this position.
     pub(super) fn with(log: LogId, common: u64) -> Self {
         Self { log, common: Some(common), behind: false, acknowledged: 0, sent: common, durable: None }
     }
 
-    /// Whether what it says of a log is news: it is another one than before, or nothing was known.
+    /// Whether a report about a log is new: it is another log than before, or nothing was known about it.
     pub(super) fn is_new(&self, log: LogId, is_member: bool) -> bool {
         let may_be = !is_member || log.incarnation == self.log.incarnation;
         may_be && (log > self.log || (log == self.log && self.common.is_none()))
     }
 
-    /// Whether it has still to be told something, as far as it has spoken.
+    /// Whether messages to it are due, as far as its state is known.
     pub(super) fn lacks(&self, end: u64, news: Option<u64>) -> bool {
         self.behind || self.common.is_some() && (self.acknowledged < end || self.durable != news)
     }

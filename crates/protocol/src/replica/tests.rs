@@ -21,7 +21,7 @@ fn log_id(life: u64, copies: u32) -> LogId {
     LogId { incarnation: Incarnation(life), copies }
 }
 
-/// A member of which the log is durable, with records of these epochs; each record is its position.
+/// A member whose log is durable and has records of these epochs. Each record is its position.
 fn replica(number: u32, epochs: &[u64]) -> Replica<u64> {
     let settings = ReplicaSettings { node: NODE, me: member(number, 1), retry_ms: 10, batch: 8, window: 8 };
     let records = (1..).zip(epochs).map(|(position, epoch)| (Epoch(*epoch), position));
@@ -39,13 +39,13 @@ fn appended(epoch: u64, log: LogId, position: u64) -> Message<u64> {
     Message::Appended { epoch: Epoch(epoch), log, position, durable: None }
 }
 
-/// What was put out, without what was sent.
+/// The outputs, without messages and reports.
 fn take_commands(replica: &mut Replica<u64>) -> Vec<Output<u64>> {
     replica.check_invariants().unwrap();
     replica.outputs().filter(|output| !matches!(output, Output::Send(..) | Output::Report(..))).collect()
 }
 
-/// The first of two members, which leads in the second epoch, and the other has an empty log too.
+/// The first of two members with empty logs, which leads in the second epoch.
 fn leading() -> Replica<u64> {
     let mut first = replica(1, &[]);
     first.configure(&group(2, &[1, 2]), 0);
@@ -55,7 +55,7 @@ fn leading() -> Replica<u64> {
 }
 
 #[test]
-fn a_record_counts_when_all_members_hold_it_and_have_said_so_in_this_epoch_of_this_log() {
+fn record_is_durable_when_all_members_have_acknowledged_it() {
     let mut first = leading();
     assert_eq!(first.append(7, 0), Ok(1));
     first.handle_forced(point(2, 1), 0);
@@ -68,7 +68,7 @@ fn a_record_counts_when_all_members_hold_it_and_have_said_so_in_this_epoch_of_th
 }
 
 #[test]
-fn a_first_member_without_a_lease_tells_nothing_until_it_has_one_again() {
+fn first_member_without_a_lease_reports_nothing() {
     let mut first = leading();
     assert_eq!(first.append(7, 999), Ok(1));
     first.handle_forced(point(2, 1), 1000);
@@ -79,7 +79,7 @@ fn a_first_member_without_a_lease_tells_nothing_until_it_has_one_again() {
 }
 
 #[test]
-fn a_new_first_member_leads_when_all_hold_what_it_has() {
+fn new_first_member_leads_when_all_members_hold_its_log() {
     let mut first = replica(1, &[1, 1]);
     first.configure(&group(2, &[1, 2]), 0);
     first.handle(MemberId(2), Message::Hello { epoch: Epoch(2), log: log_id(1, 0), runs: vec![point(1, 1)] }, 0);
@@ -90,12 +90,12 @@ fn a_new_first_member_leads_when_all_hold_what_it_has() {
 }
 
 #[test]
-fn a_member_discards_its_tail_and_serves_when_the_epoch_has_started() {
+fn member_discards_its_tail_and_serves_when_the_epoch_has_started() {
     let mut member = replica(2, &[1, 1, 1]);
     member.configure(&group(2, &[1, 2]), 0);
     member.handle(MemberId(1), append(2, point(1, 2), &[(2, 8)], None), 0);
     assert_eq!(take_commands(&mut member), [Output::Truncate(2), Output::Append(point(2, 3), 8)]);
-    // The record that was cut off was forced before; that says nothing of the one that is there now.
+    // The truncated record was forced before. This has no effect on the record that replaces it.
     member.handle_forced(point(1, 3), 0);
     assert_eq!((take_commands(&mut member), member.log().forced()), (Vec::new(), 2));
     member.handle(MemberId(1), append(2, point(2, 3), &[], Some(3)), 0);
@@ -105,7 +105,7 @@ fn a_member_discards_its_tail_and_serves_when_the_epoch_has_started() {
 }
 
 #[test]
-fn what_was_said_in_another_epoch_or_does_not_go_on_from_the_log_is_not_taken() {
+fn records_of_other_epochs_or_with_gaps_are_ignored() {
     let mut member = replica(2, &[1]);
     member.configure(&group(3, &[1, 2]), 0);
     member.handle(MemberId(1), append(2, point(1, 1), &[(2, 5)], None), 0);
@@ -115,15 +115,15 @@ fn what_was_said_in_another_epoch_or_does_not_go_on_from_the_log_is_not_taken() 
 }
 
 #[test]
-fn a_copy_that_came_late_does_not_replace_what_was_acknowledged() {
+fn late_copy_does_not_replace_acknowledged_records() {
     let mut member = replica(2, &[1]);
     member.configure(&group(2, &[1]), 0);
     let copy = |base| Message::Copy { epoch: Epoch(2), log: log_id(1, 0), base };
     member.handle(MemberId(1), copy(3), 0);
     assert_eq!(take_commands(&mut member), [Output::CopyFrom(MemberId(1))]);
     member.handle(MemberId(1), append(2, point(1, 1), &[(1, 2), (1, 3)], None), 0);
-    assert!(!member.handle_copied(point(1, 3), 0), "it follows");
-    // The first member has forgotten what comes next: now it must copy, and nothing older than what it has.
+    assert!(!member.handle_copied(point(1, 3), 0), "the log of the member follows already");
+    // The first member has forgotten the next records: now the member must copy a state that is not older than its own.
     member.handle(MemberId(1), copy(9), 0);
     assert!(!member.handle_copied(point(1, 2), 0));
     assert!(member.handle_copied(point(2, 9), 0));
@@ -131,7 +131,7 @@ fn a_copy_that_came_late_does_not_replace_what_was_acknowledged() {
 }
 
 #[test]
-fn a_process_that_the_epoch_does_not_name_takes_no_part() {
+fn process_outside_the_epoch_takes_no_part() {
     let mut restarted = replica(1, &[]);
     let mut named = group(2, &[1]);
     named.members = vec![member(1, 0)];
@@ -140,7 +140,7 @@ fn a_process_that_the_epoch_does_not_name_takes_no_part() {
 }
 
 #[test]
-fn who_refuses_says_what_to_do_about_it() {
+fn refusal_contains_its_remedy() {
     let first = leading();
     assert_eq!(first.admit(Epoch(2), Serving::All, 0), Ok(()));
     assert_eq!(first.admit(Epoch(1), Serving::All, 0), Err(NotServing::StaleRequester(Epoch(2))));
@@ -156,12 +156,12 @@ fn who_refuses_says_what_to_do_about_it() {
     assert_eq!(member.admit(Epoch(2), Serving::Reads, 0), Err(NotServing::Starting));
 }
 
-/// The histories hardly ever meet these.
+/// The histories rarely detect these bugs.
 #[test]
-fn planted_bugs_are_noticed_by_the_tests_that_are_there_for_them() {
+fn planted_bugs_are_detected_by_their_tests() {
     use model::planted_bug::is_noticed;
 
-    let acknowledged = a_record_counts_when_all_members_hold_it_and_have_said_so_in_this_epoch_of_this_log;
+    let acknowledged = record_is_durable_when_all_members_have_acknowledged_it;
     assert!(is_noticed(Bug::AckOfAnyEpoch, acknowledged));
-    assert!(is_noticed(Bug::TellsWithoutLease, a_first_member_without_a_lease_tells_nothing_until_it_has_one_again));
+    assert!(is_noticed(Bug::TellsWithoutLease, first_member_without_a_lease_reports_nothing));
 }

@@ -196,7 +196,7 @@ fn repeated_message_gets_the_first_answer() {
     assert_eq!((world.changed.len(), world.log.len()), (1, 2));
 }
 
-/// ATTACK: votes were repeated once, and recovery was told "unknown".
+/// ATTACK: a participant once repeated votes, and answered "unknown" to a coordinator that finished the transaction.
 #[test]
 fn refusal_persists_over_a_restart() {
     let mut world = World::new();

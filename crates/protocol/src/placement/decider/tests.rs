@@ -11,7 +11,7 @@ fn member(number: u32, life: u64) -> GroupMember {
     GroupMember { id: id(number), incarnation: Incarnation(life) }
 }
 
-/// A meta-server, and what it has kept.
+/// A meta-server and its durable state.
 struct Meta {
     decider: Decider,
     kept: BTreeMap<NodeId, PersistedNode>,
@@ -19,7 +19,7 @@ struct Meta {
 }
 
 impl Meta {
-    /// One node, served by these bricks, the epoch of which has started.
+    /// One node that these bricks serve, in its first epoch.
     fn serving(numbers: &[u32]) -> Self {
         let mut meta = Self { decider: Decider::new(LEASE_MS, [], 0), kept: BTreeMap::new(), sent: Vec::new() };
         numbers.iter().rev().for_each(|number| meta.renew(*number, 1, 0));
@@ -62,7 +62,7 @@ impl Meta {
 }
 
 #[test]
-fn a_member_is_dropped_when_its_lease_has_run_out_and_not_before() {
+fn member_is_dropped_when_its_lease_has_ended() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(2, 1, 60);
     meta.poll(holder_expiry(0, LEASE_MS) - 1);
@@ -72,36 +72,37 @@ fn a_member_is_dropped_when_its_lease_has_run_out_and_not_before() {
 }
 
 #[test]
-fn a_restarted_first_member_gives_way_at_once_to_one_that_goes_on() {
+fn restarted_first_member_is_replaced_at_once() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(1, 2, 10);
     assert_eq!(meta.group().members, [member(2, 1), member(1, 2)]);
-    // The answer comes after the decision, and with it.
+    // The answer is sent after the decision and contains it.
     let Some((_, MetaNotice::Granted { news, epoch, .. })) = meta.sent.last() else { panic!("{:?}", meta.sent) };
     assert_eq!((news.clone(), *epoch), (vec![(NODE, meta.group())], meta.group().epoch));
 }
 
 #[test]
-fn nobody_leads_who_may_lack_what_was_told_durable() {
+fn member_that_may_lack_durable_records_never_leads() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.renew(1, 1, 100);
     meta.poll(110);
     assert_eq!(meta.group().members, [member(1, 1)]);
-    // The second comes back, has almost all, and joins; before that epoch has started, the first is lost.
+    // The second member returns, has almost everything, and joins. Before that epoch has started, the first one is
+    // lost.
     meta.renew(2, 2, 120);
     meta.report(GroupReport::CaughtUp(member(2, 2)), 120);
     assert_eq!(meta.group().members, [member(1, 1), member(2, 2)]);
-    // That the epoch before had started says nothing of this one.
+    // The start of the previous epoch has no effect on this one.
     let epoch = Epoch(meta.group().epoch.0 - 1);
     let late = MetaRequest::Report { node: NODE, epoch, report: GroupReport::Started };
     meta.decider.handle(id(1), late, 120);
     meta.drain();
     meta.renew(2, 2, 200);
     meta.poll(250);
-    assert_eq!(meta.group().members, [member(1, 1), member(2, 2)], "it waits for the first");
+    assert_eq!(meta.group().members, [member(1, 1), member(2, 2)], "the node waits for the first member");
     meta.renew(1, 2, 260);
     assert_eq!(meta.group().members, [member(1, 2), member(2, 2)]);
-    // Now it starts, and the second may lead.
+    // Now the epoch starts, and the second member may lead.
     meta.report(GroupReport::Started, 260);
     meta.renew(2, 2, 350);
     meta.poll(400);
@@ -109,7 +110,7 @@ fn nobody_leads_who_may_lack_what_was_told_durable() {
 }
 
 #[test]
-fn nobody_joins_before_the_last_epoch_has_started() {
+fn brick_joins_only_after_the_last_epoch_has_started() {
     let mut meta = Meta::serving(&[1, 2, 3]);
     meta.renew(1, 1, 100);
     meta.poll(110);
@@ -124,7 +125,7 @@ fn nobody_joins_before_the_last_epoch_has_started() {
 }
 
 #[test]
-fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
+fn restarted_meta_server_waits_for_earlier_leases() {
     let mut meta = Meta::serving(&[1, 2]);
     meta.decider = Decider::new(LEASE_MS, meta.kept.clone(), 1000);
     meta.renew(2, 1, 1050);
@@ -135,7 +136,7 @@ fn a_restarted_meta_server_waits_for_the_leases_that_it_may_have_granted() {
 }
 
 #[test]
-fn what_an_earlier_life_said_late_changes_nothing() {
+fn late_messages_of_an_earlier_start_are_ignored() {
     let mut meta = Meta::serving(&[1]);
     meta.renew(1, 3, 10);
     let sent = meta.sent.len();
