@@ -5,8 +5,8 @@
 //! take three times the memory in use. A durable brick uses mimalloc for small blocks only: those of messages and of the
 //! machines of the protocol. docs/decisions/allocator.md has the figures.
 //!
-//! A process begins with the C library's allocator and may change to mimalloc once. The address of a block tells which allocator has
-//! allocated it.
+//! A process begins with the C library's allocator and may change to mimalloc once. The address of a block tells which
+//! allocator has allocated it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

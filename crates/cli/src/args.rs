@@ -36,8 +36,8 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Args)]
 pub(crate) struct Global {
-    /// The server: mortar://HOST:PORT/SPACE, over TLS mortars://USER@HOST:PORT/SPACE, or mortar+unix:///PATH/SPACE [default: the socket in ./mortar-data if a
-    /// server answers there, else mortar://127.0.0.1:6678/main]
+    /// The server: mortar://HOST:PORT/SPACE, over TLS mortars://USER@HOST:PORT/SPACE, or mortar+unix:///PATH/SPACE
+    /// [default: the socket in ./mortar-data if a server answers there, else mortar://127.0.0.1:6678/main]
     #[arg(short, long, global = true, value_name = "URL", env = "MORTAR_URL", help_heading = "Common options")]
     pub(crate) server: Option<String>,
     /// The object space, in place of the URL's

@@ -1,7 +1,8 @@
 //! The command line of Mortar: servers, tools and operators' commands. The package `mortar` makes the binary of it.
 //!
-//! `args` defines the command line, `commands` has one module for each command, and `tree` converts between files and objects. Every
-//! command ends with a `failure::Failure` or prints `output::Report`s; all output to the user goes through these.
+//! `args` defines the command line, `commands` has one module for each command, and `tree` converts between files and
+//! objects. Every command ends with a `failure::Failure` or prints `output::Report`s; all output to the user goes
+//! through these.
 
 mod allocator;
 mod args;

@@ -245,8 +245,8 @@ impl Client {
         }
     }
 
-    /// Has logical nodes of a cluster moved to other bricks, or asks where they are. Peer servers and meta-servers answer this; the latter do
-    /// not know the progress of moves.
+    /// Has logical nodes of a cluster moved to other bricks, or asks where they are. Peer servers and meta-servers
+    /// answer this; the latter do not know the progress of moves.
     ///
     /// # Errors
     /// Those of the operation, with words for people.

@@ -12,10 +12,10 @@
 //! # let _ = (outcome, content); Ok(()) }
 //! ```
 //!
-//! [`Client`] is a handle on one connection, which its clones share. Calls are pipelined, and the number of outstanding calls is
-//! bounded. A read reconnects and is repeated, with back-off, until it is answered or [`ConnectOptions::retry`] has passed. A commit
-//! is never sent twice: if the connection breaks before the answer, its error is [`ErrorKind::Unknown`]. Checksums from end to
-//! end ensure that a client reads the bytes that were written.
+//! [`Client`] is a handle on one connection, which its clones share. Calls are pipelined, and the number of outstanding
+//! calls is bounded. A read reconnects and is repeated, with back-off, until it is answered or
+//! [`ConnectOptions::retry`] has passed. A commit is never sent twice: if the connection breaks before the answer, its
+//! error is [`ErrorKind::Unknown`]. Checksums from end to end ensure that a client reads the bytes that were written.
 //!
 //! [`cluster`] is the client of a cluster, with objects as structs: [`Persistent`], [`Ref`].
 //!

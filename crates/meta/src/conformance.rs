@@ -1,7 +1,8 @@
 //! Tests that every implementation of [`MetaStore`] must pass.
 //!
-//! A [`Subject`] provides empty catalogues; [`run`] runs all tests on it and panics at the first failure. The catalogues of a subject
-//! can be parts of one that others use at the same time, so no test relies on consecutive revisions.
+//! A [`Subject`] provides empty catalogues; [`run`] runs all tests on it and panics at the first failure. The
+//! catalogues of a subject can be parts of one that others use at the same time, so no test relies on consecutive
+//! revisions.
 
 #![allow(clippy::unwrap_used, reason = "this is a test, in a place where tests of other crates find it")]
 

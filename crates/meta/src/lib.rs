@@ -8,8 +8,8 @@
 //! | [`catalog`] | the entries, the operations on them, and a copy that is kept current |
 //! | `conformance` | tests for every implementation |
 //!
-//! TODS (section 4.2) has a *meta-server* with this task, replicated by the database below it. Here etcd replicates the catalogue; an
-//! embedded one is not replicated.
+//! TODS (section 4.2) has a *meta-server* with this task, replicated by the database below it. Here etcd replicates the
+//! catalogue; an embedded one is not replicated.
 
 pub mod catalog;
 pub mod embedded;

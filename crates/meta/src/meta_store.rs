@@ -5,8 +5,8 @@
 //!
 //! 1. Every write that changes something has a *revision* of its own, larger than all before. An entry has the revision of the
 //!    write that last put it.
-//! 2. A write takes effect whole or not at all, and only if all its expectations hold. Reads and writes are linearizable: a read sees
-//!    every write that ended before the read began.
+//! 2. A write takes effect whole or not at all, and only if all its expectations hold. Reads and writes are
+//!    linearizable: a read sees every write that ended before the read began.
 //! 3. A watch returns every write that touches its keys, once, in order and whole; or it reports that it cannot.
 //! 4. A session that is renewed within its time to live lasts; otherwise it ends and its keys are removed together.
 //! 5. The loss of a server causes a pause, never a wrong answer. [`ErrorKind::Unknown`] is returned if and only if the outcome of a

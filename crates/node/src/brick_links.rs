@@ -1,9 +1,9 @@
 //! Connections to bricks, which are made again when they break.
 //!
 //! A brick that is killed closes its connection. One that hangs does not, so liveness is checked once a second
-//! ([`BrickLinks::check_liveness`]): a brick that has been silent for a while is pinged, and counts as unresponsive if nothing is received
-//! from it in time. It may soon work again, so its connection is kept for some more seconds. Then it is closed, which fails the calls that
-//! wait for answers, and made again.
+//! ([`BrickLinks::check_liveness`]): a brick that has been silent for a while is pinged, and counts as unresponsive if
+//! nothing is received from it in time. It may soon work again, so its connection is kept for some more seconds. Then
+//! it is closed, which fails the calls that wait for answers, and made again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -152,8 +152,8 @@ impl BrickLinks {
         self.lock().get(&brick)?.connection.as_ref().map(|up| up.handle.clone())
     }
 
-    /// Checks which bricks have sent something; to be called once a second. The brick that has been silent the longest is pinged, and so are
-    /// `doubted` ones that are silent.
+    /// Checks which bricks have sent something; to be called once a second. The brick that has been silent the longest
+    /// is pinged, and so are `doubted` ones that are silent.
     pub(crate) fn check_liveness(&self, doubted: &BTreeSet<BrickId>) {
         let mut links = self.lock();
         let mut quiet: Vec<(BrickId, &mut Connection)> =

@@ -1,7 +1,7 @@
 //! A process's view of its cluster: where logical nodes are served, which spaces exist, and a pool of unique numbers.
 //!
-//! [`ClusterView::follow`] fills it from the catalogue and keeps it current. While the meta-server is unreachable, the view stays as it
-//! is, and numbers come from the pool.
+//! [`ClusterView::follow`] fills it from the catalogue and keeps it current. While the meta-server is unreachable, the
+//! view stays as it is, and numbers come from the pool.
 
 pub(crate) mod members;
 pub(crate) mod moves;

@@ -6,10 +6,10 @@
 //!                           └──────────────┘
 //! ```
 //!
-//! [`driver::PeerDriver`] decides everything about transactions, caches, permissions and the status of spaces; it is a machine
-//! without I/O. [`PeerProcess`] is the shell around it: it holds the lock, the clock, the connections and the timer. A message is handled
-//! on the thread of its connection, and the outputs are sent before the lock is released, so that they keep their order.
-//! One task connects to the bricks of the placement map and handles timeouts.
+//! [`driver::PeerDriver`] decides everything about transactions, caches, permissions and the status of spaces; it is a
+//! machine without I/O. [`PeerProcess`] is the shell around it: it holds the lock, the clock, the connections and the
+//! timer. A message is handled on the thread of its connection, and the outputs are sent before the lock is released,
+//! so that they keep their order. One task connects to the bricks of the placement map and handles timeouts.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -132,8 +132,8 @@ impl<R: ServerRole> Shared<R> {
         self.connected.subscribe()
     }
 
-    /// Closes a connection that would not be admitted any more, once its requests are answered: so the client that creates the first
-    /// user gets its answer.
+    /// Closes a connection that would not be admitted any more, once its requests are answered: so the client that
+    /// creates the first user gets its answer.
     fn recheck_admission(&self, connection: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
         let AdmittedConnection { id, peer, principal: who, hello } = connection;
         let Some(catalog) = self.role.catalog() else { return };
@@ -189,9 +189,9 @@ pub(crate) struct Server<R> {
 
 /// A server that is being started.
 ///
-/// For each role, a function that is neither async nor generic makes this from [`Server::start`]. So the code of the role's
-/// connections is compiled with this crate. The compiler generates the code of a plain future in the crate that awaits it: the command
-/// line, which is optimized for size.
+/// For each role, a function that is neither async nor generic makes this from [`Server::start`]. So the code of the
+/// role's connections is compiled with this crate. The compiler generates the code of a plain future in the crate that
+/// awaits it: the command line, which is optimized for size.
 pub(crate) type StartingServer<R> = Pin<Box<dyn Future<Output = Result<Server<R>>> + Send>>;
 
 /// The phases of a server's life.

@@ -1,10 +1,11 @@
 //! Checks a query against a schema: resolves names to numbers, types every part, and replaces parameters by their values.
 //!
-//! Errors show the query with carets under the wrong part ([`crate::text`]). A checked query can be planned and evaluated without the
-//! schema. Records can still contain values of a wrong type; these compare with nothing.
+//! Errors show the query with carets under the wrong part ([`crate::text`]). A checked query can be planned and
+//! evaluated without the schema. Records can still contain values of a wrong type; these compare with nothing.
 //!
-//! A decimal literal that is compared with a float64 becomes the nearest float64, so that `0.1` equals a field that was set to `0.1`. A
-//! string literal that is compared with a date or a time stamp is parsed as one. Parameters are not converted.
+//! A decimal literal that is compared with a float64 becomes the nearest float64, so that `0.1` equals a field that was
+//! set to `0.1`. A string literal that is compared with a date or a time stamp is parsed as one. Parameters are not
+//! converted.
 
 mod output;
 mod typed;

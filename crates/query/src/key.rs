@@ -1,15 +1,16 @@
 //! Keys of indexes: bytes that order as the values of fields do.
 //!
-//! A key is a sequence of components, one for each field. Components are self-delimiting, so no key is a prefix of another. They order
-//! by family (null, bool, numbers, strings, bytes, dates, time stamps, references), and within a family as filters compare: 1, 1.0
-//! and 1.00 have the same bytes, whatever type a record was written with. All lists, sets and maps have the same component.
+//! A key is a sequence of components, one for each field. Components are self-delimiting, so no key is a prefix of
+//! another. They order by family (null, bool, numbers, strings, bytes, dates, time stamps, references), and within a
+//! family as filters compare: 1, 1.0 and 1.00 have the same bytes, whatever type a record was written with. All lists,
+//! sets and maps have the same component.
 //!
-//! 1. A key has at most [`limits::KEY`] bytes. A value that is too long for its share is truncated and marked. It orders after the
-//!    value that ends at that place, and before all larger ones. No component follows, so the order is preserved, but values with a
-//!    long common prefix have the same components. The bounds of ranges take this into account: a range contains all entries that it
-//!    should, and possibly others; the reader must check the objects.
-//! 2. A key with a truncated component ends with a checksum of all values, so that two entries have the same key only if their values
-//!    are equal. A unique index therefore compares keys only.
+//! 1. A key has at most [`limits::KEY`] bytes. A value that is too long for its share is truncated and marked. It
+//!    orders after the value that ends at that place, and before all larger ones. No component follows, so the order is
+//!    preserved, but values with a long common prefix have the same components. The bounds of ranges take this into
+//!    account: a range contains all entries that it should, and possibly others; the reader must check the objects.
+//! 2. A key with a truncated component ends with a checksum of all values, so that two entries have the same key only
+//!    if their values are equal. A unique index therefore compares keys only.
 //! 3. An entry with a null is never a duplicate ([`IndexEntry::has_null`]).
 //!
 //! A component is a tag, followed by

@@ -6,8 +6,8 @@
 //! 3. [`CheckedQuery::plan`] decides what the bricks evaluate, as a filter or a range of an [`Index`], and what remains.
 //! 4. A [`QueryRun`] evaluates the rest: it takes candidates, asks for the objects that they refer to, and returns rows.
 //!
-//! This crate does no I/O, does not wait and reads no clock: the driver of a run provides the objects. The meaning of nulls is the same
-//! everywhere (docs/decisions/filter-nulls.md). docs/queries.md is the description for users.
+//! This crate does no I/O, does not wait and reads no clock: the driver of a run provides the objects. The meaning of
+//! nulls is the same everywhere (docs/decisions/filter-nulls.md). docs/queries.md is the description for users.
 
 mod check;
 mod eval;

@@ -1,12 +1,13 @@
 //! Decides where each part of a query runs.
 //!
-//! The filter for the bricks accepts every object that satisfies the condition. It contains as much of the condition as a brick can
-//! evaluate: tests of the object's own fields against known values ([`push`]). The rest is the *residual* condition, which runs at the
-//! peer server, including everything that follows references. If the condition implies a range of an index, candidates come from the
-//! index instead of the extent ([`mod@index`]); the filter is applied in both cases.
+//! The filter for the bricks accepts every object that satisfies the condition. It contains as much of the condition as
+//! a brick can evaluate: tests of the object's own fields against known values ([`push`]). The rest is the *residual*
+//! condition, which runs at the peer server, including everything that follows references. If the condition implies a
+//! range of an index, candidates come from the index instead of the extent ([`mod@index`]); the filter is applied in
+//! both cases.
 //!
-//! In an `&&`, a test can protect the tests behind it: `b != 0 && a / b > 3`. Pushing simple tests to the bricks preserves that, because
-//! they cannot fail and the remaining tests keep their order.
+//! In an `&&`, a test can protect the tests behind it: `b != 0 && a / b > 3`. Pushing simple tests to the bricks
+//! preserves that, because they cannot fail and the remaining tests keep their order.
 
 mod explain;
 mod index;

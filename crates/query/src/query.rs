@@ -3,9 +3,9 @@
 //! A client can write a query without knowing the schema; the peer server resolves the names.
 //! [`Display`](std::fmt::Display) writes the text that [`Query::parse`] reads.
 //!
-//! Nulls: a comparison or other test with a null operand is false, `!=` included; `!` turns false into true. Only a comparison with a null
-//! literal or a null parameter tests for null. So `age != 3` excludes objects without an age, and `!(age == 3)` includes them
-//! (docs/decisions/filter-nulls.md).
+//! Nulls: a comparison or other test with a null operand is false, `!=` included; `!` turns false into true. Only a
+//! comparison with a null literal or a null parameter tests for null. So `age != 3` excludes objects without an age,
+//! and `!(age == 3)` includes them (docs/decisions/filter-nulls.md).
 
 mod encoding;
 

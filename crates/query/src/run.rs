@@ -1,7 +1,8 @@
 //! Evaluates the part of a plan that runs at the peer server.
 //!
-//! A [`QueryRun`] is a state machine: the driver offers candidates, and the run says what it needs next. It never waits. A candidate that
-//! needs a referenced object is set aside until the object is supplied; the needs of many candidates are requested together.
+//! A [`QueryRun`] is a state machine: the driver offers candidates, and the run says what it needs next. It never
+//! waits. A candidate that needs a referenced object is set aside until the object is supplied; the needs of many
+//! candidates are requested together.
 //!
 //! ```text
 //!            offer            supply
@@ -14,8 +15,8 @@
 //! ```
 //!
 //! 1. Every candidate has passed the plan's filter, is of one of its classes, and is offered once.
-//! 2. Memory is bounded: sorted rows and groups by [`limits::BUFFERED`], referenced objects by [`limits::REFERENCED`]. The driver bounds
-//!    the candidates: it offers more only when a step asks for more.
+//! 2. Memory is bounded: sorted rows and groups by [`limits::BUFFERED`], referenced objects by [`limits::REFERENCED`].
+//!    The driver bounds the candidates: it offers more only when a step asks for more.
 //! 3. The result does not depend on the order of candidates, except for the last digits of sums of float64 and for the choice that
 //!    `limit` makes without an order.
 

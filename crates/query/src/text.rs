@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A tokenizer and a parser by binding power (Pratt) read it; docs/decisions/query.md compares them with libraries.
-//! [`Display`](std::fmt::Display) writes it, and parsing that text gives the same query. Errors of [`Query::parse`] and [`Query::check`]
-//! show the text with carets under the wrong part. For errors of the check the text is written from the tree, so a query that was
-//! never a text has a place to point at.
+//! [`Display`](std::fmt::Display) writes it, and parsing that text gives the same query. Errors of [`Query::parse`] and
+//! [`Query::check`] show the text with carets under the wrong part. For errors of the check the text is written from
+//! the tree, so a query that was never a text has a place to point at.
 
 mod lexer;
 mod parser;

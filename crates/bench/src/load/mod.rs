@@ -1,9 +1,9 @@
 //! One load generator for every server: a single thread with one epoll loop, and requests that are encoded in advance.
 //!
-//! All servers get the same loop, the same keys in the same random order and the same checks, so a difference between results is a
-//! difference between servers. Each connection sends a batch of `pipelining` requests in one write, waits for all replies, and sends
-//! the next batch. In a batch, the key at position *s* is congruent to *s*, so no key is requested twice at a time and replies may
-//! arrive in any order.
+//! All servers get the same loop, the same keys in the same random order and the same checks, so a difference between
+//! results is a difference between servers. Each connection sends a batch of `pipelining` requests in one write, waits
+//! for all replies, and sends the next batch. In a batch, the key at position *s* is congruent to *s*, so no key is
+//! requested twice at a time and replies may arrive in any order.
 
 pub(crate) mod cluster;
 mod connection;

@@ -144,7 +144,8 @@ impl Pending {
             Err(failure) => state.failure = Some(failure),
         }
         state.under_way -= 1;
-        // One thread waits, for zero or for half of the maximum. Waking it for each transaction would cost more than the transaction.
+        // One thread waits, for zero or for half of the maximum. Waking it for each transaction would cost more than
+        // the transaction.
         let wake = state.under_way == 0 || state.under_way == MAX_PENDING / 2;
         drop(state);
         if wake {

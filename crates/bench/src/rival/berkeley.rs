@@ -170,8 +170,8 @@ impl Berkeley {
         check(unsafe { bench_db_checkpoint(self.raw.as_ptr(), CHECKPOINT_KIB) })
     }
 
-    /// Reads the key's value from `offset` on into `into`, outside of any transaction. Returns the number of bytes, or `None` if there is
-    /// no such key.
+    /// Reads the key's value from `offset` on into `into`, outside of any transaction. Returns the number of bytes, or
+    /// `None` if there is no such key.
     pub(crate) fn get(&self, key: &[u8], offset: u32, into: &mut [u8]) -> Result<Option<usize>> {
         self.get_in(ptr::null_mut(), key, offset, into)
     }

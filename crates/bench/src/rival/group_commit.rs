@@ -1,8 +1,8 @@
 //! The disk's limit for durable transactions: append to a file and `fdatasync`, shared by all waiting threads.
 //!
-//! Committers join the batch that is being filled. The first committer of a batch is its leader. It waits until the previous batch is
-//! forced, closes its own batch, writes it with one call and forces it, while the next batch fills. So no thread forces alone while
-//! others wait, and no thread is woken for another batch.
+//! Committers join the batch that is being filled. The first committer of a batch is its leader. It waits until the
+//! previous batch is forced, closes its own batch, writes it with one call and forces it, while the next batch fills.
+//! So no thread forces alone while others wait, and no thread is woken for another batch.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,7 +1,7 @@
 //! The workloads of "Transactional Object Data Store": reads through peer servers and transactions over bricks.
 //!
-//! A cluster of real processes runs on this machine: a meta-server, bricks and peer servers, each with its defaults. The same generator
-//! drives the cluster and its rivals; all processes share the cores of the machine.
+//! A cluster of real processes runs on this machine: a meta-server, bricks and peer servers, each with its defaults.
+//! The same generator drives the cluster and its rivals; all processes share the cores of the machine.
 
 mod cluster;
 mod hits;

@@ -1,7 +1,7 @@
 //! `mortar cluster`: a cluster of real processes on this machine, for trying and testing.
 //!
-//! `layout` has the files of the processes, `process` finds and ends processes, `up` runs a cluster, and `overview` shows and ends one
-//! from another process.
+//! `layout` has the files of the processes, `process` finds and ends processes, `up` runs a cluster, and `overview`
+//! shows and ends one from another process.
 
 mod layout;
 mod overview;

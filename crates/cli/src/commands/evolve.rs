@@ -1,7 +1,8 @@
 //! `mortar evolve`: rewrites old records in the current version of their classes.
 //!
-//! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read, brings defaults into
-//! indexes, and removes what removed fields have left. Each portion is a transaction; a concurrent change of an object wins.
+//! Reading does not need it: old records are read through the newest class. It makes them smaller and faster to read,
+//! brings defaults into indexes, and removes what removed fields have left. Each portion is a transaction; a concurrent
+//! change of an object wins.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

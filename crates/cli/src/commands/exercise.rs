@@ -1,7 +1,7 @@
 //! `mortar exercise`: transfers coins between accounts at all bricks, and checks their sum at the end.
 //!
-//! A transfer reads and writes objects at two logical nodes. It takes effect at both or at neither, whatever process or connection fails
-//! meanwhile, so the sum stays the same.
+//! A transfer reads and writes objects at two logical nodes. It takes effect at both or at neither, whatever process or
+//! connection fails meanwhile, so the sum stays the same.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -18,7 +18,8 @@ impl Classes {
         classes
     }
 
-    /// Adds the class of a struct, with the classes that it extends or refers to. Of several structs for one class the first counts.
+    /// Adds the class of a struct, with the classes that it extends or refers to. Of several structs for one class the
+    /// first counts.
     pub fn add<T: Persistent>(&mut self) {
         if !self.0.contains_key(T::CLASS) {
             self.0.insert(T::CLASS, T::class());

@@ -13,8 +13,8 @@ pub struct Layout {
     class_name: &'static str,
     /// In the order of the struct's description.
     fields: Vec<FieldSlot>,
-    /// For each field of the class, whether the struct has it. Fields that the struct lacks are kept; other fields in a record belong
-    /// to no class any more.
+    /// For each field of the class, whether the struct has it. Fields that the struct lacks are kept; other fields in a
+    /// record belong to no class any more.
     numbers: BTreeMap<FieldNumber, bool>,
     /// The largest field number of the class hierarchy in the schema. Numbers increase, so a larger one is newer than the schema.
     last: FieldNumber,

@@ -29,7 +29,8 @@ pub struct Space {
     /// What happens when a brick is unreachable.
     #[serde(with = "PolicyText")]
     pub policy: FailurePolicy,
-    /// The permissions of users and groups. No other user has access, except for members of [`ADMINISTRATORS`](super::ADMINISTRATORS).
+    /// The permissions of users and groups. No other user has access, except for members of
+    /// [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
     pub permissions: Permissions,
 }

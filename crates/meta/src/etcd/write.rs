@@ -1,16 +1,16 @@
 //! Writes that take effect once, even if answers are lost.
 //!
-//! After a lost answer it is open whether the write has taken effect, and whether it still will: a member may have forwarded it to a
-//! slow leader. Sending it again could apply it twice. Every write therefore also puts a *marker*, a key that no other writer uses, with
-//! a value that was never used before, and expects the marker to be unchanged. Then
+//! After a lost answer it is open whether the write has taken effect, and whether it still will: a member may have
+//! forwarded it to a slow leader. Sending it again could apply it twice. Every write therefore also puts a *marker*, a
+//! key that no other writer uses, with a value that was never used before, and expects the marker to be unchanged. Then
 //!
 //! 1. a write that is sent several times takes effect at most once, because it changes its own expectation;
 //! 2. its next answer shows the outcome: either the marker has the new value, or the write has not taken effect so far;
 //! 3. if it has not and must not any more (another expectation failed), a *fence* is written to the marker, after which no
 //!    delayed copy can take effect.
 //!
-//! The outcome is unknown only if no member answers within the time limit, or if the marker itself is gone. Markers belong to a lease,
-//! so they are removed some time after their process ends.
+//! The outcome is unknown only if no member answers within the time limit, or if the marker itself is gone. Markers
+//! belong to a lease, so they are removed some time after their process ends.
 
 use std::time::Duration;
 

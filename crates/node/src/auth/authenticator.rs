@@ -49,8 +49,8 @@ impl Authenticator {
     /// Authenticates the sender of `hello` by this catalogue. Without a catalogue every caller is anonymous.
     ///
     /// # Errors
-    /// [`Denied`](model::ErrorKind::Denied) if the credentials are wrong or the caller is not allowed; [`Unavailable`](model::ErrorKind::Unavailable)
-    /// if too many logins have failed, or too many are being checked.
+    /// [`Denied`](model::ErrorKind::Denied) if the credentials are wrong or the caller is not allowed;
+    /// [`Unavailable`](model::ErrorKind::Unavailable) if too many logins have failed, or too many are being checked.
     pub(crate) async fn admit(
         &self,
         catalog: Option<Arc<Catalog>>,

@@ -35,7 +35,8 @@ pub(super) struct SchemaCache(Mutex<BTreeMap<SpaceId, CachedSchema>>);
 type CachedSchema = (Arc<catalog::Schema>, Arc<QuerySchema>);
 
 impl ClusterView {
-    /// Answers a request about the classes and indexes of a space, and waits until this view has its changes. `may_change` is the error if the caller may not change classes.
+    /// Answers a request about the classes and indexes of a space, and waits until this view has its changes.
+    /// `may_change` is the error if the caller may not change classes.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the request cannot be decoded; `may_change`; the errors of the operation.

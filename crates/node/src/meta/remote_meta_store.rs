@@ -3,9 +3,9 @@
 //! 1. There is one connection for calls, opened when it is needed and reopened when it breaks, to the next address of the list;
 //!    and one for each watch.
 //! 2. Reads and idempotent calls are repeated until there is an answer or the time limit is reached.
-//! 3. A write whose answer was lost is sent again with its number, and the same run of the meta-server executes it once. It is sent to
-//!    another run only if it cannot happen twice, because it changes a key that it expects at a revision. If that conflicts, or if
-//!    the write has no such key, the outcome is unknown.
+//! 3. A write whose answer was lost is sent again with its number, and the same run of the meta-server executes it
+//!    once. It is sent to another run only if it cannot happen twice, because it changes a key that it expects at a
+//!    revision. If that conflicts, or if the write has no such key, the outcome is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! The peer server as a machine: inputs are messages, connections, the catalogue, the placement map and the time; outputs are messages.
+//! The peer server as a machine: inputs are messages, connections, the catalogue, the placement map and the time;
+//! outputs are messages.
 //!
 //! ```text
 //!  client_message ──▶ ┌────────────┐ ──▶ Up, Ask            to bricks
@@ -151,8 +152,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         self.pass_up(client.address(), (node, holder), message, now)
     }
 
-    /// Checks the permission for a write outside of transactions. It is taken in a stopped space, too: it may be a repeated one, and
-    /// what was begun is finished in its order (N1). Clients begin no new ones then.
+    /// Checks the permission for a write outside of transactions. It is taken in a stopped space, too: it may be a
+    /// repeated one, and what was begun is finished in its order (N1). Clients begin no new ones then.
     fn check_write(&self, client: &PeerClient<A>) -> Result<()> {
         if planted(Bug::WriteUnchecked) {
             return Ok(());

@@ -4,8 +4,8 @@
 //! records that the index is ready when each has answered that its objects are in it. Several peer servers may do so at once: the
 //! second record changes nothing.
 //!
-//! A unique index is searched for duplicates first. Once bricks have the index, they refuse new duplicates, but older objects may have
-//! equal values. Then the catalogue records which, and the index is searched again later.
+//! A unique index is searched for duplicates first. Once bricks have the index, they refuse new duplicates, but older
+//! objects may have equal values. Then the catalogue records which, and the index is searched again later.
 
 mod duplicates;
 

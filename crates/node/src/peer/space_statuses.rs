@@ -1,9 +1,10 @@
 //! The status of each space: which of its bricks are reachable, whether it serves, and which clients receive the status.
 //!
 //! A brick is *unreachable* when this peer server has no connection to it, or receives nothing on it
-//! ([`BrickLinks::check_liveness`](crate::brick_links::BrickLinks::check_liveness)). A [`SpaceStatus`] follows from that and from the
-//! catalogue. It is computed again when either has changed, and sent to the watchers of the space if it differs. While a space is
-//! stopped, requests of clients are refused here; commits that were taken before are finished.
+//! ([`BrickLinks::check_liveness`](crate::brick_links::BrickLinks::check_liveness)). A [`SpaceStatus`] follows from
+//! that and from the catalogue. It is computed again when either has changed, and sent to the watchers of the space if
+//! it differs. While a space is stopped, requests of clients are refused here; commits that were taken before are
+//! finished.
 //!
 //! Each peer server determines this on its own, with a short delay, so for a moment one may serve what another one refuses. That is
 //! safe: a commit needs all of its bricks, and they validate it.

@@ -22,9 +22,9 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Whether addresses that other machines can reach are allowed without TLS or users.
     pub insecure: bool,
-    /// Threads that serve connections: by default one for every two processors. The other processors are for the threads of the store
-    /// and for clients on the same machine: on two processors, two such threads and a client displace each other and serve less
-    /// than one thread does.
+    /// Threads that serve connections: by default one for every two processors. The other processors are for the
+    /// threads of the store and for clients on the same machine: on two processors, two such threads and a client
+    /// displace each other and serve less than one thread does.
     pub threads: usize,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
     pub connections: ConnectionLimits,

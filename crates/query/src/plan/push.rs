@@ -1,8 +1,9 @@
 //! Derives the part of a condition that bricks can evaluate.
 //!
-//! Each condition has a filter above it (true for every object that satisfies the condition, possibly for more) and one below it (true
-//! only for such objects). Both are equal if a filter expresses the condition exactly. The negation of a filter below a condition is
-//! above the negated condition. A brick treats an absent field as null, so the two filters differ if the field has a default.
+//! Each condition has a filter above it (true for every object that satisfies the condition, possibly for more) and one
+//! below it (true only for such objects). Both are equal if a filter expresses the condition exactly. The negation of a
+//! filter below a condition is above the negated condition. A brick treats an absent field as null, so the two filters
+//! differ if the field has a default.
 
 use model::{Comparison, FieldNumber, Filter, Operand, Operands, Value, limits};
 

@@ -1,7 +1,7 @@
 //! The encoding of queries: a version byte, then the parts, with trees in prefix order. docs/queries.md describes it.
 //!
-//! Numbers have seven bits a byte, least significant first, with the top bit set in all but the last byte. Strings and values are preceded
-//! by their length; values are encoded as in records.
+//! Numbers have seven bits a byte, least significant first, with the top bit set in all but the last byte. Strings and
+//! values are preceded by their length; values are encoded as in records.
 
 use std::collections::BTreeMap;
 

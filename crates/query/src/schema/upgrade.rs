@@ -9,12 +9,13 @@ use crate::plant::{Bug, planted};
 impl Schema {
     /// The record as the current class would write it; `None` if the record is current.
     ///
-    /// Missing fields get their defaults, widened values are converted, and removed fields are omitted. A field whose number is larger
-    /// than all numbers that this schema knows in the tree of the class is newer than the schema, and is kept.
+    /// Missing fields get their defaults, widened values are converted, and removed fields are omitted. A field whose
+    /// number is larger than all numbers that this schema knows in the tree of the class is newer than the schema, and
+    /// is kept.
     ///
     /// # Errors
-    /// [`NotFound`](model::ErrorKind::NotFound) if there is no such class, [`Corrupt`](model::ErrorKind::Corrupt) if the record is damaged,
-    /// [`TooLarge`](model::ErrorKind::TooLarge) if it would be too large for a record.
+    /// [`NotFound`](model::ErrorKind::NotFound) if there is no such class, [`Corrupt`](model::ErrorKind::Corrupt) if
+    /// the record is damaged, [`TooLarge`](model::ErrorKind::TooLarge) if it would be too large for a record.
     pub fn upgrade_record(&self, record: &RecordRef<'_>, class: ClassId) -> Result<Option<Bytes>> {
         let newest = self.newest_number(class)?;
         let mut builder = RecordBuilder::new();

@@ -285,8 +285,8 @@ impl CatalogMembers {
         Ok(members)
     }
 
-    /// Whether bricks without files here confirm their numbers: the catalogue's list may be some seconds old, and an unreachable brick
-    /// may be one of this directory with another address.
+    /// Whether bricks without files here confirm their numbers: the catalogue's list may be some seconds old, and an
+    /// unreachable brick may be one of this directory with another address.
     async fn outside_bricks_confirmed(&self, layout: &Layout) -> bool {
         let bricks = self.outside.iter().filter(|member| member.role == ProcessRole::Brick).cloned();
         let says_so =
@@ -305,7 +305,8 @@ impl CatalogMembers {
             CatalogMember { role: ProcessRole::Peer, number: peer.0, addresses, alive }
         });
         let mut members: Vec<CatalogMember> = bricks.chain(peers).collect();
-        // A brick in memory is a new one after each start: of several at one address, the one that is alive counts, or else the last.
+        // A brick in memory is a new one after each start: of several at one address, the one that is alive counts, or
+        // else the last.
         members.sort_by_key(|member| (member.alive, member.number));
         let is_at = |member: &CatalogMember, part: &ProcessFiles| {
             member.role == part.role && member.addresses.iter().any(|address| part.advertised.contains(address))
@@ -467,8 +468,8 @@ async fn processes(
     found
 }
 
-/// Ends all processes of a cluster, also those that were started by hand: peer servers first, the meta-server last. Returns how many
-/// were killed.
+/// Ends all processes of a cluster, also those that were started by hand: peer servers first, the meta-server last.
+/// Returns how many were killed.
 pub(super) async fn end_all(layout: &Layout) -> usize {
     let mut running = RunningProcesses::read(layout);
     let mut killed = 0;

@@ -67,8 +67,8 @@ impl ExportDirectory {
         Ok(())
     }
 
-    /// Writes a file from pieces. An empty piece ends it. A channel that closes without one means that the content is incomplete: then no
-    /// file is left.
+    /// Writes a file from pieces. An empty piece ends it. A channel that closes without one means that the content is
+    /// incomplete: then no file is left.
     pub(super) fn write_file(
         &self,
         path: &Path,
