@@ -174,7 +174,7 @@ impl CallTable {
     pub(super) fn shorten(&mut self, id: CallId, deadline: Ms) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.deadline = entry.deadline.min(deadline);
-            let wake = entry.wake.min(entry.deadline);
+            let wake = entry.wake;
             self.wake_at(id, wake);
         }
     }
