@@ -13,6 +13,7 @@ use model::{Error, ErrorKind};
 pub use members::{
     member_answer_from_proto, member_answer_to_proto, member_request_from_proto, member_request_to_proto,
 };
+pub(crate) use moves::move_in_from_proto;
 pub use moves::{move_answer_from_proto, move_answer_to_proto, move_request_from_proto, move_request_to_proto};
 pub use schema::{
     schema_answer_from_proto, schema_answer_to_proto, schema_request_from_proto, schema_request_to_proto,

@@ -75,12 +75,6 @@ pub fn move_answer_to_proto(answer: &MoveAnswer) -> proto::Moved {
 /// # Errors
 /// [`ErrorKind::Invalid`](model::ErrorKind::Invalid) if a move is in a phase that this version does not know.
 pub fn move_answer_from_proto(message: proto::Moved) -> Result<MoveAnswer> {
-    let move_in = |proto::MoveIn { rows, bytes, pause_us, problem, .. }: proto::MoveIn| MoveInState {
-        rows,
-        bytes,
-        pause_us,
-        trouble: Some(problem).filter(|problem| !problem.is_empty()),
-    };
     let phase = |phase: i32| match proto::MovePhase::try_from(phase) {
         Ok(proto::MovePhase::Copying) => Ok(MovePhase::Copying),
         Ok(proto::MovePhase::Sealed) => Ok(MovePhase::Sealed),
@@ -94,7 +88,7 @@ pub fn move_answer_from_proto(message: proto::Moved) -> Result<MoveAnswer> {
             moves: state.moves,
             to: state.to.map(BrickId),
             phase: state.phase.map(phase).transpose()?,
-            arrival: state.move_in.map(move_in),
+            arrival: state.move_in.map(move_in_from_proto),
         })
     };
     let brick = |proto::BrickState { brick, address, alive, leaving }: proto::BrickState| BrickState {
@@ -105,6 +99,12 @@ pub fn move_answer_from_proto(message: proto::Moved) -> Result<MoveAnswer> {
     };
     let nodes = message.nodes.into_iter().map(node).collect::<Result<_>>()?;
     Ok(MoveAnswer { nodes, bricks: message.bricks.into_iter().map(brick).collect() })
+}
+
+/// The progress that a destination brick reports.
+pub(crate) fn move_in_from_proto(message: proto::MoveIn) -> MoveInState {
+    let proto::MoveIn { rows, bytes, pause_us, problem, .. } = message;
+    MoveInState { rows, bytes, pause_us, trouble: Some(problem).filter(|problem| !problem.is_empty()) }
 }
 
 #[cfg(test)]

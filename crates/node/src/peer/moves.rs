@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use meta::catalog::{MoveAnswer, MoveInState};
+use meta::catalog::MoveAnswer;
 use model::Result;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -14,7 +14,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::PeerProcess;
-use crate::catalog_messages::move_answer_to_proto;
+use crate::catalog_messages::{move_answer_to_proto, move_in_from_proto};
 use crate::node_placement::BrickId;
 
 /// How long a brick may take to report its progress.
@@ -41,9 +41,7 @@ async fn add_move_ins(peer: &Arc<PeerProcess>, answer: &mut MoveAnswer) {
     let mut known: HashMap<u32, MoveIn> =
         asked.join_all().await.into_iter().flatten().map(|arrival| (arrival.node, arrival)).collect();
     for state in &mut answer.nodes {
-        state.arrival = known.remove(&state.node).map(|MoveIn { rows, bytes, pause_us, problem: trouble, .. }| {
-            MoveInState { rows, bytes, pause_us, trouble: Some(trouble).filter(|trouble| !trouble.is_empty()) }
-        });
+        state.arrival = known.remove(&state.node).map(move_in_from_proto);
     }
 }
 
