@@ -158,6 +158,20 @@ fn a_lost_segment_is_refused_by_name() {
 }
 
 #[test]
+fn a_log_that_ends_before_the_installed_position_begins_again_without_its_old_segments() {
+    let mut world = World::new();
+    for _ in 0..20 {
+        world.append(&[900]).unwrap();
+    }
+    world.disk.remove("log/0000000000000005.seg").unwrap();
+    let (seen, recovered) = reopen(&world.disk, 20).unwrap();
+    assert!(seen.is_empty() && recovered.last == 20);
+    let names = world.disk.list("log").unwrap();
+    assert_eq!(names.iter().filter(|name| name.ends_with(".seg")).count(), 1, "{names:?}");
+    assert!(reopen(&world.disk, 20).unwrap().0.is_empty());
+}
+
+#[test]
 fn a_log_without_the_frames_after_the_installed_ones_is_refused() {
     let mut world = World::new();
     for _ in 0..20 {

@@ -106,3 +106,14 @@ pub(crate) fn rows(
         failed.map_or(Ok(()), Err)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_keys_are_shortened_in_messages() {
+        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN]), "ab".repeat(MAX_KEY_BYTES_SHOWN));
+        assert_eq!(hex(&[0xab; MAX_KEY_BYTES_SHOWN + 1]), "ab".repeat(MAX_KEY_BYTES_SHOWN) + "...");
+    }
+}

@@ -252,4 +252,11 @@ mod tests {
         assert!(Key::extent(1, u64::MAX) < Key::extent(2, 0));
         assert_eq!(extent_of(&Key::extent(3, 9)), Some((3, 9)));
     }
+
+    #[test]
+    fn keys_of_pages_name_them() {
+        let page = PageId { space: SpaceId(0x0102), node: NodeId(0x0304_0506), number: 0x0708_090a_0b0c_0d0e };
+        assert_eq!(page_of(&Key::page(page)), Some(page));
+        assert_eq!(page_of(b"short"), None);
+    }
 }

@@ -283,6 +283,22 @@ mod tests {
     }
 
     #[test]
+    fn many_adjacent_segments_are_joined_and_gaps_stay() {
+        const SEGMENT: usize = 900;
+        let (mut patch, mut plain) = (Patch::with_base(Base::Zeros), vec![0; CHUNK]);
+        // From the end, so that no segment has one before it; one is left out.
+        for number in (0..MANY_SEGMENTS + 2).rev().filter(|number| *number != 20) {
+            let bytes = vec![number as u8 + 1; SEGMENT];
+            plain[number * SEGMENT..(number + 1) * SEGMENT].copy_from_slice(&bytes);
+            patch.write(number * SEGMENT, bytes.into(), &mut Slabs::default());
+        }
+        assert_eq!(patch.segments.len(), 2);
+        let mut found = vec![0; CHUNK];
+        patch.overlay(0, &mut found);
+        assert!(found == plain);
+    }
+
+    #[test]
     fn a_chunk_written_byte_by_byte_stays_short() {
         let mut patch = Patch::with_base(Base::Zeros);
         for at in 0..CHUNK {

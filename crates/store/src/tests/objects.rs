@@ -213,6 +213,9 @@ fn objects_created_together_share_a_page() {
     on_every_store(|store, _| {
         let made = commit(store, (0..10).map(|i| create(i, Kind::Record, vec![0; 100])).collect::<Vec<_>>());
         assert!(made.created.iter().all(|oid| oid.page() == made.created[0].page()));
+        // Objects are created in another page by then.
+        let others = commit(store, (0..3).map(|i| create(i, Kind::Record, vec![0; 5_000])).collect::<Vec<_>>());
+        assert_ne!(others.created[2].page(), made.created[0].page());
         let ops =
             [Op::Create { oid: temporary(0), kind: Kind::Record, data: "near".into(), near: Some(made.created[3]) }];
         assert_eq!(commit(store, ops).created[0].page(), made.created[0].page());

@@ -475,6 +475,28 @@ fn an_append_that_waits_for_room_finds_the_end_of_its_blob() {
     check_leaks(&world);
 }
 
+#[test]
+fn chunks_beside_an_append_whose_end_has_moved_are_durable() {
+    let content = pattern(2 * CHUNK, 7);
+    for seed in 0..20 {
+        let world = SimulatedStore::new();
+        let (appended, other) = (blob(&world.store, ""), blob(&world.store, ""));
+        let (sender, answers) = mpsc::channel();
+        let submit = |ops| {
+            let sender = sender.clone();
+            world.store.submit(Transaction { ops }, move |result| sender.send(result.is_ok()).unwrap());
+        };
+        // Has no chunks of its own, and moves the end for which those of the next transaction were staged.
+        submit(vec![Op::Append { oid: appended, data: pattern(1_000, 1) }]);
+        let append = Op::Append { oid: appended, data: pattern(CHUNK, 2) };
+        submit(vec![append, Op::Put { oid: other, data: content.clone() }]);
+        world.store.force().unwrap();
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [true, true]);
+        let after = world.crash(seed).unwrap();
+        assert!(after.store.read(other, 0, content.len() as u64).unwrap()[..] == content[..], "seed {seed}");
+    }
+}
+
 /// Regression: cloning read every possible chunk of a blob instead of the existing ones.
 #[test]
 fn cloning_a_blob_of_gaps_does_not_read_every_chunk() {

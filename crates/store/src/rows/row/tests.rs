@@ -39,6 +39,16 @@ fn a_damaged_block_is_named_by_its_range() {
     assert_eq!(check_blocks(blocks, 0, bytes, 65_536), Err(RowError::Block(73_728, 77_824)));
 }
 
+#[test]
+fn only_the_block_that_is_marked_is_damaged() {
+    let mut row = BytesMut::new();
+    put_inline(&mut row, &[7; 3 * BLOCK]);
+    mark_damaged(&mut row, 1);
+    let Chunk::Inline { blocks, bytes } = Chunk::decode(&row).unwrap() else { panic!("not inline") };
+    let check = |block: usize| check_blocks(blocks, block, &bytes[block * BLOCK..][..BLOCK], 0).is_ok();
+    assert_eq!([check(0), check(1), check(2)], [true, false, true]);
+}
+
 proptest! {
     #[test]
     fn chunks_of_any_bytes_never_panic(row in proptest::collection::vec(any::<u8>(), 0..300)) {
