@@ -162,3 +162,18 @@ impl BrickSession {
 fn no_upload(id: UploadId) -> Error {
     Error::new(ErrorKind::NotFound, format!("there is no upload {} of this connection", id.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use store::Options;
+
+    use super::*;
+
+    #[test]
+    fn connection_has_as_many_snapshots_as_it_may() {
+        let session = BrickSession::new(Store::in_memory(Options::default()).unwrap());
+        let hold = || session.hold(session.store.snapshot().unwrap(), 2);
+        assert_eq!((hold().unwrap(), hold().unwrap()), (1, 2));
+        assert_eq!(hold().unwrap_err().kind(), ErrorKind::Full);
+    }
+}

@@ -492,3 +492,9 @@ fn watchers_get_each_status_of_their_space() {
         assert_eq!(told, [(1, "main".to_owned(), true), (2, "other".to_owned(), true)]);
     });
 }
+
+#[test]
+fn bytes_of_a_transaction_are_those_of_all_its_values() {
+    let contents = [ObjectState::Value(5_u64), ObjectState::Absent, ObjectState::Value(6)];
+    assert_eq!(bytes_of(contents.iter()), 2 * size_of::<u64>());
+}

@@ -70,3 +70,25 @@ fn to_delete_what_is_not_there_needs_no_room() {
     assert!(matches!(world.commit(&[], place(7), ObjectState::Absent), Answer::Ended { .. }));
     assert_eq!(rows::read_object(&world.store, place(7).page(), 1).unwrap(), None);
 }
+
+#[test]
+fn full_store_takes_no_change_that_needs_more_room_than_it_frees() {
+    let mut world = with_little_room();
+    let place = |number| Oid::new(ClassId::NONE, PageId { number, ..page(0) }, 1);
+    let blob = || ObjectState::Value(Object::blob("something".into()));
+    assert!(matches!(world.commit(&[], place(7), blob()), Answer::Ended { .. }));
+    assert_eq!(world.driver.health_problem(), None);
+    fill(&world.store);
+    let problem = world.driver.health_problem().expect("the store is full");
+    assert!(problem.contains("takes no changes"), "{problem}");
+    // The object moves to a page of its own, which needs a head.
+    let txn = world.next_txn();
+    let writes: Writes<Object> = [(place(7), ObjectState::Absent), (place(8), blob())].into();
+    world.ask(Request::Commit { txn, part: Part { writes, ..Part::default() } });
+    assert_eq!(world.answer_all(), []);
+    // To replace an object by one of the same size, or to delete it, needs no more room.
+    for content in [blob(), ObjectState::Absent] {
+        let answer = world.commit(&[], place(7), content);
+        assert!(matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. }), "{answer:?}");
+    }
+}

@@ -338,3 +338,60 @@ fn sorted_query_waits_for_its_turn_and_releases_it() {
     }
     assert!(has_released);
 }
+
+#[test]
+fn silent_brick_is_not_named_before_it_was_asked() {
+    let mut world = World::new(3, 2);
+    world.populate(9, PERSON);
+    world.hanging = Some(NodeId(2));
+    let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    machine.request(1_000);
+    let (rows, is_last) = machine.take_portion(&world, 1_000 + PROGRESS_INTERVAL_MS).unwrap().expect("it is late");
+    assert!(rows.waits_for.is_empty() && !is_last);
+}
+
+/// The error of a query whose classes change at the bricks after its first rows.
+fn error_of_classes_after_first_rows(report_reads: bool) -> ErrorKind {
+    let mut world = World::new(3, 3);
+    for node in 1..=3 {
+        world.objects.insert(oid(SPACE, node, PERSON, 1), person(PERSON, 20, None));
+    }
+    let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, report_reads, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    let (now, mut open) = (1_000, Vec::new());
+    machine.request(now);
+    for _ in 0..MAX_INPUTS {
+        if let Some((rows, is_last)) = machine.take_portion(&world, now).unwrap() {
+            assert!(!rows.rows.is_empty() && !is_last);
+            world.actual = schema(true);
+            machine.request(now);
+        }
+        match machine.advance(&world, now) {
+            Ok(Activity::Worked) => continue,
+            Ok(Activity::Waits) => open.extend(machine.work()),
+            Err(error) => return error.kind(),
+        }
+        if let Some(event) = open.pop().and_then(|work| world.event(work)) {
+            machine.handle(event, now).unwrap();
+        }
+    }
+    panic!("the query does not end")
+}
+
+#[test]
+fn classes_added_after_the_first_rows_end_a_query_and_are_a_conflict_in_a_transaction() {
+    assert_eq!(error_of_classes_after_first_rows(true), ErrorKind::Conflict);
+    assert_eq!(error_of_classes_after_first_rows(false), ErrorKind::Unavailable);
+}
+
+#[test]
+fn read_set_is_as_of_its_latest_read() {
+    let mut reads = ReadSet::new(true);
+    for time in [3, 7, 5] {
+        reads.add([], HlcTimestamp::at(time)).unwrap();
+    }
+    assert_eq!(reads.take_unsent(), (Vec::new(), HlcTimestamp::at(7)));
+}
