@@ -277,6 +277,28 @@ async fn timeout_of_a_lock_request_names_the_lock() {
     let late = waits.get_for_update(oid).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.message().contains(&format!("no lock of {oid}")), "{late}");
+    for t in [waits, holds] {
+        t.abort();
+    }
+    // To replace or delete an object takes its lock at once, whether or not it was read.
+    for deletes in [false, true] {
+        let holds = holder.begin(IsolationLevel::Locks);
+        match deletes {
+            true => holds.delete(oid).await.unwrap(),
+            false => holds.put(oid, blob(1)).await.unwrap(),
+        }
+        let waits = loop {
+            let waits = other.begin(IsolationLevel::Locks);
+            if waits.id() > holds.id() {
+                break waits;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        assert_eq!(waits.get_for_update(oid).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        for t in [waits, holds] {
+            t.abort();
+        }
+    }
     world.end().await;
 }
 
@@ -327,7 +349,7 @@ async fn snapshot_sees_one_time() {
 
 #[tokio::test]
 async fn references_to_created_objects_are_permanent_after_the_commit() {
-    use model::{FieldNumber, RecordBuilder, RecordRef, ValueRef};
+    use model::{FieldNumber, RecordBuilder, RecordRef, Value, ValueRef};
     let world = World::start(2, 1, None).await;
     let cluster = world.client().await;
     let class = ClassId(5);
@@ -348,6 +370,23 @@ async fn references_to_created_objects_are_permanent_after_the_commit() {
     let found = found.unwrap();
     let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
     assert!(matches!(field, ValueRef::Reference(oid) if oid == leaf), "{field:?}");
+    // References in the keys and in the values of maps are replaced, too.
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let new = t.create_blob("new").unwrap();
+    let maps = [(Value::Reference(new), Value::Null), (Value::Int64(1), Value::Reference(new))];
+    let maps = maps.map(|entry| {
+        let mut record = RecordBuilder::new();
+        record.set_value(FieldNumber(1), &Value::Map([entry].into())).unwrap();
+        t.create_object(class, Object::record(class, record.build().unwrap()), PlacementHint::Anywhere).unwrap()
+    });
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let new = t.real_oid(new).unwrap();
+    let expected = [(Value::Reference(new), Value::Null), (Value::Int64(1), Value::Reference(new))];
+    for (map, entry) in maps.into_iter().zip(expected) {
+        let found = cluster.read_latest(t.real_oid(map).unwrap()).await.unwrap().unwrap();
+        let field = RecordRef::new(&found.data).unwrap().field(FieldNumber(1)).unwrap().unwrap();
+        assert_eq!(field.to_value().unwrap(), Value::Map([entry].into()));
+    }
     // With a placement hint, objects are created in the same page.
     let t = cluster.begin(IsolationLevel::Optimistic);
     let near = t.create_object(ClassId::NONE, blob(1), PlacementHint::Near(root)).unwrap();

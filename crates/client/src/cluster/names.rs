@@ -156,6 +156,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_have_from_one_byte_to_the_limit() {
+        let place = |path: &str| first_slot(SpaceId(1), &[NodeId(1)], path).map_err(|error| error.kind());
+        assert!(place("a").is_ok() && place(&"a".repeat(limits::NAME)).is_ok());
+        for path in ["", "a\0b", &"a".repeat(limits::NAME + 1)] {
+            assert_eq!(place(path), Err(ErrorKind::Invalid));
+        }
+    }
+
+    #[test]
     fn first_names_are_kept_in_order() {
         let target = Oid::new(CLASS, PageId { space: SpaceId(1), node: NodeId(1), number: 1 }, 1);
         let mut first = SmallestNames { names: BTreeMap::new(), bytes: 0, limit: 3, is_truncated: false };

@@ -79,3 +79,26 @@ pub(super) fn unknown_outcome_error(txn: TxnId, unreachable: Option<&str>) -> Er
     );
     Error::new(ErrorKind::Unknown, what)
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, NodeId, PageId, SpaceId};
+    use protocol::ident::{ClientId, Version};
+    use protocol::validate::ValidationConflict;
+
+    use super::*;
+
+    #[test]
+    fn conflict_tells_whether_its_object_has_changed_or_is_in_use() {
+        let page = PageId { space: SpaceId(1), node: NodeId(1), number: 1 };
+        let (oid, txn) = (Oid::new(ClassId::NONE, page, 1), TxnId { start: HlcTimestamp::at(1), client: ClientId(1) });
+        for (cause, words) in [(Cause::Held(txn), "is in use by"), (Cause::Stale(Version::ZERO), "has changed since")] {
+            let refusal = Refusal::Conflict(ValidationConflict { oid, cause });
+            let CommitOutcome::Conflict(reason) = commit_outcome(txn, TxnOutcome::Refused(refusal)) else {
+                panic!("{cause:?} is no conflict");
+            };
+            assert_eq!(reason, ConflictReason::Object(oid, Some(cause)));
+            assert!(reason.to_string().contains(words), "{reason}");
+        }
+    }
+}

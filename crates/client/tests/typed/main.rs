@@ -347,6 +347,80 @@ async fn locking_transactions_lock_structs() {
 }
 
 #[tokio::test]
+async fn names_are_listed_by_prefix_until_they_are_removed() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    let oid = cluster
+        .transact(|t| async move {
+            let oid = t.create_blob("content")?;
+            for path in ["albums/blue", "albums/red", "people/ann"] {
+                t.bind(path, oid).await?;
+            }
+            Ok(oid)
+        })
+        .await
+        .unwrap();
+    assert!(oid.is_temporary());
+    let listed = async |prefix: &str| {
+        let mut names = cluster.names(prefix);
+        let mut paths = Vec::new();
+        while let Some(portion) = names.next().await.unwrap() {
+            paths.extend(portion.into_iter().map(|(path, _)| path));
+        }
+        paths
+    };
+    assert_eq!(listed("albums/").await, ["albums/blue", "albums/red"]);
+    assert_eq!(listed("").await, ["albums/blue", "albums/red", "people/ann"]);
+    let removed = cluster
+        .transact(|t| async move { Ok((t.unbind("albums/red").await?, t.unbind("albums/green").await?)) })
+        .await
+        .unwrap();
+    assert_eq!(removed, (true, false), "it says which of them were bound");
+    assert_eq!(listed("albums/").await, ["albums/blue"]);
+    world.end().await;
+}
+
+#[derive(Persistent, Clone, Debug, PartialEq)]
+struct Note {
+    text: String,
+}
+
+#[tokio::test]
+async fn page_that_would_become_too_large_refuses_a_change_each_time() {
+    const LARGE: usize = (4 << 20) - 64;
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Note>().await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let note = t.create(Note { text: "small".to_owned() }).await.unwrap();
+    expect_committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let blobs: Vec<Oid> = (0..4)
+        .map(|_| t.create_object(ClassId::NONE, Object::blob("small".into()), PlacementHint::Near(note.oid())).unwrap())
+        .collect();
+    expect_committed(&t).await;
+    let blobs: Vec<Oid> = blobs.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect();
+    assert!(blobs.iter().all(|oid| oid.page() == note.oid().page()));
+    for oid in &blobs {
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        t.put(*oid, Object::blob(vec![7; LARGE].into())).await.unwrap();
+        expect_committed(&t).await;
+    }
+    // The page has to be cached for its size to be known.
+    assert!(cluster.get(blobs[0]).await.unwrap().is_some());
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.load_mut(note).await.unwrap().text = "x".repeat(1 << 20);
+    for _ in 0..2 {
+        assert_eq!(kind(t.flush()), ErrorKind::TooLarge, "a change that was refused once is not forgotten");
+    }
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.put(blobs[0], Object::blob(vec![8; 40 << 10].into())).await.unwrap();
+    t.load_mut(note).await.unwrap().text = "y".repeat(40 << 10);
+    t.abort();
+    world.end().await;
+}
+
+#[tokio::test]
 async fn example_plays_its_album() {
     let world = World::start(2).await;
     for time in 1..=2 {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use client::ErrorKind;
-use client::cluster::{Cluster, ClusterOptions, Event, IsolationLevel, PlacementHint};
-use model::Oid;
+use client::cluster::{Cluster, ClusterOptions, CommitOutcome, Event, IsolationLevel, PlacementHint};
+use model::{ClassId, Object, Oid};
 use query::Query;
 use tokio::time;
 
@@ -86,5 +86,50 @@ async fn wait_for_the_brick_of_a_reference_is_limited() {
     let late = of_patient.expect("the query waits for ever").unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert!(late.message().ends_with(&format!("; it is at brick {number}")), "{late}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn commit_is_sent_only_if_all_bricks_that_it_needs_can_be_reached() {
+    let mut world = World::start(2, 2).await;
+    let blob = || Object::blob("content".into());
+    let mut options = ClusterOptions::default();
+    options.timeout = Duration::from_secs(1);
+    options.snapshots = true;
+    let maker = world.client().await;
+    let t = maker.begin(IsolationLevel::Optimistic);
+    let space = world.cluster_view.space("main").unwrap();
+    let oids: Vec<Oid> = space
+        .nodes
+        .iter()
+        .map(|node| t.create_object(ClassId::NONE, blob(), PlacementHint::At(*node)).unwrap())
+        .collect();
+    expect_committed(&t).await;
+    let oids = oids.into_iter().map(|oid| t.real_oid(oid).unwrap());
+    let gone = world.bricks.pop().unwrap();
+    let is_of_gone = |oid: &Oid| {
+        let brick = world.cluster_view.placement.of(oid.page().node).unwrap().brick;
+        world.cluster_view.placement.snapshot().bricks[&brick] == gone.addresses()[0]
+    };
+    let (away, here): (Vec<Oid>, Vec<Oid>) = oids.partition(is_of_gone);
+    let (away, here) = (away[0], here[0]);
+    let cluster = Cluster::connect_with(&world.url(), options).await.unwrap();
+    let snapshot = cluster.begin(IsolationLevel::Snapshot);
+    assert_eq!(snapshot.get(away).await.unwrap(), Some(blob()));
+    let mut events = cluster.events().unwrap();
+    gone.shutdown().await.unwrap();
+    while !matches!(events.next().await.unwrap(), Event::BrickFailed(_)) {}
+    let [creates, replaces, uses_other] = [(); 3].map(|()| cluster.begin(IsolationLevel::Optimistic));
+    creates.create_object(ClassId::NONE, blob(), PlacementHint::Near(away)).unwrap();
+    replaces.put(away, blob()).await.unwrap();
+    uses_other.put(here, blob()).await.unwrap();
+    uses_other.create_object(ClassId::NONE, blob(), PlacementHint::Near(here)).unwrap();
+    let (created, replaced, other) = tokio::join!(creates.commit(), replaces.commit(), uses_other.commit());
+    for refused in [created, replaced] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert!(matches!(other.unwrap(), CommitOutcome::Committed(_)));
+    // The end of a snapshot needs no brick.
+    assert!(snapshot.commit().await.is_ok());
     world.end().await;
 }

@@ -92,3 +92,52 @@ fn reserved_numbers_that_do_not_exist_are_an_error() {
         assert_eq!(allocator.add_reserved(NODES[0], first).unwrap_err().kind(), ErrorKind::Internal);
     }
 }
+
+/// Fills an open page of `node` to the last byte and returns it to the allocator.
+fn fill_page(allocator: &mut PageAllocator, node: NodeId) -> PageId {
+    let mut page = lease(allocator, &mut 0, Some(node), 10);
+    let first = page.place(ClassId::NONE, 10);
+    page.place(ClassId::NONE, PAGE_BYTES - 10 - 2 * OVERHEAD);
+    allocator.release(page);
+    first.page()
+}
+
+#[test]
+fn page_is_full_when_objects_and_their_overhead_take_all_of_its_bytes() {
+    let mut page = OpenPage { page: PageId { space: SPACE, node: NODES[0], number: 1 }, slot: 0, bytes: 0 };
+    assert!(page.fits(2 * PAGE_BYTES), "the first object fits, whatever its size");
+    page.place(ClassId::NONE, 100);
+    let rest = PAGE_BYTES - 100 - 2 * OVERHEAD;
+    assert!(page.fits(rest) && !page.fits(rest + 1));
+    page.place(ClassId::NONE, rest);
+    assert_eq!(page.bytes, PAGE_BYTES);
+    assert!(!page.fits(0));
+}
+
+#[test]
+fn objects_without_a_hint_go_to_the_next_node_when_pages_are_full_and_those_with_one_do_not() {
+    let mut allocator = PageAllocator::default();
+    let full = fill_page(&mut allocator, NODES[0]);
+    let hinted = lease(&mut allocator, &mut 0, Some(NODES[0]), 10);
+    assert!(hinted.page.node == NODES[0] && hinted.page != full, "{hinted:?}");
+    let without_hint =
+        |allocator: &mut PageAllocator| allocator.lease((SPACE, &NODES), &BTreeSet::new(), None, 10).unwrap();
+    assert_eq!(without_hint(&mut allocator), Lease::NeedsNumbers(NODES[1]));
+    assert_eq!(without_hint(&mut allocator), Lease::NeedsNumbers(NODES[1]), "it stays there until pages are full");
+}
+
+#[test]
+fn fullest_pages_beyond_the_maximum_are_not_kept() {
+    let (mut allocator, mut next) = (PageAllocator::default(), 0);
+    let mut pages: Vec<OpenPage> =
+        (0..=MAX_OPEN_PAGES).map(|_| lease(&mut allocator, &mut next, Some(NODES[0]), 10)).collect();
+    for (number, page) in pages.iter_mut().enumerate() {
+        page.place(ClassId::NONE, 10 * (number + 1));
+    }
+    let last = pages.pop().unwrap();
+    pages.into_iter().for_each(|page| allocator.release(page));
+    assert_eq!(allocator.open[&NODES[0]].len(), MAX_OPEN_PAGES);
+    allocator.release(last);
+    let open = &allocator.open[&NODES[0]];
+    assert!(open.len() == MAX_OPEN_PAGES && !open.contains(&last));
+}
