@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
 use client::{ErrorKind, Oid};
-use model::{ClassId, NodeId, Object, SpaceId};
+use model::{ClassId, NodeId, Object, PageId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 use node::{Brick, Config, PeerServer};
@@ -392,6 +392,20 @@ async fn references_to_created_objects_are_permanent_after_the_commit() {
     let near = t.create_object(ClassId::NONE, blob(1), PlacementHint::Near(root)).unwrap();
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     assert_eq!(t.real_oid(near).unwrap().page(), root.page());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn object_of_another_space_is_not_read() {
+    let world = World::start(1, 1, None).await;
+    let cluster = world.client().await;
+    let oid = counters(&cluster, 1).await[0];
+    let foreign = Oid::new(ClassId::NONE, PageId { space: SpaceId(2), ..oid.page() }, oid.slot());
+    for refused in [cluster.read_latest(foreign).await, cluster.read_cached(foreign).await] {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(number(cluster.read_latest(oid).await.unwrap()), 0);
     world.end().await;
 }
 

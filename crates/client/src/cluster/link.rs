@@ -332,6 +332,14 @@ mod tests {
         Error::new(ErrorKind::Unavailable, place.to_string())
     }
 
+    #[test]
+    fn target_is_one_address_of_any_kind_or_several_hosts() {
+        let peers = |url: &str| parse_target(url).unwrap().peers.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(peers("mortar://one:1,two:2/main"), ["one:1", "two:2"]);
+        assert_eq!(peers("mortar://one:1/main"), ["one:1"]);
+        assert!(matches!(parse_target("mortar+unix:///run/a,b/main").unwrap().peers[..], [Address::Unix(_)]));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn peer_server_that_hangs_delays_a_client_only_briefly() {
         let begun = time::Instant::now();

@@ -97,3 +97,22 @@ async fn client_changes_to_another_peer_server_when_its_own_hangs() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn closed_client_ends_its_connection_and_does_not_connect_again() {
+    bounded(async {
+        let world = World::start(2, 1).await;
+        let proxy = Proxy::start(world.host(0), false).await;
+        let cluster = Cluster::connect(&url(&[proxy.host()])).await.unwrap();
+        create_two(&cluster).await;
+        let accepted = proxy.accepted();
+        cluster.close();
+        proxy.wait_until_unused().await;
+        // Many times as long as a client waits before it connects again.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(proxy.accepted(), accepted);
+        assert!(cluster.events().is_err(), "it is closed");
+        world.end().await;
+    })
+    .await;
+}

@@ -79,6 +79,8 @@ pub(crate) fn url(hosts: &[String]) -> String {
 pub(crate) struct Proxy {
     host: String,
     stalled: watch::Sender<bool>,
+    accepted: Arc<AtomicU64>,
+    open: watch::Sender<u64>,
 }
 
 impl Proxy {
@@ -87,9 +89,14 @@ impl Proxy {
         let host = listener.local_addr().unwrap().to_string();
         let stalled = watch::Sender::new(stalled);
         let watched = stalled.subscribe();
+        let accepted = Arc::new(AtomicU64::new(0));
+        let open = watch::Sender::new(0);
+        let (counted, counted_open) = (accepted.clone(), open.clone());
         tokio::spawn(async move {
             while let Ok((mut inner, _)) = listener.accept().await {
-                let (target, mut watched) = (target.clone(), watched.clone());
+                counted.fetch_add(1, Ordering::Relaxed);
+                counted_open.send_modify(|open| *open += 1);
+                let (target, mut watched, counted_open) = (target.clone(), watched.clone(), counted_open.clone());
                 tokio::spawn(async move {
                     let mut outer = TcpStream::connect(target).await.unwrap();
                     tokio::select! {
@@ -97,14 +104,25 @@ impl Proxy {
                         () = async { drop(watched.wait_for(|stalled| *stalled).await) } => std::future::pending().await,
                         _ = copy_bidirectional(&mut inner, &mut outer) => {}
                     }
+                    counted_open.send_modify(|open| *open -= 1);
                 });
             }
         });
-        Self { host, stalled }
+        Self { host, stalled, accepted, open }
     }
 
     pub(crate) fn host(&self) -> String {
         self.host.clone()
+    }
+
+    /// How many connections it has accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all connections have ended.
+    pub(crate) async fn wait_until_unused(&self) {
+        self.open.subscribe().wait_for(|open| *open == 0).await.unwrap();
     }
 
     pub(crate) fn stall(&self) {

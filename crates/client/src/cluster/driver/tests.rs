@@ -418,6 +418,34 @@ fn client_that_is_not_admitted_fails_at_once() {
     assert!(harness.driver.check_serving().is_ok());
 }
 
+#[test]
+fn request_that_expires_names_its_last_failure_unless_a_brick_is_unreachable() {
+    for (nodes, is_reachable, is_named) in
+        [(vec![], true, true), (vec![], false, true), (vec![NODE], true, true), (vec![NODE], false, false)]
+    {
+        let mut harness = Harness::new();
+        harness.status(is_reachable);
+        let call = harness.start(ClientCall::Request(nodes));
+        harness.driver.failed(call, Error::new(ErrorKind::Unavailable, "the brick is starting"), harness.now);
+        harness.advance(TIMEOUT_MS);
+        let error = harness.finished.remove(&call).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), is_named.then_some("the brick is starting"));
+    }
+}
+
+#[test]
+fn driver_is_polled_when_the_session_or_a_call_needs_it_first() {
+    let mut harness = Harness::new();
+    harness.start(ClientCall::Get(oid(1)));
+    let of_session = harness.driver.deadline().expect("leases are renewed");
+    harness.start(ClientCall::Request(Vec::new()));
+    let of_call = harness.now + TIMEOUT_MS;
+    assert!(of_session != of_call);
+    assert_eq!(harness.driver.deadline(), Some(of_session.min(of_call)));
+}
+
 macro_rules! duties {
     ($($test:ident notices $bug:ident)*) => {
         $(mod $test {

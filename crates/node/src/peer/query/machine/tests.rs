@@ -346,7 +346,7 @@ fn silent_brick_is_not_named_before_it_was_asked() {
     world.hanging = Some(NodeId(2));
     let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
     let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
-    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
     machine.request(1_000);
     let (rows, is_last) = machine.take_portion(&world, 1_000 + PROGRESS_INTERVAL_MS).unwrap().expect("it is late");
     assert!(rows.waits_for.is_empty() && !is_last);
@@ -360,7 +360,7 @@ fn error_of_classes_after_first_rows(report_reads: bool) -> ErrorKind {
     }
     let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
     let asked = cluster::QueryRequest { query, report_reads, ..cluster::QueryRequest::default() };
-    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked).unwrap();
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
     let (now, mut open) = (1_000, Vec::new());
     machine.request(now);
     for _ in 0..MAX_INPUTS {
