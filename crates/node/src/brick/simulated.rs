@@ -122,7 +122,7 @@ pub enum BrickOutput<C> {
         /// The space.
         space: SpaceId,
     },
-    /// Do this with other processes, and report its end with [`SimulatedBrick::finish`].
+    /// Do this with other processes, and report its end with `handle_copied`, `handle_edited` or `handle_refreshed`.
     Work {
         /// The work.
         job: JobId,
