@@ -45,7 +45,7 @@ pub use evolution::{EvolutionError, EvolutionStep};
 pub use follower::Follower;
 pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
-pub use member::{BrickRecord, Liveness, PeerRecord, Storage};
+pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, Storage};
 pub use member_request::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 pub use model::{Class, ClassDefinition, Field, FieldDefinition, FieldType};
 pub use move_request::{BrickState, MoveAnswer, MoveInState, MoveRequest, NodeState};

@@ -6,6 +6,7 @@
 //! | [`embedded`] | an implementation in a store of the same process, for one machine |
 //! | [`etcd`] | an implementation on etcd, for several machines |
 //! | [`catalog`] | the entries, the operations on them, and a copy that is kept current |
+//! | [`opening`] | how a brick or a catalogue that went back in time is recognized |
 //! | `conformance` | tests for every implementation |
 //!
 //! TODS (section 4.2) has a *meta-server* with this task, replicated by the database below it. Here etcd replicates the
@@ -17,6 +18,7 @@ pub mod etcd;
 mod key;
 pub mod limits;
 pub mod meta_store;
+pub mod opening;
 mod plant;
 
 #[cfg(any(test, feature = "conformance"))]

@@ -24,6 +24,7 @@ mod classes;
 mod indexes;
 mod members;
 mod moves;
+mod openings;
 mod spaces;
 
 pub use accounts::hash_password;

@@ -5,6 +5,7 @@
 //! | `parameters` | [`Parameters`](super::Parameters) |
 //! | `numbers/NAME` | the next number of a counter |
 //! | `bricks/ID`, `peers/ID` | [`BrickRecord`](super::BrickRecord), [`PeerRecord`](super::PeerRecord) |
+//! | `openings/ID` | [`BrickOpening`](super::BrickOpening): the last opening of a brick's store |
 //! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Liveness); attached to a session |
 //! | `spaces/NAME` | [`Space`](super::Space) |
 //! | `map` | the placement map's epoch; raised by every change of the map |
@@ -34,6 +35,7 @@ pub(super) enum Path {
     Counter(String),
     Brick(BrickId),
     Peer(PeerId),
+    Opening(BrickId),
     AliveBrick(BrickId),
     AlivePeer(PeerId),
     Space(String),
@@ -55,6 +57,7 @@ impl fmt::Display for Path {
             Self::Counter(name) => write!(f, "numbers/{name}"),
             Self::Brick(id) => write!(f, "bricks/{id}"),
             Self::Peer(id) => write!(f, "peers/{id}"),
+            Self::Opening(id) => write!(f, "openings/{id}"),
             Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
             Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
             Self::Space(name) => write!(f, "spaces/{name}"),
@@ -88,6 +91,7 @@ impl Path {
             ["numbers", name] => Self::Counter(name.to_owned()),
             ["bricks", id] => Self::Brick(BrickId(number(id)?)),
             ["peers", id] => Self::Peer(PeerId(number(id)?)),
+            ["openings", id] => Self::Opening(BrickId(number(id)?)),
             ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
             ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
             ["spaces", name] => Self::Space(name.to_owned()),
@@ -174,6 +178,7 @@ mod tests {
             Path::Counter(name()),
             Path::Brick(BrickId(7)),
             Path::Peer(PeerId(u32::MAX)),
+            Path::Opening(BrickId(2)),
             Path::AliveBrick(BrickId(0)),
             Path::AlivePeer(PeerId(3)),
             Path::Space(name()),

@@ -6,6 +6,10 @@ use super::entry::Record;
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
 use super::names;
+use crate::opening::OpeningRecord;
+
+/// Bytes of the longest refusal that is kept.
+pub(super) const MAX_REFUSAL: usize = 1000;
 
 /// The kind of a brick's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +33,17 @@ pub struct BrickRecord {
     /// Whether it is being drained: it gets no logical nodes, and those that it has are to move away.
     #[serde(default)]
     pub leaving: bool,
+}
+
+/// What the catalogue knows of the openings of a brick's store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrickOpening {
+    /// The last openings, and a position that its log has reached.
+    #[serde(flatten)]
+    pub record: OpeningRecord,
+    /// Why its process refused to serve at its last start; `None` once it has opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A peer server of the cluster.
@@ -68,6 +83,17 @@ impl Storage {
 impl Record for BrickRecord {
     fn check(&self) -> Result<(), CatalogError> {
         names::check_addresses(&self.addresses)
+    }
+}
+
+impl Record for BrickOpening {
+    fn check(&self) -> Result<(), CatalogError> {
+        match &self.refused {
+            Some(why) if why.len() > MAX_REFUSAL => {
+                Err(CatalogError::invalid("the refusal of a brick", why, format!("it has at most {MAX_REFUSAL} bytes")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

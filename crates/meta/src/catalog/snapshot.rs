@@ -16,7 +16,7 @@ use super::entry::{self, Path, Record};
 use super::error::CatalogError;
 use super::ident::{BrickId, Epoch, PeerId};
 use super::index::Index;
-use super::member::{BrickRecord, Counter, Liveness, PeerRecord, Storage};
+use super::member::{BrickOpening, BrickRecord, Counter, Liveness, PeerRecord, Storage};
 use super::parameters::Parameters;
 use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
 use super::schema::Schema;
@@ -29,6 +29,7 @@ pub struct Catalog {
     parameters: Option<Arc<Parameters>>,
     bricks: Arc<BTreeMap<BrickId, CatalogMember<BrickRecord>>>,
     peers: Arc<BTreeMap<PeerId, CatalogMember<PeerRecord>>>,
+    openings: Arc<BTreeMap<BrickId, Arc<BrickOpening>>>,
     spaces: Arc<Spaces>,
     schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
     users: Arc<BTreeMap<String, Arc<User>>>,
@@ -94,6 +95,12 @@ impl Catalog {
     /// All bricks by number.
     pub fn bricks(&self) -> impl Iterator<Item = (&Arc<BrickRecord>, Option<&Liveness>)> {
         self.bricks.values().filter_map(|member| Some((member.entry.as_ref()?, member.alive.as_ref())))
+    }
+
+    /// What is known of the openings of a brick's store; `None` before the first.
+    #[must_use]
+    pub fn opening(&self, id: BrickId) -> Option<&BrickOpening> {
+        self.openings.get(&id).map(|opening| &**opening)
     }
 
     /// A peer server, alive or not.
@@ -316,6 +323,13 @@ impl Catalog {
             Path::Peer(id) => {
                 let record = decode(key, entry)?;
                 set_member(Arc::make_mut(&mut self.peers), *id, |member| member.entry = record);
+            }
+            Path::Opening(id) => {
+                let openings = Arc::make_mut(&mut self.openings);
+                match decode(key, entry)? {
+                    Some(record) => drop(openings.insert(*id, record)),
+                    None => drop(openings.remove(id)),
+                }
             }
             Path::AliveBrick(id) => {
                 let alive = decode::<Liveness>(key, entry)?.map(Arc::unwrap_or_clone);

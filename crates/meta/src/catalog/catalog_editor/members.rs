@@ -88,6 +88,7 @@ impl CatalogEditor {
             }
             check_not_alive(BRICK, id.0, draft.get(&Path::AliveBrick(id)).await?)?;
             draft.remove(&Path::Brick(id))?;
+            draft.remove(&Path::Opening(id))?;
             brick
         })
     }

@@ -10,6 +10,7 @@ pub(crate) mod accounts;
 pub(crate) mod adopt;
 pub(crate) mod classes;
 pub(crate) mod members;
+mod openings;
 pub(crate) mod spaces;
 
 /// An editor of a catalogue in memory.

@@ -1,0 +1,88 @@
+//! The bytes of openings in a log: numbers of 8 bytes, little-endian, after a byte for the version.
+//!
+//! ```text
+//!  history    version  { number  nonce  from }...
+//!  witnesses  version  { brick (0: the catalogue)  number  nonce  position  microseconds }...
+//! ```
+
+use model::{Error, ErrorKind, Result};
+
+use super::{
+    ForcedPosition, MAX_STARTS, MAX_SUBJECTS, Opening, OpeningHistory, OpeningStart, Subject, WitnessedPosition,
+    Witnesses,
+};
+
+const VERSION: u8 = 1;
+
+impl OpeningHistory {
+    /// The bytes for the log.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        encode(self.starts.iter().map(|start| [start.opening.number, start.opening.nonce, start.from]))
+    }
+
+    /// Decodes the bytes of a log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a newer version; [`ErrorKind::Corrupt`] if numbers or positions fall, or bytes are missing.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let starts = decode(bytes, MAX_STARTS)?;
+        let starts: Vec<OpeningStart> = starts
+            .into_iter()
+            .map(|[number, nonce, from]| OpeningStart { opening: Opening { number, nonce }, from })
+            .collect();
+        let rises = starts
+            .windows(2)
+            .all(|pair| pair[0].opening.number < pair[1].opening.number && pair[0].from <= pair[1].from);
+        if rises { Ok(Self { starts }) } else { Err(damaged("its numbers fall")) }
+    }
+}
+
+impl Witnesses {
+    /// The bytes for the log.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        encode(self.iter().map(|(subject, WitnessedPosition { forced, at_us })| {
+            let brick = if let Subject::Brick(brick) = subject { u64::from(brick) } else { 0 };
+            [brick, forced.opening.number, forced.opening.nonce, forced.position, at_us]
+        }))
+    }
+
+    /// Decodes the bytes of a log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for a newer version; [`ErrorKind::Corrupt`] if a number is too large, or bytes are missing.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut witnesses = Self::default();
+        for [brick, number, nonce, position, at_us] in decode(bytes, MAX_SUBJECTS)? {
+            let brick = u32::try_from(brick).map_err(|_| damaged("a number of a brick is too large"))?;
+            let subject = if brick == 0 { Subject::Catalogue } else { Subject::Brick(brick) };
+            witnesses.note(subject, ForcedPosition { opening: Opening { number, nonce }, position }, at_us);
+        }
+        Ok(witnesses)
+    }
+}
+
+fn encode<const N: usize>(entries: impl Iterator<Item = [u64; N]>) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    entries.flatten().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    bytes
+}
+
+fn decode<const N: usize>(bytes: &[u8], most: usize) -> Result<Vec<[u64; N]>> {
+    let (version, rest) = bytes.split_first().ok_or_else(|| damaged("it is empty"))?;
+    if *version != VERSION {
+        let what = format!("openings of version {version}, which this version of Mortar cannot read: upgrade it");
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    let (numbers, odd) = rest.as_chunks::<8>();
+    let (entries, incomplete) = numbers.as_chunks::<N>();
+    if !odd.is_empty() || !incomplete.is_empty() || entries.len() > most {
+        return Err(damaged("it has another length"));
+    }
+    Ok(entries.iter().map(|entry| entry.map(u64::from_le_bytes)).collect())
+}
+
+fn damaged(why: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a row about openings is damaged: {why}; restore the directory"))
+}
