@@ -36,7 +36,7 @@ pub struct Cluster {
     dir: TempDir,
     up: Option<Child>,
     /// Processes that were started by [`Cluster::restart`].
-    restarted: Vec<Child>,
+    restarted: Vec<(String, Child)>,
     ready: Value,
 }
 
@@ -118,6 +118,34 @@ impl Cluster {
         kill_process(self.pid(name), signal).expect("the process can be signalled");
     }
 
+    /// Kills the process with this name, whether `up` or [`Cluster::restart`] has started it, and waits until it has ended.
+    ///
+    /// # Panics
+    /// If it does not end within [`TEST_TIMEOUT`].
+    pub fn kill(&mut self, name: &str) {
+        match self.restarted.iter().position(|(restarted, _)| restarted == name) {
+            Some(at) => {
+                let (_, mut child) = self.restarted.remove(at);
+                child.kill().expect("a child can be killed");
+                wait(&mut child, TEST_TIMEOUT).expect("a killed process ends");
+            }
+            None => {
+                self.signal(name, Signal::KILL);
+                self.wait_process_ended(name);
+            }
+        }
+    }
+
+    /// Waits until the process that `up` has started under this name has ended.
+    fn wait_process_ended(&self, name: &str) {
+        // A killed process closes its connections first and has its store open for some moments.
+        let until = Instant::now() + TEST_TIMEOUT;
+        while test_kill_process(self.pid(name)).is_ok() {
+            assert!(Instant::now() < until, "{name} has not ended:\n{}", self.log());
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+
     /// Starts the process with this name when it has ended, with the configuration file of `up`, and waits until it is ready.
     ///
     /// # Panics
@@ -125,12 +153,7 @@ impl Cluster {
     pub fn restart(&mut self, name: &str) {
         let config = self.process(name)["config"].as_str().expect("a process has a file").to_owned();
         assert!(Path::new(&config).exists(), "there is no {config}");
-        // A killed process closes its connections first and has its store open for some moments.
-        let until = Instant::now() + TEST_TIMEOUT;
-        while test_kill_process(self.pid(name)).is_ok() {
-            assert!(Instant::now() < until, "{name} has not ended:\n{}", self.log());
-            thread::sleep(POLL_INTERVAL);
-        }
+        self.wait_process_ended(name);
         let output = self.dir.path().join(format!("{name}.output"));
         let log = File::create(self.dir.path().join(format!("{name}.again"))).expect("a log");
         let stdout = File::create(&output).expect("a file for the output");
@@ -139,7 +162,7 @@ impl Cluster {
         command.stdout(stdout).stderr(log);
         let mut child = spawn(command).expect("mortar starts");
         let line = wait_ready(&mut child, &output);
-        self.restarted.push(child);
+        self.restarted.push((name.to_owned(), child));
         assert!(line.is_some(), "{name} is not ready:\n{}", self.log());
     }
 
@@ -184,7 +207,8 @@ impl Cluster {
     /// # Panics
     /// If a process has not ended within [`TEST_TIMEOUT`].
     pub fn wait_ended(&mut self) {
-        let children: Vec<Child> = self.up.take().into_iter().chain(self.restarted.drain(..)).collect();
+        let restarted = self.restarted.drain(..).map(|(_, child)| child);
+        let children: Vec<Child> = self.up.take().into_iter().chain(restarted).collect();
         for mut child in children {
             assert!(wait(&mut child, TEST_TIMEOUT).is_some(), "a process did not end:\n{}", self.log());
         }
@@ -222,7 +246,7 @@ impl Drop for Cluster {
             }
         }
         let _ = self.run_at(&["cluster", "down", "--data"]);
-        for mut other in self.restarted.drain(..) {
+        for (_, mut other) in self.restarted.drain(..) {
             let _ = other.kill();
             let _ = other.wait();
         }

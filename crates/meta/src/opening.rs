@@ -22,6 +22,7 @@
 
 mod codec;
 pub mod plant;
+mod procedure;
 mod witnesses;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use std::fmt;
 use model::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
+pub use procedure::{OpeningProcedure, OpeningStep};
 pub use witnesses::{MAX_SUBJECTS, Subject, WitnessedPosition, Witnesses};
 
 use plant::{Bug, planted};
@@ -75,17 +77,26 @@ pub struct OpeningRecord {
 }
 
 /// The openings of a log, as the log itself has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpeningHistory {
     /// The oldest first; numbers rise.
     starts: Vec<OpeningStart>,
+    /// What was forced under openings with lower numbers may be missing: an operator has accepted that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    accepted: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct OpeningStart {
+    #[serde(flatten)]
     opening: Opening,
     /// The position of the log when it was opened. Everything forced before is at or below it.
     from: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A claim of an opening: what to write to the catalogue, and then to the log.
@@ -269,7 +280,50 @@ impl OpeningHistory {
         starts.push(OpeningStart { opening, from: position });
         let surplus = starts.len().saturating_sub(MAX_STARTS);
         starts.drain(..surplus);
-        Self { starts }
+        Self { starts, accepted: self.accepted }
+    }
+
+    /// The next opening of a log that only one process opens at a time, such as the catalogue of a meta-server.
+    #[must_use]
+    pub fn next(&self, position: u64, nonce: u64) -> Self {
+        let number = self.last().map_or(0, |last| last.number) + 1;
+        self.with(Opening { number, nonce }, position)
+    }
+
+    /// The same history, in which the last opening began at `from`.
+    ///
+    /// A catalogue learns the revision from which an opening counts only when the history has been written.
+    #[must_use]
+    pub fn with_last_from(mut self, from: u64) -> Self {
+        if let Some(last) = self.starts.last_mut() {
+            last.from = from;
+        }
+        self
+    }
+
+    /// The history after an operator has accepted that forced changes are missing: a further opening, numbered after all of `known`.
+    /// Witnesses of earlier openings are not compared any more.
+    #[must_use]
+    pub fn accept_loss(&self, known: &[Opening], position: u64, nonce: u64) -> Self {
+        let numbers = known.iter().copied().chain(self.last()).map(|opening| opening.number);
+        let number = numbers.max().unwrap_or(0) + 1;
+        Self { accepted: number, ..self.with(Opening { number, nonce }, position) }
+    }
+
+    /// Whether an operator has accepted that changes are missing.
+    #[must_use]
+    pub fn has_accepted_loss(&self) -> bool {
+        self.accepted > 0
+    }
+
+    /// Whether the numbers and positions rise, and there are not too many.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let rises = self
+            .starts
+            .windows(2)
+            .all(|pair| pair[0].opening.number < pair[1].opening.number && pair[0].from <= pair[1].from);
+        rises && self.starts.len() <= MAX_STARTS
     }
 
     /// Checks what a witness saw against this log, which ends at `position`; rule 3.
@@ -278,6 +332,9 @@ impl OpeningHistory {
     /// [`OpeningRefusal::Behind`] or [`OpeningRefusal::Superseded`].
     pub fn check(&self, position: u64, seen: ForcedPosition) -> Result<(), OpeningRefusal> {
         let Some(last) = self.last() else { return Ok(()) };
+        if seen.opening.number < self.accepted {
+            return Ok(());
+        }
         if seen.opening.number > last.number {
             return Err(OpeningRefusal::Superseded { last, by: seen.opening });
         }

@@ -21,7 +21,7 @@ mod node_driver;
 mod node_inbox;
 pub(crate) mod node_manager;
 mod nodes;
-mod page_rows;
+pub(crate) mod page_rows;
 pub mod plant;
 mod recent_pages;
 mod resident;
@@ -39,7 +39,7 @@ use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
 use store::Store;
 use tokio::sync::{Semaphore, watch};
-use wire::driving::PeerHandle;
+use wire::driving::{PeerHandle, PositionSource};
 use wire::handshake::Terms;
 use wire::link::Mailbox;
 use wire::proto;
@@ -48,6 +48,7 @@ use wire::transport::Address;
 use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
+use crate::openings::OwnOpening;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, TICK, Thread};
 use brick_session::BrickSession;
 use completions::Completions;
@@ -86,7 +87,22 @@ impl Brick {
     /// # Errors
     /// As [`Brick::start`].
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone())?;
+        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone(), None)?;
+        Ok(Self { server: start_server(BrickRole::new(store, Some(nodes)), config).await? })
+    }
+
+    /// The same for a brick that was [opened](crate::openings::open_brick): it serves as long as that opening lasts.
+    ///
+    /// # Errors
+    /// As [`Brick::start`].
+    pub async fn start_opened(
+        view: Arc<ClusterView>,
+        opening: Arc<OwnOpening>,
+        store: Store,
+        config: Config,
+    ) -> Result<Self> {
+        let (id, credentials) = (BrickId(opening.brick().0), config.cluster_credentials.clone());
+        let nodes = Nodes::new(store.clone(), view, id, credentials, Some(opening))?;
         Ok(Self { server: start_server(BrickRole::new(store, Some(nodes)), config).await? })
     }
 
@@ -123,13 +139,17 @@ pub(crate) struct BrickRole {
     sessions: Mutex<Vec<Weak<BrickSession>>>,
     /// The logical nodes of a brick of a cluster; `None` for a store of one process.
     nodes: Option<Arc<Nodes>>,
+    /// The forced position of the store, for the answers of all connections.
+    position: PositionSource,
 }
 
 impl BrickRole {
     fn new(store: Store, nodes: Option<Arc<Nodes>>) -> Self {
         let in_memory = store.status().in_memory;
         let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
-        Self { store, in_memory, long_jobs, sessions, nodes }
+        let source = store.clone();
+        let position: PositionSource = Arc::new(move || source.position());
+        Self { store, in_memory, long_jobs, sessions, nodes, position }
     }
 
     fn nodes(&self) -> Result<&Arc<Nodes>> {
@@ -170,7 +190,15 @@ impl server::ServerRole for BrickRole {
         who.check_administrator(self.catalog().as_deref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
-        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick };
+        let own = self.nodes.as_ref().and_then(|nodes| nodes.opening.as_ref());
+        if let (Some(own), Some(seen)) = (own, &hello.witnessed) {
+            own.check_witnessed(seen, "a process that connects saw it")?;
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.check_current()?;
+        }
+        let opening = own.map(|own| own.witnessed());
+        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick, opening };
         if self.nodes.is_some() && hello.space.is_empty() {
             // Another process of the cluster, which works with all spaces.
             return Ok((terms(SpaceId(0)), ()));
@@ -201,7 +229,7 @@ impl server::ServerRole for BrickRole {
             session,
             thread: thread.clone(),
             timing: Timing::default(),
-            post: PeerHandle::new(mailbox.clone()),
+            post: PeerHandle::of_brick(mailbox.clone(), role.position.clone()),
         }
     }
 

@@ -4,11 +4,16 @@
 //! ([`BrickLinks::check_liveness`]): a brick that has been silent for a while is pinged, and counts as unresponsive if
 //! nothing is received from it in time. It may soon work again, so its connection is kept for some more seconds. Then
 //! it is closed, which fails the calls that wait for answers, and made again.
+//!
+//! A connection is one with an opening of the brick (rule K3). When a later opening becomes known, nothing that arrives on the
+//! connection is believed any more, and it is closed. Answers say how far the log of the brick is forced; this process notes that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use meta::opening::{ForcedPosition, Opening, Subject, Witnesses};
 use model::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -18,11 +23,13 @@ use wire::connector::{ConnectPolicy, Connector};
 use wire::handshake::Role;
 use wire::link::{self, Answer, Caller, DeferredResponder, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::proto;
+use wire::proto::cluster;
 use wire::proto::request::Request;
 use wire::transport::{Address, Stream};
 
 use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
+use crate::openings::{WitnessBook, opening_of, witnessed_of};
 use wire::driving::PeerHandle;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -64,6 +71,41 @@ struct Connection {
     ticks_since_message: u32,
     /// Checks since the last ping, if nothing was received since.
     ticks_since_ping: Option<u32>,
+    belief: Arc<LinkBelief>,
+}
+
+/// Whether what arrives on a connection is believed, and what it says of the log of the brick.
+#[derive(Default)]
+struct LinkBelief {
+    /// The opening of the brick; `None` without a catalogue.
+    opening: Option<Opening>,
+    /// The highest forced position.
+    forced: AtomicU64,
+    /// Whether a later opening is known. Held while a message is handled: no message takes effect after this was set.
+    is_superseded: Mutex<bool>,
+}
+
+impl LinkBelief {
+    fn new(opening: Option<ForcedPosition>) -> Arc<Self> {
+        let forced = AtomicU64::new(opening.map_or(0, |forced| forced.position));
+        Arc::new(Self { opening: opening.map(|forced| forced.opening), forced, is_superseded: Mutex::default() })
+    }
+
+    /// Held while a message is handled; `None` if the message must not be believed.
+    fn believe(&self) -> Option<MutexGuard<'_, bool>> {
+        // A flag is consistent between any two statements.
+        let guard = self.is_superseded.lock().unwrap_or_else(PoisonError::into_inner);
+        (!*guard).then_some(guard)
+    }
+
+    fn supersede(&self) {
+        *self.is_superseded.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+
+    fn forced(&self) -> Option<ForcedPosition> {
+        let position = self.forced.load(Ordering::Relaxed);
+        self.opening.map(|opening| ForcedPosition { opening, position })
+    }
 }
 
 impl Connection {
@@ -104,13 +146,16 @@ struct BrickLink {
 /// The connections to bricks.
 pub(crate) struct BrickLinks {
     membership: ClusterCredentials,
+    witnesses: Arc<WitnessBook>,
     links: Mutex<BTreeMap<BrickId, BrickLink>>,
+    /// What all connected bricks were told of other logs.
+    shared: Mutex<Witnesses>,
 }
 
 impl BrickLinks {
-    /// No connections yet. This process introduces itself to bricks with `membership`.
-    pub(crate) fn new(membership: ClusterCredentials) -> Arc<Self> {
-        Arc::new(Self { membership, links: Mutex::default() })
+    /// No connections yet. This process introduces itself to bricks with `membership`, and notes in `witnesses` what it sees of their logs.
+    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessBook>) -> Arc<Self> {
+        Arc::new(Self { membership, witnesses, links: Mutex::default(), shared: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BrickId, BrickLink>> {
@@ -186,9 +231,14 @@ impl BrickLinks {
 
     /// Sends a request to a brick. `then` is called with the answer on the thread of the connection.
     pub(crate) fn ask(&self, brick: BrickId, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        match self.caller(brick) {
-            Ok(caller) => caller.ask(request, |answer| then(answer.and_then(Answer::check))),
-            Err(error) => then(Err(error)),
+        let belief = self.lock().get(&brick).and_then(|link| Some(link.connection.as_ref()?.belief.clone()));
+        match (self.caller(brick), belief) {
+            (Ok(caller), Some(belief)) => caller.ask(request, move |answer| match belief.believe() {
+                Some(_believed) => then(answer.and_then(Answer::check)),
+                None => then(Err(superseded_error(brick))),
+            }),
+            (Ok(_), None) => then(Err(superseded_error(brick))),
+            (Err(error), _) => then(Err(error)),
         }
     }
 
@@ -226,7 +276,72 @@ impl BrickLinks {
 
     fn set_connection(&self, brick: BrickId, up: Option<Connection>) {
         if let Some(link) = self.lock().get_mut(&brick) {
-            link.connection = up;
+            let before = std::mem::replace(&mut link.connection, up);
+            if let Some(forced) = before.and_then(|before| before.belief.forced()) {
+                self.witnesses.note(Subject::Brick(brick.0), forced);
+            }
+        }
+    }
+
+    /// Notes how far the logs of the connected bricks are forced.
+    pub(crate) fn note_positions(&self) {
+        for (brick, link) in &*self.lock() {
+            if let Some(forced) = link.connection.as_ref().and_then(|up| up.belief.forced()) {
+                self.witnesses.note(Subject::Brick(brick.0), forced);
+            }
+        }
+    }
+
+    /// Closes the connections with openings of bricks that are superseded by ones that are known now. Nothing that they bring is
+    /// believed when this has returned.
+    pub(crate) fn close_superseded(&self) {
+        let connections: Vec<_> = self
+            .lock()
+            .iter()
+            .filter_map(|(brick, link)| {
+                let up = link.connection.as_ref()?;
+                Some((*brick, up.belief.clone(), up.handle.clone()))
+            })
+            .collect();
+        for (brick, belief, handle) in connections {
+            if belief.opening.is_some_and(|opening| !self.witnesses.believes(brick.0, opening)) {
+                warn!(
+                    brick = brick.0,
+                    "a later opening of this brick is known; the connection to the earlier one is closed"
+                );
+                belief.supersede();
+                handle.hang_up();
+            }
+        }
+    }
+
+    /// Answers another process that asks what this one saw of a brick's log, and notes the opening that the brick has claimed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if a claim names no opening.
+    pub(crate) fn answer_witness(&self, asked: &cluster::AskWitness) -> Result<cluster::Witnesses> {
+        let subject = if asked.brick == 0 { Subject::Catalogue } else { Subject::Brick(asked.brick) };
+        if let Some(claimed) = asked.claimed.as_ref().filter(|_| asked.brick != 0) {
+            self.witnesses.note_claim(subject, opening_of(claimed)?);
+            self.close_superseded();
+        }
+        self.note_positions();
+        Ok(cluster::Witnesses { seen: self.witnesses.witnessed(subject).into_iter().collect() })
+    }
+
+    /// Tells the connected bricks what this process saw and has not told yet.
+    pub(crate) fn share_witnesses(&self) {
+        self.note_positions();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = self.witnesses.news_since(&shared);
+        if news.seen.is_empty() {
+            return;
+        }
+        *shared = self.witnesses.snapshot();
+        for link in self.lock().values() {
+            if let Some(up) = &link.connection {
+                up.handle.send_request(Request::Witnesses(news.clone()));
+            }
         }
     }
 }
@@ -242,17 +357,29 @@ async fn maintain_connection<B: BrickLinkHandler>(
     let mut last_warning = None;
     while let Some(user) = below.upgrade() {
         match connector.attempt(|address| open(&uplinks, brick, address)).await {
-            Ok((stream, max_frame)) => {
+            Ok((stream, max_frame, opening)) => {
                 last_warning = None;
                 let mailbox = Arc::new(Mailbox::default());
                 let post = PeerHandle::new(mailbox.clone());
-                let service = BrickMessageService { brick, handler: below.clone(), handle: post.clone() };
+                let belief = LinkBelief::new(opening);
+                let service =
+                    BrickMessageService { brick, handler: below.clone(), handle: post.clone(), belief: belief.clone() };
                 let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
                 let caller = Caller::new(mailbox.clone(), BUDGET);
                 uplinks.set_connection(
                     brick,
-                    Some(Connection { handle: post, caller, mailbox, ticks_since_message: 0, ticks_since_ping: None }),
+                    Some(Connection {
+                        handle: post.clone(),
+                        caller,
+                        mailbox,
+                        ticks_since_message: 0,
+                        ticks_since_ping: None,
+                        belief,
+                    }),
                 );
+                // A later opening may have become known since the handshake.
+                uplinks.close_superseded();
+                post.send_request(Request::Witnesses(uplinks.witnesses.news_since(&Witnesses::default())));
                 info!(brick = brick.0, %address, "connected to a brick");
                 user.on_connected(brick);
                 drop(user);
@@ -279,10 +406,20 @@ async fn maintain_connection<B: BrickLinkHandler>(
 }
 
 /// Connects to a brick, and checks that it is this one: another one may have been started at its address.
-async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<(Stream, u32)> {
-    let (stream, terms) = uplinks.membership.dial(&address, Role::Peer).await?;
+async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<(Stream, u32, Option<ForcedPosition>)> {
+    let subject = Subject::Brick(brick.0);
+    let witnessed = uplinks.witnesses.witnessed(subject);
+    let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
     match terms.brick {
-        found if found == brick.0 => Ok((stream, terms.max_frame)),
+        found if found == brick.0 => {
+            let Some(seen) = &terms.opening else { return Ok((stream, terms.max_frame, None)) };
+            let forced = witnessed_of(seen)?.1.forced;
+            if !uplinks.witnesses.believes(brick.0, forced.opening) {
+                return Err(superseded_error(brick));
+            }
+            uplinks.witnesses.note(subject, forced);
+            Ok((stream, terms.max_frame, Some(forced)))
+        }
         0 => Err(Error::new(ErrorKind::Invalid, format!("the server at {address} is not a brick of a cluster"))),
         other => {
             let what =
@@ -292,17 +429,28 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     }
 }
 
+/// The error for what comes from an opening of a brick that is not believed.
+fn superseded_error(brick: BrickId) -> Error {
+    let what = format!("brick {} was opened again: what its earlier process answers does not count", brick.0);
+    Error::new(ErrorKind::Unavailable, what)
+}
+
 /// Handles the messages of a brick.
 struct BrickMessageService<B> {
     brick: BrickId,
     handler: Weak<B>,
     handle: PeerHandle,
+    belief: Arc<LinkBelief>,
 }
 
 impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
         let Some(below) = self.handler.upgrade() else { return self.handle.hang_up() };
+        let Some(_believed) = self.belief.believe() else { return self.handle.hang_up() };
+        if let Request::Answer(answer) = &request {
+            self.belief.forced.fetch_max(answer.forced, Ordering::Relaxed);
+        }
         let handled = Message::decode(request, raw).and_then(|message| below.handle_message(self.brick, message));
         if let Err(error) = handled {
             warn!(brick = self.brick.0, %error, "a brick violates the protocol");

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use meta::catalog::{Catalog, CatalogEditor, Edited, Follower, SpaceOptions};
+use meta::opening::Subject;
 use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use tracing::error;
 use wire::transport::Address;
 
 use crate::node_placement::{BrickId, CurrentPlacement, PlacementSnapshot};
+use crate::openings::WitnessBook;
 use number_pool::NumberPool;
 use schema::SchemaCache;
 
@@ -50,6 +52,8 @@ pub struct ClusterView {
     number_source: Box<dyn Fn(u64) -> PendingNumbers + Send + Sync>,
     source: Option<CatalogSource>,
     schema_cache: SchemaCache,
+    /// What this process saw of the logs of others.
+    pub(crate) witnesses: Arc<WitnessBook>,
     /// Held while the view is updated.
     filling: Mutex<()>,
 }
@@ -78,6 +82,7 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: None,
             schema_cache: schemas,
+            witnesses: WitnessBook::new(),
             filling: Mutex::default(),
         })
     }
@@ -91,9 +96,22 @@ impl ClusterView {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn follow(store: Arc<dyn MetaStore>) -> Result<Arc<Self>> {
+        Self::follow_with(store, WitnessBook::new()).await
+    }
+
+    /// As [`ClusterView::follow`], of a process that notes in `witnesses` what it sees of the logs of others.
+    ///
+    /// # Errors
+    /// As [`ClusterView::follow`].
+    ///
+    /// # Panics
+    /// As [`ClusterView::follow`].
+    pub async fn follow_with(store: Arc<dyn MetaStore>, witnesses: Arc<WitnessBook>) -> Result<Arc<Self>> {
         let editor = CatalogEditor::new(store.clone());
         editor.parameters().await?;
-        let follower = Follower::start(store).await?;
+        let seen = witnesses.clone();
+        let seen = move || seen.get(Subject::Catalogue).map(|seen| seen.forced);
+        let follower = Follower::start_after(store, seen).await?;
         let stock = NumberPool::new(editor.clone());
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
         let taken = stock.clone();
@@ -111,6 +129,7 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: catalogue,
             schema_cache: schemas,
+            witnesses,
             filling,
         });
         realm.update_from_catalog();
@@ -183,6 +202,17 @@ impl ClusterView {
         self.source().map(|catalogue| &catalogue.editor)
     }
 
+    /// Why the catalogue is not followed although a meta-server answers: it went back in time.
+    pub(crate) fn catalogue_problem(&self) -> Option<String> {
+        self.source.as_ref().and_then(|source| source.follower.problem())
+    }
+
+    /// What this process saw of the logs of others.
+    #[must_use]
+    pub fn witnesses(&self) -> &Arc<WitnessBook> {
+        &self.witnesses
+    }
+
     fn source(&self) -> Result<&CatalogSource> {
         let none = || Error::new(ErrorKind::Unsupported, "the cluster of this process has no catalogue");
         self.source.as_ref().ok_or_else(none)
@@ -221,6 +251,10 @@ impl ClusterView {
     fn update_from_catalog(&self) {
         let _one = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(catalog) = self.catalog() else { return };
+        self.witnesses.note_catalog(&catalog);
+        if let Some(forced) = catalog.forced() {
+            self.witnesses.note(Subject::Catalogue, forced);
+        }
         let space = |space: &Arc<meta::catalog::Space>| SpaceView {
             id: space.id,
             name: space.name.clone(),

@@ -21,6 +21,7 @@ pub mod cluster_view;
 pub mod member;
 pub mod meta;
 pub mod node_placement;
+pub mod openings;
 mod peer;
 mod plant;
 pub mod purpose;

@@ -96,6 +96,14 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     Ok(brick.id)
 }
 
+/// The number of the brick that a store belongs to; `None` if it belongs to none.
+///
+/// # Errors
+/// If the row cannot be read.
+pub fn stored_brick(store: &Store) -> Result<Option<BrickId>> {
+    store.row(IDENTITY_ROW)?.map(|row| parse_identity(&row).map(|(_, brick)| brick)).transpose()
+}
+
 /// Decodes the row of a brick: the cluster and the number of the brick.
 fn parse_identity(row: &[u8]) -> Result<(String, BrickId)> {
     let text = str::from_utf8(row).unwrap_or_default();

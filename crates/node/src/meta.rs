@@ -21,14 +21,16 @@ use std::sync::Arc;
 
 use meta::catalog::{Catalog, CatalogEditor, Follower, Parameters};
 use meta::{MetaStore, Revision};
-use model::{Result, SpaceId};
+use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::sync::watch;
-use wire::handshake::Terms;
+use tracing::error;
+use wire::handshake::{Terms, Witnessed};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
 use crate::auth::Principal;
+use crate::openings;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
@@ -56,7 +58,11 @@ impl MetaServer {
         let editor = CatalogEditor::new(store.clone());
         editor.set_up(&Parameters::generate()).await?;
         let follower = Follower::start(store.clone()).await?;
-        let role = MetaRole { store, editor, follower, deduplicator: WriteDeduplicator::new() };
+        openings::check_catalogue(&editor, &follower.catalog(), &config.cluster_credentials).await?;
+        let opened = editor.add_own_opening(rand::random()).await?;
+        follower.wait_for_revision(opened.revision).await?;
+        let ended = watch::Sender::new(None);
+        let role = MetaRole { store, editor, follower, ended, deduplicator: WriteDeduplicator::new() };
         Ok(Self { server: start_server(role, config).await? })
     }
 
@@ -70,6 +76,17 @@ impl MetaServer {
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.server.http
+    }
+
+    /// Waits until it must not serve any more, because its catalogue went back in time, and returns why.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.server.role().ended.subscribe();
+        let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // The sender is a part of this value.
+            None => std::future::pending().await,
+        }
     }
 
     /// Stops it: accepts no more connections and answers the requests that have arrived. The store stays open.
@@ -89,7 +106,39 @@ pub(crate) struct MetaRole {
     store: Arc<dyn MetaStore>,
     editor: CatalogEditor,
     follower: Follower,
+    /// Why the catalogue must not be served any more.
+    ended: watch::Sender<Option<String>>,
     deduplicator: Arc<WriteDeduplicator>,
+}
+
+impl MetaRole {
+    /// Compares the catalogue with what a process saw of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] if the catalogue is known to have gone back in time.
+    fn check_witnessed(&self, seen: Option<&Witnessed>) -> Result<()> {
+        if let Some(why) = &*self.ended.borrow() {
+            return Err(Error::new(ErrorKind::Denied, why.clone()));
+        }
+        let Some(seen) = seen.filter(|seen| seen.brick == 0) else { return Ok(()) };
+        let forced = openings::witnessed_of(seen)?.1.forced;
+        let catalog = self.follower.load();
+        if catalog.own_openings().check(catalog.revision().0, forced).is_err() {
+            // The copy of this process may be behind, so the store of the catalogue decides.
+            let (editor, ended) = (self.editor.clone(), self.ended.clone());
+            tokio::spawn(async move {
+                let Err(why) = openings::check_own_position(&editor, forced, "a process that connects saw it").await
+                else {
+                    return;
+                };
+                if why.kind() == ErrorKind::Denied {
+                    error!(%why, "this meta-server stops serving");
+                    ended.send_replace(Some(why.to_string()));
+                }
+            });
+        }
+        Ok(())
+    }
 }
 
 impl server::ServerRole for MetaRole {
@@ -107,11 +156,12 @@ impl server::ServerRole for MetaRole {
         Some(self.follower.subscribe())
     }
 
-    fn admit(&self, config: &Config, _: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
+    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
         // The catalogue has data of all users.
         who.check_administrator(Some(&self.follower.load()))?;
+        self.check_witnessed(hello.witnessed.as_ref())?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0 }, who.clone()))
+        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0, opening: None }, who.clone()))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, who: Principal, _: &Arc<Mailbox>) -> MetaConnection {
@@ -127,9 +177,16 @@ impl server::ServerRole for MetaRole {
     }
 
     fn health_problem(&self) -> Option<String> {
+        if let Some(why) = &*self.ended.borrow() {
+            return Some(why.clone());
+        }
         let catalog = self.follower.load();
         let flawed: Vec<String> = catalog.invalid_entries().take(3).map(|(key, why)| format!("{key}: {why}")).collect();
-        (!flawed.is_empty()).then(|| format!("entries of the catalogue cannot be read: {}", flawed.join("; ")))
+        if !flawed.is_empty() {
+            return Some(format!("entries of the catalogue cannot be read: {}", flawed.join("; ")));
+        }
+        // The first one says what to do; the others are in `mortar brick list`.
+        catalog.bricks().find_map(|(brick, _)| catalog.opening(brick.id)?.refused.clone())
     }
 
     fn close(&self) -> Result<()> {

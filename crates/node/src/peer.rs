@@ -161,7 +161,7 @@ impl server::ServerRole for PeerRole {
         let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
         let patience = patience.map(|given| Duration::from_millis(given.into()));
         let (id, pass) = (space.id, Admission { space, principal: who.clone(), catalog_timeout: patience });
-        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight, brick: 0 }, pass))
+        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight, brick: 0, opening: None }, pass))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> ClientConnection {
@@ -237,10 +237,11 @@ impl PeerProcess {
             backlog_bytes: None,
             helpers: Helpers::None,
         };
+        let brick_links = BrickLinks::new(credentials, cluster_view.witnesses.clone());
         let peer = Self {
             driver: Mutex::new(PeerDriver::new(settings, time.now())),
             cluster_view,
-            brick_links: BrickLinks::new(credentials),
+            brick_links,
             stopped: ArcSwap::default(),
             queries: query::QueryLimits::default(),
             timer: DeadlineTimer::default(),
@@ -344,6 +345,9 @@ impl PeerProcess {
 
     /// A problem to report in `/health`; `None` if there is none.
     fn health_problem(&self) -> Option<String> {
+        if let Some(why) = self.cluster_view.catalogue_problem() {
+            return Some(why);
+        }
         let unreachable = self.lock().ok()?.unreachable_bricks();
         let unreachable: Vec<String> = unreachable.iter().map(|brick| brick.0.to_string()).collect();
         (!unreachable.is_empty()).then(|| format!("these bricks cannot be reached: {}", unreachable.join(", ")))
@@ -363,7 +367,10 @@ impl PeerProcess {
                     }
                     self.follow_map();
                 }
-                () = next_change(&mut catalogue) => self.update_statuses(),
+                () = next_change(&mut catalogue) => {
+                    self.follow_openings();
+                    self.update_statuses();
+                }
                 () = self.timer.wait(&self.time) => {}
             }
             self.timer.clear();
@@ -381,11 +388,20 @@ impl PeerProcess {
         let _ = self.with_driver(|driver, now| driver.map(map, now));
     }
 
+    /// Ends what connects this process to openings of bricks that the catalogue calls superseded.
+    fn follow_openings(&self) {
+        if let Some(catalog) = self.cluster_view.catalog() {
+            self.cluster_view.witnesses.note_catalog(&catalog);
+            self.brick_links.close_superseded();
+        }
+    }
+
     /// Checks which bricks respond. Bricks whose entry in the catalogue has expired are pinged at once.
     fn check_bricks(&self) {
         let Some(catalog) = self.cluster_view.catalog() else { return };
         let given_up = catalog.bricks().filter(|(_, alive)| alive.is_none()).map(|(brick, _)| BrickId(brick.id.0));
         self.brick_links.check_liveness(&given_up.collect::<BTreeSet<_>>());
+        self.brick_links.share_witnesses();
         self.update_statuses();
     }
 

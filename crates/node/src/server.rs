@@ -267,6 +267,11 @@ impl<R: ServerRole> Server<R> {
         Ok(Self { shared, threads, phase, addresses, http })
     }
 
+    /// The role that it serves.
+    pub(crate) fn role(&self) -> &R {
+        &self.shared.role
+    }
+
     /// Stops it: accepts no more connections, answers the requests that have arrived, and closes the role, whose result it returns.
     pub(crate) async fn shutdown(self) -> Result<()> {
         info!(role = R::NAME, "shutting down");

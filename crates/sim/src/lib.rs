@@ -5,6 +5,7 @@
 //! | [`bug`] | what can be planted |
 //! | [`plan`] | what is to happen in a run |
 //! | [`object`] | what the objects of a run contain |
+//! | [`openings`] | one brick that is restarted, goes back in time, and is copied |
 //! | [`workload`] | plans from seeds |
 //! | [`world`] | the cluster that it happens to |
 //! | [`scenario`] | plans as text, and what must come of them |
@@ -19,6 +20,7 @@ pub mod check;
 pub mod cost;
 pub mod history;
 pub mod object;
+pub mod openings;
 pub mod plan;
 pub mod run;
 pub mod scenario;

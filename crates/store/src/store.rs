@@ -542,6 +542,12 @@ impl Store {
         scrub::run(&snapshot, snapshot.version(), progress)
     }
 
+    /// The newest durable position of the log: everything up to it is kept, whatever happens to the process.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.state().visible_seq()
+    }
+
     /// The state of the store and its counters.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -6,4 +6,4 @@ mod peer_handle;
 
 pub use deadline_timer::DeadlineTimer;
 pub use monotonic_clock::MonotonicClock;
-pub use peer_handle::PeerHandle;
+pub use peer_handle::{PeerHandle, PositionSource};

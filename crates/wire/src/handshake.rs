@@ -28,6 +28,7 @@ use crate::transport::{RemoteEndpoint, Stream};
 use crate::{convert, proto};
 
 pub use crate::proto::Role;
+pub use crate::proto::cluster::Witnessed;
 
 /// The version of the wire.
 pub const VERSION: u16 = 1;
@@ -71,13 +72,14 @@ impl fmt::Debug for Credentials {
 
 impl fmt::Debug for proto::Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms } = self;
+        let Self { features, required, space, agent, role, user, password: _, catalog_timeout_ms, witnessed } = self;
         let mut hello = f.debug_struct("Hello");
         hello.field("features", features).field("required", required).field("space", space).field("agent", agent);
         hello
             .field("role", role)
             .field("user", user)
             .field("catalog_timeout_ms", catalog_timeout_ms)
+            .field("witnessed", witnessed)
             .finish_non_exhaustive()
     }
 }
@@ -110,6 +112,8 @@ pub struct Introduction {
     pub insecure: bool,
     /// How long it waits for answers for which the server has to ask the meta-server; `None`: the server decides.
     pub catalog_timeout: Option<Duration>,
+    /// The highest position that it saw of the log that the server serves.
+    pub witnessed: Option<Witnessed>,
 }
 
 impl Introduction {
@@ -117,7 +121,15 @@ impl Introduction {
     #[must_use]
     pub fn new(space: impl Into<String>, agent: impl Into<String>) -> Self {
         let (space, agent) = (space.into(), agent.into());
-        Self { space, agent, role: Role::Client, credentials: None, insecure: false, catalog_timeout: None }
+        Self {
+            space,
+            agent,
+            role: Role::Client,
+            credentials: None,
+            insecure: false,
+            catalog_timeout: None,
+            witnessed: None,
+        }
     }
 
     fn hello(&self, peer: &RemoteEndpoint) -> Result<proto::Hello> {
@@ -145,6 +157,7 @@ impl Introduction {
             user,
             password,
             catalog_timeout_ms,
+            witnessed: self.witnessed,
         })
     }
 }
@@ -162,6 +175,8 @@ pub struct Terms {
     pub max_in_flight: u32,
     /// The number of the brick, if the server is one of a cluster; 0 otherwise.
     pub brick: u32,
+    /// The opening of the brick and a forced position of its log, if a catalogue knows them.
+    pub opening: Option<Witnessed>,
 }
 
 /// The bytes of an opening with this message.
@@ -270,6 +285,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         max_read: accepted.max_read,
         max_in_flight: accepted.max_in_flight,
         brick: accepted.brick,
+        opening: accepted.opening,
     })
 }
 
@@ -324,6 +340,7 @@ pub async fn accept(
             max_read: terms.max_read,
             max_in_flight: terms.max_in_flight,
             brick: terms.brick,
+            opening: terms.opening,
         }),
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };

@@ -32,6 +32,10 @@ async fn brick_that_has_forgotten_commits_is_noticed() {
     world.judge(&finals, &[]).unwrap();
     world.test_cluster.kill_all();
     world.test_cluster.roll_back(ServerId::Brick(2), &copy);
+    // Without this it would be refused.
+    world.test_cluster.launch(ServerId::Meta);
+    world.test_cluster.wait_ready(ServerId::Meta).await.unwrap();
+    world.test_cluster.accept_loss(ServerId::Brick(2));
     world.test_cluster.heal(None).await.unwrap();
     let finals = world.read_final_state().await.unwrap();
     let found = world.judge(&finals, &[]).unwrap_err();

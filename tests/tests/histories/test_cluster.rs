@@ -240,6 +240,14 @@ impl TestCluster {
         fs::rename(copy, self.directory(server)).unwrap();
     }
 
+    /// Accepts that a brick, which does not run, lost changes. The meta-server must run.
+    pub(crate) fn accept_loss(&self, brick: ServerId) {
+        let (config, data) = (self.file(brick, "toml"), self.directory(brick));
+        let settings = format!("role = \"brick\"\ndata = {data:?}\nmeta = [{:?}]\n", self.meta_url());
+        fs::write(&config, settings).unwrap();
+        run(mortar(&["brick", "accept-loss", "--yes", "--config"]).arg(config)).ok();
+    }
+
     /// Requests moves of logical nodes from the meta-server. Fails silently if it is unreachable or the nodes are moving already.
     pub(crate) fn ask_to_move(&self, request: moves::r#move::Request) {
         let url = self.meta_url();

@@ -14,6 +14,7 @@ pub(crate) use layout::refuse_foreign_directory;
 
 use clap::{Args, Subcommand, value_parser};
 
+use super::accept_loss::{AcceptLoss, CATALOGUE_LOSS_EXAMPLES, accept_catalogue_loss};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 
@@ -56,6 +57,9 @@ enum Action {
         #[command(flatten)]
         at: DirectoryArgs,
     },
+    /// Go on with a catalogue whose directory went back in time, and lose what is missing
+    #[command(after_help = CATALOGUE_LOSS_EXAMPLES)]
+    AcceptLoss(AcceptLoss),
 }
 
 #[derive(Args)]
@@ -85,5 +89,6 @@ pub(crate) async fn run(args: Cluster, session: &mut CommandContext) -> Result {
         Action::Up(args) => up::run(&args, &mut session.output).await,
         Action::Status { at } => overview::status(&at.data, session).await,
         Action::Down { at } => overview::down(&at.data, session).await,
+        Action::AcceptLoss(args) => accept_catalogue_loss(args, &mut session.output).await,
     }
 }

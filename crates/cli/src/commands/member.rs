@@ -8,6 +8,7 @@ use meta::catalog::{BrickEntry, BrickId, MemberAnswer, MemberRequest, PeerEntry,
 use node::catalog_messages::{member_answer_from_proto, member_request_to_proto};
 use serde::Serialize;
 
+use super::accept_loss::{self, LOSS_EXAMPLES};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report, pluralize};
@@ -40,6 +41,9 @@ enum BrickAction {
         /// Its number
         brick: u32,
     },
+    /// Go on with a brick whose directory went back in time, and lose what is missing
+    #[command(after_help = LOSS_EXAMPLES)]
+    AcceptLoss(accept_loss::AcceptLoss),
 }
 
 const PEER_EXAMPLES: &str = "\
@@ -93,12 +97,15 @@ struct BrickLine(BrickEntry);
 
 impl Report for BrickLine {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let BrickEntry { brick, addresses, storage, alive, leaving, nodes, coming } = &self.0;
+        let BrickEntry { brick, addresses, storage, alive, leaving, nodes, coming, refused } = &self.0;
         let (address, state) = (first_address(addresses), state_text(*alive, *leaving, *nodes));
         let nodes = pluralize(*nodes, "node", "nodes");
         write!(out, "brick {brick:<4} {address:<24} {state:<17} {nodes}, kept {}", storage.adverb())?;
         if *coming > 0 {
             write!(out, ", {coming} coming")?;
+        }
+        if let Some(why) = refused {
+            write!(out, "\n           refused to serve: {}", Printable(why))?;
         }
         writeln!(out)
     }
@@ -141,8 +148,12 @@ pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<Memb
 }
 
 pub(crate) async fn run_brick(args: Brick, session: &mut CommandContext) -> Result {
+    if let BrickAction::AcceptLoss(args) = args.action {
+        return accept_loss::accept_brick_loss(args, &mut session.output).await;
+    }
     let client = session.connect_to_cluster().await?;
     match args.action {
+        BrickAction::AcceptLoss(_) => Ok(()),
         BrickAction::List => {
             let bricks = ask(&client, &MemberRequest::List).await?.bricks;
             bricks.into_iter().try_for_each(|brick| session.output.print(&BrickLine(brick)))

@@ -1,5 +1,6 @@
 //! One module for each command: its arguments, its help and its implementation.
 
+mod accept_loss;
 pub(crate) mod attr;
 pub(crate) mod backup;
 pub(crate) mod cert;

@@ -13,6 +13,7 @@ use node::cluster_view::ClusterView;
 use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::node_placement::BrickId;
+use node::openings::{OwnOpening, WitnessBook, open_brick};
 use node::purpose::Purpose;
 use node::{Brick, PeerServer};
 use serde::{Deserialize, Serialize};
@@ -150,10 +151,16 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     }
 }
 
+/// The opening of a brick that is served, and the catalogue that knows it.
+pub(crate) struct OpenedBrick {
+    opening: Arc<OwnOpening>,
+    view: Arc<ClusterView>,
+}
+
 /// A running process of a cluster.
 pub(crate) enum RunningServer {
     /// A brick.
-    Brick(Brick, BrickId, Member),
+    Brick(Brick, BrickId, Member, OpenedBrick),
     /// A peer server.
     Peer(PeerServer, u32, Member),
     /// The meta-server, and its store if it has one.
@@ -174,9 +181,15 @@ impl RunningServer {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
-                let remote = RemoteMetaStore::new_as(settings.meta.clone(), settings.membership()?, as_what)?;
+                let witnesses = WitnessBook::new();
+                if let Some(store) = &store {
+                    witnesses.add_kept(store)?;
+                }
+                let (addresses, membership) = (settings.meta.clone(), settings.membership()?);
+                let remote = RemoteMetaStore::new_as_witness(addresses, membership, as_what, witnesses.clone())?;
                 let remote: Arc<dyn MetaStore> = Arc::new(remote);
-                let realm = retry_until_available(META_SERVER, || ClusterView::follow(remote.clone())).await?;
+                let follow = || ClusterView::follow_with(remote.clone(), witnesses.clone());
+                let realm = retry_until_available(META_SERVER, follow).await?;
                 match store {
                     Some(store) => Self::start_brick(settings, realm, store).await,
                     None => Self::start_peer(settings, realm).await,
@@ -190,11 +203,16 @@ impl RunningServer {
         let expected = advertised(settings, &settings.listen);
         let id = retry_until_available(META_SERVER, || member::brick_of(&realm, &store, &expected)).await?;
         let (number, start) = (BrickId(id.0), retry_until_available(META_SERVER, || start_number(&realm)).await?);
-        let brick = Brick::start_in(realm.clone(), number, store, settings.config()?).await.map_err(explain_start)?;
+        let config = settings.config()?;
+        let open = || open_brick(&realm, &store, id, &config.cluster_credentials);
+        let opening = retry_until_available(META_SERVER, open).await?;
+        let brick = Brick::start_opened(realm.clone(), opening.clone(), store, config).await.map_err(explain_start)?;
+        let keeping = OwnOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&realm));
+        tokio::spawn(keeping);
         let addresses = advertised(settings, brick.addresses());
         let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);
         let member = retry_until_available(META_SERVER, announce).await?;
-        Ok(Self::Brick(brick, number, member))
+        Ok(Self::Brick(brick, number, member, OpenedBrick { opening, view: realm }))
     }
 
     /// Serves clients of a cluster.
@@ -229,7 +247,7 @@ impl RunningServer {
 
     fn ready_report(&self, role: ProcessRole) -> Ready {
         let number = match self {
-            Self::Brick(_, number, _) => Some(number.0),
+            Self::Brick(_, number, ..) => Some(number.0),
             Self::Peer(_, number, _) => Some(*number),
             Self::Meta(..) => None,
         };
@@ -241,15 +259,20 @@ impl RunningServer {
     /// Waits until another process has replaced this one.
     async fn wait_superseded(&self) -> String {
         match self {
-            Self::Brick(_, _, member) | Self::Peer(_, _, member) => member.ended().await,
-            Self::Meta(..) => std::future::pending().await,
+            Self::Brick(_, _, member, opened) => tokio::select! {
+                why = opened.opening.ended() => why,
+                why = member.ended() => why,
+            },
+            Self::Peer(_, _, member) => member.ended().await,
+            Self::Meta(meta, _) => meta.ended().await,
         }
     }
 
     /// Stops the process cleanly.
     pub(crate) async fn end(self) -> Result {
         match self {
-            Self::Brick(brick, _, member) => {
+            Self::Brick(brick, _, member, OpenedBrick { opening, view }) => {
+                opening.close(view.editor()?).await;
                 member.leave().await;
                 brick.shutdown().await?;
             }

@@ -36,6 +36,11 @@ impl<'a> CatalogDraft<'a> {
         Ok(record)
     }
 
+    /// The revision of an entry that was read; `None` if it does not exist.
+    pub(super) fn revision_of(&self, path: &Path) -> Result<Option<Revision>> {
+        Ok(self.expects.get(&path.key()?).copied().flatten())
+    }
+
     /// Reads an entry that must exist.
     pub(super) async fn require<T: Record>(&mut self, path: &Path, what: &'static str, name: &str) -> Result<T> {
         self.get(path).await?.ok_or_else(|| CatalogError::missing(what, name))

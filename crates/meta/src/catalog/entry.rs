@@ -6,6 +6,7 @@
 //! | `numbers/NAME` | the next number of a counter |
 //! | `bricks/ID`, `peers/ID` | [`BrickRecord`](super::BrickRecord), [`PeerRecord`](super::PeerRecord) |
 //! | `openings/ID` | [`BrickOpening`](super::BrickOpening): the last opening of a brick's store |
+//! | `opening` | [`OpeningHistory`](crate::opening::OpeningHistory): the openings of the catalogue itself |
 //! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Liveness); attached to a session |
 //! | `spaces/NAME` | [`Space`](super::Space) |
 //! | `map` | the placement map's epoch; raised by every change of the map |
@@ -36,6 +37,7 @@ pub(super) enum Path {
     Brick(BrickId),
     Peer(PeerId),
     Opening(BrickId),
+    CatalogueOpenings,
     AliveBrick(BrickId),
     AlivePeer(PeerId),
     Space(String),
@@ -58,6 +60,7 @@ impl fmt::Display for Path {
             Self::Brick(id) => write!(f, "bricks/{id}"),
             Self::Peer(id) => write!(f, "peers/{id}"),
             Self::Opening(id) => write!(f, "openings/{id}"),
+            Self::CatalogueOpenings => f.write_str("opening"),
             Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
             Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
             Self::Space(name) => write!(f, "spaces/{name}"),
@@ -92,6 +95,7 @@ impl Path {
             ["bricks", id] => Self::Brick(BrickId(number(id)?)),
             ["peers", id] => Self::Peer(PeerId(number(id)?)),
             ["openings", id] => Self::Opening(BrickId(number(id)?)),
+            ["opening"] => Self::CatalogueOpenings,
             ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
             ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
             ["spaces", name] => Self::Space(name.to_owned()),
@@ -179,6 +183,7 @@ mod tests {
             Path::Brick(BrickId(7)),
             Path::Peer(PeerId(u32::MAX)),
             Path::Opening(BrickId(2)),
+            Path::CatalogueOpenings,
             Path::AliveBrick(BrickId(0)),
             Path::AlivePeer(PeerId(3)),
             Path::Space(name()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use model::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -12,6 +12,7 @@ use tokio::time;
 use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 
 use super::snapshot::Catalog;
+use crate::opening::{ForcedPosition, OpeningRefusal};
 use crate::plant::{Bug, planted};
 
 /// Pause after the store has failed.
@@ -26,7 +27,12 @@ pub struct Follower {
     _task: Arc<FollowTask>,
 }
 
+/// Tells the highest position of the catalogue that this process or its witnesses have seen.
+type SeenPosition = Box<dyn Fn() -> Option<ForcedPosition> + Send + Sync>;
+
 struct FollowerState {
+    seen: SeenPosition,
+    problem: ArcSwapOption<String>,
     catalog: ArcSwap<Catalog>,
     revision: watch::Sender<Revision>,
 }
@@ -49,13 +55,37 @@ impl Follower {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn start(store: Arc<dyn MetaStore>) -> Result<Self> {
-        let catalog = read(&*store).await?;
+        Self::start_after(store, || None).await
+    }
+
+    /// The same for a process that remembers the highest position of the catalogue: `seen` tells it before each read. An older
+    /// catalogue is refused; later the last state stays in use (rule K3).
+    ///
+    /// # Errors
+    /// Those of the store; [`ErrorKind::Denied`] if the catalogue went back in time.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn start_after(
+        store: Arc<dyn MetaStore>,
+        seen: impl Fn() -> Option<ForcedPosition> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let seen: SeenPosition = Box::new(seen);
+        let catalog = read(&*store, &seen).await?;
         let shown = Arc::new(FollowerState {
+            seen,
+            problem: ArcSwapOption::empty(),
             revision: watch::Sender::new(catalog.revision()),
             catalog: ArcSwap::from_pointee(catalog),
         });
         let task = tokio::spawn(follow(store, shown.clone()));
         Ok(Self { state: shown, _task: Arc::new(FollowTask(task.abort_handle())) })
+    }
+
+    /// Why the catalogue is not followed although its store answers; `None` if there is no such reason.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        self.state.problem.load().as_ref().map(|why| why.to_string())
     }
 
     /// The current catalogue, for a short use: the fast way.
@@ -89,14 +119,43 @@ impl Follower {
     }
 }
 
-async fn read(store: &dyn MetaStore) -> Result<Catalog> {
-    Ok(Catalog::load(&store.read(Prefix::all()).await?))
+async fn read(store: &dyn MetaStore, seen: &SeenPosition) -> Result<Catalog> {
+    // Asked before the read, which shows everything that was seen before it.
+    let seen = seen();
+    let catalog = Catalog::load(&store.read(Prefix::all()).await?);
+    check(&catalog, seen)?;
+    Ok(catalog)
+}
+
+/// Checks that a catalogue is not older than what was seen of it.
+fn check(catalog: &Catalog, seen: Option<ForcedPosition>) -> Result<()> {
+    let Some(seen) = seen.filter(|_| !planted(Bug::OlderCatalogueFollowed)) else { return Ok(()) };
+    let own = catalog.own_openings();
+    // A catalogue without openings is older than every one that has some.
+    let checked = match own.last() {
+        Some(_) => own.check(catalog.revision().0, seen),
+        None => Err(OpeningRefusal::Older { last: None, latest: seen.opening }),
+    };
+    checked.map_err(|refusal| went_back(&refusal, "this process saw it"))
+}
+
+/// The error for a catalogue that went back in time.
+#[must_use]
+pub fn went_back(refusal: &OpeningRefusal, witness: &str) -> Error {
+    let what = format!(
+        "the catalogue went back in time: {refusal} ({witness}). Start the meta-server with its newest directory; \
+         `mortar cluster accept-loss --help` says what it costs to go on without it"
+    );
+    Error::new(ErrorKind::Denied, what)
 }
 
 async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {
     let mut reported = None;
     loop {
         if let Err(error) = follow_watch(&*store, &shown).await {
+            if error.kind() == ErrorKind::Denied {
+                shown.problem.store(Some(Arc::new(error.to_string())));
+            }
             // Logs each message once, not at each attempt.
             let message = error.to_string();
             if reported.as_ref() != Some(&message) {
@@ -119,11 +178,13 @@ async fn follow_watch(store: &dyn MetaStore, shown: &FollowerState) -> Result<()
             WatchEvent::Changed(batch) => {
                 let mut catalog = Catalog::clone(&shown.catalog.load());
                 let changes = if planted(Bug::FollowerSkipsChanges) { &batch.changes[..0] } else { &batch.changes[..] };
+                let before = catalog.forced();
                 catalog.apply(batch.revision, changes);
+                check(&catalog, before)?;
                 shown.publish(catalog);
             }
             WatchEvent::Compacted => {
-                let catalog = read(store).await?;
+                let catalog = read(store, &shown.seen).await?;
                 shown.publish(catalog);
                 return Ok(());
             }
@@ -143,6 +204,7 @@ impl FollowerState {
                 );
             }
         }
+        self.problem.store(None);
         let revision = catalog.revision();
         self.catalog.store(Arc::new(catalog));
         self.revision.send_replace(revision);

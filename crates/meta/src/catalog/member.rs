@@ -6,7 +6,7 @@ use super::entry::Record;
 use super::error::CatalogError;
 use super::ident::{BrickId, PeerId, StartNumber};
 use super::names;
-use crate::opening::OpeningRecord;
+use crate::opening::{OpeningHistory, OpeningRecord};
 
 /// Bytes of the longest refusal that is kept.
 pub(super) const MAX_REFUSAL: usize = 1000;
@@ -93,6 +93,17 @@ impl Record for BrickOpening {
                 Err(CatalogError::invalid("the refusal of a brick", why, format!("it has at most {MAX_REFUSAL} bytes")))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Record for OpeningHistory {
+    fn check(&self) -> Result<(), CatalogError> {
+        match self.is_valid() {
+            true => Ok(()),
+            false => {
+                Err(CatalogError::invalid("the openings of the catalogue", "a list", "numbers and revisions rise"))
+            }
         }
     }
 }

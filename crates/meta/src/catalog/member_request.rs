@@ -53,6 +53,9 @@ pub struct BrickEntry {
     pub nodes: u64,
     /// The number of logical nodes that move to it.
     pub coming: u64,
+    /// Why its process refused to serve at its last start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A peer server of a cluster.
@@ -84,6 +87,7 @@ impl Catalog {
             leaving: brick.leaving,
             nodes: count(&served, brick.id),
             coming: count(&coming, brick.id),
+            refused: self.opening(brick.id).and_then(|opening| opening.refused.clone()),
         };
         self.bricks().map(|(brick, alive)| entry(brick, alive.is_some())).collect()
     }
@@ -112,8 +116,9 @@ impl CatalogEditor {
             MemberRequest::RemoveBrick { brick } => {
                 let removed = self.remove_brick(brick).await?;
                 let BrickRecord { id, addresses, storage, leaving } = removed.value;
+                let (alive, nodes, coming, refused) = (false, 0, 0, None);
                 let removed_brick =
-                    BrickEntry { brick: id, addresses, storage, alive: false, leaving, nodes: 0, coming: 0 };
+                    BrickEntry { brick: id, addresses, storage, alive, leaving, nodes, coming, refused };
                 Ok((MemberAnswer { bricks: vec![removed_brick], peers: Vec::new() }, Some(removed.revision)))
             }
             MemberRequest::RemovePeer { peer } => {

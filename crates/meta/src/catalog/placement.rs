@@ -295,6 +295,21 @@ impl NodePlacement {
         }
     }
 
+    /// The brick lost changes: its copies elsewhere do not count any more.
+    ///
+    /// # Errors
+    /// If the node moves, or is served by another brick.
+    pub fn count_loss(&mut self, brick: BrickId, epoch: Epoch) -> Step {
+        if self.brick != brick || self.moving.is_some() {
+            return wrong("moving, or served by another brick", "end the move first");
+        }
+        let Some(moves) = self.moves.checked_add(1) else {
+            return wrong("out of move numbers", "copy its objects into another space");
+        };
+        (self.moves, self.epoch) = (moves, epoch);
+        Ok(())
+    }
+
     /// The old brick serves as before, and what it has handed over is ignored.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use model::{Class, NodeId, SpaceId};
 
+use crate::opening::{ForcedPosition, OpeningHistory};
 use crate::plant::{Bug, planted};
 use crate::{ChangedKey, Key, MetaEntry, MetaSnapshot, Revision};
 
@@ -22,6 +23,9 @@ use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, Planne
 use super::schema::Schema;
 use super::space::{Permission, Space};
 
+/// The name of the epoch of the placement map among the counters.
+pub(super) const PLACEMENT_EPOCH: &str = "map";
+
 /// The whole catalogue at one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -30,6 +34,8 @@ pub struct Catalog {
     bricks: Arc<BTreeMap<BrickId, CatalogMember<BrickRecord>>>,
     peers: Arc<BTreeMap<PeerId, CatalogMember<PeerRecord>>>,
     openings: Arc<BTreeMap<BrickId, Arc<BrickOpening>>>,
+    own_openings: Arc<OpeningHistory>,
+    counters: Arc<BTreeMap<String, u64>>,
     spaces: Arc<Spaces>,
     schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
     users: Arc<BTreeMap<String, Arc<User>>>,
@@ -101,6 +107,24 @@ impl Catalog {
     #[must_use]
     pub fn opening(&self, id: BrickId) -> Option<&BrickOpening> {
         self.openings.get(&id).map(|opening| &**opening)
+    }
+
+    /// The openings of the catalogue itself.
+    #[must_use]
+    pub fn own_openings(&self) -> &OpeningHistory {
+        &self.own_openings
+    }
+
+    /// The last opening of the catalogue with its revision, for witnesses; `None` if no meta-server has opened it.
+    #[must_use]
+    pub fn forced(&self) -> Option<ForcedPosition> {
+        Some(ForcedPosition { opening: self.own_openings.last()?, position: self.revision.0 })
+    }
+
+    /// The next number of each counter, and the epoch of the placement map as `map`.
+    #[must_use]
+    pub fn counters(&self) -> &Arc<BTreeMap<String, u64>> {
+        &self.counters
     }
 
     /// A peer server, alive or not.
@@ -365,6 +389,7 @@ impl Catalog {
             Path::PlacementMap => {
                 let counter = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
                 Arc::make_mut(&mut self.placement_map).epoch = Epoch(counter);
+                Arc::make_mut(&mut self.counters).insert(PLACEMENT_EPOCH.to_owned(), counter);
             }
             Path::PlacementRange(space, part) => {
                 let record = decode::<PlacementRange>(key, entry)?;
@@ -374,7 +399,16 @@ impl Catalog {
                     map.ranges.insert(sheet.first.0, (*space, *part, sheet));
                 }
             }
-            Path::Counter(_) | Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
+            Path::CatalogueOpenings => {
+                let history = decode::<OpeningHistory>(key, entry)?.map(Arc::unwrap_or_clone).unwrap_or_default();
+                let from = entry.map_or(0, |entry| entry.revision.0);
+                self.own_openings = Arc::new(history.with_last_from(from));
+            }
+            Path::Counter(name) => {
+                let next = decode::<Counter>(key, entry)?.map_or(0, |counter| counter.next);
+                Arc::make_mut(&mut self.counters).insert(name.clone(), next);
+            }
+            Path::Schema(_) | Path::Version(..) | Path::Accounts => {}
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The bytes of openings in a log: numbers of 8 bytes, little-endian, after a byte for the version.
 //!
 //! ```text
-//!  history    version  { number  nonce  from }...
+//!  history    version  accepted  0  0  { number  nonce  from }...
 //!  witnesses  version  { brick (0: the catalogue)  number  nonce  position  microseconds }...
 //! ```
 
@@ -18,7 +18,9 @@ impl OpeningHistory {
     /// The bytes for the log.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        encode(self.starts.iter().map(|start| [start.opening.number, start.opening.nonce, start.from]))
+        // The first entry is about accepted losses.
+        let starts = self.starts.iter().map(|start| [start.opening.number, start.opening.nonce, start.from]);
+        encode([[self.accepted, 0, 0]].into_iter().chain(starts))
     }
 
     /// Decodes the bytes of a log.
@@ -26,15 +28,11 @@ impl OpeningHistory {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for a newer version; [`ErrorKind::Corrupt`] if numbers or positions fall, or bytes are missing.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let starts = decode(bytes, MAX_STARTS)?;
-        let starts: Vec<OpeningStart> = starts
-            .into_iter()
-            .map(|[number, nonce, from]| OpeningStart { opening: Opening { number, nonce }, from })
-            .collect();
-        let rises = starts
-            .windows(2)
-            .all(|pair| pair[0].opening.number < pair[1].opening.number && pair[0].from <= pair[1].from);
-        if rises { Ok(Self { starts }) } else { Err(damaged("its numbers fall")) }
+        let mut entries = decode(bytes, MAX_STARTS + 1)?.into_iter();
+        let [accepted, _, _] = entries.next().ok_or_else(|| damaged("it is too short"))?;
+        let starts = entries.map(|[number, nonce, from]| OpeningStart { opening: Opening { number, nonce }, from });
+        let history = Self { starts: starts.collect(), accepted };
+        if history.is_valid() { Ok(history) } else { Err(damaged("its numbers fall")) }
     }
 }
 

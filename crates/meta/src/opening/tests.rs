@@ -85,6 +85,20 @@ pub(crate) fn copy_opened_under_the_same_number_is_refused() {
 }
 
 #[test]
+fn log_that_an_older_catalogue_does_not_know_opens_once_that_loss_was_accepted() {
+    let log = history(&[0, 5, 9]);
+    for record in [None, record(Some(1), None, 3), record(Some(1), Some(2), 3)] {
+        let begun = OpeningProcedure::begin_after_loss(&log, record, 12, 1).unwrap();
+        let mut opening = begun.clone();
+        assert!(opening.handle_done(true));
+        let OpeningStep::Claim { from, to } = opening.step() else { panic!("{opening:?}") };
+        assert_eq!((from, to.base, to.claimed.unwrap().number), (record, Some(log.last().unwrap()), 4));
+    }
+    let older = OpeningProcedure::begin_after_loss(&log, record(Some(4), None, 3), 12, 1);
+    assert!(matches!(older, Err(OpeningRefusal::Older { .. })));
+}
+
+#[test]
 fn older_catalogue_is_refused() {
     let log = history(&[0, 5]);
     for at in [None, record(Some(1), None, 3), record(None, Some(1), 0)] {
@@ -133,6 +147,24 @@ fn history_is_bounded_and_still_refuses_old_positions() {
     assert!(log.check(5000, forced(1, oldest.from + 1)).is_err());
 }
 
+#[test]
+fn accepted_loss_is_not_refused_again() {
+    let log = history(&[0, 5]);
+    let known = record(Some(4), None, 30);
+    assert!(log.claim(known, 9, 1).is_err());
+    let accepted = log.accept_loss(&[opening(4), opening(6)], 9, 1);
+    let base = accepted.last().unwrap();
+    assert_eq!(base.number, 7);
+    let claimed = OpeningRecord { base: None, claimed: Some(base), position: 9 };
+    let claim = accepted.claim(Some(claimed), 9, 2).unwrap();
+    for seen in [forced(2, 30), forced(4, 30), forced(6, 1)] {
+        assert!(claim.history.check(9, seen).is_ok(), "{seen:?}");
+    }
+    let later = ForcedPosition { opening: claim.opening, position: 10 };
+    assert!(claim.history.check(9, later).is_err());
+    assert_eq!(OpeningHistory::decode(&claim.history.encode()).unwrap(), claim.history);
+}
+
 pub(crate) fn process_believes_only_the_newest_opening_that_it_knows() {
     assert!(believes(opening(2), opening(2)) && believes(opening(2), opening(3)));
     assert!(!believes(opening(2), opening(1)));
@@ -156,6 +188,21 @@ pub(crate) fn witness_keeps_the_highest_position() {
 }
 
 #[test]
+fn claim_bars_earlier_openings_and_hides_no_position() {
+    let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
+    witnesses.note(brick, forced(1, 50), 0);
+    witnesses.note_claim(brick, opening(2));
+    witnesses.note_claim(brick, Opening { number: 2, nonce: 1 });
+    assert!(!witnesses.believes(brick, opening(1)) && witnesses.believes(brick, opening(2)));
+    assert_eq!(witnesses.get(brick).unwrap().forced, forced(1, 50));
+    witnesses.note(brick, forced(1, 60), 0);
+    assert!(!witnesses.believes(brick, opening(1)), "a late position of the earlier opening changes no belief");
+    assert_eq!(witnesses.get(brick).unwrap().forced, forced(1, 60));
+    witnesses.note(brick, forced(3, 60), 0);
+    assert!(!witnesses.believes(brick, opening(2)));
+}
+
+#[test]
 fn rows_are_the_same_after_encoding_and_damaged_ones_are_refused() {
     let log = history(&[0, 5, 9]);
     assert_eq!(OpeningHistory::decode(&log.encode()).unwrap(), log);
@@ -164,7 +211,9 @@ fn rows_are_the_same_after_encoding_and_damaged_ones_are_refused() {
     witnesses.note(Subject::Brick(u32::MAX), forced(1, u64::MAX), u64::MAX);
     assert_eq!(Witnesses::decode(&witnesses.encode()).unwrap(), witnesses);
     let bytes = log.encode();
-    for damaged in [&bytes[..0], &bytes[..9], &bytes[..bytes.len() - 1], &[&bytes[..], &bytes[1..]].concat()] {
+    for damaged in
+        [&bytes[..0], &bytes[..1], &bytes[..9], &bytes[..bytes.len() - 1], &[&bytes[..], &bytes[1..]].concat()]
+    {
         assert_eq!(OpeningHistory::decode(damaged).unwrap_err().kind(), ErrorKind::Corrupt, "{damaged:?}");
     }
     let newer: Vec<u8> = [2].into_iter().chain(bytes[1..].iter().copied()).collect();
@@ -172,7 +221,7 @@ fn rows_are_the_same_after_encoding_and_damaged_ones_are_refused() {
     let mut wide = witnesses.encode();
     wide[1 + 7] = 1;
     assert_eq!(Witnesses::decode(&wide).unwrap_err().kind(), ErrorKind::Corrupt);
-    assert!(OpeningHistory::decode(&vec![1; 1 + 24 * (MAX_STARTS + 1)]).is_err());
+    assert!(OpeningHistory::decode(&vec![1; 1 + 24 * (MAX_STARTS + 2)]).is_err());
 }
 
 /// Makes tests of functions that planted bugs name.

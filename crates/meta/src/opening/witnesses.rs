@@ -29,7 +29,9 @@ pub struct WitnessedPosition {
 /// The highest openings and positions that a process saw of other logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witnesses {
-    pub(super) seen: BTreeMap<Subject, WitnessedPosition>,
+    seen: BTreeMap<Subject, WitnessedPosition>,
+    /// Openings that were claimed and are not known to have served. They say what to believe, and are no positions of the log.
+    claimed: BTreeMap<Subject, Opening>,
 }
 
 impl Witnesses {
@@ -47,7 +49,19 @@ impl Witnesses {
     /// Whether messages from this opening of a log are believed.
     #[must_use]
     pub fn believes(&self, subject: Subject, opening: Opening) -> bool {
-        self.seen.get(&subject).is_none_or(|seen| believes(seen.forced.opening, opening))
+        let seen = self.seen.get(&subject).map(|seen| seen.forced.opening);
+        let known = seen.into_iter().chain(self.claimed.get(&subject).copied());
+        known.max_by_key(|known| known.number).is_none_or(|known| believes(known, opening))
+    }
+
+    /// Notes that an opening was claimed: no earlier one is believed any more.
+    ///
+    /// The highest position that was seen stays what it is, because a claim may fail.
+    pub fn note_claim(&mut self, subject: Subject, opening: Opening) {
+        if self.believes(subject, opening) && (self.claimed.len() < MAX_SUBJECTS || self.claimed.contains_key(&subject))
+        {
+            self.claimed.insert(subject, opening);
+        }
     }
 
     /// Notes a position. Returns whether it is higher than all before.
@@ -66,6 +80,7 @@ impl Witnesses {
         };
         if is_higher {
             self.seen.insert(subject, WitnessedPosition { forced, at_us });
+            self.claimed.retain(|of, claimed| *of != subject || claimed.number > forced.opening.number);
         }
         is_higher
     }
@@ -73,5 +88,6 @@ impl Witnesses {
     /// Forgets a log, such as that of a brick that was removed from the cluster.
     pub fn forget(&mut self, subject: Subject) {
         self.seen.remove(&subject);
+        self.claimed.remove(&subject);
     }
 }

@@ -1,7 +1,7 @@
 //! The credentials of a process of the cluster, and connecting with them.
 
 use model::{Error, ErrorKind, Result};
-use wire::handshake::{self, Credentials, Introduction, Role, Terms};
+use wire::handshake::{self, Credentials, Introduction, Role, Terms, Witnessed};
 use wire::transport::{Address, Stream, tls};
 
 use super::Secret;
@@ -24,11 +24,24 @@ impl ClusterCredentials {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if nothing listens there; as [`handshake::introduce`].
     pub(crate) async fn dial(&self, address: &Address, role: Role) -> Result<(Stream, Terms)> {
+        self.dial_as_witness(address, role, None).await
+    }
+
+    /// The same, and says what this process saw of the log that the other one serves.
+    ///
+    /// # Errors
+    /// As [`ClusterCredentials::dial`].
+    pub(crate) async fn dial_as_witness(
+        &self,
+        address: &Address,
+        role: Role,
+        witnessed: Option<Witnessed>,
+    ) -> Result<(Stream, Terms)> {
         let mut stream = Stream::dial(address, self.tls.as_ref()).await?;
         let password = self.secret.as_ref().map(Secret::primary);
         let credentials = password.map(|password| Credentials { user: String::new(), password });
         let insecure = self.insecure;
-        let introduction = Introduction { role, credentials, insecure, ..Introduction::new("", AGENT) };
+        let introduction = Introduction { role, credentials, insecure, witnessed, ..Introduction::new("", AGENT) };
         let terms = handshake::introduce(&mut stream, &introduction).await.map_err(|error| explain(error, address))?;
         Ok((stream, terms))
     }

@@ -21,6 +21,7 @@ use store::Store;
 use tokio::time;
 use tracing::{info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
+use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
@@ -35,6 +36,7 @@ use crate::auth::ClusterCredentials;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
+use crate::openings::{OwnOpening, opening_of};
 use crate::server::Metric;
 use wire::driving::MonotonicClock;
 use wire::driving::PeerHandle;
@@ -70,6 +72,8 @@ pub(crate) struct Nodes {
     pub(super) brick_links: Arc<BrickLinks>,
     pub(super) cluster_view: Arc<ClusterView>,
     pub(super) id: BrickId,
+    /// The opening of the brick; `None` without a catalogue.
+    pub(super) opening: Option<Arc<OwnOpening>>,
     /// Decides which logical nodes are served. It is locked before the driver of a node, if both are.
     manager: Mutex<NodeManager>,
     /// Logical nodes that are no longer served and still have rows in flight.
@@ -119,6 +123,7 @@ impl Nodes {
         cluster_view: Arc<ClusterView>,
         id: BrickId,
         credentials: ClusterCredentials,
+        opening: Option<Arc<OwnOpening>>,
     ) -> Result<Arc<Self>> {
         let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
         let manager = NodeManager::new(settings, RowReader::new(store.clone()))?;
@@ -129,14 +134,67 @@ impl Nodes {
             served: ArcSwap::default(),
             inbox: Arc::default(),
             openings: AtomicU64::new(0),
-            brick_links: BrickLinks::new(credentials),
+            brick_links: BrickLinks::new(credentials, cluster_view.witnesses.clone()),
             cluster_view,
             id,
+            opening,
             manager: Mutex::new(manager),
             closing: Mutex::default(),
             is_learning: AtomicBool::new(false),
             answer_counts: Arc::default(),
         }))
+    }
+
+    /// Whether this process may still serve the brick.
+    pub(super) fn is_current(&self) -> bool {
+        self.opening.as_ref().is_none_or(|opening| opening.is_current())
+    }
+
+    /// Checks that this process may still serve the brick.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] with the reason if it may not.
+    pub(super) fn check_current(&self) -> Result<()> {
+        match self.opening.as_ref().and_then(|opening| opening.end_reason()) {
+            Some(why) => Err(Error::new(ErrorKind::Unavailable, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the openings of this and other bricks with the catalogue.
+    fn follow_openings(&self) {
+        let Some(catalog) = self.cluster_view.catalog() else { return };
+        self.cluster_view.witnesses.note_catalog(&catalog);
+        self.brick_links.close_superseded();
+        if let Some(opening) = &self.opening {
+            opening.check_catalog(&catalog);
+        }
+    }
+
+    /// Answers another process that asks what this one saw of a brick's log.
+    ///
+    /// # Errors
+    /// As [`BrickLinks::answer_witness`].
+    pub(super) fn answer_witness(&self, asked: &AskWitness) -> Result<Witnesses> {
+        let answer = self.brick_links.answer_witness(asked)?;
+        match (&self.opening, &asked.claimed) {
+            (Some(own), claimed) if asked.brick == self.id.0 => {
+                claimed.iter().try_for_each(|claimed| opening_of(claimed).map(|claimed| own.check_claim(claimed)))?;
+                Ok(Witnesses { seen: vec![own.witnessed()] })
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    /// Notes what a peer server saw of this and other logs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if an entry names no opening.
+    pub(super) fn note_witnesses(&self, seen: &Witnesses) -> Result<()> {
+        match &self.opening {
+            Some(own) => own.note_all(seen, &self.cluster_view.witnesses, "a peer server saw it"),
+            None => Ok(()),
+        }
     }
 
     fn lock_manager(&self) -> Result<MutexGuard<'_, NodeManager>> {
@@ -161,6 +219,12 @@ impl Nodes {
         let full = |served: &Arc<ServedNode>| {
             served.lock().map_or_else(|error| Some(error.to_string()), |one| one.health_problem())
         };
+        if let Err(error) = self.check_current() {
+            return Some(error.to_string());
+        }
+        if let Some(why) = self.cluster_view.catalogue_problem() {
+            return Some(why);
+        }
         let unserved = match self.lock_manager() {
             Ok(manager) => manager.problem().map(ToString::to_string),
             Err(error) => Some(error.to_string()),
@@ -236,7 +300,8 @@ impl Nodes {
         let node = driver.node();
         while let Some(output) = driver.next_output() {
             match output {
-                DriverOutput::Send(to, message) => to.send(&message),
+                DriverOutput::Send(to, message) if self.is_current() => to.send(&message),
+                DriverOutput::Send(..) => {}
                 DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
                     // A store in memory applies rows synchronously.
                     let result = self.store.commit_rows(rows.needed()).map(drop);
@@ -293,6 +358,7 @@ impl Nodes {
     /// If the message violates the protocol: disconnect the sender.
     pub(crate) fn handle_message(&self, from: &PeerHandle, message: Message) -> Result<()> {
         match message {
+            _ if !self.is_current() => self.check_current(),
             Message::Up { node, epoch, holder, message } => {
                 if let Up::Write { writes, .. } = &message {
                     limits::check_writes(writes.len(), bytes_of(writes.values()))?;
@@ -409,9 +475,11 @@ impl Nodes {
         let reserved = served.lock().and_then(|mut driver| Ok((driver.reserve(space, pages)?, driver)));
         match reserved {
             Ok((Reservation { first, rows }, _driver)) => {
-                let inbox = self.inbox.clone();
+                let (inbox, opening) = (self.inbox.clone(), self.opening.clone());
                 self.store.submit_rows(rows, move |result| {
-                    done(result.map(|_| first));
+                    let ended = opening.and_then(|opening| opening.end_reason());
+                    let ended = ended.map(|why| Error::new(ErrorKind::Unavailable, why));
+                    done(ended.map_or_else(|| result.map(|_| first), Err));
                     inbox.add(NodeTask::Reserved { node });
                 });
             }
@@ -425,6 +493,7 @@ impl Nodes {
     pub(crate) async fn run(self: &Arc<Self>) {
         let (mut map, mut tasks) = (self.cluster_view.placement.watch(), Vec::new());
         let mut catalogue = self.cluster_view.catalog_changes();
+        self.follow_openings();
         self.follow_map();
         loop {
             self.inbox.timer.clear();
@@ -443,7 +512,10 @@ impl Nodes {
                     }
                     self.follow_map();
                 }
-                () = next_change(&mut catalogue) => self.follow_schemas(),
+                () = next_change(&mut catalogue) => {
+                    self.follow_openings();
+                    self.follow_schemas();
+                }
             }
         }
     }

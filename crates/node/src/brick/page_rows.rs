@@ -151,6 +151,12 @@ pub(crate) fn free_key(node: NodeId, space: SpaceId) -> Key {
     key(b'F', &[&node.0.to_be_bytes(), &space.0.to_be_bytes()])
 }
 
+/// The range of the free page numbers of all spaces.
+pub(crate) fn free_range(node: NodeId) -> (Key, Key) {
+    // Node numbers have 24 bits, so adding one does not overflow.
+    (key(b'F', &[&node.0.to_be_bytes()]), key(b'F', &[&(node.0 + 1).to_be_bytes()]))
+}
+
 /// The key of a piece of the record of a transaction.
 pub(crate) fn txn_key(node: NodeId, txn: TxnId, piece: u16) -> Key {
     let (start, client) = (txn.start.0.to_be_bytes(), txn.client.0.to_be_bytes());

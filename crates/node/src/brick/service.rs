@@ -108,6 +108,17 @@ impl Service for BrickConnection {
                     reply.refuse(&error);
                 }
             }
+            Request::AskWitness(asked) => {
+                match self.thread.server.role.nodes().and_then(|nodes| nodes.answer_witness(&asked)) {
+                    Ok(seen) => reply.send(Response::Witnesses(seen)),
+                    Err(error) => reply.fail(&error),
+                }
+            }
+            Request::Witnesses(seen) => {
+                if let Err(error) = self.thread.server.role.nodes().and_then(|nodes| nodes.note_witnesses(&seen)) {
+                    reply.refuse(&error);
+                }
+            }
             Request::ReadObject(look) => self.look(look, reply),
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),

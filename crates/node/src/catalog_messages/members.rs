@@ -46,6 +46,7 @@ pub fn member_answer_to_proto(answer: &MemberAnswer) -> proto::MemberAnswer {
         leaving: entry.leaving,
         nodes: entry.nodes,
         coming: entry.coming,
+        refused: entry.refused.clone(),
     };
     let peer =
         |entry: &PeerEntry| proto::Peer { peer: entry.peer.0, addresses: entry.addresses.clone(), alive: entry.alive };
@@ -66,8 +67,8 @@ pub fn member_answer_from_proto(message: proto::MemberAnswer) -> Result<MemberAn
             Ok(proto::Storage::Memory) => Storage::Memory,
             Err(_) => return Err(invalid("a brick keeps its objects in a way that this version does not know")),
         };
-        let proto::Brick { brick, addresses, alive, leaving, nodes, coming, .. } = entry;
-        Ok(BrickEntry { brick: BrickId(brick), addresses, storage, alive, leaving, nodes, coming })
+        let proto::Brick { brick, addresses, alive, leaving, nodes, coming, refused, .. } = entry;
+        Ok(BrickEntry { brick: BrickId(brick), addresses, storage, alive, leaving, nodes, coming, refused })
     };
     let peer = |proto::Peer { peer, addresses, alive }: proto::Peer| PeerEntry { peer: PeerId(peer), addresses, alive };
     let bricks = message.bricks.into_iter().map(brick).collect::<Result<_>>()?;
@@ -95,6 +96,7 @@ mod tests {
             leaving: !alive,
             nodes: 4,
             coming: 5,
+            refused: (!alive).then(|| "it went back in time".to_owned()),
         };
         let peers = vec![PeerEntry { peer: PeerId(6), addresses: vec!["h:2".to_owned()], alive: true }];
         let answer = MemberAnswer { bricks: vec![brick(Storage::Durable, true), brick(Storage::Memory, false)], peers };

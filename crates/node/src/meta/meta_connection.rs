@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use meta::{Key, MetaSessionId, Prefix, Revision, Watch, WatchEvent, meta_store};
+use meta::{Key, MetaSessionId, MetaStore, Prefix, Revision, Watch, WatchEvent, meta_store};
 use model::{Error, ErrorKind, Result};
 use tokio::task::JoinSet;
 use tokio::time;
@@ -104,10 +104,7 @@ impl MetaConnection {
         while self.watches.try_join_next().is_some() {}
         self.watches.spawn(async move {
             let deferred = Arc::new(deferred);
-            let watched = match store.watch(prefix, Revision(watch.after)).await {
-                Ok(watch) => run_watch(watch, &deferred).await,
-                Err(error) => Err(error),
-            };
+            let watched = watch_from(&*store, prefix, Revision(watch.after), &deferred).await;
             if let Some(deferred) = Arc::into_inner(deferred) {
                 deferred.answer(watched.map(|()| Response::MetaCompacted(proto::meta::Compacted {})));
             }
@@ -142,6 +139,20 @@ impl MetaConnection {
             policy: Some(policy_to_proto(space.policy) as i32),
         });
         Response::Spaces(proto::Spaces { entries: entries.collect() })
+    }
+}
+
+/// Runs a watch; returns when it is to be begun again after a read. That is so at once if the catalogue has not reached the revision
+/// after which the watcher asks: the read shows the watcher that the catalogue went back.
+async fn watch_from(
+    store: &dyn MetaStore,
+    prefix: Prefix,
+    after: Revision,
+    deferred: &Arc<DeferredResponder>,
+) -> Result<()> {
+    match store.get(Vec::new()).await?.revision < after {
+        true => Ok(()),
+        false => run_watch(store.watch(prefix, after).await?, deferred).await,
     }
 }
 
@@ -256,6 +267,8 @@ impl Service for MetaConnection {
             | Request::GetSpace(_)
             | Request::Scan(_)
             | Request::BuildIndex(_)
+            | Request::AskWitness(_)
+            | Request::Witnesses(_)
             | Request::Query(_)
             | Request::FetchRows(_)
             | Request::EndQuery(_)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use meta::opening::Subject;
 use meta::{
     Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
     WatchBatch, WatchEvent, WriteOutcome, limits, meta_store,
@@ -32,6 +33,7 @@ use wire::transport::Address;
 use super::meta_connection::KEEPALIVE_INTERVAL;
 use super::{call_timeout, codec, write_deduplicator};
 use crate::auth::ClusterCredentials;
+use crate::openings::WitnessBook;
 
 /// Time limit of a call with all its repetitions.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +69,8 @@ struct Inner {
     addresses: Vec<Address>,
     membership: ClusterCredentials,
     role: Role,
+    /// What this process saw of the catalogue; told to each meta-server.
+    witnesses: Arc<WitnessBook>,
     connection: Mutex<ConnectionSlot>,
     /// Index of the address that worked last. Watches begin with it.
     place: AtomicUsize,
@@ -128,6 +132,22 @@ impl RemoteMetaStore {
     /// # Panics
     /// As [`RemoteMetaStore::new`].
     pub fn new_as(addresses: Vec<Address>, membership: ClusterCredentials, role: Role) -> Result<Self> {
+        Self::new_as_witness(addresses, membership, role, WitnessBook::new())
+    }
+
+    /// The same for a process that tells the meta-server what it saw of the catalogue.
+    ///
+    /// # Errors
+    /// As [`RemoteMetaStore::new`].
+    ///
+    /// # Panics
+    /// As [`RemoteMetaStore::new`].
+    pub fn new_as_witness(
+        addresses: Vec<Address>,
+        membership: ClusterCredentials,
+        role: Role,
+        witnesses: Arc<WitnessBook>,
+    ) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the address of a meta-server is needed"));
         }
@@ -137,6 +157,7 @@ impl RemoteMetaStore {
             addresses,
             membership,
             role,
+            witnesses,
             writer: rand::random(),
             last_write: AtomicU64::new(0),
             write_permits: Semaphore::new(MAX_WRITES_IN_FLIGHT),
@@ -327,7 +348,8 @@ impl Inner {
 
     /// Connects to a meta-server, and asks which run of it that is.
     async fn dial(&self, address: Address) -> Result<Connection> {
-        let (stream, terms) = self.membership.dial(&address, self.role).await?;
+        let witnessed = self.witnesses.witnessed(Subject::Catalogue);
+        let (stream, terms) = self.membership.dial_as_witness(&address, self.role, witnessed).await?;
         let mailbox = Arc::new(Mailbox::default());
         let caller = Caller::new(mailbox.clone(), BUDGET);
         let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
@@ -396,6 +418,7 @@ impl MetaStore for RemoteMetaStore {
             addresses: self.inner.addresses.clone(),
             membership: self.inner.membership.clone(),
             role: self.inner.role,
+            witnesses: self.inner.witnesses.clone(),
             connection: ConnectionSlot::new(self.inner.addresses.clone(), self.inner.place.load(Ordering::Relaxed)),
             place: AtomicUsize::new(0),
             writer: self.inner.writer,

@@ -236,6 +236,10 @@ impl ClientConnection {
                     async move { view.handle_member_request(&asked).await.map(Response::MemberAnswer) },
                 );
             }
+            Handler::Witness(asked) => match self.peer.brick_links.answer_witness(&asked) {
+                Ok(seen) => reply.send(Response::Witnesses(seen)),
+                Err(error) => reply.fail(&error),
+            },
             Handler::GetStatus => reply.send(Response::Status(self.thread.server.status())),
             Handler::Done => reply.send(Response::Done(proto::Done {})),
             Handler::WrongServer(what) => reply.fail(&Error::new(ErrorKind::Unsupported, what)),

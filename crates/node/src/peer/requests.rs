@@ -81,6 +81,7 @@ pub(super) enum Handler {
     Administer(proto::account::Administer),
     Move(proto::moves::Move),
     Member(proto::members::MemberRequest),
+    Witness(proto::cluster::AskWitness),
     GetStatus,
     /// A request for another kind of server: it fails, and the connection goes on.
     WrongServer(&'static str),
@@ -122,7 +123,8 @@ pub(super) fn row(request: Request) -> Row {
         | Request::Answer(_)
         | Request::NotServedHere(_)
         | Request::Deferred(_)
-        | Request::SpaceStatus(_) => Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation },
+        | Request::SpaceStatus(_)
+        | Request::Witnesses(_) => Row { form: Form::OneWay, access: Admitted, handler: Handler::Violation },
         Request::Ping(_) => answered(Admitted, Handler::Done),
         Request::GetStatus(_) => answered(Admitted, Handler::GetStatus),
         // Objects.
@@ -157,6 +159,7 @@ pub(super) fn row(request: Request) -> Row {
         Request::Administer(wanted) => answered(CheckedByHandler, Handler::Administer(wanted)),
         Request::Move(wanted) => answered(Administrator, Handler::Move(wanted)),
         Request::MemberRequest(asked) => answered(Administrator, Handler::Member(asked)),
+        Request::AskWitness(asked) => answered(Administrator, Handler::Witness(asked)),
         // Other servers.
         Request::Scrub(_) | Request::Backup(_) | Request::CopyRows(_) | Request::GetMoveIns(_) => wrong_server(BRICK),
         Request::MetaGetRun(_)

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 60] = [
+pub(crate) const KINDS: [&str; 62] = [
     "ping",
     "commit",
     "get_stat",
@@ -72,6 +72,8 @@ pub(crate) const KINDS: [&str; 60] = [
     "get_move_ins",
     "move",
     "member_request",
+    "ask_witness",
+    "witnesses",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -137,6 +139,8 @@ pub(crate) fn kind_index(request: &Request) -> usize {
         Request::GetMoveIns(_) => 57,
         Request::Move(_) => 58,
         Request::MemberRequest(_) => 59,
+        Request::AskWitness(_) => 60,
+        Request::Witnesses(_) => 61,
     }
 }
 

@@ -174,6 +174,8 @@ impl Message {
                 seen: seen.0,
                 txn: Some(answer.txn().into()),
                 answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
+                // The handle of a brick's connection fills this in.
+                forced: 0,
             })),
             Self::NotServedHere { node, epoch } => {
                 Envelope::NotServedHere(cluster::NotServedHere { node: node.0, epoch: *epoch })

@@ -5,38 +5,60 @@ use std::sync::Arc;
 
 use crate::cluster::Message;
 use crate::link::Mailbox;
+use crate::proto::request::Request;
+
+/// Tells the position up to which a log is forced.
+pub type PositionSource = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The other end of a connection. Clones refer to the same connection.
 #[derive(Clone)]
-pub struct PeerHandle(Arc<Mailbox>);
+pub struct PeerHandle {
+    mailbox: Arc<Mailbox>,
+    /// Of a brick's log: each answer to a coordinator says it.
+    forced: Option<PositionSource>,
+}
 
 impl PeerHandle {
     /// The end that is reached through `mailbox`.
     #[must_use]
     pub fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self(mailbox)
+        Self { mailbox, forced: None }
+    }
+
+    /// The same at a brick, the answers of which say up to where its log is forced.
+    #[must_use]
+    pub fn of_brick(mailbox: Arc<Mailbox>, forced: PositionSource) -> Self {
+        Self { mailbox, forced: Some(forced) }
     }
 
     /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer.
     pub fn send(&self, message: &Message) {
-        let (request, raw) = message.encode();
-        self.0.send_one_way(request, raw);
+        let (mut request, raw) = message.encode();
+        if let (Request::Answer(answer), Some(forced)) = (&mut request, &self.forced) {
+            answer.forced = forced();
+        }
+        self.mailbox.send_one_way(request, raw);
+    }
+
+    /// Sends a request that wants no answer.
+    pub fn send_request(&self, request: Request) {
+        self.mailbox.send_one_way(request, Vec::new());
     }
 
     /// Ends the connection.
     pub fn hang_up(&self) {
-        self.0.hang_up();
+        self.mailbox.hang_up();
     }
 }
 
 impl PartialEq for PeerHandle {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.mailbox, &other.mailbox)
     }
 }
 
 impl fmt::Debug for PeerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PeerHandle({:p})", Arc::as_ptr(&self.0))
+        write!(f, "PeerHandle({:p})", Arc::as_ptr(&self.mailbox))
     }
 }

@@ -144,6 +144,7 @@ pub fn is_machine_message(request: &Request) -> bool {
             | Request::Deferred(_)
             | Request::Watch(_)
             | Request::SpaceStatus(_)
+            | Request::Witnesses(_)
     )
 }
 

@@ -507,6 +507,24 @@ fn messages_of_meta_servers_are_unchanged() {
 }
 
 #[test]
+fn messages_about_openings_are_unchanged() {
+    use proto::cluster::{AskWitness, Witnessed, Witnesses};
+    use proto::request::Request;
+    use proto::response::Response;
+    let seen = |brick| Witnessed { brick, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
+    let requests = [
+        ("ask-witness", Request::AskWitness(AskWitness { brick: 7, claimed: None })),
+        ("ask-witness-claimed", Request::AskWitness(AskWitness { brick: 7, claimed: Some(seen(7)) })),
+        ("witnesses", Request::Witnesses(Witnesses { seen: vec![seen(0), seen(7)] })),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let response = proto::Response { response: Some(Response::Witnesses(Witnesses { seen: vec![seen(7)] })) };
+    check("response-witnesses", Flags::RESPONSE, &response, b"");
+}
+
+#[test]
 fn records_of_transactions_are_unchanged() {
     let (txn, participants) = (txn(4), vec![NODE, NodeId(5)]);
     let decided = |outcome, writes| Record::Decided {

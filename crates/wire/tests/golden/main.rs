@@ -121,8 +121,12 @@ fn openings_are_unchanged() {
         max_read: 4_194_304,
         max_in_flight: 1024,
         brick: 0,
+        opening: None,
     };
     let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
+    let seen = proto::cluster::Witnessed { brick: 7, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
+    let witness = proto::Hello { witnessed: Some(seen), ..hello.clone() };
+    let opened = proto::Accepted { opening: Some(seen), ..of_a_brick.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
@@ -131,6 +135,8 @@ fn openings_are_unchanged() {
         ("hello-hasty", handshake::encode(1, &hasty)),
         ("welcome-accepted", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(accepted)))),
         ("welcome-of-a-brick", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_brick)))),
+        ("hello-witness", handshake::encode(1, &witness)),
+        ("welcome-opened", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(opened)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
     for (name, now) in openings {

@@ -54,6 +54,14 @@ impl CatalogEditor {
         self.change_placement(node, None, |placed, epoch| placed.cancel_move(epoch)).await
     }
 
+    /// Counts a move of a logical node whose brick lost changes: copies of its pages with earlier versions are not current any more.
+    ///
+    /// # Errors
+    /// [`CatalogError::WrongMoveState`] if it moves, or is served by another brick; [`CatalogError::Missing`].
+    pub async fn count_loss(&self, node: NodeId, brick: BrickId) -> Result<Edited<NodePlacement>> {
+        self.change_placement(node, None, |placed, epoch| placed.count_loss(brick, epoch)).await
+    }
+
     async fn change_placement(
         &self,
         node: NodeId,

@@ -165,3 +165,57 @@ async fn follower_continues_after_failures_and_compaction() {
     let second = editor.create_group("b").await.unwrap();
     assert_eq!(follower.wait_for_revision(second.revision).await.unwrap().groups().count(), 2);
 }
+
+/// A copy of a catalogue in memory.
+async fn copy(store: &dyn MetaStore) -> Arc<dyn MetaStore> {
+    let copy = Embedded::in_memory().unwrap();
+    for (key, entry) in store.read(Prefix::all()).await.unwrap().entries {
+        let _ = copy.write(Vec::new(), vec![KeyChange::put(key, entry.value)]).await.unwrap();
+    }
+    Arc::new(copy)
+}
+
+#[tokio::test]
+pub(crate) async fn older_catalogue_is_not_followed() {
+    let editor = CatalogEditor::new(Arc::new(Embedded::in_memory().unwrap()));
+    editor.add_own_opening(1).await.unwrap();
+    let older = copy(&**editor.store()).await;
+    for _ in 0..5 {
+        editor.start_number().await.unwrap();
+    }
+    let follower = Follower::start(editor.store().clone()).await.unwrap();
+    let seen = follower.catalog().forced();
+    assert_eq!(seen.unwrap().position, follower.catalog().revision().0);
+    let again = Follower::start_after(editor.store().clone(), move || seen).await.unwrap();
+    assert_eq!(again.problem(), None);
+    let refused = |store: Arc<dyn MetaStore>| async move {
+        let refused = Follower::start_after(store, move || seen).await.map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+        assert!(refused.message().contains("went back in time"), "{refused}");
+    };
+    refused(older.clone()).await;
+    // It is opened and written until its revision is as high.
+    let other = CatalogEditor::new(older.clone());
+    other.add_own_opening(2).await.unwrap();
+    for _ in 0..20 {
+        other.start_number().await.unwrap();
+    }
+    refused(older.clone()).await;
+    refused(Arc::new(Embedded::in_memory().unwrap())).await;
+    // The loss is accepted.
+    other.accept_own_loss().await.unwrap();
+    Follower::start_after(older, move || seen).await.unwrap();
+}
+
+#[tokio::test]
+async fn counters_are_raised_and_never_lowered() {
+    let editor = CatalogEditor::new(Arc::new(Embedded::in_memory().unwrap()));
+    editor.take_numbers("spaces", 4).await.unwrap();
+    let seen = [("spaces", 3), ("bricks", 9), ("map", 7)].map(|(name, next)| (name.to_owned(), next));
+    assert_eq!(editor.raise_counters(&seen.into()).await.unwrap(), ["bricks", "map"]);
+    assert_eq!(editor.take_numbers("bricks", 1).await.unwrap().start, 9);
+    assert_eq!(editor.take_numbers("spaces", 1).await.unwrap().start, 5);
+    let catalog = Catalog::load(&editor.store().read(Prefix::all()).await.unwrap());
+    assert_eq!(catalog.counters().get("bricks"), Some(&10));
+    assert_eq!(catalog.placement_map().epoch().0, 7);
+}

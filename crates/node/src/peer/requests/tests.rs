@@ -19,7 +19,7 @@ fn all() -> Vec<(&'static str, Request)> {
         GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
-        MemberRequest
+        MemberRequest AskWitness Witnesses
     ])
 }
 
@@ -34,7 +34,7 @@ fn every_request_of_the_schema_has_its_row() {
         let Row { form, access, handler } = row(request);
         let expected = match name {
             "Up" | "Call" | "Watch" => (Form::OneWay, Access::CheckedByHandler, None),
-            "Down" | "Reply" | "Ask" | "Answer" | "NotServedHere" | "Deferred" | "SpaceStatus" => {
+            "Down" | "Reply" | "Ask" | "Answer" | "NotServedHere" | "Deferred" | "SpaceStatus" | "Witnesses" => {
                 assert!(matches!(handler, Handler::Violation), "{name} is no message of a client");
                 (Form::OneWay, Access::Admitted, None)
             }
@@ -48,7 +48,7 @@ fn every_request_of_the_schema_has_its_row() {
             "GetNumbers" | "GetSpace" | "GetSchema" | "Define" | "Describe" => {
                 (Form::Answered, Access::Space(Read), None)
             }
-            "CreateSpace" | "Move" | "MemberRequest" => (Form::Answered, Access::Administrator, None),
+            "CreateSpace" | "Move" | "MemberRequest" | "AskWitness" => (Form::Answered, Access::Administrator, None),
             "SetSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
             _ => {
                 assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");

@@ -1,0 +1,166 @@
+//! `mortar brick accept-loss` and `mortar cluster accept-loss`: go on with a directory that went back in time.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use meta::catalog::{BrickId, CatalogEditor};
+use model::Error;
+use node::cluster_view::ClusterView;
+use node::member;
+use node::meta::RemoteMetaStore;
+use node::openings::BrickLoss;
+use node::purpose::Purpose;
+use serde::Serialize;
+use wire::handshake;
+
+use super::node::{open, open_catalogue};
+use crate::failure::{Failure, Result};
+use crate::output::{Output, Report, pluralize};
+use crate::settings::{PartialSettings, ProcessRole, Settings};
+
+pub(crate) const LOSS_EXAMPLES: &str = "\
+Examples:
+  mortar brick accept-loss --config brick-1.toml          what would be lost; changes nothing
+  mortar brick accept-loss --config brick-1.toml --yes    lose it
+
+First look for the newer directory: if it is put back, nothing is lost. Otherwise every transaction that the brick forced after its
+directory was copied is gone at this brick, while its parts at other bricks remain. Names, references and index entries at other
+bricks may name objects that do not exist any more. Then `mortar node --config brick-1.toml` serves what is left.
+
+The brick must not run, and the meta-server must. Repeat the command if it was interrupted.";
+
+pub(crate) const CATALOGUE_LOSS_EXAMPLES: &str = "\
+Examples:
+  mortar cluster accept-loss --config meta.toml           what it would do; changes nothing
+  mortar cluster accept-loss --config meta.toml --yes     do it
+
+First look for the newer directory: if it is put back, nothing is lost. Otherwise every change of the catalogue after its directory
+was copied is gone: spaces, classes, users, and moves of logical nodes. A brick that was added after that is unknown. Bricks that
+served logical nodes which moved meanwhile refuse them. Counters rise to what the bricks saw when they start or reconnect, so that
+no number is given twice. Start the bricks before you create anything.
+
+The meta-server must not run.";
+
+/// Which process, and whether to do it.
+#[derive(Args)]
+pub(crate) struct AcceptLoss {
+    /// The file with the settings of the process
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Do it; without this, only say what it costs
+    #[arg(long)]
+    yes: bool,
+}
+
+impl AcceptLoss {
+    fn settings(&self, role: ProcessRole) -> Result<Settings> {
+        let settings = Settings::resolve(PartialSettings::read(&self.config)?)?;
+        if settings.role != role || settings.data.is_none() {
+            let what = format!("{} is no file of a {} with a directory", self.config.display(), role.title());
+            return Err(Failure::usage(what));
+        }
+        Ok(settings)
+    }
+}
+
+/// What is lost, and whether it was accepted.
+#[derive(Serialize)]
+struct BrickLossReport {
+    brick: BrickId,
+    accepted: bool,
+    /// The last position of the directory.
+    position: u64,
+    /// The highest position that is known.
+    known_position: u64,
+    /// The last opening of the directory, and the last one that is known.
+    opening: u64,
+    known_opening: u64,
+    /// Logical nodes that lose changes.
+    nodes: u64,
+    /// Processes that saw more.
+    witnesses: Vec<String>,
+}
+
+impl Report for BrickLossReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { brick, position, known_position, opening, known_opening, .. } = self;
+        let nodes = pluralize(self.nodes, "logical node", "logical nodes");
+        writeln!(out, "brick {brick}: the directory ends at position {position} of opening {opening}")?;
+        writeln!(out, "  known elsewhere: position {known_position}, opening {known_opening}")?;
+        self.witnesses.iter().try_for_each(|witness| writeln!(out, "  seen by {witness}"))?;
+        if self.accepted {
+            return writeln!(out, "Accepted. Start the brick; its {nodes} count one more move.");
+        }
+        writeln!(
+            out,
+            "Accepting loses everything after that position in {nodes}: at least {} changes,",
+            known_position - position
+        )?;
+        writeln!(out, "more if the last position that is known was not the last one. Add --yes to do it.")
+    }
+}
+
+pub(super) async fn accept_brick_loss(args: AcceptLoss, output: &mut Output) -> Result {
+    let settings = args.settings(ProcessRole::Brick)?;
+    let store = open(&settings, Purpose::Brick)?;
+    let membership = settings.membership()?;
+    let remote = RemoteMetaStore::new_as(settings.meta.clone(), membership.clone(), handshake::Role::Brick)?;
+    let view = ClusterView::follow(Arc::new(remote)).await?;
+    let brick = member::stored_brick(&store)?.ok_or_else(|| Failure::usage("the directory belongs to no brick"))?;
+    let loss = BrickLoss::examine(&view, &store, brick, &membership).await?;
+    if !loss.is_any() {
+        return Err(Failure::usage(format!("nothing shows that brick {brick} went back in time: start it")));
+    }
+    if args.yes {
+        loss.accept(&view, &store).await?;
+    }
+    store.close()?;
+    let known = loss.known.and_then(|known| known.latest()).into_iter();
+    let known = known.chain(loss.witnesses.iter().map(|one| one.seen.forced.opening)).map(|opening| opening.number);
+    output.print(&BrickLossReport {
+        brick,
+        accepted: args.yes,
+        position: loss.position,
+        known_position: loss.highest_position(),
+        opening: loss.last.map_or(0, |last| last.number),
+        known_opening: known.max().unwrap_or(0),
+        nodes: loss.nodes.len() as u64,
+        witnesses: loss.witnesses.iter().map(|one| one.witness.clone()).collect(),
+    })
+}
+
+/// The revision with which a catalogue goes on.
+#[derive(Serialize)]
+struct CatalogueLossReport {
+    accepted: bool,
+    revision: u64,
+    opening: u64,
+}
+
+impl Report for CatalogueLossReport {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { revision, opening, .. } = self;
+        writeln!(out, "the catalogue is at revision {revision}, opening {opening}")?;
+        match self.accepted {
+            true => writeln!(out, "Accepted. Start the meta-server, then the bricks, and only then change anything."),
+            false => writeln!(out, "Accepting loses every later change of it. Add --yes to do it."),
+        }
+    }
+}
+
+pub(super) async fn accept_catalogue_loss(args: AcceptLoss, output: &mut Output) -> Result {
+    let settings = args.settings(ProcessRole::Meta)?;
+    let (store, catalogue) = open_catalogue(&settings)?;
+    let editor = CatalogEditor::new(catalogue);
+    let mut history = editor.own_openings().await.map_err(Error::from)?;
+    if args.yes {
+        history = editor.accept_own_loss().await.map_err(Error::from)?.value;
+    }
+    let revision = editor.store().get(Vec::new()).await?.revision.0;
+    let opening = history.last().map_or(0, |last| last.number);
+    drop(editor);
+    store.map_or(Ok(()), store::Store::close)?;
+    output.print(&CatalogueLossReport { accepted: args.yes, revision, opening })
+}

@@ -1,0 +1,31 @@
+//! Openings of bricks and of the catalogue: the rules of [`meta::opening`] over the catalogue, the store and connections. Rule K3.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `witness_book` | what this process saw of the logs of others |
+//! | `own_opening` | the opening of this process's brick: whether it still serves, and what must be noted while it does |
+//! | `opening_brick` | how a brick opens: claim, announce, force, confirm |
+//! | `loss` | how an operator accepts that a brick lost changes |
+//! | `catalogue` | how a meta-server compares its catalogue with what others saw of it |
+//! | `asking` | asks other processes what they saw |
+
+mod asking;
+mod catalogue;
+mod loss;
+mod opening_brick;
+mod own_opening;
+mod witness_book;
+
+pub(crate) use catalogue::{check_catalogue, check_own_position};
+pub use loss::{BrickLoss, SeenByWitness};
+pub use opening_brick::open_brick;
+pub use own_opening::OwnOpening;
+pub use witness_book::WitnessBook;
+pub(crate) use witness_book::{opening_of, witnessed_of};
+
+/// The row of a brick's store with its openings.
+pub(crate) const OPENINGS_ROW: &[u8] = b"openings";
+/// The row of a brick's store with what it witnessed of other logs.
+pub(crate) const WITNESSES_ROW: &[u8] = b"witnesses";
+/// The row of a brick's store with the counters of the catalogue, as JSON.
+pub(crate) const COUNTERS_ROW: &[u8] = b"counters";

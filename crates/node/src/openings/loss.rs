@@ -1,0 +1,167 @@
+//! How an operator goes on with a brick whose directory went back in time.
+//!
+//! What was forced after the position of the directory is lost. So that nothing that exists elsewhere is taken for the new state:
+//!
+//! 1. The move count of each logical node of the brick rises, so every copy in a cache is fetched again.
+//! 2. Page numbers are skipped, so no identifier that was given after the position is given again.
+//! 3. The horizon rises: a transaction that began before is refused as too old if nothing is known of it.
+//! 4. The history begins with a new opening that is not compared with earlier witnesses.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use meta::catalog::BrickId;
+use meta::opening::{Opening, OpeningHistory, OpeningRecord, WitnessedPosition};
+use model::{Error, ErrorKind, NodeId, Result};
+use protocol::commit::Record;
+use protocol::ident::{HlcTimestamp, Version};
+use store::{RowChanges, Store};
+use wire::cluster::encode_record;
+
+use super::asking::{Asked, ask_all, members};
+use super::{OPENINGS_ROW, witnessed_of};
+use crate::auth::ClusterCredentials;
+use crate::brick::page_rows;
+use crate::cluster_view::ClusterView;
+
+/// Page numbers of each space and logical node that are skipped.
+const SKIPPED_PAGES: u64 = 1 << 32;
+
+/// What a process saw of the brick's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenByWitness {
+    /// The process: "peer server 2 at 127.0.0.1:6678".
+    pub witness: String,
+    /// What it saw.
+    pub seen: WitnessedPosition,
+}
+
+/// What is lost if a brick goes on with its directory as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrickLoss {
+    /// The brick.
+    pub brick: BrickId,
+    /// The last position of its log.
+    pub position: u64,
+    /// The last opening of its log.
+    pub last: Option<Opening>,
+    /// What the catalogue knows.
+    pub known: Option<OpeningRecord>,
+    /// What other processes saw, as far as they answer.
+    pub witnesses: Vec<SeenByWitness>,
+    /// The logical nodes that the brick serves.
+    pub nodes: Vec<NodeId>,
+    history: OpeningHistory,
+}
+
+impl BrickLoss {
+    /// Determines the loss. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if another process serves the brick, or logical nodes move from or to it; those of the catalogue and the
+    /// store.
+    pub async fn examine(
+        view: &Arc<ClusterView>,
+        store: &Store,
+        brick: BrickId,
+        credentials: &ClusterCredentials,
+    ) -> Result<Self> {
+        let history = match store.row(OPENINGS_ROW)? {
+            Some(row) => OpeningHistory::decode(&row)?,
+            None => OpeningHistory::default(),
+        };
+        let known = view.editor()?.opening(brick).await?;
+        let catalog = view.catalog().unwrap_or_default();
+        let mut witnesses = Vec::new();
+        for (member, asked) in ask_all(members(&catalog, brick), credentials, brick, None).await {
+            match asked {
+                Asked::Saw(seen) => {
+                    for seen in seen.seen.iter().filter(|seen| seen.brick == brick.0) {
+                        let (_, seen) = witnessed_of(seen)?;
+                        witnesses.push(SeenByWitness { witness: member.name.clone(), seen });
+                    }
+                }
+                Asked::IsTheBrick => {
+                    let what = format!("{} serves now: there is nothing to accept", member.name);
+                    return Err(Error::new(ErrorKind::Invalid, what));
+                }
+                Asked::Ended | Asked::Silent => {}
+            }
+        }
+        let placed = || catalog.placement_map().nodes();
+        if placed()
+            .any(|(_, placed)| placed.moving.is_some() && (placed.brick == brick || placed.destination() == brick))
+        {
+            let what =
+                format!("logical nodes move from or to brick {brick}: end that with `mortar remap --cancel` first");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let nodes = placed().filter(|(_, placed)| placed.brick == brick).map(|(node, _)| node).collect();
+        Ok(Self { brick, position: store.position(), last: history.last(), known, witnesses, nodes, history })
+    }
+
+    /// The highest position of the log that is known under an opening that the directory has or lacks.
+    #[must_use]
+    pub fn highest_position(&self) -> u64 {
+        let recorded = self.known.map_or(0, |known| known.position);
+        self.witnesses.iter().map(|one| one.seen.forced.position).fold(recorded.max(self.position), u64::max)
+    }
+
+    /// Whether anything shows that the directory went back in time.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        let base = self.known.and_then(|known| known.base);
+        let is_last =
+            self.last == base || self.last.is_some() && self.last == self.known.and_then(|known| known.claimed);
+        !is_last || self.highest_position() > self.position
+    }
+
+    /// Accepts the loss: the next start of the brick serves what the directory has.
+    ///
+    /// If it fails or is interrupted, it can be repeated.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the brick was opened elsewhere meanwhile; those of the catalogue and the store.
+    pub async fn accept(&self, view: &Arc<ClusterView>, store: &Store) -> Result<Opening> {
+        let editor = view.editor()?;
+        let others = self.known.into_iter().flat_map(|known| [known.base, known.claimed]).flatten();
+        let seen = self.witnesses.iter().map(|one| one.seen.forced.opening);
+        let openings: Vec<Opening> = others.chain(seen).collect();
+        let history = self.history.accept_loss(&openings, self.position, rand::random());
+        let opening = history.last().ok_or_else(|| Error::new(ErrorKind::Internal, "a history without an opening"))?;
+        for node in &self.nodes {
+            editor.count_loss(*node, self.brick).await?;
+        }
+        let claimed = OpeningRecord { base: self.last, claimed: Some(opening), position: 0 };
+        if !editor.replace_opening(self.brick, self.known, claimed).await?.value {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "the brick was opened elsewhere meanwhile: examine it again",
+            ));
+        }
+        self.commit_rows(store, &history)?;
+        Ok(opening)
+    }
+
+    fn commit_rows(&self, store: &Store, history: &OpeningHistory) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let horizon = HlcTimestamp::at(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let mut changes = RowChanges::new();
+        for node in &self.nodes {
+            let row = encode_record(&Record::Horizon(horizon), Version { moves: 0, position: self.position });
+            changes.put(&page_rows::horizon_key(*node), row);
+            let (from, to) = page_rows::free_range(*node);
+            store.rows(&from, &to, |key, value| {
+                if let Ok(next) = <[u8; 8]>::try_from(value) {
+                    let next = u64::from_be_bytes(next).saturating_add(SKIPPED_PAGES);
+                    changes.put(key, page_rows::encode_number(next));
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        changes.put(OPENINGS_ROW, Bytes::from(history.encode()));
+        store.commit_rows(changes).map(drop)
+    }
+}

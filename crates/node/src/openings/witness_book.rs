@@ -1,0 +1,143 @@
+//! What this process saw of the logs of others.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use meta::catalog::Catalog;
+use meta::opening::{ForcedPosition, Opening, Subject, WitnessedPosition, Witnesses};
+use model::{Error, ErrorKind, Result};
+use store::Store;
+use wire::handshake::Witnessed;
+use wire::proto::cluster;
+
+use super::WITNESSES_ROW;
+
+/// The highest openings and positions that this process saw, for all its threads.
+#[derive(Debug, Default)]
+pub struct WitnessBook {
+    witnesses: Mutex<Witnesses>,
+}
+
+impl WitnessBook {
+    /// A book with nothing in it.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Adds what a brick kept in its store.
+    ///
+    /// # Errors
+    /// If the row cannot be read: see [`Witnesses::decode`].
+    pub fn add_kept(&self, store: &Store) -> Result<()> {
+        let Some(row) = store.row(WITNESSES_ROW)? else { return Ok(()) };
+        let kept = Witnesses::decode(&row)?;
+        let mut witnesses = self.lock();
+        for (subject, seen) in kept.iter() {
+            witnesses.note(subject, seen.forced, seen.at_us);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Witnesses> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a position.
+    pub(crate) fn note(&self, subject: Subject, forced: ForcedPosition) {
+        self.lock().note(subject, forced, now_us());
+    }
+
+    /// Notes a claimed opening: no earlier one is believed any more.
+    pub(crate) fn note_claim(&self, subject: Subject, opening: Opening) {
+        self.lock().note_claim(subject, opening);
+    }
+
+    /// Notes the openings of bricks that the catalogue knows.
+    pub(crate) fn note_catalog(&self, catalog: &Catalog) {
+        let now = now_us();
+        let mut witnesses = self.lock();
+        for (brick, _) in catalog.bricks() {
+            let Some(known) = catalog.opening(brick.id) else { continue };
+            let subject = Subject::Brick(brick.id.0);
+            if let Some(opening) = known.record.base {
+                witnesses.note(subject, ForcedPosition { opening, position: known.record.position }, now);
+            }
+            if let Some(claimed) = known.record.claimed {
+                witnesses.note_claim(subject, claimed);
+            }
+        }
+    }
+
+    /// Notes what another process saw.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if an entry names no opening.
+    pub(crate) fn note_all(&self, seen: &cluster::Witnesses) -> Result<()> {
+        for one in &seen.seen {
+            let (subject, seen) = witnessed_of(one)?;
+            self.lock().note(subject, seen.forced, seen.at_us);
+        }
+        Ok(())
+    }
+
+    /// What was seen of a log.
+    pub(crate) fn get(&self, subject: Subject) -> Option<WitnessedPosition> {
+        self.lock().get(subject)
+    }
+
+    /// What was seen of a log, for the wire.
+    pub(crate) fn witnessed(&self, subject: Subject) -> Option<Witnessed> {
+        self.get(subject).map(|seen| witnessed_to_proto(subject, seen))
+    }
+
+    /// Whether messages from this opening of a brick are believed.
+    pub(crate) fn believes(&self, brick: u32, opening: Opening) -> bool {
+        self.lock().believes(Subject::Brick(brick), opening)
+    }
+
+    /// All that was seen.
+    pub(crate) fn snapshot(&self) -> Witnesses {
+        self.lock().clone()
+    }
+
+    /// What was seen and is not in `known`, for the wire.
+    pub(crate) fn news_since(&self, known: &Witnesses) -> cluster::Witnesses {
+        let witnesses = self.lock();
+        let news = witnesses.iter().filter(|(subject, seen)| known.get(*subject) != Some(*seen));
+        cluster::Witnesses { seen: news.map(|(subject, seen)| witnessed_to_proto(subject, seen)).collect() }
+    }
+}
+
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn witnessed_to_proto(subject: Subject, seen: WitnessedPosition) -> Witnessed {
+    let brick = if let Subject::Brick(brick) = subject { brick } else { 0 };
+    let ForcedPosition { opening: Opening { number, nonce }, position } = seen.forced;
+    Witnessed { brick, number, nonce, position, at_us: seen.at_us }
+}
+
+/// The opening that a message names.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] for number 0.
+pub(crate) fn opening_of(seen: &Witnessed) -> Result<Opening> {
+    match seen.number {
+        0 => Err(Error::new(ErrorKind::Invalid, "an opening without a number")),
+        number => Ok(Opening { number, nonce: seen.nonce }),
+    }
+}
+
+/// What a message says about a log.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it names no opening.
+pub(crate) fn witnessed_of(seen: &Witnessed) -> Result<(Subject, WitnessedPosition)> {
+    let subject = if seen.brick == 0 { Subject::Catalogue } else { Subject::Brick(seen.brick) };
+    let forced = ForcedPosition { opening: opening_of(seen)?, position: seen.position };
+    Ok((subject, WitnessedPosition { forced, at_us: if seen.at_us == 0 { now_us() } else { seen.at_us } }))
+}

@@ -1,0 +1,258 @@
+//! Bricks and catalogues whose directory went back in time, and two processes of one brick.
+//!
+//! `MORTAR_OPENINGS_ROUNDS=N` rolls a brick back N times; the suite does so a few times.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mortar_tests::cluster::Cluster;
+use mortar_tests::{CommandOutput, TEST_TIMEOUT, mortar, run, spawn, wait};
+use rustix::process::{Signal, test_kill_process};
+
+/// Rounds of the suite.
+const ROUNDS: u64 = 4;
+/// The exit code of a process that is refused.
+const DENIED: i32 = 9;
+
+fn rounds() -> u64 {
+    std::env::var("MORTAR_OPENINGS_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+fn config(world: &Cluster, name: &str) -> PathBuf {
+    world.data().join(format!("{name}.toml"))
+}
+
+/// Copies a directory as `cp -r` does.
+fn copy(from: &Path, to: &Path) {
+    let copied = run(Command::new("cp").arg("-r").arg(from).arg(to));
+    // A file may vanish while it is copied from a running brick.
+    assert!(copied.code == 0 || copied.stderr.contains("No such file"), "{}", copied.stderr);
+}
+
+fn replace(directory: &Path, by: &Path) {
+    fs::remove_dir_all(directory).unwrap();
+    copy(by, directory);
+}
+
+/// Runs a process of the cluster until it ends; one that does not end is killed.
+fn start_refused(world: &Cluster, name: &str) -> CommandOutput {
+    run(mortar(&["node", "--config"]).arg(config(world, name)))
+}
+
+fn check_refused(refused: &CommandOutput, words: &str) {
+    assert_eq!(refused.code, DENIED, "{}", refused.stderr);
+    assert!(refused.stderr.contains(words), "{words:?} is not in {}", refused.stderr);
+}
+
+fn put(world: &Cluster, name: &str) {
+    world.run(&["object", "put", name, concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]).ok();
+}
+
+fn exercise(world: &Cluster, seconds: &str) -> Child {
+    let mut command = mortar(&["exercise", "--clients", "4", "--seconds", seconds, "--json"]);
+    command.env("MORTAR_URL", world.url());
+    command.stdout(fs::File::create(world.data().join("exercise")).unwrap());
+    spawn(command).unwrap()
+}
+
+#[test]
+fn older_directory_is_refused_and_the_newer_one_serves_again() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let (data, old, new) = (world.data().join("brick-1"), world.data().join("old"), world.data().join("new"));
+    put(&world, "/first");
+    world.kill("brick-1");
+    copy(&data, &old);
+    world.restart("brick-1");
+    for number in 0..8 {
+        put(&world, &format!("/later-{number}"));
+    }
+    world.kill("brick-1");
+    fs::rename(&data, &new).unwrap();
+    copy(&old, &data);
+    check_refused(&start_refused(&world, "brick-1"), "went back in time");
+    let listed = world.run(&["brick", "list"]);
+    assert!(listed.ok().contains("refused"), "{}", listed.text());
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&new, &data).unwrap();
+    world.restart("brick-1");
+    for number in 0..8 {
+        world.run(&["object", "get", &format!("/later-{number}")]).ok();
+    }
+    assert!(!world.run(&["brick", "list"]).ok().contains("refused"));
+}
+
+/// The copy has the same opening: only witnesses know more.
+#[test]
+fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "2"]);
+    let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
+    for round in 0..rounds() {
+        put(&world, &format!("/first-{round}"));
+        copy(&data, &old);
+        put(&world, &format!("/later-{round}"));
+        world.kill("brick-1");
+        let new = world.data().join("new");
+        fs::rename(&data, &new).unwrap();
+        fs::rename(&old, &data).unwrap();
+        let refused = start_refused(&world, "brick-1");
+        check_refused(&refused, "went back in time");
+        check_refused(&refused, "are missing");
+        replace(&data, &new);
+        fs::remove_dir_all(&new).unwrap();
+        world.restart("brick-1");
+        world.run(&["object", "get", &format!("/later-{round}")]).ok();
+    }
+}
+
+#[test]
+fn rollback_under_load_is_refused() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    put(&world, "/first");
+    let (data, old, new) = (world.data().join("brick-2"), world.data().join("old"), world.data().join("new"));
+    let mut load = exercise(&world, "12");
+    for _ in 0..rounds() {
+        thread::sleep(Duration::from_millis(500));
+        copy(&data, &old);
+        thread::sleep(Duration::from_millis(500));
+        world.kill("brick-2");
+        fs::rename(&data, &new).unwrap();
+        fs::rename(&old, &data).unwrap();
+        let refused = start_refused(&world, "brick-2");
+        // A copy of a log that is being written may be torn, which is refused before.
+        assert!(refused.code != 0, "{}", refused.stderr);
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&new, &data).unwrap();
+        world.restart("brick-2");
+    }
+    let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
+    assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
+}
+
+#[test]
+fn copy_beside_the_running_brick_is_refused_and_harms_nothing() {
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    put(&world, "/first");
+    let copied = world.data().join("copy");
+    let mut load = exercise(&world, "4");
+    thread::sleep(Duration::from_secs(1));
+    copy(&world.data().join("brick-1"), &copied);
+    let mut twin = mortar(&["node", "--http", "none", "--listen", "127.0.0.1:0", "--config"]);
+    let refused = run(twin.arg(config(&world, "brick-1")).arg("--data").arg(&copied));
+    assert!(refused.code != 0, "{}", refused.stderr);
+    assert!(wait(&mut load, TEST_TIMEOUT).unwrap().success());
+    put(&world, "/second");
+}
+
+/// The original is stopped, so that it can neither refuse the copy nor notice it. Nothing was written since the copy.
+#[test]
+fn original_that_continues_beside_its_copy_ends() {
+    let world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    put(&world, "/first");
+    let copied = world.data().join("copy");
+    world.signal("brick-1", Signal::STOP);
+    copy(&world.data().join("brick-1"), &copied);
+    let mut twin = mortar(&["node", "--json", "--http", "none", "--listen", "127.0.0.1:0", "--config"]);
+    twin.arg(config(&world, "brick-1")).arg("--data").arg(&copied);
+    twin.stdout(fs::File::create(world.data().join("twin")).unwrap());
+    twin.stderr(fs::File::create(world.data().join("twin.log")).unwrap());
+    let mut twin = spawn(twin).unwrap();
+    let until = Instant::now() + TEST_TIMEOUT;
+    while !fs::read_to_string(world.data().join("twin")).unwrap().ends_with('\n') {
+        assert!(Instant::now() < until && twin.try_wait().unwrap().is_none(), "{}", world.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    put(&world, "/second");
+    world.signal("brick-1", Signal::CONT);
+    while test_kill_process(world.pid("brick-1")).is_ok() {
+        assert!(Instant::now() < until, "the original still runs:\n{}", world.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    put(&world, "/third");
+    for name in ["/first", "/second", "/third"] {
+        world.run(&["object", "get", name]).ok();
+    }
+    // The original's directory is now older than what was served.
+    twin.kill().unwrap();
+    wait(&mut twin, TEST_TIMEOUT).unwrap();
+    check_refused(&start_refused(&world, "brick-1"), "brick 1");
+    drop(world);
+}
+
+#[test]
+fn older_catalogue_is_refused_until_its_loss_is_accepted() {
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    let (data, old, new) = (world.data().join("meta"), world.data().join("old"), world.data().join("new"));
+    copy(&data, &old);
+    for round in 0..rounds() {
+        world.run(&["space", "create", &format!("later-{round}")]).ok();
+        world.kill("meta");
+        fs::rename(&data, &new).unwrap();
+        copy(&old, &data);
+        check_refused(&start_refused(&world, "meta"), "the catalogue went back in time");
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&new, &data).unwrap();
+        world.restart("meta");
+        put(&world, &format!("/after-{round}"));
+    }
+    world.kill("brick-1");
+    world.restart("brick-1");
+    let spaces = |world: &Cluster| world.run(&["space", "list", "--json"]).json();
+    let highest = spaces(&world).iter().map(|space| space["id"].as_u64().unwrap()).max().unwrap();
+    world.kill("meta");
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&old, &data).unwrap();
+    let config = config(&world, "meta");
+    let accept = |yes: &[&str]| run(mortar(&["cluster", "accept-loss", "--config"]).arg(&config).args(yes));
+    assert!(accept(&[]).ok().contains("Add --yes"));
+    check_refused(&start_refused(&world, "meta"), "the catalogue went back in time");
+    accept(&["--yes"]).ok();
+    world.restart("meta");
+    // The brick raises the counters before it serves again. The catalogue does not know its second opening.
+    world.kill("brick-1");
+    world.restart("brick-1");
+    world.run(&["space", "create", "new"]).ok();
+    let created = spaces(&world).iter().find(|space| space["name"] == "new").unwrap()["id"].as_u64().unwrap();
+    assert!(created > highest, "the number {created} was given before: {highest}");
+}
+
+#[test]
+fn lost_changes_of_a_brick_are_accepted_explicitly() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
+    for number in 0..8 {
+        put(&world, &format!("/first-{number}"));
+    }
+    copy(&data, &old);
+    for number in 0..8 {
+        put(&world, &format!("/later-{number}"));
+    }
+    let config = config(&world, "brick-1");
+    let accept = |yes: &[&str]| run(mortar(&["brick", "accept-loss", "--config"]).arg(&config).args(yes));
+    world.kill("brick-1");
+    assert_eq!(accept(&["--yes"]).code, 2, "there is nothing to accept");
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&old, &data).unwrap();
+    check_refused(&start_refused(&world, "brick-1"), "accept-loss");
+    let shown = accept(&[]);
+    assert!(shown.ok().contains("Add --yes") && shown.ok().contains("seen by peer server 1"), "{}", shown.text());
+    check_refused(&start_refused(&world, "brick-1"), "went back in time");
+    assert!(accept(&["--yes"]).ok().contains("Accepted"));
+    world.restart("brick-1");
+    for number in 0..8 {
+        world.run(&["object", "get", &format!("/first-{number}")]).ok();
+        // It is there or lost, and never another object.
+        let later = world.run(&["object", "get", &format!("/later-{number}")]);
+        assert!(later.code == 0 || later.code == 3, "{}", later.stderr);
+    }
+    for number in 0..8 {
+        put(&world, &format!("/new-{number}"));
+        world.run(&["object", "get", &format!("/new-{number}")]).ok();
+    }
+    world.kill("brick-1");
+    world.restart("brick-1");
+}
