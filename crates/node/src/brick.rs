@@ -48,7 +48,7 @@ use wire::transport::Address;
 use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
-use crate::openings::OwnOpening;
+use crate::openings::LocalOpening;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, TICK, Thread};
 use brick_session::BrickSession;
 use completions::Completions;
@@ -97,7 +97,7 @@ impl Brick {
     /// As [`Brick::start`].
     pub async fn start_opened(
         view: Arc<ClusterView>,
-        opening: Arc<OwnOpening>,
+        opening: Arc<LocalOpening>,
         store: Store,
         config: Config,
     ) -> Result<Self> {

@@ -29,7 +29,7 @@ use wire::transport::{Address, Stream};
 
 use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
-use crate::openings::{WitnessBook, opening_of, witnessed_of};
+use crate::openings::{WitnessTable, opening_of, witnessed_of};
 use wire::driving::PeerHandle;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -146,7 +146,7 @@ struct BrickLink {
 /// The connections to bricks.
 pub(crate) struct BrickLinks {
     membership: ClusterCredentials,
-    witnesses: Arc<WitnessBook>,
+    witnesses: Arc<WitnessTable>,
     links: Mutex<BTreeMap<BrickId, BrickLink>>,
     /// What all connected bricks were told of other logs.
     shared: Mutex<Witnesses>,
@@ -154,7 +154,7 @@ pub(crate) struct BrickLinks {
 
 impl BrickLinks {
     /// No connections yet. This process introduces itself to bricks with `membership`, and notes in `witnesses` what it sees of their logs.
-    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessBook>) -> Arc<Self> {
+    pub(crate) fn new(membership: ClusterCredentials, witnesses: Arc<WitnessTable>) -> Arc<Self> {
         Arc::new(Self { membership, witnesses, links: Mutex::default(), shared: Mutex::default() })
     }
 

@@ -23,7 +23,7 @@ use tracing::error;
 use wire::transport::Address;
 
 use crate::node_placement::{BrickId, CurrentPlacement, PlacementSnapshot};
-use crate::openings::WitnessBook;
+use crate::openings::WitnessTable;
 use number_pool::NumberPool;
 use schema::SchemaCache;
 
@@ -53,7 +53,7 @@ pub struct ClusterView {
     source: Option<CatalogSource>,
     schema_cache: SchemaCache,
     /// What this process saw of the logs of others.
-    pub(crate) witnesses: Arc<WitnessBook>,
+    pub(crate) witnesses: Arc<WitnessTable>,
     /// Held while the view is updated.
     filling: Mutex<()>,
 }
@@ -82,7 +82,7 @@ impl ClusterView {
             number_source: Box::new(numbers),
             source: None,
             schema_cache: schemas,
-            witnesses: WitnessBook::new(),
+            witnesses: WitnessTable::new(),
             filling: Mutex::default(),
         })
     }
@@ -96,7 +96,7 @@ impl ClusterView {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn follow(store: Arc<dyn MetaStore>) -> Result<Arc<Self>> {
-        Self::follow_with(store, WitnessBook::new()).await
+        Self::follow_with(store, WitnessTable::new()).await
     }
 
     /// As [`ClusterView::follow`], of a process that notes in `witnesses` what it sees of the logs of others.
@@ -106,7 +106,7 @@ impl ClusterView {
     ///
     /// # Panics
     /// As [`ClusterView::follow`].
-    pub async fn follow_with(store: Arc<dyn MetaStore>, witnesses: Arc<WitnessBook>) -> Result<Arc<Self>> {
+    pub async fn follow_with(store: Arc<dyn MetaStore>, witnesses: Arc<WitnessTable>) -> Result<Arc<Self>> {
         let editor = CatalogEditor::new(store.clone());
         editor.parameters().await?;
         let seen = witnesses.clone();
@@ -209,7 +209,7 @@ impl ClusterView {
 
     /// What this process saw of the logs of others.
     #[must_use]
-    pub fn witnesses(&self) -> &Arc<WitnessBook> {
+    pub fn witnesses(&self) -> &Arc<WitnessTable> {
         &self.witnesses
     }
 

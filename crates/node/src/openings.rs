@@ -2,8 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `witness_book` | what this process saw of the logs of others |
-//! | `own_opening` | the opening of this process's brick: whether it still serves, and what must be noted while it does |
+//! | `witness_table` | what this process saw of the logs of others |
+//! | `local_opening` | the opening of this process's brick: whether it still serves, and what must be noted while it does |
 //! | `opening_brick` | how a brick opens: claim, announce, force, confirm |
 //! | `loss` | how an operator accepts that a brick lost changes |
 //! | `catalogue` | how a meta-server compares its catalogue with what others saw of it |
@@ -11,17 +11,17 @@
 
 mod asking;
 mod catalogue;
+mod local_opening;
 mod loss;
 mod opening_brick;
-mod own_opening;
-mod witness_book;
+mod witness_table;
 
 pub(crate) use catalogue::{check_catalogue, check_own_position};
-pub use loss::{BrickLoss, SeenByWitness};
+pub use local_opening::LocalOpening;
+pub use loss::{BrickLoss, WitnessReport};
 pub use opening_brick::open_brick;
-pub use own_opening::OwnOpening;
-pub use witness_book::WitnessBook;
-pub(crate) use witness_book::{opening_of, witnessed_of};
+pub use witness_table::WitnessTable;
+pub(crate) use witness_table::{opening_of, witnessed_of};
 
 /// The row of a brick's store with its openings.
 pub(crate) const OPENINGS_ROW: &[u8] = b"openings";

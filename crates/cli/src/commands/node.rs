@@ -13,7 +13,7 @@ use node::cluster_view::ClusterView;
 use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::node_placement::BrickId;
-use node::openings::{OwnOpening, WitnessBook, open_brick};
+use node::openings::{LocalOpening, WitnessTable, open_brick};
 use node::purpose::Purpose;
 use node::{Brick, PeerServer};
 use serde::{Deserialize, Serialize};
@@ -153,7 +153,7 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
 
 /// The opening of a brick that is served, and the catalogue that knows it.
 pub(crate) struct OpenedBrick {
-    opening: Arc<OwnOpening>,
+    opening: Arc<LocalOpening>,
     view: Arc<ClusterView>,
 }
 
@@ -181,7 +181,7 @@ impl RunningServer {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
                 let store = if role == ProcessRole::Brick { Some(open(settings, Purpose::Brick)?) } else { None };
                 let as_what = if role == ProcessRole::Brick { handshake::Role::Brick } else { handshake::Role::Peer };
-                let witnesses = WitnessBook::new();
+                let witnesses = WitnessTable::new();
                 if let Some(store) = &store {
                     witnesses.add_kept(store)?;
                 }
@@ -207,7 +207,7 @@ impl RunningServer {
         let open = || open_brick(&realm, &store, id, &config.cluster_credentials);
         let opening = retry_until_available(META_SERVER, open).await?;
         let brick = Brick::start_opened(realm.clone(), opening.clone(), store, config).await.map_err(explain_start)?;
-        let keeping = OwnOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&realm));
+        let keeping = LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&realm));
         tokio::spawn(keeping);
         let addresses = advertised(settings, brick.addresses());
         let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use model::ErrorKind;
 use model::planted_bug::assert_noticed;
 

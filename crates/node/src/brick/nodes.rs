@@ -36,7 +36,7 @@ use crate::auth::ClusterCredentials;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
-use crate::openings::{OwnOpening, opening_of};
+use crate::openings::{LocalOpening, opening_of};
 use crate::server::Metric;
 use wire::driving::MonotonicClock;
 use wire::driving::PeerHandle;
@@ -73,7 +73,7 @@ pub(crate) struct Nodes {
     pub(super) cluster_view: Arc<ClusterView>,
     pub(super) id: BrickId,
     /// The opening of the brick; `None` without a catalogue.
-    pub(super) opening: Option<Arc<OwnOpening>>,
+    pub(super) opening: Option<Arc<LocalOpening>>,
     /// Decides which logical nodes are served. It is locked before the driver of a node, if both are.
     manager: Mutex<NodeManager>,
     /// Logical nodes that are no longer served and still have rows in flight.
@@ -123,7 +123,7 @@ impl Nodes {
         cluster_view: Arc<ClusterView>,
         id: BrickId,
         credentials: ClusterCredentials,
-        opening: Option<Arc<OwnOpening>>,
+        opening: Option<Arc<LocalOpening>>,
     ) -> Result<Arc<Self>> {
         let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
         let manager = NodeManager::new(settings, RowReader::new(store.clone()))?;

@@ -33,7 +33,7 @@ use wire::transport::Address;
 use super::meta_connection::KEEPALIVE_INTERVAL;
 use super::{call_timeout, codec, write_deduplicator};
 use crate::auth::ClusterCredentials;
-use crate::openings::WitnessBook;
+use crate::openings::WitnessTable;
 
 /// Time limit of a call with all its repetitions.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ struct Inner {
     membership: ClusterCredentials,
     role: Role,
     /// What this process saw of the catalogue; told to each meta-server.
-    witnesses: Arc<WitnessBook>,
+    witnesses: Arc<WitnessTable>,
     connection: Mutex<ConnectionSlot>,
     /// Index of the address that worked last. Watches begin with it.
     place: AtomicUsize,
@@ -132,7 +132,7 @@ impl RemoteMetaStore {
     /// # Panics
     /// As [`RemoteMetaStore::new`].
     pub fn new_as(addresses: Vec<Address>, membership: ClusterCredentials, role: Role) -> Result<Self> {
-        Self::new_as_witness(addresses, membership, role, WitnessBook::new())
+        Self::new_as_witness(addresses, membership, role, WitnessTable::new())
     }
 
     /// The same for a process that tells the meta-server what it saw of the catalogue.
@@ -146,7 +146,7 @@ impl RemoteMetaStore {
         addresses: Vec<Address>,
         membership: ClusterCredentials,
         role: Role,
-        witnesses: Arc<WitnessBook>,
+        witnesses: Arc<WitnessTable>,
     ) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the address of a meta-server is needed"));

@@ -17,7 +17,8 @@ fn config() -> Config {
 /// Serves a catalogue as it is.
 async fn serve(store: Arc<dyn MetaStore>, config: Config) -> MetaServer {
     let (editor, follower) = (CatalogEditor::new(store.clone()), Follower::start(store.clone()).await.unwrap());
-    let role = MetaRole { store, editor, follower, deduplicator: WriteDeduplicator::new() };
+    let role =
+        MetaRole { store, editor, follower, ended: watch::Sender::new(None), deduplicator: WriteDeduplicator::new() };
     MetaServer { server: Server::start(role, config).await.unwrap() }
 }
 

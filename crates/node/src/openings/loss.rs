@@ -31,7 +31,7 @@ const SKIPPED_PAGES: u64 = 1 << 32;
 
 /// What a process saw of the brick's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenByWitness {
+pub struct WitnessReport {
     /// The process: "peer server 2 at 127.0.0.1:6678".
     pub witness: String,
     /// What it saw.
@@ -50,7 +50,7 @@ pub struct BrickLoss {
     /// What the catalogue knows.
     pub known: Option<OpeningRecord>,
     /// What other processes saw, as far as they answer.
-    pub witnesses: Vec<SeenByWitness>,
+    pub witnesses: Vec<WitnessReport>,
     /// The logical nodes that the brick serves.
     pub nodes: Vec<NodeId>,
     history: OpeningHistory,
@@ -80,7 +80,7 @@ impl BrickLoss {
                 Asked::Saw(seen) => {
                     for seen in seen.seen.iter().filter(|seen| seen.brick == brick.0) {
                         let (_, seen) = witnessed_of(seen)?;
-                        witnesses.push(SeenByWitness { witness: member.name.clone(), seen });
+                        witnesses.push(WitnessReport { witness: member.name.clone(), seen });
                     }
                 }
                 Asked::IsTheBrick => {

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use wire::handshake::Witnessed;
 
 use super::asking::{Asked, Member, ask_all, members};
-use super::{COUNTERS_ROW, OPENINGS_ROW, OwnOpening, check_own_position, witnessed_of};
+use super::{COUNTERS_ROW, LocalOpening, OPENINGS_ROW, check_own_position, witnessed_of};
 use crate::auth::ClusterCredentials;
 use crate::cluster_view::ClusterView;
 
@@ -31,7 +31,7 @@ pub async fn open_brick(
     store: &Store,
     brick: BrickId,
     credentials: &ClusterCredentials,
-) -> Result<Arc<OwnOpening>> {
+) -> Result<Arc<LocalOpening>> {
     let opener = Opener { view, store, brick, credentials, editor: view.editor()? };
     match opener.open().await {
         Err(Problem::Refused(refusal, witness)) => {
@@ -68,7 +68,7 @@ struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    async fn open(&self) -> Result<Arc<OwnOpening>, Problem> {
+    async fn open(&self) -> Result<Arc<LocalOpening>, Problem> {
         self.check_catalogue().await?;
         let position = self.store.position();
         let row = self.store.clone();
@@ -107,7 +107,7 @@ impl Opener<'_> {
                 }
                 OpeningStep::Serve { opening, history } => {
                     info!(brick = self.brick.0, opening = opening.number, position, "the brick is open");
-                    return Ok(OwnOpening::new(self.brick, opening, history, self.store.clone()));
+                    return Ok(LocalOpening::new(self.brick, opening, history, self.store.clone()));
                 }
             };
             if !opening.handle_done(is_replaced) {

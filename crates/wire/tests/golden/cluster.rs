@@ -24,7 +24,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 45 + 14 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 49 + 14 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -385,6 +385,7 @@ fn messages_about_moves_are_unchanged() {
         leaving: true,
         nodes: 4,
         coming: 5,
+        refused: None,
     };
     let peer = proto::members::Peer { peer: 6, addresses: addresses(), alive: true };
     let member_answer = proto::members::MemberAnswer { bricks: vec![brick], peers: vec![peer] };

@@ -14,12 +14,12 @@ use super::WITNESSES_ROW;
 
 /// The highest openings and positions that this process saw, for all its threads.
 #[derive(Debug, Default)]
-pub struct WitnessBook {
+pub struct WitnessTable {
     witnesses: Mutex<Witnesses>,
 }
 
-impl WitnessBook {
-    /// A book with nothing in it.
+impl WitnessTable {
+    /// A table with nothing in it.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()

@@ -17,7 +17,7 @@ use tracing::{debug, error};
 use wire::handshake::Witnessed;
 use wire::proto::cluster;
 
-use super::{COUNTERS_ROW, WITNESSES_ROW, WitnessBook, witnessed_of};
+use super::{COUNTERS_ROW, WITNESSES_ROW, WitnessTable, witnessed_of};
 use crate::cluster_view::ClusterView;
 
 /// How often a brick writes what it witnessed, if something changed and other changes are written anyway.
@@ -31,7 +31,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The opening of this process's brick. It ends when another opening of the brick is known, or when a witness shows that the
 /// directory went back in time. From then on the brick sends nothing and admits no connection.
-pub struct OwnOpening {
+pub struct LocalOpening {
     brick: BrickId,
     opening: Opening,
     history: OpeningHistory,
@@ -40,13 +40,16 @@ pub struct OwnOpening {
     why: watch::Sender<Option<String>>,
 }
 
-impl std::fmt::Debug for OwnOpening {
+impl std::fmt::Debug for LocalOpening {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnOpening").field("brick", &self.brick).field("opening", &self.opening).finish_non_exhaustive()
+        f.debug_struct("LocalOpening")
+            .field("brick", &self.brick)
+            .field("opening", &self.opening)
+            .finish_non_exhaustive()
     }
 }
 
-impl OwnOpening {
+impl LocalOpening {
     pub(super) fn new(brick: BrickId, opening: Opening, history: OpeningHistory, store: Store) -> Arc<Self> {
         let why = watch::Sender::new(None);
         Arc::new(Self { brick, opening, history, store, is_ended: AtomicBool::new(false), why })
@@ -147,7 +150,7 @@ impl OwnOpening {
     ///
     /// # Errors
     /// [`Invalid`](model::ErrorKind::Invalid) if an entry names no opening.
-    pub(crate) fn note_all(&self, seen: &cluster::Witnesses, book: &WitnessBook, witness: &str) -> model::Result<()> {
+    pub(crate) fn note_all(&self, seen: &cluster::Witnesses, book: &WitnessTable, witness: &str) -> model::Result<()> {
         seen.seen.iter().try_for_each(|one| self.check_witnessed(one, witness))?;
         book.note_all(seen)
     }
@@ -201,7 +204,7 @@ impl Keeper {
     }
 
     /// Submits the rows of witnesses and counters if they have changed; they are forced with other changes, or after some seconds.
-    fn keep(&mut self, own: &OwnOpening, view: &ClusterView) {
+    fn keep(&mut self, own: &LocalOpening, view: &ClusterView) {
         let (now, position) = (view.witnesses().snapshot(), own.store.position());
         let counters = self.highest_counters(view);
         let is_idle = position == self.position;
@@ -253,7 +256,7 @@ impl Keeper {
         }
     }
 
-    async fn record(&mut self, own: &OwnOpening, editor: &CatalogEditor) {
+    async fn record(&mut self, own: &LocalOpening, editor: &CatalogEditor) {
         let position = own.store.position();
         if position != self.recorded && own.is_current() && std::mem::take(&mut self.has_worked) {
             match editor.record_position(own.brick, own.opening, position).await {
