@@ -10,6 +10,7 @@ const FOLDER: &str = "../../proto";
 fn main() -> Result<(), Box<dyn Error>> {
     let others = [
         "cluster.proto",
+        "contents.proto",
         "members.proto",
         "meta.proto",
         "moves.proto",

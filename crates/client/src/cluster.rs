@@ -19,6 +19,7 @@
 //! ends; the modules around it carry that out.
 
 mod classes;
+mod contents;
 mod core;
 #[doc(hidden)]
 pub mod driver;
@@ -52,6 +53,7 @@ use wire::proto::response::Response;
 
 use self::core::Core;
 use self::rows::QueryOptions;
+pub use contents::{ContentReader, ContentWriter, StagedContent};
 pub use events::{Event, Events};
 pub use loaded::{Loaded, LoadedMut};
 pub use names::Names;

@@ -4,6 +4,8 @@
 mod arbitrary;
 pub mod checksum;
 mod class;
+mod content_id;
+mod content_patch;
 mod decimal;
 mod error;
 mod field_type;
@@ -22,11 +24,13 @@ mod value;
 pub mod value_json;
 
 pub use class::{Class, ClassDefinition, Field, FieldDefinition};
+pub use content_id::{ContentId, ContentOrigin};
+pub use content_patch::{ContentOp, ContentPatch};
 pub use decimal::{Decimal, DecimalRef};
 pub use error::{Error, ErrorKind, Result};
 pub use field_type::{FieldType, is_class_name, is_identifier, nearest_double};
 pub use filter::{Comparison, Filter, Operand, Operands};
-pub use object::Object;
+pub use object::{Attributes, ContentRef, Object, check_attribute};
 pub use oid::{ClassId, NodeId, Oid, PageId, ParseOidError, SpaceId};
 pub use policy::FailurePolicy;
 pub use record::{Elements, Entries, FieldNumber, RecordBuilder, RecordRef, ValueRef};

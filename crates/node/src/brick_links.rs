@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use meta::opening::{ForcedPosition, Opening, Subject, Witnesses};
 use model::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
@@ -243,9 +244,9 @@ impl BrickLinks {
     }
 
     /// Forwards a request to a brick, and its answer back. The receiver checks the bytes.
-    pub(crate) fn forward(&self, brick: BrickId, request: Request, deferred: DeferredResponder) {
+    pub(crate) fn forward(&self, brick: BrickId, request: Request, raw: Vec<Bytes>, deferred: DeferredResponder) {
         match self.caller(brick) {
-            Ok(caller) => caller.forward(request, deferred),
+            Ok(caller) => caller.forward(request, raw, deferred),
             Err(error) => deferred.fail(&error),
         }
     }

@@ -14,7 +14,7 @@ const ENTRY_BYTES: usize = 64;
 
 impl MemorySize for model::Object {
     fn memory_size(&self) -> usize {
-        self.data.len()
+        self.encoded_len()
     }
 }
 
@@ -33,7 +33,7 @@ impl<T> MemorySize for Vec<T> {
 impl<T: MemorySize> MemorySize for ObjectState<T> {
     fn memory_size(&self) -> usize {
         match self {
-            Self::Value(value) => value.memory_size(),
+            Self::Value(value) | Self::Changed(value) => value.memory_size(),
             Self::Absent => 0,
         }
     }

@@ -72,6 +72,8 @@ pub enum ObjectState<T> {
     Value(T),
     /// There is none.
     Absent,
+    /// The brick computes it from the state before and this change. Until the object is fetched again, a copy does not have it.
+    Changed(T),
 }
 
 /// States of objects of a page, by slot.
@@ -264,6 +266,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return match written {
                 ObjectState::Value(value) => Lookup::Value(value),
                 ObjectState::Absent => Lookup::Absent,
+                ObjectState::Changed(_) => Lookup::Miss,
             };
         }
         let Some(copy) = self.copies.get(&oid.page()) else { return Lookup::Miss };
@@ -662,6 +665,7 @@ impl<T: Clone> CachedPage<T> {
         match content {
             ObjectState::Value(value) => self.slots.insert(slot, Some(value)),
             ObjectState::Absent => self.slots.remove(&slot),
+            ObjectState::Changed(_) => self.slots.insert(slot, None),
         };
         self.vcache.insert(slot, newer);
     }

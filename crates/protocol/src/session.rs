@@ -280,6 +280,7 @@ impl<T: Clone + MemorySize> Session<T> {
         match (running.writes.get(&oid), running.locked.get(&oid).and_then(|(_, locked)| locked.value.as_ref())) {
             (Some(ObjectState::Value(value)), _) | (None, Some(value)) => Lookup::Value(value),
             (Some(ObjectState::Absent), _) | (None, None) => Lookup::Absent,
+            (Some(ObjectState::Changed(_)), _) => Lookup::Miss,
         }
     }
 
@@ -498,6 +499,7 @@ impl<T: Clone + MemorySize> Session<T> {
         match self.pram.lookup(oid) {
             Some(ObjectState::Value(value)) => Lookup::Value(value),
             Some(ObjectState::Absent) => Lookup::Absent,
+            Some(ObjectState::Changed(_)) => Lookup::Miss,
             None if self.is_valid(oid.page().node, now) => self.cache.lookup(oid),
             None => Lookup::Miss,
         }

@@ -49,7 +49,7 @@ impl Content {
         let mut record = RecordBuilder::new();
         let data = record.set(NUMBER_FIELD, number).map(drop).and_then(|()| record.build());
         assert!(data.is_ok(), "a record takes a number: {data:?}");
-        Object { class, kind: Kind::Record, data: data.unwrap_or_default() }
+        Object::record(class, data.unwrap_or_default())
     }
 
     /// An object of this class with a number and a unique value.
@@ -59,7 +59,7 @@ impl Content {
         let set = record.set(NUMBER_FIELD, number).and_then(|record| record.set(VALUE_FIELD, value)).map(drop);
         let data = set.and_then(|()| record.build());
         assert!(data.is_ok(), "a record takes two numbers: {data:?}");
-        Object { class, kind: Kind::Record, data: data.unwrap_or_default() }
+        Object::record(class, data.unwrap_or_default())
     }
 
     /// The unique value of an object, if it has one.

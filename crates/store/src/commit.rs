@@ -13,6 +13,7 @@
 
 pub(crate) mod apply;
 mod committer;
+pub(crate) mod contents;
 pub(crate) mod housekeeping;
 pub(crate) mod install;
 mod queue;

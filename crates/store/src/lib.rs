@@ -46,6 +46,7 @@ mod status;
 mod store;
 
 pub use backup::{BackupSummary, check_archive};
+pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use open::check_log_payload;

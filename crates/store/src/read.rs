@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Kind, Name, Oid, Result, SpaceId, Stat, limits};
+use model::{ContentId, Error, ErrorKind, Kind, Name, Oid, Result, SpaceId, Stat, limits};
 use smallvec::SmallVec;
 
 use crate::error::{IntoModelResult, corrupt, corrupt_row, invalid, no_object};
@@ -350,6 +350,20 @@ fn unseal_row(key: &[u8], found: &FoundRow<'_>, what: &str) -> Result<Option<Byt
         FoundRow::Row(Row::Value(row), _) => row.slice(..len),
         _ => Bytes::copy_from_slice(&row[..len]),
     }))
+}
+
+/// The contents in a range of keys.
+pub(crate) fn contents(this: &impl Readable, (from, to): (Oid, Oid), limit: usize) -> Result<Vec<ContentId>> {
+    let limit = limit.min(limits::LISTING);
+    let mut found = Vec::new();
+    this.read_state(|layers| {
+        layers.scan(&Key::object(from), &Key::object(to), &mut |key, _| {
+            found.extend(oid_at(key, 1).map(|id| ContentId(id.to_u128())));
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    })?;
+    found.truncate(limit);
+    Ok(found)
 }
 
 pub(crate) fn attributes(

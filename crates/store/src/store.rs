@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId, limits};
+use model::{ContentId, Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId, limits};
 use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
 use crate::commit::Core;
+use crate::commit::contents::content_key;
 use crate::commit::row_changes::RowChanges;
 use crate::engine::EnginePin;
 use crate::error::{self, invalid};
@@ -247,6 +248,38 @@ macro_rules! reads {
                 read::objects(self, space, after, limit)
             }
 
+            /// The size of a content; `None` if it does not exist.
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn content_size(&self, id: ContentId) -> Result<Option<u64>> {
+                Ok(read::stat(self, content_key(id))?.map(|stat| stat.size))
+            }
+
+            /// The bytes `offset..offset + len` of a content, fewer at its end.
+            ///
+            /// # Errors
+            /// As [`Self::read`].
+            pub fn read_content(&self, id: ContentId, offset: u64, len: u64) -> Result<Bytes> {
+                read::read(self, content_key(id), offset, len)
+            }
+
+            /// The bytes `offset..offset + len` of a content as pieces that can be sent without copying.
+            ///
+            /// # Errors
+            /// As [`Self::pieces`].
+            pub fn content_pieces(&self, id: ContentId, offset: u64, len: u64) -> Result<Pieces> {
+                read::pieces(self, content_key(id), offset, len)
+            }
+
+            /// Contents from `from` on and below `to`, in order, at most `limit` or [`limits::LISTING`].
+            ///
+            /// # Errors
+            /// As [`Self::stat`].
+            pub fn contents(&self, from: ContentId, to: ContentId, limit: usize) -> Result<Vec<ContentId>> {
+                read::contents(self, (content_key(from), content_key(to)), limit)
+            }
+
             /// The value of a row; `None` if it does not exist.
             ///
             /// # Errors
@@ -451,6 +484,22 @@ impl Store {
     /// [`ErrorKind::Full`] without room. After an error of the disk the upload has ended.
     pub fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
         self.core().upload(id, data)
+    }
+
+    /// How many bytes of an upload have come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such upload.
+    pub fn upload_size(&self, id: UploadId) -> Result<u64> {
+        Ok(self.core().uploads.find(id)?.lock().size())
+    }
+
+    /// Takes no more bytes for an upload, which stays until it is used or aborted; returns its size.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such upload.
+    pub fn seal_upload(&self, id: UploadId) -> Result<u64> {
+        self.core().uploads.find(id)?.lock().seal()
     }
 
     /// Ends an upload without using it. Does nothing if it has ended.

@@ -43,6 +43,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.account.rs"));
     }
 
+    /// The messages of `proto/contents.proto`.
+    pub mod contents {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.contents.rs"));
+    }
+
     /// The messages of `proto/meta.proto`.
     pub mod meta {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.meta.rs"));

@@ -159,7 +159,7 @@ fn damaged_bytes_of_a_forwarded_answer_are_detected_by_the_caller() {
             let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
             let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
             let deferred = world.deferred.recv().await.unwrap();
-            behind.caller.forward(Request::Get(proto::Get::default()), deferred);
+            behind.caller.forward(Request::Get(proto::Get::default()), Vec::new(), deferred);
             assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
             assert!(world.caller.call(upload(), vec![]).await.is_ok());
         }
@@ -179,7 +179,7 @@ fn forwarded_answers_reach_their_callers() {
             }
             for (number, _) in &calls {
                 let deferred = world.deferred.recv().await.unwrap();
-                behind.caller.forward(ping(), deferred);
+                behind.caller.forward(ping(), Vec::new(), deferred);
                 let answer = behind.deferred.recv().await.unwrap();
                 match number % 3 {
                     0 => answer.send(content(), vec![Bytes::from(vec![*number as u8; number * 1_000 * round])]),
@@ -214,7 +214,7 @@ fn forwarding_over_a_closed_connection_fails_at_the_caller() {
                     tokio::task::yield_now().await;
                 }
             }
-            behind.caller.forward(ping(), deferred);
+            behind.caller.forward(ping(), Vec::new(), deferred);
             if is_asked {
                 behind.caller.hang_up();
             }

@@ -154,5 +154,5 @@ fn upgrade_object(schema: &Schema, oid: Oid, object: &Object) -> client::Result<
     }
     let record = RecordRef::new(&object.data)?;
     let data = schema.upgrade_record(&record, oid.class())?;
-    Ok(data.map(|data| Object { class: object.class, kind: object.kind, data }))
+    Ok(data.map(|data| object.with_data(data)))
 }

@@ -10,7 +10,7 @@ use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::session::Session;
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
-use wire::cluster::{Message, object_read_from_proto};
+use wire::cluster::{Message, content_id, object_read_from_proto};
 use wire::convert;
 use wire::driving::{DeadlineTimer, MonotonicClock, PeerHandle};
 use wire::frame::Raw;
@@ -412,8 +412,14 @@ impl Core {
             Request::Query(_) => self.nodes.clone(),
             Request::Reserve(reserve) => vec![NodeId(reserve.node)],
             Request::Scan(scan) => vec![NodeId(scan.node)],
-            Request::ReadObject(read) => {
-                convert::oid(read.oid, "object").into_iter().map(|oid| oid.page().node).collect()
+            Request::ReadObject(proto::ReadObject { oid, .. })
+            | Request::ReadContent(proto::contents::Read { oid, .. }) => {
+                convert::oid(*oid, "object").into_iter().map(|oid| oid.page().node).collect()
+            }
+            Request::BeginContent(begin) => vec![NodeId(begin.node)],
+            Request::WriteContent(proto::contents::Write { content, .. })
+            | Request::AbortContent(proto::contents::Abort { content, .. }) => {
+                content_id(*content).into_iter().map(|id| id.node()).collect()
             }
             _ => Vec::new(),
         }

@@ -196,6 +196,17 @@ impl PageSource {
         allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
     }
 
+    /// The logical node where the next objects without a hint go.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the space has none.
+    pub(super) fn current_node(&self, core: &Core) -> Result<NodeId> {
+        let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
+        let mut allocator = self.lock();
+        allocator.skip_unreachable(&core.nodes, &unreachable);
+        allocator.current_node(&core.nodes).ok_or_else(no_nodes_error)
+    }
+
     /// Returns a page; see [`PageAllocator::release`].
     fn release(&self, page: OpenPage) {
         self.lock().release(page);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits};
+use model::{
+    ClassId, ContentPatch, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits,
+};
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
@@ -61,6 +63,8 @@ pub enum PlacementHint {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) writes: BTreeMap<Oid, Option<Object>>,
+    /// Changes of a part of blobs that it does not replace.
+    pub(super) patches: BTreeMap<Oid, ContentPatch>,
     /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
     pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
     /// New structs among them that are created only if a persistent object refers to them.
@@ -153,7 +157,8 @@ impl Transaction {
         if let Some(written) = self.own_write(oid)? {
             return Ok(written);
         }
-        self.read(oid, LockMode::Shared).await
+        let object = self.read(oid, LockMode::Shared).await?;
+        self.with_patch(oid, object)
     }
 
     /// Reads an object that this transaction is going to write. At the level [`IsolationLevel::Locks`] it is locked exclusively.
@@ -164,11 +169,12 @@ impl Transaction {
         if let Some(written) = self.own_write(oid)? {
             return Ok(written);
         }
-        self.read(oid, LockMode::Exclusive).await
+        let object = self.read(oid, LockMode::Exclusive).await?;
+        self.with_patch(oid, object)
     }
 
     /// The object as this transaction has written it. If it has not, its logical node is noted as read.
-    fn own_write(&self, oid: Oid) -> Result<Option<Option<Object>>> {
+    pub(super) fn own_write(&self, oid: Oid) -> Result<Option<Option<Object>>> {
         let mut changes = self.changes()?;
         if let Some(draft) = changes.flush_one(oid)? {
             return Ok(Some(Some(draft)));
@@ -180,7 +186,7 @@ impl Transaction {
         Ok(written)
     }
 
-    async fn read(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
+    pub(super) async fn read(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
         let Inner { core, txn, level, .. } = &*self.inner;
         if oid.is_temporary() {
             return Ok(None);
@@ -296,6 +302,7 @@ impl Transaction {
         }
         let mut changes = self.changes()?;
         changes.forget_struct(oid)?;
+        changes.patches.remove(&oid);
         changes.writes.insert(oid, object);
         Ok(())
     }
@@ -357,7 +364,7 @@ impl Transaction {
         self.write(oid, None)
     }
 
-    async fn lock(&self, oid: Oid) -> Result<()> {
+    pub(super) async fn lock(&self, oid: Oid) -> Result<()> {
         if self.inner.level == IsolationLevel::Locks
             && !oid.is_temporary()
             && !self.changes()?.writes.contains_key(&oid)
@@ -420,16 +427,20 @@ impl Transaction {
         // A commit that cannot finish now is not sent, so that its outcome is known.
         core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids().await?;
-        let (writes, mut leased): (Vec<(Oid, Option<Object>)>, PageLease) = {
+        let (writes, mut leased): (Vec<(Oid, ObjectState<Object>)>, PageLease) = {
             let changes = &mut *self.changes()?;
-            let bytes = changes.writes.values().flatten().map(|object| object.data.len()).sum();
-            limits::check_writes(changes.writes.len(), bytes)?;
+            let patches = changes.patches.values().map(ContentPatch::encode).collect::<Vec<_>>();
+            let bytes = changes.writes.values().flatten().chain(&patches).map(Object::encoded_len).sum();
+            limits::check_writes(changes.writes.len() + patches.len(), bytes)?;
             changes.is_over = true;
             changes.loaded.clear();
-            (std::mem::take(&mut changes.writes).into_iter().collect(), std::mem::take(&mut changes.page_lease))
+            let patched = std::mem::take(&mut changes.patches).into_keys();
+            let patched = patched.zip(patches).map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
+            let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
+            let written = std::mem::take(&mut changes.writes).into_iter();
+            let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
+            (writes, std::mem::take(&mut changes.page_lease))
         };
-        let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
-        let writes = writes.into_iter().map(|(oid, object)| (oid, content(object))).collect();
         let outcome = core.commit(*txn, writes).await;
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
         match outcome {
@@ -450,6 +461,7 @@ impl Transaction {
         {
             let mut changes = self.changes()?;
             changes.writes.clear();
+            changes.patches.clear();
             changes.hints.clear();
             changes.loaded.clear();
             changes.drafts.clear();
@@ -485,7 +497,8 @@ impl Transaction {
             PlacementHint::At(node) => Some(*node),
             PlacementHint::Anywhere => None,
         });
-        let written = changes.writes.keys().filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
+        let written = changes.writes.keys().chain(changes.patches.keys());
+        let written = written.filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
         let needed: BTreeSet<NodeId> = changes.read_nodes.iter().copied().chain(hinted).chain(written).collect();
         Ok(needed.into_iter().collect())
     }
@@ -494,7 +507,7 @@ impl Transaction {
     async fn assign_oids(&self) -> Result<()> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
-            let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(|object| object.data.len());
+            let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(Object::encoded_len);
             changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
         };
         let mut real = BTreeMap::new();
@@ -576,7 +589,7 @@ fn with_real_oids(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
     for (number, value) in fields {
         record.set_value(number, &replace_temporary(value, real)?)?;
     }
-    Ok(Object { data: record.build()?, ..object })
+    Ok(object.with_data(record.build()?))
 }
 
 fn has_temporary(value: &Value) -> bool {

@@ -116,6 +116,8 @@ pub(crate) enum WriteRejection {
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     pub(crate) before: Option<ClassId>,
+    /// The object itself, if it is a blob.
+    pub(crate) blob: Option<Object>,
     pub(crate) old: Entries,
     pub(crate) new: Entries,
 }
@@ -133,6 +135,12 @@ impl ReplacedObjects {
     /// Why the writes are refused; `None` if they are not.
     pub(crate) fn rejection(&self) -> Option<WriteRejection> {
         self.rejection
+    }
+
+    /// The blob that a write replaces, if it replaces one and that was computed.
+    pub(crate) fn blob(&self, oid: Oid) -> Option<&Object> {
+        let at = self.places.binary_search_by_key(&(oid.page(), oid.slot()), |(place, _)| *place).ok()?;
+        self.places.get(at)?.1.blob.as_ref()
     }
 
     /// Takes what a write replaces, if it was computed.
@@ -306,9 +314,10 @@ impl Indexes {
         let old = before.as_ref().map(|object| self.entries(page.space, object)).unwrap_or_default();
         let new = match content {
             ObjectState::Value(object) => self.entries(page.space, object),
-            ObjectState::Absent => Entries::new(),
+            ObjectState::Absent | ObjectState::Changed(_) => Entries::new(),
         };
-        Ok(Replaced { before: before.map(|object| object.class), old, new })
+        let class = before.as_ref().map(|object| object.class);
+        Ok(Replaced { before: class, blob: before.filter(|object| object.kind == Kind::Blob), old, new })
     }
 
     fn entries(&self, space: SpaceId, object: &Object) -> Entries {
@@ -360,7 +369,10 @@ impl Indexes {
         for (oid, content) in writes {
             let (page, slot) = (oid.page(), oid.slot());
             let replaced = self.compute_replaced(objects, page, slot, content)?;
-            let after = if let ObjectState::Value(object) = content { Some(object.class) } else { None };
+            let after = match content {
+                ObjectState::Value(object) | ObjectState::Changed(object) => Some(object.class),
+                ObjectState::Absent => None,
+            };
             let classes = [replaced.before, after].into_iter().flatten();
             let is_known =
                 |class| !needs_definition(class) || schema.is_none_or(|schema| schema.class(class).is_some());

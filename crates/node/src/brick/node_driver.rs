@@ -13,6 +13,7 @@
 //! | [`txn_rows`] | the rows of records |
 //! | [`page_allocator`] | page numbers that were reserved |
 //! | [`index_keeper`] | indexes |
+//! | [`staging`] | uploads, and contents that no object has yet |
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -21,22 +22,25 @@
 
 mod admission;
 pub(super) mod change_tracking;
+mod contents;
 mod index_keeper;
 mod indexing;
 mod output;
 mod page_allocator;
 mod row_writer;
+mod staging;
 mod txn_rows;
+mod uploading;
 mod writing;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
-use protocol::commit::{Answer, Part, Refusal, Rejected, Request};
+use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
@@ -60,7 +64,9 @@ pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
 pub(crate) use page_allocator::Reservation;
 use row_writer::{Flushed, RowWriter, WriteResult};
+use staging::Staging;
 use txn_rows::TxnRows;
+use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
 pub(crate) const WINDOW: usize = 256;
@@ -109,6 +115,7 @@ pub(crate) struct NodeDriver<C> {
     txn_rows: TxnRows,
     pages: PageAllocator,
     index: IndexKeeper,
+    staging: Staging,
     admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
@@ -150,9 +157,15 @@ impl<C: Clone> NodeDriver<C> {
         let OpenSettings { node, moves, skew_ms, window, portion, opening, is_new } = settings;
         let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
         let mut txn_rows = TxnRows::new(node);
+        let mut staging = Staging::open(node, moves, &reader, now)?;
         recover_records(node, &reader, |at, record, pieces| {
             if let Some(txn) = record.txn() {
                 txn_rows.recover(txn, pieces);
+            }
+            if let Record::Prepared { txn, part, .. } = &record
+                && !planted(Bug::RecoveredContentForgotten)
+            {
+                named_contents(&part.writes).for_each(|id| staging.prepare(id, *txn));
             }
             machine.recover(at, record);
         })?;
@@ -171,6 +184,7 @@ impl<C: Clone> NodeDriver<C> {
             txn_rows,
             pages: PageAllocator::new(node),
             index,
+            staging,
             admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,
@@ -194,7 +208,8 @@ impl<C: Clone> NodeDriver<C> {
     ///
     /// # Panics
     /// If there are outputs that were not taken: rows among them would never be written.
-    pub(crate) fn close(&mut self) {
+    #[must_use = "the store has to abort these uploads"]
+    pub(crate) fn close(&mut self) -> Vec<UploadId> {
         assert!(
             self.out.is_empty(),
             "L1: logical node {:x} is closed with outputs that were not carried out",
@@ -202,11 +217,12 @@ impl<C: Clone> NodeDriver<C> {
         );
         self.writer.close();
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
+        self.staging.close()
     }
 
     /// Whether it has ended, and none of its rows are with the store.
     pub(crate) fn is_closed(&self) -> bool {
-        self.failed.is_some() && self.writer.is_idle() && self.pages.is_idle()
+        self.failed.is_some() && self.writer.is_idle() && self.pages.is_idle() && self.staging.is_idle()
     }
 
     fn fail(&mut self, why: Error) {
@@ -322,6 +338,7 @@ impl<C: Clone> NodeDriver<C> {
         self.writer.retry(now);
         self.process_outputs(true, now);
         self.poll_indexes(now);
+        self.poll_uploads(now);
     }
 
     /// When [`NodeDriver::poll`] has something to do.
@@ -329,7 +346,8 @@ impl<C: Clone> NodeDriver<C> {
         if self.failed.is_some() {
             return Ms::MAX;
         }
-        self.machine.deadline().min(self.writer.retry_at().unwrap_or(Ms::MAX)).min(self.index.due())
+        let own = self.index.due().min(self.staging.due());
+        self.machine.deadline().min(self.writer.retry_at().unwrap_or(Ms::MAX)).min(own)
     }
 
     /// The store has made the oldest submitted rows durable, or has refused them: see [`DriverOutput::SubmitRows`].
@@ -461,7 +479,7 @@ impl<C: Clone> NodeDriver<C> {
 
     fn handle_output(&mut self, output: Output<Requester<C>, Object>, now: Ms) -> Result<()> {
         match output {
-            Output::Append(position, record) => self.append(position, record)?,
+            Output::Append(position, record) => self.append(position, record, now)?,
             Output::RemoveRows(txns) => self.txn_rows.forget(txns),
             Output::Store(change, _) => self.recent.on_emitted(change.page, change.version),
             Output::Read(ticket) => self.read_page(ticket, now)?,
@@ -517,7 +535,7 @@ impl<C: Clone> NodeDriver<C> {
 fn recover_records(
     node: NodeId,
     reader: &RowReader,
-    mut recover: impl FnMut(Version, protocol::commit::Record<Object>, u16),
+    mut recover: impl FnMut(Version, Record<Object>, u16),
 ) -> Result<()> {
     let mut recover_one = |record: &[u8], pieces: u16| -> Result<()> {
         if !record.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use model::{NodeId, Object, Result, SpaceId};
+use model::{ContentId, NodeId, Object, Result, SpaceId};
 use protocol::commit::{Answer, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
@@ -18,6 +18,8 @@ pub(crate) enum NodeTask {
     Written { node: NodeId, life: Life, result: Result<()> },
     /// The store has written or refused the rows of a reservation.
     Reserved { node: NodeId },
+    /// The store has made the rows of a finished upload durable, or has refused them.
+    Staged { id: ContentId, is_durable: bool },
     /// A logical node sends a request to another one.
     Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// A logical node answers another one of this brick.

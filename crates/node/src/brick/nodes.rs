@@ -4,6 +4,7 @@
 //! writes, messages between logical nodes, the placement map, and deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions;
 //! this module carries out their outputs.
 
+mod contents;
 mod managing;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
 use protocol::commit::Request;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
@@ -22,6 +23,8 @@ use tokio::time;
 use tracing::{info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 use wire::proto::cluster::{AskWitness, Witnesses};
+
+pub(crate) use contents::{FoundRange, RangeBytes};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
@@ -85,11 +88,9 @@ pub(crate) struct Nodes {
 }
 
 impl ServedNode {
-    /// Closes the driver: it serves no more requests.
-    fn close(&self) {
-        if let Ok(mut driver) = self.driver.lock() {
-            driver.close();
-        }
+    /// Closes the driver: it serves no more requests. Returns the uploads that the store has to abort.
+    fn close(&self) -> Vec<UploadId> {
+        self.driver.lock().map(|mut driver| driver.close()).unwrap_or_default()
     }
 
     /// Whether the driver is closed and none of its rows are in flight.
@@ -317,6 +318,7 @@ impl Nodes {
                     self.inbox.add(NodeTask::Ask { from: node, node: to, seen, request });
                 }
                 DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node, answer }),
+                DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
                 DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
@@ -587,6 +589,10 @@ impl Nodes {
                 self.with_any_driver(node, Driver::finish_reservation);
                 self.check_closing();
             }
+            NodeTask::Staged { id, is_durable } => {
+                self.with_any_driver(id.node(), |driver| driver.finished_upload(id, is_durable, now));
+                self.check_closing();
+            }
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
             NodeTask::Answer { to, node, answer } => {
@@ -635,7 +641,11 @@ impl BrickLinkHandler for Nodes {
 
 /// Sum of the sizes of objects.
 fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usize {
-    contents.map(|content| if let ObjectState::Value(object) = content { object.data.len() } else { 0 }).sum()
+    let bytes = |content: &ObjectState<Object>| match content {
+        ObjectState::Value(object) | ObjectState::Changed(object) => object.encoded_len(),
+        ObjectState::Absent => 0,
+    };
+    contents.map(bytes).sum()
 }
 
 fn not_served(node: NodeId) -> Error {

@@ -3,13 +3,14 @@
 //! | key | value |
 //! | --- | --- |
 //! | `P` node space page | head: version and largest commit timestamp of the page |
-//! | `P` node space page slot | an object: class, kind, the checksum of its data, its data |
+//! | `P` node space page slot | an object: class, code, the checksum of its encoding, its encoding |
 //! | `E` node space class page slot | nothing: the extent of a class |
 //! | `F` node space | the lowest page number that was never reserved |
 //! | `K` node transaction piece | a record of the protocol about a transaction, in pieces if it is large |
 //! | `B` node | the bound of promises (V4) |
 //! | `H` node | the horizon (C3) |
 //! | `L` node | a position above all positions used |
+//! | `U` content | a staged content, which begins with its node: its size |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
 //! | `S` node | the seal: no map up to this epoch makes the brick serve the node, see [`super::move_out`] |
 //!
@@ -18,8 +19,8 @@
 use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use model::checksum::crc32c;
-use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use model::checksum::crc32c_parts;
+use model::{ClassId, ContentId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::ident::{HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
@@ -66,7 +67,7 @@ const HEAD_KEY: usize = 1 + 4 + 2 + PAGE_LEN;
 const EXTENT_KEY: usize = 1 + 4 + 2 + 4 + PAGE_LEN + 2;
 /// Bytes of a page's head.
 const HEAD: usize = 4 + 8 + 8;
-/// Bytes before an object's data: class, kind, and the CRC-32C of the data. Readers receive the checksum and verify it.
+/// Bytes before an object's encoding: class, code, and the CRC-32C of the encoding. Readers receive the checksum and verify it.
 const OBJECT_HEAD: usize = 4 + 1 + 4;
 
 fn key(table: u8, parts: &[&[u8]]) -> Key {
@@ -189,7 +190,7 @@ pub(crate) fn limit_key(node: NodeId) -> Key {
 }
 
 /// The tables whose rows move with a logical node, in order.
-const TABLES: [u8; 9] = *b"BDEFHIKLP";
+const TABLES: [u8; 10] = *b"BDEFHIKLPU";
 
 /// The ranges of all rows that move with a logical node, in order.
 pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
@@ -202,6 +203,29 @@ pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
 /// Whether a row moves with a logical node.
 pub(crate) fn belongs_to(node: NodeId, key: &[u8]) -> bool {
     key.split_first().is_some_and(|(table, rest)| TABLES.contains(table) && rest.starts_with(&node.0.to_be_bytes()))
+}
+
+/// The key of the row that marks a staged content.
+pub(crate) fn staged_key(id: ContentId) -> Key {
+    key(b'U', &[&id.node().0.to_be_bytes(), &id.0.to_be_bytes()])
+}
+
+/// The range of the rows that mark staged contents.
+pub(crate) fn staged_range(node: NodeId) -> (Key, Key) {
+    (key(b'U', &[&node.0.to_be_bytes()]), key(b'U', &[&(node.0 + 1).to_be_bytes()]))
+}
+
+/// A staged content and its size, from its row.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if the row is not that of a staged content.
+pub(crate) fn parse_staged(key: &[u8], row: &[u8]) -> Result<(ContentId, u64)> {
+    let id = key.get(5..).and_then(|id| id.try_into().ok()).map(|id| ContentId(u128::from_be_bytes(id)));
+    let size = row.try_into().map(u64::from_be_bytes).ok();
+    let parsed = id.zip(size).filter(|(id, _)| *staged_key(*id) == *key);
+    parsed.ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, format!("row {key:02x?} is damaged: it does not mark a staged content"))
+    })
 }
 
 /// The key of the seal of a logical node.
@@ -256,10 +280,12 @@ impl Head {
 
 /// The value of the row of an object.
 pub(crate) fn encode_object(object: &Object) -> Bytes {
-    let mut row = BytesMut::with_capacity(OBJECT_HEAD + object.data.len());
+    let extension = object.encoded_extension().unwrap_or_default();
+    let mut row = BytesMut::with_capacity(OBJECT_HEAD + extension.len() + object.data.len());
     row.put_u32(object.class.0);
-    row.put_u8(object.kind as u8);
-    row.put_u32(crc32c(&object.data));
+    row.put_u8(object.code());
+    row.put_u32(crc32c_parts(&[&extension, &object.data]));
+    row.put_slice(&extension);
     row.put_slice(&object.data);
     row.freeze()
 }
@@ -267,31 +293,32 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
 /// An object in its row.
 pub(crate) struct StoredObject<'a> {
     pub(crate) class: ClassId,
-    pub(crate) kind: Kind,
-    /// The CRC-32C of the data, computed when it was written.
+    /// The code of its kind and form.
+    pub(crate) code: u8,
+    /// The CRC-32C of the encoding, computed when it was written.
     pub(crate) checksum: u32,
-    pub(crate) data: &'a [u8],
+    /// The encoding: see [`Object::decode`].
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> StoredObject<'a> {
     fn decode(page: PageId, row: &'a [u8]) -> Result<Self> {
         let head = row.split_first_chunk::<OBJECT_HEAD>();
-        let ([c0, c1, c2, c3, kind, s0, s1, s2, s3], data) =
+        let ([c0, c1, c2, c3, code, s0, s1, s2, s3], bytes) =
             head.ok_or_else(|| damaged(page, "an object has no head"))?;
-        let kind = Kind::from_code(*kind).ok_or_else(|| damaged(page, "an object has an unknown kind"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
-        Ok(Self { class, kind, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), data })
+        Ok(Self { class, code: *code, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), bytes })
     }
 
-    /// The object, with `data` as its data.
-    fn with(&self, data: Bytes) -> Object {
-        Object { class: self.class, kind: self.kind, data }
+    /// The object, with `bytes` as its encoding.
+    fn with(&self, page: PageId, bytes: Bytes) -> Result<Object> {
+        Object::decode(self.class, self.code, bytes).map_err(|error| damaged(page, error.message()))
     }
 }
 
 fn decode_object(page: PageId, row: &[u8]) -> Result<Object> {
     let stored = StoredObject::decode(page, row)?;
-    Ok(stored.with(Bytes::copy_from_slice(stored.data)))
+    stored.with(page, Bytes::copy_from_slice(stored.bytes))
 }
 
 fn damaged(page: PageId, why: &str) -> Error {
@@ -312,7 +339,7 @@ pub(crate) fn read_head(state: &impl Rows, page: PageId) -> Result<Head> {
 pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<Option<Object>> {
     let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
     let stored = StoredObject::decode(page, &row)?;
-    Ok(Some(stored.with(row.slice_ref(stored.data))))
+    stored.with(page, row.slice_ref(stored.bytes)).map(Some)
 }
 
 /// Calls `show` with an object, in place; with `None` if there is none.

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use model::Result;
+use model::{ContentId, Result};
 use store::Store;
 
+use super::content_rows::Contents;
 use super::page_rows::Rows;
 
 /// Reads the newest durable rows of a store. A driver has no other way to its store: rows are written by its outputs.
@@ -39,5 +40,19 @@ impl Rows for RowReader {
 
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         self.store.rows(from, to, visit)
+    }
+}
+
+impl Contents for RowReader {
+    fn contents(&self, from: ContentId, to: ContentId, limit: usize) -> Result<Vec<ContentId>> {
+        self.store.contents(from, to, limit)
+    }
+
+    fn content_size(&self, id: ContentId) -> Result<Option<u64>> {
+        self.store.content_size(id)
+    }
+
+    fn read_content(&self, id: ContentId, offset: u64, len: u64) -> Result<Bytes> {
+        self.store.read_content(id, offset, len)
     }
 }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
-use wire::cluster::{BuildIndex, CopyRows, Message, Reserve, Scan, object_read_to_proto};
+use wire::cluster::{
+    BuildIndex, CopyRows, Message, ReadContent, Reserve, Scan, content_id, object_read_to_proto, read_to_proto,
+    upload_place,
+};
 use wire::convert;
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
@@ -23,7 +26,7 @@ use wire::proto::response::Response;
 use super::brick_session::BrickSession;
 use super::completions::Completion;
 use super::listing::Listing;
-use super::nodes::Nodes;
+use super::nodes::{FoundRange, Nodes, RangeBytes};
 use super::page_rows::StoredObject;
 use super::resident::{is_resident, make_resident};
 use super::{BrickRole, blocking, long_job};
@@ -123,6 +126,17 @@ impl Service for BrickConnection {
             Request::Reserve(reserve) => self.reserve(reserve, reply),
             Request::Scan(scan) => self.scan(scan, reply),
             Request::BuildIndex(build) => self.build_index(build, reply),
+            Request::ReadContent(read) => self.read_content(read, reply),
+            Request::BeginContent(begin) => self.begin_content(&begin, reply),
+            Request::WriteContent(write) => self.write_content(write, &raw, reply),
+            Request::AbortContent(abort) => {
+                let nodes = self.thread.server.role.nodes();
+                let aborted = content_id(abort.content).and_then(|id| nodes?.abort_upload(id));
+                match aborted {
+                    Ok(()) => reply.send(done()),
+                    Err(error) => reply.fail(&error),
+                }
+            }
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
@@ -233,12 +247,9 @@ impl BrickConnection {
         let show = |stored: Option<StoredObject<'_>>| {
             let Some(reply) = reply.take() else { return };
             match stored {
-                Some(StoredObject { kind, checksum, data, .. }) => {
-                    reply.send_checked(
-                        Response::ObjectRead(object_read_to_proto(Some((kind, data.len())))),
-                        data,
-                        checksum,
-                    );
+                Some(StoredObject { code, checksum, bytes, .. }) => {
+                    let response = Response::ObjectRead(object_read_to_proto(Some((code, bytes.len()))));
+                    reply.send_checked(response, bytes, checksum);
                 }
                 None => reply.send(Response::ObjectRead(object_read_to_proto(None))),
             }
@@ -267,6 +278,56 @@ impl BrickConnection {
         let Reserve { space, node, pages } = asked;
         nodes.reserve(node, space, u64::from(pages), move |reserved| {
             deferred.answer(reserved.map(|first| Response::Reserved(proto::Reserved { first })));
+        });
+    }
+
+    /// Reads a range of the bytes of a blob.
+    fn read_content(&self, wanted: proto::contents::Read, reply: Responder<'_>) {
+        let Some((read, nodes, deferred)) = self.asked(ReadContent::try_from(wanted), reply) else { return };
+        blocking::run(move || {
+            let FoundRange { object, bytes } = match nodes.read_content(&read) {
+                Ok(found) => found,
+                Err(error) => return deferred.fail(&error),
+            };
+            let (found, mut raw) = read_to_proto(object.as_ref(), bytes.is_some());
+            let response = Response::ContentBytes(found);
+            match bytes {
+                None => deferred.send(response, raw),
+                Some(RangeBytes::Bytes(bytes)) => {
+                    raw.push(bytes);
+                    deferred.send(response, raw);
+                }
+                Some(RangeBytes::Pieces(pieces)) => {
+                    let heads = raw.into_iter().map(Piece::Bytes);
+                    let parts: Vec<Piece> = heads.chain(pieces.pieces.iter().map(piece)).collect();
+                    make_resident(&parts);
+                    deferred.send_pieces(response, parts, Arc::new(pieces));
+                }
+            }
+        });
+    }
+
+    /// Begins an upload of a content.
+    fn begin_content(&self, begin: &proto::contents::Begin, reply: Responder<'_>) {
+        let begun = upload_place(begin).and_then(|(_, node)| self.thread.server.role.nodes()?.begin_upload(node));
+        match begun {
+            Ok(id) => reply.send(Response::ContentBegun(proto::contents::Begun { content: Some(id.into()) })),
+            Err(error) => reply.fail(&error),
+        }
+    }
+
+    /// Adds bytes to an upload, and ends it with the last ones.
+    fn write_content(&self, write: proto::contents::Write, raw: &Raw<'_>, reply: Responder<'_>) {
+        let Some((id, nodes, deferred)) = self.asked(content_id(write.content), reply) else { return };
+        let bytes = raw.to_bytes();
+        blocking::run(move || {
+            let added = if bytes.is_empty() { Ok(()) } else { nodes.add_to_upload(id, write.offset, bytes) };
+            let written = |size| Response::ContentWritten(proto::contents::Written { size });
+            match added {
+                Err(error) => deferred.fail(&error),
+                Ok(()) if !write.last => deferred.send(written(None), Vec::new()),
+                Ok(()) => nodes.finish_upload(id, move |size| deferred.answer(size.map(|size| written(Some(size))))),
+            }
         });
     }
 

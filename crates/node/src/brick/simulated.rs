@@ -475,6 +475,7 @@ impl<C: Clone> SimulatedBrick<C> {
         loop {
             let Some(output) = self.driver_mut(node).and_then(NodeDriver::next_output) else { return };
             match output {
+                DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
                 DriverOutput::SubmitRows { life, rows } => {
                     let submitter = Submitter::Driver { node, life };
                     self.unforced.push_back(UnforcedSubmission { submitter, rows });

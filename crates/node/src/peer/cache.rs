@@ -48,6 +48,11 @@ pub struct CachedObject<T = Object> {
 }
 
 impl CachedObject {
+    /// What precedes the data of the object in its encoding, if anything does.
+    pub(super) fn encoded_extension(&self) -> Option<Bytes> {
+        self.object.as_ref()?.encoded_extension()
+    }
+
     /// The data of the object; empty if it does not exist.
     pub(super) fn data(&self) -> &Bytes {
         static NOTHING: Bytes = Bytes::new();

@@ -92,9 +92,10 @@ impl ClientConnection {
     }
 
     /// Forwards a request to the brick of its target, and its answer back.
-    fn forward(&self, target: Target, request: Request, reply: Responder<'_>) {
+    fn forward(&self, target: Target, request: Request, raw: Raw<'_>, reply: Responder<'_>) {
+        let raw = if raw.is_empty() { Vec::new() } else { vec![raw.to_bytes()] };
         match target.node(&self.state).and_then(|node| self.peer.brick_of(node)) {
-            Ok(brick) => self.peer.brick_links.forward(brick, request, reply.defer()),
+            Ok(brick) => self.peer.brick_links.forward(brick, request, raw, reply.defer()),
             Err(error) => reply.fail(&error),
         }
     }
@@ -106,11 +107,17 @@ impl ClientConnection {
             Err(error) => return reply.fail(&error),
         };
         match self.peer.read_cached(oid) {
-            Ok(Some(found)) => reply.send_slice(object_response(&found), found.data()),
+            Ok(Some(found)) => match found.encoded_extension() {
+                None => reply.send_slice(object_response(&found), found.data()),
+                Some(extension) => reply.defer().send(object_response(&found), vec![extension, found.data().clone()]),
+            },
             Ok(None) => {
                 let deferred = reply.defer();
                 self.peer.read_when_cached(oid, move |found| match found {
-                    Ok(found) => deferred.send(object_response(&found), vec![found.data().clone()]),
+                    Ok(found) => {
+                        let raw = found.encoded_extension().into_iter().chain([found.data().clone()]).collect();
+                        deferred.send(object_response(&found), raw);
+                    }
                     Err(error) => deferred.fail(&error),
                 });
             }
@@ -198,7 +205,7 @@ impl ClientConnection {
                     reply.refuse(&error);
                 }
             }
-            Handler::Forward(target, request) => self.forward(target, request, reply),
+            Handler::Forward(target, request) => self.forward(target, request, raw, reply),
             Handler::ReadCached(oid) => self.read_cached(oid, reply),
             Handler::BeginQuery(query) => self.begin_query(query, raw, reply),
             Handler::FetchRows(cursor) => self.queries.fetch(cursor, reply.defer()),
@@ -289,8 +296,8 @@ fn violation_error() -> Error {
     Error::new(ErrorKind::Invalid, "a client does not send this message, or not in this form")
 }
 
-/// The answer to a read of an object; its data follows.
+/// The answer to a read of an object; its encoding follows.
 fn object_response(found: &CachedObject) -> Response {
-    let object = found.object.as_ref().map(|object| (object.kind, object.data.len()));
+    let object = found.object.as_ref().map(|object| (object.code(), object.encoded_len()));
     Response::ObjectRead(cluster::object_read_to_proto(object))
 }

@@ -54,6 +54,13 @@ pub(super) enum Target {
     },
     /// An object.
     Object(Option<proto::Oid>),
+    /// A content of a space.
+    Content {
+        /// The number of the space.
+        space: u32,
+        /// The content.
+        content: Option<proto::contents::ContentId>,
+    },
 }
 
 /// What answers a request.
@@ -136,6 +143,20 @@ pub(super) fn row(request: Request) -> Row {
         Request::Reserve(reserve) => {
             answered(Work(Write), Handler::Forward(node(reserve.space, reserve.node), Request::Reserve(reserve)))
         }
+        Request::ReadContent(read) => {
+            answered(Work(Read), Handler::Forward(Target::Object(read.oid), Request::ReadContent(read)))
+        }
+        Request::BeginContent(begin) => {
+            answered(Work(Write), Handler::Forward(node(begin.space, begin.node), Request::BeginContent(begin)))
+        }
+        Request::WriteContent(write) => {
+            let target = Target::Content { space: write.space, content: write.content };
+            answered(Work(Write), Handler::Forward(target, Request::WriteContent(write)))
+        }
+        Request::AbortContent(abort) => {
+            let target = Target::Content { space: abort.space, content: abort.content };
+            answered(Work(Write), Handler::Forward(target, Request::AbortContent(abort)))
+        }
         Request::BuildIndex(build) => {
             answered(Work(Admin), Handler::Forward(node(build.space, build.node), Request::BuildIndex(build)))
         }
@@ -209,6 +230,10 @@ impl Target {
                 Ok(node)
             }
             Self::Object(oid) => Ok(checked_object(oid, client)?.page().node),
+            Self::Content { space, content } => {
+                let node = cluster::content_id(content)?.node();
+                Self::Node { space, node: node.0 }.node(client)
+            }
         }
     }
 }

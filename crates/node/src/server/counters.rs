@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 62] = [
+pub(crate) const KINDS: [&str; 66] = [
     "ping",
     "commit",
     "get_stat",
@@ -74,6 +74,10 @@ pub(crate) const KINDS: [&str; 62] = [
     "member_request",
     "ask_witness",
     "witnesses",
+    "begin_content",
+    "write_content",
+    "abort_content",
+    "read_content",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -141,6 +145,10 @@ pub(crate) fn kind_index(request: &Request) -> usize {
         Request::MemberRequest(_) => 59,
         Request::AskWitness(_) => 60,
         Request::Witnesses(_) => 61,
+        Request::BeginContent(_) => 62,
+        Request::WriteContent(_) => 63,
+        Request::AbortContent(_) => 64,
+        Request::ReadContent(_) => 65,
     }
 }
 

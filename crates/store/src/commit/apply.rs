@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use model::{Conflict, Error, ErrorKind, Kind, Name, NodeId, Oid, PageId, Result, SpaceId, limits};
 use parking_lot::MutexGuard;
 
+use super::contents::content_exists;
 use crate::error::{corrupt, corrupt_row, invalid, no_object, too_large};
 use crate::log::entry::{StagedContent, Step};
 use crate::plant::{ContentBug, OperationBug, planted};
@@ -125,6 +126,18 @@ impl<'a> Applier<'a> {
     fn step(&mut self, step: &Step) -> StepResult {
         match step {
             Step::Create { oid, kind, near, content } => self.create(*oid, *kind, *near, content)?,
+            Step::CreateContent { id, content } => self.create_content(*id, content)?,
+            Step::ResizeContent { id, size } => {
+                if self.layers().object(*id)?.is_none() {
+                    self.create_content(*id, &StagedContent::default())?;
+                }
+                self.truncate(*id, *size)?;
+            }
+            Step::DeleteContent { id } => {
+                if self.layers().object(*id)?.is_some() {
+                    self.delete(*id)?;
+                }
+            }
             Step::Put { oid, content } => {
                 let oid = self.resolve(*oid)?;
                 self.replace(oid, content)?;
@@ -258,6 +271,16 @@ impl<'a> Applier<'a> {
         let data = self.next_content()?;
         let head = Head { kind, size, version: self.seq, modified_us: self.time_us, data };
         self.put_content(oid, head, content)
+    }
+
+    fn create_content(&mut self, id: Oid, content: &StagedContent) -> Result<()> {
+        if self.layers().object(id)?.is_some() {
+            return Err(content_exists(id));
+        }
+        let size = (content.extents.len() * CHUNK + content.bytes.len()) as u64;
+        let data = self.next_content()?;
+        let head = Head { kind: Kind::Blob, size, version: self.seq, modified_us: self.time_us, data };
+        self.put_content(id, head, content)
     }
 
     /// Chooses the page and slot of a new object: next to `near` if there is room, otherwise in the open page.

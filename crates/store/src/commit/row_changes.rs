@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use model::{Error, ErrorKind, Outcome, Result, limits};
 
+use super::contents::ContentChange;
+use super::stage::StagedTransaction;
 use super::{Core, Job, ReplyTo};
 use crate::error::{invalid, too_large};
 use crate::log::entry::Step;
@@ -72,6 +74,7 @@ impl RowSequence {
 #[derive(Clone, Debug, Default)]
 pub struct RowChanges {
     changes: Vec<RowChange>,
+    contents: Vec<ContentChange>,
     sequence: Option<RowSequence>,
     is_needed: bool,
 }
@@ -108,16 +111,27 @@ impl RowChanges {
         self.changes.push(RowChange::new(key, None));
     }
 
+    /// Changes a content together with the rows, after the contents that were added before.
+    pub fn content(&mut self, change: ContentChange) {
+        self.contents.push(change);
+    }
+
+    /// The changes of contents, in the order of the calls.
+    #[must_use]
+    pub fn contents(&self) -> &[ContentChange] {
+        &self.contents
+    }
+
     /// Whether there is no change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.contents.is_empty()
     }
 
-    /// How many changes there are.
+    /// How many changes of rows and contents there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.changes.len() + self.contents.len()
     }
 
     /// The keys of the rows, in the order of the calls.
@@ -125,9 +139,9 @@ impl RowChanges {
         self.changes.iter().map(RowChange::key)
     }
 
-    /// The step that makes the changes: sorted by key, each row once.
-    fn step(mut changes: Vec<RowChange>) -> Result<Step> {
-        check(&changes)?;
+    /// The step that makes the changes of rows: sorted by key, each row once.
+    fn step(mut changes: Vec<RowChange>, contents: &[ContentChange]) -> Result<Step> {
+        check(&changes, contents)?;
         if !changes.is_sorted_by(|a, b| a.key < b.key) {
             changes.sort_by(|a, b| a.key.cmp(&b.key));
             // `dedup_by` keeps the first of equal keys, and the last change counts.
@@ -143,13 +157,14 @@ impl RowChanges {
     }
 }
 
-fn check(changes: &[RowChange]) -> Result<()> {
-    if changes.len() > limits::OPERATIONS {
-        let (found, limit) = (changes.len(), limits::OPERATIONS);
+fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
+    if changes.len() + contents.len() > limits::OPERATIONS {
+        let (found, limit) = (changes.len() + contents.len(), limits::OPERATIONS);
         let message = format!("{found} rows are changed together; the limit is {limit}: split the changes");
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
-    let mut total = 0;
+    contents.iter().try_for_each(ContentChange::check)?;
+    let mut total: usize = contents.iter().map(ContentChange::data_len).sum();
     for change in changes {
         let (key, value) = (change.key(), change.value.as_ref().map_or(0, Bytes::len));
         if key.is_empty() {
@@ -173,23 +188,32 @@ fn check(changes: &[RowChange]) -> Result<()> {
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
         let callback = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
-        self.submit_job(prepare_job(changes, ReplyTo::Callback(callback)));
+        self.submit_job(self.prepare_row_job(changes, ReplyTo::Callback(callback)));
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
         let slot = Arc::default();
-        let job = prepare_job(changes, ReplyTo::Slot(Arc::clone(&slot)));
+        let job = self.prepare_row_job(changes, ReplyTo::Slot(Arc::clone(&slot)));
         self.submit_job_and_wait(job, &slot).and_then(committed_position)
     }
-}
 
-/// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
-fn prepare_job(RowChanges { changes, sequence, is_needed }: RowChanges, reply_to: ReplyTo) -> Job {
-    let (steps, wrong) = match RowChanges::step(changes) {
-        Ok(step) => (vec![step], None),
-        Err(error) => (Vec::new(), Some(Box::new(error))),
-    };
-    Job { steps, rejection: wrong, sequence, is_needed, ..Job::new(reply_to) }
+    /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
+    fn prepare_row_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
+        let RowChanges { changes, contents, sequence, is_needed } = changes;
+        let mut job = Job { sequence, is_needed, ..Job::new(reply_to) };
+        let step = RowChanges::step(changes, &contents);
+        let staged = step.and_then(|step| {
+            let mut staged = StagedTransaction::new(self);
+            staged.steps.push(step);
+            contents.into_iter().try_for_each(|change| staged.stage_content_change(self, change))?;
+            Ok(staged.take_parts())
+        });
+        match staged {
+            Ok((steps, extents, uploads)) => (job.steps, job.staged, job.taken_uploads) = (steps, extents, uploads),
+            Err(error) => job.rejection = Some(Box::new(error)),
+        }
+        job
+    }
 }
 
 fn committed_position(outcome: Outcome) -> Result<u64> {

@@ -17,7 +17,7 @@ pub(crate) struct StagedTransaction<'a> {
     pub(crate) extents: Vec<Extent>,
     files: Option<&'a BlobFiles>,
     /// Uploads whose content is not garbage until this is dropped.
-    taken_uploads: Vec<DataId>,
+    pub(super) taken_uploads: Vec<DataId>,
     core: &'a Core,
 }
 
@@ -42,13 +42,7 @@ impl Drop for StagedTransaction<'_> {
 /// of an append are staged for the current end of the blob.
 pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<StagedTransaction<'a>> {
     check(&transaction)?;
-    let mut staged = StagedTransaction {
-        steps: Vec::new(),
-        extents: Vec::new(),
-        files: core.state.files(),
-        taken_uploads: Vec::new(),
-        core,
-    };
+    let mut staged = StagedTransaction::new(core);
     staged.steps.reserve(transaction.ops.len());
     for op in transaction.ops {
         staged.stage_op(core, op)?;
@@ -56,8 +50,16 @@ pub(crate) fn stage<'a>(core: &'a Core, transaction: Transaction) -> Result<Stag
     Ok(staged)
 }
 
+impl<'a> StagedTransaction<'a> {
+    /// Without steps.
+    pub(super) fn new(core: &'a Core) -> Self {
+        let (steps, extents, taken_uploads) = (Vec::new(), Vec::new(), Vec::new());
+        Self { steps, extents, files: core.state.files(), taken_uploads, core }
+    }
+}
+
 impl StagedTransaction<'_> {
-    fn stage_op(&mut self, core: &Core, op: Op) -> Result<()> {
+    pub(super) fn stage_op(&mut self, core: &Core, op: Op) -> Result<()> {
         let step = match op {
             Op::Create { oid, kind, data, near } => {
                 Step::Create { oid, kind, near, content: self.stage_content(data)? }
@@ -97,7 +99,7 @@ impl StagedTransaction<'_> {
     }
 
     /// Stages the whole chunks at the beginning of `data`.
-    fn stage_content(&mut self, mut data: Bytes) -> Result<StagedContent> {
+    pub(super) fn stage_content(&mut self, mut data: Bytes) -> Result<StagedContent> {
         let whole = data.len() / CHUNK * CHUNK;
         let extents = match self.files {
             Some(files) if whole > 0 => files.append(&data.split_to(whole))?,
@@ -108,7 +110,7 @@ impl StagedTransaction<'_> {
     }
 
     /// Splits a write into the bytes before its first whole chunk, the whole chunks, and the bytes after them.
-    fn stage_write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
+    pub(super) fn stage_write(&mut self, oid: model::Oid, offset: u64, mut data: Bytes) -> Result<()> {
         let before = (offset.next_multiple_of(CHUNK as u64) - offset) as usize;
         if self.files.is_none() || data.len() < before + CHUNK {
             self.steps.push(Step::Write { oid, offset, bytes: data });

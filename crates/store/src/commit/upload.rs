@@ -10,6 +10,15 @@ use super::Core;
 use crate::content::upload::{FinishedUpload, Upload};
 use crate::log::entry::{StagedContent, Step};
 use crate::plant::{ContentBug, planted};
+use crate::rows::key::DataId;
+use crate::rows::row::Extent;
+
+/// An upload that a transaction takes.
+pub(super) struct TakenUpload {
+    /// Chunks that are to be logged with the transaction, and the index of the first.
+    pub(super) unlogged: Option<(u64, Vec<Extent>)>,
+    pub(super) finished: FinishedUpload,
+}
 
 impl FinishedUpload {
     /// The steps that make this the content of `oid`.
@@ -86,6 +95,19 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Takes an upload for changes of contents, without waiting: its last chunks are still to be logged. The caller releases the
+    /// content whose number comes first, whatever the result.
+    pub(super) fn take_upload(&self, id: UploadId) -> Result<(DataId, Result<TakenUpload>)> {
+        let upload = self.uploads.take(id)?;
+        let mut upload = upload.lock();
+        let taken = upload.check_open().map(|()| {
+            let (index, extents) = upload.take_unlogged();
+            let unlogged = Some((index, extents)).filter(|(_, extents)| !extents.is_empty());
+            TakenUpload { unlogged, finished: upload.finish() }
+        });
+        Ok((upload.data(), taken))
     }
 
     pub(crate) fn abort_upload(&self, id: UploadId) {

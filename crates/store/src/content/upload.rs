@@ -39,6 +39,8 @@ pub(crate) struct Upload {
     data: DataId,
     /// Whether a transaction has taken it, it was aborted, or a call failed. Later bytes would be lost.
     ended: bool,
+    /// Whether it takes no more bytes, and waits for a transaction.
+    sealed: bool,
     /// The first chunk, which will be in the row of the object.
     first: Option<Extent>,
     /// Chunks after the first that are logged.
@@ -141,7 +143,7 @@ impl Uploads {
 
 impl Upload {
     fn new(data: DataId) -> Self {
-        Self { data, ended: false, first: None, logged: 0, unlogged: Vec::new(), tail: BytesMut::new() }
+        Self { data, ended: false, sealed: false, first: None, logged: 0, unlogged: Vec::new(), tail: BytesMut::new() }
     }
 
     pub(crate) fn data(&self) -> DataId {
@@ -157,14 +159,15 @@ impl Upload {
         self.tail.len()
     }
 
-    fn size(&self) -> u64 {
+    /// The bytes that have come.
+    pub(crate) fn size(&self) -> u64 {
         let chunks = u64::from(self.first.is_some()) + self.logged + self.unlogged.len() as u64;
         chunks * CHUNK as u64 + self.tail.len() as u64
     }
 
     /// Checks that the upload has not ended (rule 3) and may grow by `len` bytes.
     pub(crate) fn check_can_add(&self, len: usize) -> Result<()> {
-        if self.ended && !planted(ContentBug::UploadTakesLateBytes) {
+        if (self.ended || self.sealed) && !planted(ContentBug::UploadTakesLateBytes) {
             return Err(unknown_upload(self.id()));
         }
         let size = self.size() + len as u64;
@@ -225,7 +228,14 @@ impl Upload {
         FinishedUpload { data: self.data, first, size, tail: self.tail.split().freeze(), unlogged }
     }
 
-    /// Whether it takes no more bytes.
+    /// Takes no more bytes; returns the size.
+    pub(crate) fn seal(&mut self) -> Result<u64> {
+        self.check_open()?;
+        self.sealed = true;
+        Ok(self.size())
+    }
+
+    /// Whether it has not ended.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.ended { Err(unknown_upload(self.id())) } else { Ok(()) }
     }

@@ -129,6 +129,20 @@ pub(crate) enum Step {
     Open {
         incarnation: u32,
     },
+    /// A content of the store's user.
+    CreateContent {
+        id: Oid,
+        content: StagedContent,
+    },
+    /// The size of a content, which is created if it does not exist.
+    ResizeContent {
+        id: Oid,
+        size: u64,
+    },
+    /// Deletes a content, if it exists.
+    DeleteContent {
+        id: Oid,
+    },
     /// Rows of the store's user, in key order.
     Rows(Vec<RowChange>),
 }
@@ -153,6 +167,7 @@ impl Step {
             self,
             Self::Truncate { .. }
                 | Self::Delete { .. }
+                | Self::DeleteContent { .. }
                 | Self::RemoveAttribute { .. }
                 | Self::Remove { .. }
                 | Self::Unbind { .. }

@@ -13,6 +13,7 @@
 //! has another version, and later messages may depend on it.
 
 mod calls;
+mod contents;
 mod ids;
 mod moves;
 mod query;
@@ -24,7 +25,7 @@ mod tree;
 mod verdict;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
@@ -38,6 +39,9 @@ use crate::proto::cluster;
 use crate::proto::request::Request as Envelope;
 use states::{Check, Data};
 
+pub use contents::{
+    MAX_CONTENT_READ, ReadBytes, ReadContent, content_id, is_expected, read_from_proto, read_to_proto, upload_place,
+};
 pub use ids::{MAX_PARTICIPANTS, node};
 pub use moves::{CopiedRows, CopyRows, MAX_COPIED_ROWS};
 pub use query::{MAX_COLUMNS, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};
@@ -133,8 +137,8 @@ pub enum Message {
 /// Whether a deferred request with this kind of error is never done without an operator's action.
 #[must_use]
 pub const fn is_final(kind: ErrorKind) -> bool {
-    use ErrorKind::{Denied, Invalid, Stopped, TooLarge, Unsupported};
-    matches!(kind, Denied | Invalid | TooLarge | Unsupported | Stopped)
+    use ErrorKind::{Conflict, Denied, Invalid, NotFound, Stopped, TooLarge, Unsupported};
+    matches!(kind, Conflict | Denied | Invalid | NotFound | TooLarge | Unsupported | Stopped)
 }
 
 impl Message {
@@ -307,10 +311,10 @@ pub fn read_object_from_proto(request: proto::ReadObject) -> Result<Oid> {
     ids::oid(request.oid)
 }
 
-/// The answer to a [`proto::ReadObject`]: the kind and length of the object, if it exists. Its data is the raw part.
+/// The answer to a [`proto::ReadObject`]: the code and encoded length of the object, if it exists. Its encoding is the raw part.
 #[must_use]
-pub fn object_read_to_proto(object: Option<(Kind, usize)>) -> proto::ObjectRead {
-    proto::ObjectRead { state: object.map_or(0, |(kind, length)| states::state_of(kind, length)) }
+pub fn object_read_to_proto(object: Option<(u8, usize)>) -> proto::ObjectRead {
+    proto::ObjectRead { state: object.map_or(0, |(code, length)| states::state_of(code, length)) }
 }
 
 /// Decodes the answer to a [`proto::ReadObject`] for `oid`.

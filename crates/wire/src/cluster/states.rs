@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
+use model::{ClassId, ContentPatch, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
 use protocol::commit::{Part, Writes};
 use protocol::page_cache::{ObjectState, SlotStates};
 use protocol::validate::{Read, ReadVersion};
@@ -21,10 +21,12 @@ pub const MAX_MESSAGE_WRITES: usize = limits::OPERATIONS;
 /// Most bytes of a raw part whose objects share one copy of it: about the size of a page.
 const MAX_SHARED_COPY: usize = 16 << 10;
 
-/// Bits of a state for the length of the data; the others hold the kind.
+/// Bits of a state for the length of the encoded object; the others hold its code.
 const LENGTH_BITS: u32 = 24;
 const MAX_LENGTH: u32 = (1 << LENGTH_BITS) - 1;
 const _: () = assert!(limits::OBJECT < MAX_LENGTH as usize);
+/// Marks a state that is a change: the object's data describes it.
+const CHANGED: u32 = 0x40 << LENGTH_BITS;
 
 /// Whether records are validated, which costs about as much as copying them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,24 +91,31 @@ impl<'a> Data<'a> {
 
     /// Takes the object with this state, if there is one.
     pub(super) fn object(&mut self, class: ClassId, state: u32) -> Result<Option<Object>> {
-        let (kind, length) = (state >> LENGTH_BITS, (state & MAX_LENGTH) as usize);
-        let kind = match Kind::from_code(kind as u8) {
-            Some(kind @ (Kind::Blob | Kind::Record)) => kind,
-            None if state == 0 => return Ok(None),
-            _ => return Err(invalid(format!("no object can have kind {kind} and {length} bytes"))),
-        };
+        if state == 0 {
+            return Ok(None);
+        }
+        let (code, length) = ((state >> LENGTH_BITS) as u8, (state & MAX_LENGTH) as usize);
         if length > limits::OBJECT {
             let what = format!("an object has {length} bytes, and may have {}: split it", limits::OBJECT);
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
-        if kind == Kind::Blob && class != ClassId::NONE {
+        let object = Object::decode(class, code, self.take(length)?)?;
+        if object.kind == Kind::Collection {
+            return Err(invalid("a collection cannot be an object of a page"));
+        }
+        if object.kind == Kind::Blob && class != ClassId::NONE {
             return Err(invalid(format!("a blob has class {}, and must have none", class.0)));
         }
-        let object = Object { class, kind, data: self.take(length)? };
         if self.check == Check::Records {
             object.check()?;
         }
         Ok(Some(object))
+    }
+
+    /// Takes all bytes that are left.
+    pub(super) fn take_rest(mut self) -> Result<Bytes> {
+        let length = self.len();
+        self.take(length)
     }
 
     /// Checks that no bytes are left.
@@ -121,17 +130,18 @@ impl<'a> Data<'a> {
 /// The state of an object or of its absence. Adds its data to the raw part.
 pub(super) fn state(object: Option<&Object>, raw: &mut Vec<Bytes>) -> u32 {
     let Some(object) = object else { return 0 };
+    raw.extend(object.encoded_extension());
     if !object.data.is_empty() {
         raw.push(object.data.clone());
     }
-    state_of(object.kind, object.data.len())
+    state_of(object.code(), object.encoded_len())
 }
 
-/// The state of an object of this kind and length. Lengths that do not fit become the largest one, which exceeds the size limit
+/// The state of an object of this code and encoded length. Lengths that do not fit become the largest one, which exceeds the size limit
 /// and is refused.
-pub(super) fn state_of(kind: Kind, length: usize) -> u32 {
+pub(super) fn state_of(code: u8, length: usize) -> u32 {
     let length = u32::try_from(length).unwrap_or(u32::MAX).min(MAX_LENGTH);
-    (kind as u32) << LENGTH_BITS | length
+    u32::from(code) << LENGTH_BITS | length
 }
 
 // ------------------------------------------------------------------------------------------------ reads
@@ -216,24 +226,35 @@ pub(super) fn writes_to_proto<'a>(
     list.oids.reserve(2 * most);
     list.states.reserve(most);
     for (oid, content) in writes {
-        let object = value(content);
-        debug_assert!(object.is_none_or(|object| object.class == oid.class()), "{oid} has another class");
+        let state = content_state(content, raw);
         let oid = crate::proto::Oid::from(*oid);
         list.oids.extend([oid.high, oid.low]);
-        list.states.push(state(object, raw));
+        list.states.push(state);
     }
     (!list.oids.is_empty()).then_some(list)
 }
 
-fn value(content: &ObjectState<Object>) -> Option<&Object> {
+/// The state of what is written.
+fn content_state(content: &ObjectState<Object>, raw: &mut Vec<Bytes>) -> u32 {
     match content {
-        ObjectState::Value(object) => Some(object),
-        ObjectState::Absent => None,
+        ObjectState::Value(object) => state(Some(object), raw),
+        ObjectState::Absent => 0,
+        ObjectState::Changed(change) => state(Some(change), raw) | CHANGED,
     }
 }
 
-fn content(object: Option<Object>) -> ObjectState<Object> {
-    object.map_or(ObjectState::Absent, ObjectState::Value)
+/// What is written with this state.
+fn content(class: ClassId, state: u32, data: &mut Data<'_>) -> Result<ObjectState<Object>> {
+    let object = data.object(class, state & !CHANGED)?;
+    match (object, state & CHANGED != 0) {
+        (Some(object), false) => Ok(ObjectState::Value(object)),
+        (None, false) => Ok(ObjectState::Absent),
+        (Some(change), true) => {
+            ContentPatch::decode(&change)?;
+            Ok(ObjectState::Changed(change))
+        }
+        (None, true) => Err(invalid("a change of an object has no content")),
+    }
 }
 
 fn each_write(
@@ -253,7 +274,7 @@ fn each_write(
             return Err(invalid(format!("the write of {oid} follows that of {last}: out of order, or repeated")));
         }
         last = oid;
-        each(oid, content(data.object(oid.class(), *state)?));
+        each(oid, content(oid.class(), *state, data)?);
     }
     Ok(())
 }
@@ -331,31 +352,34 @@ fn part(parts: &mut BTreeMap<NodeId, Part<Object>>, node: NodeId) -> &mut Part<O
 
 // ------------------------------------------------------------------------------------------------ pages
 
-fn slots_to_proto<'a>(
-    objects: impl Iterator<Item = (u16, Option<&'a Object>)>,
-    raw: &mut Vec<Bytes>,
-) -> Option<proto::Slots> {
-    let (most, _) = objects.size_hint();
-    let mut states = Vec::with_capacity(3 * most);
-    raw.reserve(most);
-    for (slot, object) in objects {
-        states.extend([u32::from(slot), object.map_or(0, |object| object.class.0), state(object, raw)]);
+fn slots_to_proto(count: usize, objects: impl Iterator<Item = (u16, ClassId, u32)>) -> Option<proto::Slots> {
+    let mut states = Vec::with_capacity(3 * count);
+    for (slot, class, state) in objects {
+        states.extend([u32::from(slot), class.0, state]);
     }
     Some(proto::Slots { states })
 }
 
 pub(super) fn objects_to_proto(objects: &BTreeMap<u16, Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
-    slots_to_proto(objects.iter().map(|(slot, object)| (*slot, Some(object))), raw)
+    raw.reserve(objects.len());
+    slots_to_proto(objects.len(), objects.iter().map(|(slot, object)| (*slot, object.class, state(Some(object), raw))))
 }
 
 pub(super) fn contents_to_proto(contents: &SlotStates<Object>, raw: &mut Vec<Bytes>) -> Option<proto::Slots> {
-    slots_to_proto(contents.iter().map(|(slot, content)| (*slot, value(content))), raw)
+    let each = contents.iter().map(|(slot, content)| {
+        let class = match content {
+            ObjectState::Value(object) | ObjectState::Changed(object) => object.class,
+            ObjectState::Absent => ClassId::NONE,
+        };
+        (*slot, class, content_state(content, raw))
+    });
+    slots_to_proto(contents.len(), each)
 }
 
 fn slots<V>(
     list: Option<proto::Slots>,
     data: &mut Data<'_>,
-    value: impl Fn(Option<Object>) -> Option<V>,
+    value: impl Fn(ClassId, u32, &mut Data<'_>) -> Result<Option<V>>,
 ) -> Result<BTreeMap<u16, V>> {
     let list = list.unwrap_or_default();
     let states = split_chunks::<3, _>(&list.states, usize::from(u16::MAX) + 1, "slots")?;
@@ -365,16 +389,16 @@ fn slots<V>(
         if let Some((last, _)) = all.last().filter(|(last, _)| *last >= slot) {
             return Err(invalid(format!("slot {slot} follows slot {last}: out of order, or repeated")));
         }
-        let object = data.object(ids::class(*class)?, *state)?;
-        all.push((slot, value(object).ok_or_else(|| invalid(format!("slot {slot} of a page has no object")))?));
+        let value = value(ids::class(*class)?, *state, data)?;
+        all.push((slot, value.ok_or_else(|| invalid(format!("slot {slot} of a page has no object")))?));
     }
     Ok(all.into_iter().collect())
 }
 
 pub(super) fn objects(list: Option<proto::Slots>, data: &mut Data<'_>) -> Result<BTreeMap<u16, Object>> {
-    slots(list, data, |object| object)
+    slots(list, data, |class, state, data| data.object(class, state))
 }
 
 pub(super) fn contents(list: proto::Slots, data: &mut Data<'_>) -> Result<SlotStates<Object>> {
-    slots(Some(list), data, |object| Some(content(object)))
+    slots(Some(list), data, |class, state, data| content(class, state, data).map(Some))
 }

@@ -134,19 +134,19 @@ impl Caller {
     ///
     /// The bytes of the answer are not checked. Their checksum comes with them, and their user [checks](Answer::check) it.
     pub fn ask(&self, request: Request, then: impl FnOnce(Result<Answer>) + Send + 'static) {
-        self.ask_with(request, AnswerAction::Call(Box::new(then)));
+        self.ask_with(request, Vec::new(), AnswerAction::Call(Box::new(then)));
     }
 
     /// Forwards a request of another connection, and the answer back. A small answer is forwarded in the same bytes. The original
     /// caller checks them.
-    pub fn forward(&self, request: Request, deferred: DeferredResponder) {
-        self.ask_with(request, AnswerAction::Forward(deferred));
+    pub fn forward(&self, request: Request, raw: Vec<Bytes>, deferred: DeferredResponder) {
+        self.ask_with(request, raw, AnswerAction::Forward(deferred));
     }
 
-    fn ask_with(&self, request: Request, then: AnswerAction) {
+    fn ask_with(&self, request: Request, raw: Vec<Bytes>, then: AnswerAction) {
         let asker = AnswerSink::Callback(AnswerHandler(Some(then)));
         // If the connection has ended, the handler was called with an error when it was dropped.
-        let _ = self.mailbox.push(Item::Call { request, raw: Vec::new(), asker });
+        let _ = self.mailbox.push(Item::Call { request, raw, asker });
     }
 
     /// Sends a request and waits for the answer.

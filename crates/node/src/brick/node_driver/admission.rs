@@ -3,15 +3,16 @@
 //! A transaction that cannot be taken in now is *deferred*: its coordinator is told why, and may bring it again. One that never can be is
 //! refused: it is asked for as if it had never come, so that it never commits (C2).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use model::{ErrorKind, NodeId, Object, Oid, PageId, limits};
+use model::{ContentId, ErrorKind, NodeId, Object, Oid, PageId, limits};
 use protocol::commit::Part;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Message;
 
+use super::contents::{ContentRejection, plan_write};
 use super::output::DriverOutput;
 use super::{NodeDriver, rows};
 use crate::brick::indexes::{ReplacedObjects, WriteRejection};
@@ -160,10 +161,14 @@ impl<C: Clone> NodeDriver<C> {
     fn grows(&self, part: &Part<Object>) -> bool {
         let (mut before, mut after) = (0, 0);
         for (oid, content) in &part.writes {
-            after += if let ObjectState::Value(object) = content { OBJECT_OVERHEAD + object.data.len() } else { 0 };
+            after += match content {
+                ObjectState::Value(object) => OBJECT_OVERHEAD + object.encoded_len(),
+                ObjectState::Changed(change) => OBJECT_OVERHEAD + change.encoded_len(),
+                ObjectState::Absent => 0,
+            };
             after += if self.is_new(oid.page()) { HEAD_SIZE } else { 0 };
             if let Ok(Some(object)) = rows::read_object(&self.reader, oid.page(), oid.slot()) {
-                before += OBJECT_OVERHEAD + object.data.len();
+                before += OBJECT_OVERHEAD + object.encoded_len();
             }
         }
         after > before
@@ -183,6 +188,7 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(rejection) = replaced.rejection() {
             return Err(self.reject(txn, rejection));
         }
+        self.check_contents(txn, part, &replaced).map_err(|rejection| reject_content(part, rejection))?;
         let (entries, bytes) = replaced.entries();
         if entries + ROWS_PER_OBJECT * part.writes.len() + touches.len() >= limits::OPERATIONS || bytes > MAX_KEY_BYTES
         {
@@ -191,6 +197,31 @@ impl<C: Clone> NodeDriver<C> {
         }
         part.touches = touches;
         self.admission.begin(txn, replaced);
+        Ok(())
+    }
+
+    /// Checks that the contents that a transaction names or changes are there.
+    fn check_contents(
+        &self,
+        txn: TxnId,
+        part: &Part<Object>,
+        replaced: &ReplacedObjects,
+    ) -> std::result::Result<(), ContentRejection> {
+        let mut taken = BTreeSet::new();
+        for (oid, written) in &part.writes {
+            let concerns_content = match written {
+                ObjectState::Value(object) => object.content().is_some(),
+                ObjectState::Changed(_) => true,
+                ObjectState::Absent => false,
+            };
+            if concerns_content {
+                let (before, size) = (replaced.blob(*oid), |id| self.staging.size(id, txn));
+                let plan = plan_write(*oid, before, written.clone(), size, || ContentId(0))?;
+                if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
+                    return Err(ContentRejection::NotStaged(*oid, id));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -213,6 +244,29 @@ impl<C: Clone> NodeDriver<C> {
             }
         }
     }
+}
+
+/// A transaction that has read the object conflicts: another one has changed it since.
+fn reject_content(part: &Part<Object>, rejection: ContentRejection) -> DeferredTransaction {
+    let unread = |oid: Oid| match part.reads.iter().any(|read| read.oid == oid) {
+        true => ErrorKind::Conflict,
+        false => ErrorKind::NotFound,
+    };
+    let (kind, why) = match rejection {
+        ContentRejection::NotABlob(oid) => {
+            let why = "is no blob, or does not exist: a part of it cannot be changed";
+            (unread(oid), format!("{oid} {why}"))
+        }
+        ContentRejection::NotStaged(oid, id) => {
+            let why = "is not staged for it: its lease has ended, or another object has it; upload it again";
+            (unread(oid), format!("the content {id} of {oid} {why}"))
+        }
+        ContentRejection::BadChange(oid) => {
+            let why = format!("{oid} would be larger than a blob can be: {} bytes", limits::BLOB);
+            (ErrorKind::TooLarge, why)
+        }
+    };
+    DeferredTransaction { kind, why }
 }
 
 #[cfg(test)]

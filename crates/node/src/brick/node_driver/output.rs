@@ -1,6 +1,6 @@
 //! What a driver of a logical node wants done.
 
-use model::{NodeId, Object, SpaceId};
+use model::{NodeId, Object, SpaceId, UploadId};
 #[cfg(any(test, feature = "sim"))]
 use protocol::commit::Change;
 use protocol::commit::{Answer, Request};
@@ -38,6 +38,8 @@ pub(crate) enum DriverOutput<C> {
     ///
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed
     RefreshSchema { space: SpaceId },
+    /// The store has to abort an upload.
+    AbortUpload(UploadId),
     /// A change was turned into rows that are about to be submitted. For checkers; nothing is to be done.
     #[cfg(any(test, feature = "sim"))]
     Appended { version: Version, change: Change<Object> },

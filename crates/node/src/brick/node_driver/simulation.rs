@@ -7,6 +7,7 @@
 //!
 //! - V1, V2, V4, G: in the order of commit timestamps, each committed transaction has read and scanned what those before it wrote.
 //! - L1, C3: what was committed is there after crashes, what was not is not, and each transaction is applied once.
+//! - S: contents have the bytes that were committed; each is that of one object, or staged, and a staged one is freed after its lease.
 //! - extents and indexes have the objects that there are; unique values are unique; page numbers are handed out once.
 //!
 //! Every mistake that can be planted in the driver must be noticed ([`planted`]).
@@ -16,9 +17,11 @@ mod planted;
 mod workload;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use model::{NodeId, Object, Result, SpaceId};
+use bytes::Bytes;
+use model::{ContentId, NodeId, Object, Result, SpaceId};
 use protocol::commit::{Answer, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
@@ -28,8 +31,10 @@ use store::Options;
 use store::sim::{DiskImage, SimStore};
 use wire::cluster::Message;
 
+use super::staging::STAGING_LEASE_MS;
 use super::{DriverOutput, Life, NodeDriver, OpenSettings, Requester, Reservation};
 use crate::brick::indexes::IndexSpec;
+use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::row_reader::RowReader;
 use history::History;
 use workload::RunningTxn;
@@ -59,6 +64,7 @@ enum Packet {
 enum Written {
     Rows { node: NodeId, life: Life, result: Result<()> },
     Reservation { node: NodeId, first: u64, pages: u64, result: Result<()> },
+    Staged { id: ContentId, bytes: Bytes, is_durable: bool },
 }
 
 /// The brick and its clients.
@@ -72,6 +78,8 @@ struct World {
     drivers: BTreeMap<NodeId, NodeDriver<()>>,
     packets: Vec<Packet>,
     running: Vec<RunningTxn>,
+    /// Contents that were staged, with their bytes.
+    staged: Vec<(ContentId, Bytes)>,
     transactions: u64,
     specs: Vec<IndexSpec>,
     /// The number of the last index that has come.
@@ -97,6 +105,7 @@ impl World {
             drivers: BTreeMap::new(),
             packets: Vec::new(),
             running: Vec::new(),
+            staged: Vec::new(),
             transactions: 0,
             specs: workload::specs(None),
             indexes: 100,
@@ -169,6 +178,7 @@ impl World {
                 DriverOutput::Send((), Message::Deferred { txn, why, .. }) => self.history.add_deferred(txn, why),
                 // A coordinator asks again by itself.
                 DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
             }
@@ -199,11 +209,14 @@ impl World {
             50..70 => self.force()?,
             70..73 => drop(self.machine.install()),
             73..88 => self.poll()?,
-            88..91 => self.reserve()?,
+            88..90 => self.reserve()?,
+            90..91 => self.upload()?,
             91..94 => self.change_indexes()?,
             94..96 => self.change_room(),
             96..97 => self.squeeze()?,
             97..98 => self.crash()?,
+            98..99 => self.upload()?,
+            _ if self.chance(5) => self.now += STAGING_LEASE_MS,
             _ => self.now += 250,
         }
         Ok(())
@@ -264,6 +277,12 @@ impl World {
             match written {
                 Written::Rows { node, life, result } => {
                     self.act(node, |driver, now| driver.handle_written(life, result, now))?;
+                }
+                Written::Staged { id, bytes, is_durable } => {
+                    if is_durable {
+                        self.staged.push((id, bytes));
+                    }
+                    self.act(id.node(), |driver, now| driver.finished_upload(id, is_durable, now))?;
                 }
                 Written::Reservation { node, first, pages, result } => {
                     if result.is_ok() {
@@ -403,6 +422,26 @@ impl World {
         Err(format!("it never ends: transactions {open:?}, {} messages", self.packets.len()))
     }
 
+    /// What was staged and not used is freed when its lease ends.
+    fn judge_that_leases_end(&mut self) -> Checked {
+        self.now += STAGING_LEASE_MS;
+        self.quiesce()?;
+        self.judge()?;
+        for node in NODES {
+            let (from, to) = rows::staged_range(node);
+            let mut is_staged = false;
+            let found = self.reader().each(&from, &to, |_, _| {
+                is_staged = true;
+                ControlFlow::Break(())
+            });
+            found.map_err(|error| error.to_string())?;
+            if is_staged {
+                return Err(format!("S: a content of node {node} is staged for ever"));
+            }
+        }
+        Ok(())
+    }
+
     fn run(seed: u64, steps: u32) -> std::result::Result<Self, Violation> {
         let mut world = Self::new(seed)?;
         (0..steps).try_for_each(|_| world.step())?;
@@ -412,6 +451,7 @@ impl World {
         world.crash()?;
         world.quiesce()?;
         world.judge()?;
+        world.judge_that_leases_end()?;
         Ok(world)
     }
 }

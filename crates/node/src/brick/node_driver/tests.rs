@@ -22,6 +22,7 @@ use crate::brick::node_inbox::{NodeInbox, NodeTask};
 use crate::brick::scan::scan;
 
 mod acknowledged;
+mod contents;
 mod random;
 mod room;
 
@@ -44,7 +45,7 @@ fn oid(class: ClassId, slot: u16) -> Oid {
 fn person(class: ClassId, age: i64) -> Object {
     let mut record = RecordBuilder::new();
     record.set(NAME, "Ada").unwrap().set(AGE, age).unwrap();
-    Object { class, kind: model::Kind::Record, data: record.build().unwrap() }
+    Object::record(class, record.build().unwrap())
 }
 
 fn age(object: &Object) -> i64 {
@@ -134,6 +135,7 @@ impl World {
                     self.inbox.add(NodeTask::Ask { from: NODE, node, seen, request });
                 }
                 DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
             }
@@ -151,7 +153,7 @@ impl World {
     /// The node is closed and opened again.
     fn reopen(mut self) -> Self {
         self.answer_all();
-        self.driver.close();
+        assert!(self.driver.close().is_empty());
         let Self { store, now, transactions, prepared, model, .. } = self;
         Self { now, transactions, prepared, model, ..Self::with_store(store) }
     }
@@ -192,6 +194,10 @@ impl World {
                     self.driver.handle_written(life, result, self.now);
                     self.carry_out();
                 }
+                NodeTask::Staged { id, is_durable } => {
+                    self.driver.finished_upload(id, is_durable, self.now);
+                    self.carry_out();
+                }
                 NodeTask::Answer { answer, .. } => {
                     self.record_answer(&answer);
                     answers.push(answer);
@@ -213,6 +219,8 @@ impl World {
                     match content {
                         ObjectState::Value(object) => drop(self.model.insert(oid.slot(), object)),
                         ObjectState::Absent => drop(self.model.remove(&oid.slot())),
+                        // Tests of contents look at the store.
+                        ObjectState::Changed(_) => {}
                     }
                 }
             }
@@ -446,7 +454,7 @@ fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
     }
     // Who keeps its values need not ask, nor who has none.
     assert!(is_taken(&world.commit(&[], oid(PERSON, 1), aged(20))));
-    let nameless = Object { class: PERSON, kind: model::Kind::Record, data: RecordBuilder::new().build().unwrap() };
+    let nameless = Object::record(PERSON, RecordBuilder::new().build().unwrap());
     assert!(is_taken(&world.commit(&[], oid(PERSON, 4), ObjectState::Value(nameless))));
     assert!(is_taken(&world.commit(&[], oid(PERSON, 1), ObjectState::Absent)));
     // When queries use the index, whoever has looked at the class has not asked of it.
@@ -655,7 +663,7 @@ fn reservations_made_while_the_node_is_copied_move_with_it() {
         let reservation = world.driver.reserve(SPACE, 3).unwrap();
         assert!(!world.driver.pages.is_idle());
         world.store.commit_rows(reservation.rows).unwrap();
-        world.driver.close();
+        assert!(world.driver.close().is_empty());
         assert!(!world.driver.is_closed(), "a reservation is under way");
         world.driver.finish_reservation();
         assert!(world.driver.is_closed());

@@ -1,14 +1,16 @@
 //! Turns the records of the machine of a logical node into rows.
 
 use bytes::Bytes;
-use model::{ClassId, Object, PageId, Result};
-use protocol::commit::{Change, Record};
-use protocol::ident::Version;
+use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, Oid, PageId, Result};
+use protocol::commit::{Change, Outcome, Record, Writes};
+use protocol::ident::{TxnId, Version};
+use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use wire::cluster::encode_record;
 
 #[cfg(any(test, feature = "sim"))]
 use super::DriverOutput;
+use super::contents::plan_write;
 use super::{NodeDriver, rows};
 use crate::brick::indexes::{Replaced, ReplacedObjects};
 use crate::brick::page_rows::Head;
@@ -20,11 +22,12 @@ impl<C: Clone> NodeDriver<C> {
     ///
     /// # Errors
     /// If what it replaces cannot be read.
-    pub(super) fn append(&mut self, position: u64, record: Record<Object>) -> Result<()> {
+    pub(super) fn append(&mut self, position: u64, record: Record<Object>, now: Ms) -> Result<()> {
         self.writer.begin_record(position);
         let at = Version { moves: self.moves, position };
         if let Some(txn) = record.txn() {
             let replaced = self.take_replaced(txn, matches!(record, Record::Prepared { .. }));
+            self.follow_staged(&record, now);
             if let Some(change) = record.change() {
                 #[cfg(any(test, feature = "sim"))]
                 self.out.push_back(DriverOutput::Appended { version: at, change: change.clone() });
@@ -43,7 +46,8 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     fn write_change(&mut self, at: Version, change: Change<Object>, mut known: ReplacedObjects) -> Result<()> {
-        let timestamp = change.timestamp;
+        let (txn, timestamp) = (change.txn, change.timestamp);
+        let mut made = 0;
         // A page that was only touched has another version too.
         for (page, (_, contents)) in change.pages() {
             let before = match self.recent.newest_head(page).filter(|_| !planted(Bug::NewestHeadForgotten)) {
@@ -60,7 +64,8 @@ impl<C: Clone> NodeDriver<C> {
                     None => self.index.indexes.compute_replaced(objects, page, slot, &content)?,
                 };
                 self.recent.mark_written(page, slot);
-                self.write_object(at.position, (page, slot), content, &replaced);
+                let content = self.write_content((txn, at, &mut made), (page, slot), content, &replaced)?;
+                self.write_object(at.position, (page, slot), content.as_ref(), &replaced);
             }
         }
         Ok(())
@@ -70,13 +75,10 @@ impl<C: Clone> NodeDriver<C> {
         &mut self,
         position: u64,
         (page, slot): (PageId, u16),
-        content: ObjectState<Object>,
+        object: Option<&Object>,
         replaced: &Replaced,
     ) {
-        let class = match &content {
-            ObjectState::Value(object) => Some(object.class),
-            ObjectState::Absent => None,
-        };
+        let class = object.map(|object| object.class);
         let changes = self.writer.rows();
         // Objects without a class are in no extent.
         let [was, is] = [replaced.before, class].map(|class| class.filter(|class| *class != ClassId::NONE));
@@ -89,9 +91,55 @@ impl<C: Clone> NodeDriver<C> {
         if was.or(is).is_some() {
             self.index.indexes.change_entries(position, (page, slot), replaced, changes);
         }
-        match content {
-            ObjectState::Value(object) => changes.put(&rows::object_key(page, slot), rows::encode_object(&object)),
-            ObjectState::Absent => changes.remove(&rows::object_key(page, slot)),
+        match object {
+            Some(object) => changes.put(&rows::object_key(page, slot), rows::encode_object(object)),
+            None => changes.remove(&rows::object_key(page, slot)),
         }
     }
+
+    /// Changes the content of an object as a write wants it. Returns the new object. `made` counts the contents that the record makes.
+    fn write_content(
+        &mut self,
+        (txn, at, made): (TxnId, Version, &mut u64),
+        (page, slot): (PageId, u16),
+        written: ObjectState<Object>,
+        replaced: &Replaced,
+    ) -> Result<Option<Object>> {
+        let oid = Oid::new(ClassId::NONE, page, slot);
+        let next_id = || {
+            *made += 1;
+            ContentId::new(page.node, at.moves, ContentOrigin::Record, at.position << 16 | *made)
+        };
+        let staged_size = |id| self.staging.size(id, txn);
+        let plan = plan_write(oid, replaced.blob.as_ref(), written, staged_size, next_id);
+        let plan = plan.map_err(|why| {
+            let what = format!("a change of the content of {oid} was taken in and cannot be made: {why:?}");
+            Error::new(ErrorKind::Internal, what)
+        })?;
+        let changes = self.writer.rows();
+        plan.changes.into_iter().for_each(|change| changes.content(change));
+        if let Some(id) = plan.staged {
+            self.staging.commit(id, changes);
+        }
+        Ok(plan.object)
+    }
+
+    /// Notes what a record means for staged contents before their objects are written.
+    fn follow_staged(&mut self, record: &Record<Object>, now: Ms) {
+        match record {
+            Record::Prepared { txn, part, .. } => {
+                named_contents(&part.writes).for_each(|id| self.staging.prepare(id, *txn));
+            }
+            Record::Decided { txn, outcome: Outcome::Aborted, .. } => self.staging.release(*txn, now),
+            _ => {}
+        }
+    }
+}
+
+/// The contents that written heads name.
+pub(super) fn named_contents(writes: &Writes<Object>) -> impl Iterator<Item = ContentId> {
+    writes.values().filter_map(|written| match written {
+        ObjectState::Value(object) => object.content().map(|content| content.id),
+        ObjectState::Absent | ObjectState::Changed(_) => None,
+    })
 }

@@ -16,6 +16,7 @@ use store::RowChanges;
 use wire::cluster::{CopiedRows, CopyRows};
 
 use super::{INCOMPLETE_COPY, MoveLimits};
+use crate::brick::content_rows;
 use crate::brick::page_rows as rows;
 use crate::brick::plant::{Bug, planted};
 use crate::node_placement::BrickId;
@@ -260,14 +261,17 @@ impl Attempt {
 fn changes_of(node: NodeId, copied: CopiedRows) -> Result<(RowChanges, u64)> {
     let (mut changes, mut bytes) = (RowChanges::new(), 0);
     for (key, value) in copied.rows {
-        if !rows::belongs_to(node, &key) {
+        let content = content_rows::parse(&key)?;
+        let belongs = content.map_or_else(|| rows::belongs_to(node, &key), |(id, _)| id.node() == node);
+        if !belongs {
             let what = format!("a row that does not belong to logical node {:x} was copied with it", node.0);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         bytes += (key.len() + value.as_ref().map_or(0, Bytes::len)) as u64;
-        match value {
-            Some(value) => changes.put(&key, value),
-            None => changes.remove(&key),
+        match (content, value) {
+            (Some(part), value) => content_rows::apply(&mut changes, part, value)?,
+            (None, Some(value)) => changes.put(&key, value),
+            (None, None) => changes.remove(&key),
         }
     }
     if let Some(epoch) = copied.sealed {

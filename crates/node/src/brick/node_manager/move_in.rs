@@ -9,9 +9,9 @@
 
 use std::ops::ControlFlow;
 
-use model::{Error, ErrorKind, NodeId, Result};
+use model::{ContentId, Error, ErrorKind, NodeId, Result};
 use protocol::lease::Ms;
-use store::RowChanges;
+use store::{ContentChange, RowChanges};
 use tracing::{info, warn};
 
 use super::attempt::{Action, Attempt, Event};
@@ -19,6 +19,7 @@ use super::{
     EditResult, Finished, INCOMPLETE_COPY, JobId, MAX_CONCURRENT, MAX_REMEMBERED, NodeManager, PlacementEdit, Purpose,
     Task, Work,
 };
+use crate::brick::content_rows::Contents;
 use crate::brick::page_rows::{self as rows, Rows};
 use crate::brick::plant::{Bug, planted};
 
@@ -367,11 +368,11 @@ impl NodeManager {
     }
 }
 
-/// The changes that remove some rows of a logical node: at most `most`.
+/// The changes that remove some rows and contents of a logical node: at most `most`.
 ///
 /// # Errors
 /// If the rows cannot be read.
-pub(crate) fn rows_to_remove(store: &impl Rows, node: NodeId, most: usize) -> Result<RowChanges> {
+pub(crate) fn rows_to_remove(store: &(impl Rows + Contents), node: NodeId, most: usize) -> Result<RowChanges> {
     let mut removed = RowChanges::new();
     for (from, to) in rows::ranges(node) {
         store.each(&from, &to, |key, _| {
@@ -379,8 +380,12 @@ pub(crate) fn rows_to_remove(store: &impl Rows, node: NodeId, most: usize) -> Re
             if removed.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if removed.len() >= most {
-            break;
+            return Ok(removed);
         }
+    }
+    let (from, to) = ContentId::range_of(node);
+    for id in store.contents(from, to, most - removed.len())? {
+        removed.content(ContentChange::Delete { id });
     }
     Ok(removed)
 }

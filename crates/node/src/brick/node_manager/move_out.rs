@@ -10,6 +10,7 @@ use wire::cluster::{CopiedRows, CopyRows};
 
 use super::MoveLimits;
 use crate::brick::changed_rows::{ChangedRows, changes_unknown_error};
+use crate::brick::content_rows;
 use crate::brick::page_rows::{self as rows, Key};
 use crate::brick::plant::{Bug, planted};
 
@@ -79,7 +80,10 @@ impl<'a> RowCopy<'a> {
     pub(crate) fn read(&mut self, snapshot: &Snapshot) -> Result<()> {
         while self.read < self.keys.len() && !self.is_full() {
             let key = self.keys[self.read].clone();
-            let value = snapshot.row(&key)?;
+            let value = match content_rows::parse(&key)? {
+                Some((id, chunk)) => content_rows::read(snapshot, id, chunk)?,
+                None => snapshot.row(&key)?,
+            };
             self.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
             self.copied.rows.push((Bytes::copy_from_slice(&key), value));
             self.read += 1;
@@ -111,7 +115,15 @@ impl<'a> RowCopy<'a> {
                 return Ok(());
             }
         }
-        Ok(())
+        content_rows::each(snapshot, node, from, |key, value| {
+            if self.is_full() {
+                self.copied.next = Some(Bytes::copy_from_slice(key));
+                return ControlFlow::Break(());
+            }
+            self.bytes += key.len() + value.len();
+            self.copied.rows.push((Bytes::copy_from_slice(key), Some(value)));
+            ControlFlow::Continue(())
+        })
     }
 
     /// Puts back the keys that did not fit, and marks the last rows of a sealed node.

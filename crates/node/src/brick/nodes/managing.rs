@@ -53,7 +53,7 @@ impl Nodes {
                     }
                     ManagerOutput::Close { node } => {
                         if let Some(served) = after.remove(&node) {
-                            served.close();
+                            self.abort_in_store(served.close());
                             self.lock_closing().insert(node, served);
                         }
                     }

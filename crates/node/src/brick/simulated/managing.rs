@@ -49,7 +49,8 @@ impl<C: Clone> SimulatedBrick<C> {
                     }
                     ManagerOutput::Close { node } => {
                         if let Some(ServedNode { mut driver, .. }) = self.served.remove(&node) {
-                            driver.close();
+                            let uploads = driver.close();
+                            uploads.into_iter().for_each(|upload| self.machine.store().abort_upload(upload));
                             self.closing.insert(node, driver);
                         }
                     }

@@ -115,6 +115,9 @@ mod code {
     pub(super) const CREATE_SPACE: u8 = 21;
     pub(super) const OPEN: u8 = 22;
     pub(super) const ROWS: u8 = 23;
+    pub(super) const CREATE_CONTENT: u8 = 24;
+    pub(super) const RESIZE_CONTENT: u8 = 25;
+    pub(super) const DELETE_CONTENT: u8 = 26;
 }
 
 fn put_step(out: &mut Vec<u8>, step: &Step) {
@@ -213,6 +216,15 @@ fn put_step(out: &mut Vec<u8>, step: &Step) {
             out.push(code::OPEN);
             put_number(out, u64::from(*incarnation));
         }
+        Step::CreateContent { id, content } => {
+            put_code_and_oid(out, code::CREATE_CONTENT, *id);
+            put_content(out, content);
+        }
+        Step::ResizeContent { id, size } => {
+            put_code_and_oid(out, code::RESIZE_CONTENT, *id);
+            put_number(out, *size);
+        }
+        Step::DeleteContent { id } => put_code_and_oid(out, code::DELETE_CONTENT, *id),
         Step::Rows(changes) => {
             out.push(code::ROWS);
             put_number(out, changes.len() as u64);
@@ -403,6 +415,9 @@ impl Reader {
             }
             code::CREATE_SPACE => Step::CreateSpace { id: self.space()?.0, name: self.text()? },
             code::OPEN => Step::Open { incarnation: self.u32()? },
+            code::CREATE_CONTENT => Step::CreateContent { id: self.oid()?, content: self.content()? },
+            code::RESIZE_CONTENT => Step::ResizeContent { id: self.oid()?, size: self.number()? },
+            code::DELETE_CONTENT => Step::DeleteContent { id: self.oid()? },
             code::ROWS => Step::Rows((0..self.count(3)?).map(|_| self.row()).collect::<Result<_, _>>()?),
             other => return Err(LogEntryError::Step(other)),
         })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use model::{ClassId, NodeId, Object, Oid};
+use model::{ClassId, ContentId, ContentPatch, Kind, NodeId, Object, Oid};
 use protocol::commit::Writes;
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
@@ -91,8 +91,8 @@ impl History {
         let mut objects: BTreeMap<Oid, Object> = BTreeMap::new();
         for ((at, txn), observed) in &self.committed {
             if let Some((oid, seen)) = observed.reads.iter().find(|(oid, seen)| objects.get(oid) != seen.as_ref()) {
-                let was = objects.get(oid).map(age);
-                let seen = seen.as_ref().map(age);
+                let was = objects.get(oid).map(describe);
+                let seen = seen.as_ref().map(describe);
                 return Err(format!("V1: {txn:?} at {at:?} has read {oid} as {seen:?}, and it was {was:?}"));
             }
             for (query, seen) in &observed.scans {
@@ -114,11 +114,27 @@ impl History {
                 match content {
                     ObjectState::Value(object) => drop(objects.insert(*oid, object.clone())),
                     ObjectState::Absent => drop(objects.remove(oid)),
+                    ObjectState::Changed(change) => {
+                        let patch = ContentPatch::decode(change).map_err(|error| error.to_string())?;
+                        let nothing = || format!("S: {txn:?} at {at:?} changes a part of {oid}, which does not exist");
+                        let object = objects.get_mut(oid).ok_or_else(nothing)?;
+                        let mut bytes = object.data.to_vec();
+                        patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+                        *object = object.with_data(bytes.into());
+                    }
                 }
             }
             check_unique(&objects)?;
         }
         Ok(objects)
+    }
+}
+
+/// An object in a report.
+fn describe(object: &Object) -> String {
+    match object.kind {
+        Kind::Record => age(object).to_string(),
+        _ => format!("{:?}", object.data),
     }
 }
 
@@ -141,12 +157,13 @@ impl World {
                 expected.iter().filter(|(oid, _)| here(oid)).map(|(oid, object)| (*oid, object.clone())).collect();
             let found = self.stored_objects(node)?;
             if found != expected {
-                let differs = |oid: &&Oid| found.get(oid).map(age) != expected.get(oid).map(age);
+                let differs = |oid: &&Oid| found.get(oid).map(describe) != expected.get(oid).map(describe);
                 let which: Vec<&Oid> = found.keys().chain(expected.keys()).filter(differs).collect();
                 return Err(format!("L1: the objects of node {node} are not what was committed: {which:?}"));
             }
             self.judge_sets(node, &expected)?;
             self.judge_heads(node)?;
+            self.judge_contents(node)?;
         }
         Ok(())
     }
@@ -157,10 +174,50 @@ impl World {
         for number in 1..=4 {
             let page = model::PageId { space: SPACE, node, number };
             let image = rows::read_page(&reader, page).map_err(|error| error.to_string())?;
-            let objects = image.objects.into_iter();
-            found.extend(objects.map(|(slot, object)| (Oid::new(object.class, page, slot), object)));
+            for (slot, object) in image.objects {
+                found.insert(Oid::new(object.class, page, slot), self.with_bytes(object)?);
+            }
         }
         Ok(found)
+    }
+
+    /// The object with its bytes, wherever they are.
+    pub(super) fn with_bytes(&self, object: Object) -> std::result::Result<Object, String> {
+        let Some(content) = object.content() else { return Ok(object) };
+        let store = self.machine.store();
+        let size = store.content_size(content.id).map_err(|error| error.to_string())?;
+        if size != Some(content.size) {
+            return Err(format!("S: {content:?} has {size:?} bytes"));
+        }
+        let bytes = store.read_content(content.id, 0, content.size).map_err(|error| error.to_string())?;
+        Ok(object.with_data(bytes))
+    }
+
+    /// Every content is that of one object, or staged.
+    fn judge_contents(&self, node: NodeId) -> Checked {
+        let (from, to) = ContentId::range_of(node);
+        let there = self.machine.store().contents(from, to, 10_000).map_err(|error| error.to_string())?;
+        let mut named = Vec::new();
+        for number in 1..=4 {
+            let page = model::PageId { space: SPACE, node, number };
+            let image = rows::read_page(&self.reader(), page).map_err(|error| error.to_string())?;
+            named.extend(image.objects.values().filter_map(|object| Some(object.content()?.id)));
+        }
+        let (from, to) = rows::staged_range(node);
+        let mut failed = Ok(());
+        let staged = self.reader().each(&from, &to, |key, row| {
+            match rows::parse_staged(key, row) {
+                Ok((id, _)) => named.push(id),
+                Err(error) => failed = Err(error.to_string()),
+            }
+            ControlFlow::Continue(())
+        });
+        staged.map_err(|error| error.to_string()).and(failed)?;
+        named.sort_unstable();
+        match named == there {
+            true => Ok(()),
+            false => Err(format!("S: objects of node {node} name, or marks have, {named:?}; there are {there:?}")),
+        }
     }
 
     /// Extents and indexes have what there is, and nothing else.
@@ -173,8 +230,11 @@ impl World {
             };
             self.reader().each(from, to, visit).map(|()| keys).map_err(|error| error.to_string())
         };
-        let extents: BTreeSet<Vec<u8>> =
-            objects.keys().map(|oid| rows::extent_key(oid.class(), oid.page(), oid.slot()).to_vec()).collect();
+        let extents: BTreeSet<Vec<u8>> = objects
+            .keys()
+            .filter(|oid| oid.class() != ClassId::NONE)
+            .map(|oid| rows::extent_key(oid.class(), oid.page(), oid.slot()).to_vec())
+            .collect();
         let [(from, _), (_, to)] = [ClassId(0), ClassId(99)].map(|class| rows::extent_range(node, SPACE, class, None));
         if keys(&from, &to)? != extents {
             return Err(format!("the extents of node {node} do not have the objects that there are"));

@@ -18,7 +18,7 @@ use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
 /// Runs in which a mistake must be noticed.
-const MAX_SEEDS: u64 = 100;
+const MAX_SEEDS: u64 = 200;
 const STEPS: u32 = 500;
 
 /// Mistakes that the simulation notices.
@@ -46,6 +46,9 @@ const SIMULATED: &[Bug] = &[
     Bug::PartialIndexUsed,
     Bug::RemovalOvertakesEntries,
     Bug::ReservationReused,
+    Bug::StagedUnmarked,
+    Bug::StagedMarkKept,
+    Bug::ReplacedContentKept,
 ];
 
 /// The first seed whose run notices a mistake.
@@ -61,6 +64,11 @@ fn first_noticing_seed(bug: Bug) -> Option<u64> {
 const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
     Bug::DroppedIndexTrusted,
+    Bug::StagedUsedTwice,
+    Bug::PreparedContentExpires,
+    Bug::RecoveredContentForgotten,
+    Bug::GenerationKept,
+    Bug::OldContentWritten,
     Bug::OldLifeCounts,
     Bug::ShownBeforeTold,
     Bug::FirstConnectionKept,

@@ -1,6 +1,10 @@
 //! What the clients of the simulated brick do.
 
-use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef, ValueRef};
+use bytes::Bytes;
+use model::{
+    ClassId, ContentOp, ContentPatch, ContentRef, FieldNumber, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef,
+    ValueRef,
+};
 use protocol::commit::coordinator::{CommitReply, Coordinator, Output};
 use protocol::commit::{Answer, Outcome, Part, Refusal, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
@@ -12,7 +16,7 @@ use std::collections::BTreeMap;
 use wire::cluster::{IndexRange, Scan};
 
 use super::history::{Observed, Query};
-use super::{Checked, NODES, Packet, RngExt, SPACE, World};
+use super::{Checked, NODES, Packet, RngExt, SPACE, World, Written};
 use crate::brick::guards;
 use crate::brick::indexes::IndexSpec;
 use crate::brick::page_rows as rows;
@@ -56,7 +60,7 @@ pub(super) fn key(age: i64) -> Vec<u8> {
 fn object(class: ClassId, age: i64, padding: usize) -> Object {
     let mut record = RecordBuilder::new();
     record.set(NAME, "x".repeat(padding).as_str()).unwrap().set(AGE, age).unwrap();
-    Object { class, kind: Kind::Record, data: record.build().unwrap() }
+    Object::record(class, record.build().unwrap())
 }
 
 /// The object in a place: its class depends on the slot only.
@@ -93,6 +97,8 @@ struct Draft {
     observed: Observed,
     reads: Vec<Read>,
     is_wrong: bool,
+    /// What is written in place of what is observed: contents that were staged.
+    staged: BTreeMap<Oid, Object>,
 }
 
 impl World {
@@ -110,6 +116,9 @@ impl World {
             for _ in 0..self.rng.random_range(1..4) {
                 self.add_write(node, &mut draft)?;
             }
+            if self.chance(50) {
+                self.add_blob(node, &mut draft)?;
+            }
         }
         self.transactions += 1;
         let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) };
@@ -118,7 +127,9 @@ impl World {
             parts.entry(read.oid.page().node).or_default().reads.push(read);
         }
         for (oid, content) in &draft.observed.writes {
-            parts.entry(oid.page().node).or_default().writes.insert(*oid, content.clone());
+            let staged = draft.staged.get(oid).cloned().map(ObjectState::Value);
+            let content = staged.unwrap_or_else(|| content.clone());
+            parts.entry(oid.page().node).or_default().writes.insert(*oid, content);
         }
         let commit = match parts.len() {
             1 if self.chance(80) => {
@@ -168,8 +179,71 @@ impl World {
         Ok(())
     }
 
+    /// Writes a blob: its bytes, a content that was staged, a part, or nothing.
+    fn add_blob(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
+        let page = PageId { space: SPACE, node, number: self.rng.random_range(1..=PAGES) };
+        let oid = Oid::new(ClassId::NONE, page, SLOTS + self.rng.random_range(0..2));
+        if self.chance(60) {
+            self.add_read(oid, draft)?;
+        }
+        let bytes = vec![self.rng.random(); self.rng.random_range(0..90)];
+        let content = match self.rng.random_range(0..10) {
+            0 => ObjectState::Absent,
+            1..3 => ObjectState::Value(Object::blob(bytes.into())),
+            3..6 => {
+                let here: Vec<usize> = (0..self.staged.len()).filter(|at| self.staged[*at].0.node() == node).collect();
+                let Some(at) = here.get(self.rng.random_range(0..here.len().max(1))) else { return Ok(()) };
+                let (id, staged) = self.staged[*at].clone();
+                // Another transaction may have it, or its lease may have ended.
+                draft.is_wrong = true;
+                draft.staged.insert(oid, Object::blob_with_content(ContentRef { id, size: 1, generation: 0 }));
+                ObjectState::Value(Object::blob(staged))
+            }
+            _ => {
+                // There may be no blob.
+                draft.is_wrong = true;
+                let data: Bytes = bytes.into();
+                let (offset, len) = (self.rng.random_range(0..120), self.rng.random_range(0..60));
+                let ops = match self.rng.random_range(0..4) {
+                    0 => vec![ContentOp::Truncate { size: offset }, ContentOp::Append { data }],
+                    1 => vec![ContentOp::Write { offset, data }, ContentOp::Zero { offset: len, len }],
+                    _ => vec![ContentOp::Append { data }],
+                };
+                ObjectState::Changed(ContentPatch { ops }.encode())
+            }
+        };
+        draft.observed.writes.insert(oid, content);
+        Ok(())
+    }
+
+    /// Uploads a content, perhaps in part.
+    pub(super) fn upload(&mut self) -> Checked {
+        let node = NODES[self.rng.random_range(0..2)];
+        let store = self.machine.store();
+        let Ok(upload) = store.begin_upload() else { return Ok(()) };
+        let now = self.now;
+        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let id = driver.begin_upload(upload, now);
+        let bytes: Bytes = vec![self.rng.random(); self.rng.random_range(0..200)].into();
+        if store.upload(upload, bytes.clone()).is_err() {
+            return self.act(node, |driver, now| driver.abort_upload(id, now));
+        }
+        if self.chance(20) {
+            return Ok(());
+        }
+        let size = store.seal_upload(upload).map_err(|error| error.to_string())?;
+        let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
+        let rows = driver.finish_upload(id, size, now).map_err(|error| error.to_string())?;
+        let written = self.written.clone();
+        store.submit_rows(rows, move |result| {
+            written.lock().unwrap().push(Written::Staged { id, bytes, is_durable: result.is_ok() });
+        });
+        Ok(())
+    }
+
     fn add_read(&mut self, oid: Oid, draft: &mut Draft) -> Checked {
         let (head, found) = rows::read_one(&self.reader(), oid).map_err(|error| error.to_string())?;
+        let found = found.map(|object| self.with_bytes(object)).transpose()?;
         draft.reads.push(Read { oid, seen: ReadVersion::At(head.version) });
         draft.observed.reads.push((oid, found));
         Ok(())

@@ -1,0 +1,89 @@
+//! Identifiers of contents.
+
+use std::fmt;
+
+use crate::NodeId;
+
+/// The identifier of a content: of the bytes of an object that stand beside its page. It is never used again.
+///
+/// A brick makes it from the logical node, its move count, and a number that is unique at that brick:
+///
+/// ```text
+///  127    126..103   102..80   79        78..64    63..0
+/// +---+------------+---------+--------+---------+--------+
+/// | 0 |    node    |  moves  | origin |    0    | number |
+/// | 1 |     24     |   23    |   1    |   15    |   64   |
+/// +---+------------+---------+--------+---------+--------+
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ContentId(pub u128);
+
+/// What a number of a content is unique among, at one brick and for one move count of a logical node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentOrigin {
+    /// The contents that transactions write: the number is a position of the log of the logical node and a place in its record.
+    Record,
+    /// The contents that are uploaded: the number is that of the upload.
+    Upload,
+}
+
+impl ContentId {
+    /// The largest move count that fits.
+    pub const MAX_MOVES: u32 = (1 << 23) - 1;
+
+    /// The identifier of a content of a logical node.
+    ///
+    /// # Panics
+    /// If `node` or `moves` does not fit its bits.
+    #[must_use]
+    pub fn new(node: NodeId, moves: u32, origin: ContentOrigin, number: u64) -> Self {
+        assert!(node <= NodeId::MAX, "node {} is over 24 bits", node.0);
+        assert!(moves <= Self::MAX_MOVES, "move count {moves} is over 23 bits");
+        let origin = match origin {
+            ContentOrigin::Record => 0_u128,
+            ContentOrigin::Upload => 1,
+        };
+        Self(u128::from(node.0) << 103 | u128::from(moves) << 80 | origin << 79 | u128::from(number))
+    }
+
+    /// The logical node.
+    #[must_use]
+    pub const fn node(self) -> NodeId {
+        NodeId((self.0 >> 103) as u32 & NodeId::MAX.0)
+    }
+
+    /// The least identifier of a logical node, and the one above the greatest.
+    #[must_use]
+    pub fn range_of(node: NodeId) -> (Self, Self) {
+        (Self(u128::from(node.0) << 103), Self((u128::from(node.0) + 1) << 103))
+    }
+}
+
+/// The hexadecimal form.
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_identifiers_do_not_overlap() {
+        let id = ContentId::new(NodeId::MAX, ContentId::MAX_MOVES, ContentOrigin::Upload, u64::MAX);
+        assert_eq!(id.node(), NodeId::MAX);
+        assert_eq!(id.0 >> 127, 0, "the first bit marks temporary identifiers of objects");
+        let others = [
+            ContentId::new(NodeId(1), 2, ContentOrigin::Record, 3),
+            ContentId::new(NodeId(1), 2, ContentOrigin::Upload, 3),
+            ContentId::new(NodeId(1), 3, ContentOrigin::Record, 3),
+            ContentId::new(NodeId(2), 2, ContentOrigin::Record, 3),
+        ];
+        let distinct: std::collections::BTreeSet<_> = others.into_iter().collect();
+        assert_eq!(distinct.len(), others.len());
+        let (first, end) = ContentId::range_of(NodeId(1));
+        assert!(others[..3].iter().all(|id| (first..end).contains(id)) && !(first..end).contains(&others[3]));
+    }
+}

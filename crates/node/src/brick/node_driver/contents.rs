@@ -1,0 +1,240 @@
+//! What a write does to the content beside the page of an object.
+//!
+//! A blob's bytes are in its page or in a content. A write with other bytes in the page, or with another content, frees the content
+//! before; a change of a part of the bytes changes the content in place, or moves bytes that become many from the page to a content.
+//! Readers of the state before read a snapshot of the store.
+
+use model::{ContentId, ContentOp, ContentPatch, ContentRef, Kind, Object, Oid, Result};
+use protocol::page_cache::ObjectState;
+use store::ContentChange;
+
+use crate::brick::plant::{Bug, planted};
+
+/// Bytes of a blob that a change of a part leaves in the page.
+const MAX_INLINE: u64 = if cfg!(any(test, feature = "sim")) { 64 } else { 64 << 10 };
+
+/// Why a write is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentRejection {
+    /// It changes a part of something that is no blob, or does not exist.
+    NotABlob(Oid),
+    /// It names a content that is neither the object's nor staged for it.
+    NotStaged(Oid, ContentId),
+    /// The changes would exceed the largest size of a blob, or are not well formed.
+    BadChange(Oid),
+}
+
+/// What a write does.
+#[derive(Debug)]
+pub(super) struct ContentPlan {
+    /// The new state.
+    pub(super) object: Option<Object>,
+    /// Changes of contents, in order.
+    pub(super) changes: Vec<ContentChange>,
+    /// A staged content that the object takes.
+    pub(super) staged: Option<ContentId>,
+}
+
+/// What a write of `oid` does to an object that is `before`. `staged_size` tells the size of a staged content, `next_id` makes
+/// identifiers for contents that the brick makes.
+///
+/// # Errors
+/// Why the write is refused.
+pub(super) fn plan_write(
+    oid: Oid,
+    before: Option<&Object>,
+    written: ObjectState<Object>,
+    staged_size: impl Fn(ContentId) -> Option<u64>,
+    next_id: impl FnOnce() -> ContentId,
+) -> std::result::Result<ContentPlan, ContentRejection> {
+    let content_before = before.and_then(Object::content);
+    let mut plan = ContentPlan { object: None, changes: Vec::new(), staged: None };
+    match written {
+        ObjectState::Absent => {}
+        ObjectState::Changed(change) => {
+            let blob = before.filter(|before| before.kind == Kind::Blob).ok_or(ContentRejection::NotABlob(oid))?;
+            let patched = patch(blob, &change, next_id).map_err(|_| ContentRejection::BadChange(oid))?;
+            (plan.object, plan.changes) = (Some(patched.0), patched.1);
+        }
+        ObjectState::Value(object) => match (object.content(), content_before) {
+            (Some(content), Some(same)) if content.id == same.id => {
+                // Another transaction may have changed a part of it in the meantime.
+                if content != same && !planted(Bug::OldContentWritten) {
+                    return Err(ContentRejection::NotStaged(oid, content.id));
+                }
+                plan.object = Some(object);
+            }
+            (Some(content), _) => {
+                let size = staged_size(content.id).ok_or(ContentRejection::NotStaged(oid, content.id))?;
+                let new = ContentRef { id: content.id, size, generation: 0 };
+                (plan.object, plan.staged) = (Some(object.with_content(new)), Some(content.id));
+            }
+            (None, _) => plan.object = Some(object),
+        },
+    }
+    let content_after = plan.object.as_ref().and_then(Object::content);
+    if let Some(ContentRef { id, .. }) = content_before
+        && content_after.is_none_or(|after| after.id != id)
+        && !planted(Bug::ReplacedContentKept)
+    {
+        plan.changes.push(ContentChange::Delete { id });
+    }
+    Ok(plan)
+}
+
+/// A blob with a part of its bytes changed, and the changes of its content.
+fn patch(
+    before: &Object,
+    change: &Object,
+    next_id: impl FnOnce() -> ContentId,
+) -> Result<(Object, Vec<ContentChange>)> {
+    let patch = ContentPatch::decode(change)?;
+    let size = patch.check_sizes(before.size())?;
+    if before.content().is_none() && patch.largest_size(before.size()) <= MAX_INLINE {
+        let mut bytes = before.data.to_vec();
+        patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+        return Ok((before.with_data(bytes.into()), Vec::new()));
+    }
+    let mut changes = Vec::with_capacity(patch.ops.len() + 1);
+    let ContentRef { id, size: mut end, generation } = before.content().unwrap_or_else(|| {
+        let id = next_id();
+        changes.push(ContentChange::Create { id, data: before.data.clone() });
+        ContentRef { id, size: before.data.len() as u64, generation: 0 }
+    });
+    for op in patch.ops {
+        let end_after = op.size_after(end);
+        changes.push(match op {
+            ContentOp::Write { offset, data } => ContentChange::Write { id, offset, data },
+            ContentOp::Append { data } => ContentChange::Write { id, offset: end, data },
+            ContentOp::Truncate { size } => ContentChange::Truncate { id, size },
+            ContentOp::Zero { offset, len } => ContentChange::Zero { id, offset, len },
+        });
+        end = end_after;
+    }
+    let generation = if planted(Bug::GenerationKept) { generation } else { generation + 1 };
+    Ok((before.with_content(ContentRef { id, size, generation }), changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use model::planted_bug::assert_noticed;
+    use model::{ClassId, NodeId, PageId, SpaceId};
+
+    use super::*;
+
+    const OLD: ContentRef = ContentRef { id: ContentId(1), size: 100, generation: 4 };
+    const STAGED: ContentId = ContentId(2);
+    const NEXT: ContentId = ContentId(3);
+
+    fn oid() -> Oid {
+        Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, 0)
+    }
+
+    fn plan(
+        before: Option<&Object>,
+        written: ObjectState<Object>,
+    ) -> std::result::Result<ContentPlan, ContentRejection> {
+        plan_write(oid(), before, written, |id| (id == STAGED).then_some(7), || NEXT)
+    }
+
+    fn changed(ops: Vec<ContentOp>) -> ObjectState<Object> {
+        ObjectState::Changed(ContentPatch { ops }.encode())
+    }
+
+    fn append(data: &'static str) -> ContentOp {
+        ContentOp::Append { data: data.into() }
+    }
+
+    #[test]
+    fn replaced_content_is_deleted() {
+        let before = Object::blob_with_content(OLD);
+        let delete = [ContentChange::Delete { id: OLD.id }];
+        assert_eq!(plan(Some(&before), ObjectState::Absent).unwrap().changes, delete);
+        let inline = plan(Some(&before), ObjectState::Value(Object::blob("x".into()))).unwrap();
+        assert_eq!((inline.object, &inline.changes[..]), (Some(Object::blob("x".into())), &delete[..]));
+        let other = Object::blob_with_content(ContentRef { id: STAGED, size: 999, generation: 9 });
+        let staged = plan(Some(&before), ObjectState::Value(other)).unwrap();
+        let taken = ContentRef { id: STAGED, size: 7, generation: 0 };
+        assert_eq!(staged.object, Some(Object::blob_with_content(taken)), "the brick knows the size");
+        assert_eq!((staged.staged, &staged.changes[..]), (Some(STAGED), &delete[..]));
+    }
+
+    #[test]
+    fn content_is_kept_in_its_newest_state_only() {
+        let before = Object::blob_with_content(OLD);
+        let mut named = before.clone();
+        named.set_attribute("key".into(), Some("value".into()));
+        let kept = plan(Some(&before), ObjectState::Value(named.clone())).unwrap();
+        assert_eq!(kept.object, Some(named.clone()));
+        assert!(kept.changes.is_empty() && kept.staged.is_none());
+        let old = named.with_content(ContentRef { generation: 2, size: 50, ..OLD });
+        let refused = plan(Some(&before), ObjectState::Value(old)).unwrap_err();
+        assert_eq!(refused, ContentRejection::NotStaged(oid(), OLD.id), "it has changed since");
+    }
+
+    #[test]
+    fn content_that_is_not_staged_is_refused() {
+        let foreign = Object::blob_with_content(ContentRef { id: ContentId(99), ..OLD });
+        let refused = plan(None, ObjectState::Value(foreign)).unwrap_err();
+        assert_eq!(refused, ContentRejection::NotStaged(oid(), ContentId(99)));
+        let stolen = plan(None, ObjectState::Value(Object::blob_with_content(OLD))).unwrap_err();
+        assert_eq!(stolen, ContentRejection::NotStaged(oid(), OLD.id), "the content of another object");
+    }
+
+    #[test]
+    fn part_of_a_content_changes_in_place() {
+        let before = Object::blob_with_content(OLD);
+        let ops = vec![append("ab"), ContentOp::Write { offset: 3, data: "c".into() }, append("d")];
+        let plan = plan(Some(&before), changed(ops)).unwrap();
+        let id = OLD.id;
+        let expected = [
+            ContentChange::Write { id, offset: 100, data: "ab".into() },
+            ContentChange::Write { id, offset: 3, data: "c".into() },
+            ContentChange::Write { id, offset: 102, data: "d".into() },
+        ];
+        assert_eq!(plan.changes, expected);
+        let after = ContentRef { id, size: 103, generation: 5 };
+        assert_eq!(plan.object.unwrap().content(), Some(after));
+    }
+
+    #[test]
+    fn bytes_in_the_page_move_to_a_content_when_they_are_many() {
+        let mut before = Object::blob("hello".into());
+        before.set_attribute("key".into(), Some("value".into()));
+        let small = plan(Some(&before), changed(vec![append("!")])).unwrap();
+        assert_eq!((small.object, small.changes.len()), (Some(before.with_data("hello!".into())), 0));
+        let many = Bytes::from(vec![7; MAX_INLINE as usize]);
+        let large = plan(Some(&before), changed(vec![ContentOp::Append { data: many.clone() }])).unwrap();
+        let content = ContentRef { id: NEXT, size: 5 + MAX_INLINE, generation: 1 };
+        assert_eq!(large.object, Some(before.with_content(content)));
+        let create = ContentChange::Create { id: NEXT, data: "hello".into() };
+        assert_eq!(large.changes, [create, ContentChange::Write { id: NEXT, offset: 5, data: many }]);
+        // Bytes that are many in between do not stay in memory either.
+        let peak = vec![ContentOp::Truncate { size: 1 << 40 }, ContentOp::Truncate { size: 1 }];
+        assert_eq!(plan(Some(&before), changed(peak)).unwrap().changes.len(), 3);
+    }
+
+    #[test]
+    fn only_parts_of_blobs_can_be_changed() {
+        let record = Object::record(ClassId(5), Bytes::new());
+        for before in [None, Some(&record)] {
+            assert_eq!(plan(before, changed(vec![append("x")])).unwrap_err(), ContentRejection::NotABlob(oid()));
+        }
+        let beyond = changed(vec![ContentOp::Append { data: "x".into() }]);
+        let vast = Object::blob_with_content(ContentRef { size: model::limits::BLOB, ..OLD });
+        assert_eq!(plan(Some(&vast), beyond).unwrap_err(), ContentRejection::BadChange(oid()));
+    }
+
+    #[test]
+    fn planted_bugs_are_noticed() {
+        let checks: [(Bug, fn()); 3] = [
+            (Bug::OldContentWritten, content_is_kept_in_its_newest_state_only),
+            (Bug::ReplacedContentKept, replaced_content_is_deleted),
+            (Bug::GenerationKept, part_of_a_content_changes_in_place),
+        ];
+        for (bug, check) in checks {
+            assert_noticed(&[bug], check);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Contents that clients upload before the transactions that use them.
+//!
+//! ```text
+//!   begin ─▶ receiving ── finish ─▶ finishing ── durable ─▶ staged ── commit ─▶ live: an object's head names it
+//!                │                                          │   ▲ │
+//!                │ lease                             prepare│   │ └ lease ─▶ freed
+//!                └─▶ aborted                                ▼   │ abort
+//!                                                         prepared
+//! ```
+//!
+//! 1. A staged content is durable, with a row that marks it, before a transaction can name it. The commit removes the mark in the
+//!    batch of rows that writes the head. So at every moment a content has a mark or a head, and after a restart the marks tell what
+//!    to free.
+//! 2. Only the outcome of the transaction that named it, or the end of its lease before any transaction did, frees a staged content.
+//! 3. A transaction that is aborted leaves its contents staged: it can be repeated without uploading them again.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use model::{ContentId, ContentOrigin, Error, ErrorKind, NodeId, Result, UploadId};
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use store::{ContentChange, RowChanges};
+
+use super::rows;
+use crate::brick::page_rows::Rows;
+use crate::brick::plant::{Bug, planted};
+
+/// How long an upload lasts after its last bytes, and a staged content without a transaction, in milliseconds.
+pub(crate) const STAGING_LEASE_MS: Ms = 60_000;
+
+/// How far an upload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Bytes arrive.
+    Receiving,
+    /// Its rows are with the store.
+    Finishing(u64),
+    /// It is durable, has this size, and this transaction has prepared with it.
+    Staged(u64, Option<TxnId>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StagedUpload {
+    stage: Stage,
+    expires: Ms,
+}
+
+/// The uploads and staged contents of a logical node.
+#[derive(Debug)]
+pub(super) struct Staging {
+    node: NodeId,
+    moves: u32,
+    uploads: BTreeMap<ContentId, StagedUpload>,
+    /// How many uploads have their rows with the store.
+    in_flight: usize,
+}
+
+impl Staging {
+    /// The staged contents that the store has. Their leases begin anew.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(super) fn open(node: NodeId, moves: u32, reader: &impl Rows, now: Ms) -> Result<Self> {
+        let mut uploads = BTreeMap::new();
+        let (from, to) = rows::staged_range(node);
+        let mut failed = None;
+        reader.each(&from, &to, |key, row| match rows::parse_staged(key, row) {
+            Ok((id, size)) => {
+                let stage = Stage::Staged(size, None);
+                uploads.insert(id, StagedUpload { stage, expires: now + STAGING_LEASE_MS });
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(Self { node, moves, uploads, in_flight: 0 }), Err)
+    }
+
+    /// An upload begins: the identifier of its content.
+    pub(super) fn begin(&mut self, upload: UploadId, now: Ms) -> ContentId {
+        let id = ContentId::new(self.node, self.moves, ContentOrigin::Upload, upload.0);
+        let before = self.uploads.insert(id, StagedUpload { stage: Stage::Receiving, expires: now + STAGING_LEASE_MS });
+        assert!(before.is_none(), "K3: upload {id} began twice");
+        id
+    }
+
+    /// More bytes of an upload have come. Returns its number in the store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such upload, or it has ended.
+    pub(super) fn receive(&mut self, id: ContentId, now: Ms) -> Result<UploadId> {
+        match self.uploads.get_mut(&id) {
+            Some(upload) if upload.stage == Stage::Receiving => {
+                upload.expires = now + STAGING_LEASE_MS;
+                Ok(upload_of(id))
+            }
+            _ => Err(unknown_upload(id)),
+        }
+    }
+
+    /// All bytes of an upload have come: the rows that make it a staged content of `size` bytes.
+    ///
+    /// # Errors
+    /// As [`Staging::receive`].
+    pub(super) fn finish(&mut self, id: ContentId, size: u64, now: Ms) -> Result<RowChanges> {
+        let upload = self.receive(id, now)?;
+        let mut changes = RowChanges::new();
+        if !planted(Bug::StagedUnmarked) {
+            changes.put(&rows::staged_key(id), rows::encode_number(size));
+        }
+        changes.content(ContentChange::CreateFromUpload { id, upload });
+        self.uploads.insert(id, StagedUpload { stage: Stage::Finishing(size), expires: now + STAGING_LEASE_MS });
+        self.in_flight += 1;
+        Ok(changes)
+    }
+
+    /// The rows of a finished upload are durable, or were refused: then it has ended. Returns the size.
+    ///
+    /// # Panics
+    /// If the upload was not finishing.
+    pub(super) fn finished(&mut self, id: ContentId, is_durable: bool, now: Ms) -> u64 {
+        let Some(StagedUpload { stage: Stage::Finishing(size), .. }) = self.uploads.remove(&id) else {
+            panic!("K3: upload {id} has finished and was not finishing");
+        };
+        self.in_flight -= 1;
+        if is_durable {
+            let stage = Stage::Staged(size, None);
+            self.uploads.insert(id, StagedUpload { stage, expires: now + STAGING_LEASE_MS });
+        }
+        size
+    }
+
+    /// The client gives an upload up. Returns its number in the store, which has to abort it, if its bytes are still arriving. A
+    /// staged content that no transaction has named is freed soon.
+    pub(super) fn abort(&mut self, id: ContentId, now: Ms) -> Option<UploadId> {
+        match self.uploads.get_mut(&id)? {
+            StagedUpload { stage: Stage::Receiving, .. } => {
+                self.uploads.remove(&id);
+                Some(upload_of(id))
+            }
+            upload => {
+                upload.expires = upload.expires.min(now);
+                None
+            }
+        }
+    }
+
+    /// The size of a staged content that a transaction may take: no other one has prepared with it.
+    pub(super) fn size(&self, id: ContentId, txn: TxnId) -> Option<u64> {
+        match self.uploads.get(&id)?.stage {
+            Stage::Staged(size, used_by) if used_by.is_none_or(|other| other == txn) => Some(size),
+            Stage::Staged(size, _) if planted(Bug::StagedUsedTwice) => Some(size),
+            _ => None,
+        }
+    }
+
+    /// The size of a staged content, whatever transaction has prepared with it.
+    pub(super) fn staged_size(&self, id: ContentId) -> Option<u64> {
+        match self.uploads.get(&id)?.stage {
+            Stage::Staged(size, _) => Some(size),
+            Stage::Receiving | Stage::Finishing(_) => None,
+        }
+    }
+
+    /// A transaction has prepared with a staged content.
+    pub(super) fn prepare(&mut self, id: ContentId, txn: TxnId) {
+        if let Some(StagedUpload { stage: Stage::Staged(_, used_by), .. }) = self.uploads.get_mut(&id) {
+            *used_by = Some(txn);
+        }
+    }
+
+    /// A transaction has committed with a staged content: an object's head names it now. Says whether there was one.
+    pub(super) fn commit(&mut self, id: ContentId, changes: &mut RowChanges) -> bool {
+        let was_staged = self.uploads.remove(&id).is_some();
+        if was_staged && !planted(Bug::StagedMarkKept) {
+            changes.remove(&rows::staged_key(id));
+        }
+        was_staged
+    }
+
+    /// A transaction was aborted: its contents are staged again.
+    pub(super) fn release(&mut self, txn: TxnId, now: Ms) {
+        for upload in self.uploads.values_mut() {
+            if let Stage::Staged(_, used_by) = &mut upload.stage
+                && *used_by == Some(txn)
+            {
+                *used_by = None;
+                upload.expires = now + STAGING_LEASE_MS;
+            }
+        }
+    }
+
+    /// Ends what has expired: adds the rows that free staged contents, and returns the uploads that the store has to abort.
+    pub(super) fn expire(&mut self, now: Ms, changes: &mut RowChanges) -> Vec<UploadId> {
+        let mut aborted = Vec::new();
+        let is_over = |upload: &StagedUpload| match upload.stage {
+            Stage::Receiving | Stage::Staged(_, None) => upload.expires <= now,
+            Stage::Staged(_, Some(_)) => upload.expires <= now && planted(Bug::PreparedContentExpires),
+            Stage::Finishing(_) => false,
+        };
+        self.uploads.retain(|id, upload| {
+            if !is_over(upload) {
+                return true;
+            }
+            if upload.stage == Stage::Receiving {
+                aborted.push(upload_of(*id));
+            } else {
+                changes.remove(&rows::staged_key(*id));
+                changes.content(ContentChange::Delete { id: *id });
+            }
+            false
+        });
+        aborted
+    }
+
+    /// When something expires.
+    pub(super) fn due(&self) -> Ms {
+        let can_expire = |upload: &&StagedUpload| matches!(upload.stage, Stage::Receiving | Stage::Staged(_, None));
+        self.uploads.values().filter(can_expire).map(|upload| upload.expires).min().unwrap_or(Ms::MAX)
+    }
+
+    /// Ends all uploads whose bytes are still arriving: the logical node is closed.
+    pub(super) fn close(&mut self) -> Vec<UploadId> {
+        let receiving: Vec<ContentId> =
+            self.uploads.iter().filter(|(_, upload)| upload.stage == Stage::Receiving).map(|(id, _)| *id).collect();
+        self.uploads.retain(|_, upload| upload.stage != Stage::Receiving);
+        receiving.into_iter().map(upload_of).collect()
+    }
+
+    /// Whether no upload has its rows with the store.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+}
+
+/// The number of an upload in the store.
+fn upload_of(id: ContentId) -> UploadId {
+    UploadId(id.0 as u64)
+}
+
+fn unknown_upload(id: ContentId) -> Error {
+    let what = format!("there is no upload {id} here: its lease has ended, or the brick was restarted: begin another");
+    Error::new(ErrorKind::NotFound, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::planted_bug::assert_noticed;
+    use protocol::ident::{ClientId, HlcTimestamp};
+
+    use super::*;
+
+    const TXN: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(1) };
+    const OTHER: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(2) };
+
+    /// A node with one staged content of 5 bytes.
+    fn staged() -> (Staging, ContentId) {
+        let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
+        let id = staging.begin(UploadId(7), 0);
+        assert_eq!(staging.receive(id, 1).unwrap(), UploadId(7));
+        staging.finish(id, 5, 2).unwrap();
+        assert!(!staging.is_idle() && staging.size(id, OTHER).is_none());
+        staging.finished(id, true, 3);
+        assert!(staging.is_idle());
+        (staging, id)
+    }
+
+    #[test]
+    fn content_is_used_by_one_transaction() {
+        let (mut staging, id) = staged();
+        assert_eq!(staging.size(id, OTHER), Some(5));
+        staging.prepare(id, TXN);
+        assert_eq!((staging.size(id, TXN), staging.size(id, OTHER)), (Some(5), None));
+        staging.release(TXN, 4);
+        assert_eq!(staging.size(id, OTHER), Some(5), "the transaction can be repeated");
+        let mut changes = RowChanges::new();
+        assert!(staging.commit(id, &mut changes));
+        assert_eq!(changes.keys().collect::<Vec<_>>(), [&rows::staged_key(id)[..]]);
+        assert!(staging.size(id, OTHER).is_none() && !staging.commit(id, &mut changes));
+    }
+
+    #[test]
+    fn staged_contents_are_marked() {
+        let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
+        let id = staging.begin(UploadId(7), 0);
+        let changes = staging.finish(id, 5, 2).unwrap();
+        assert_eq!(changes.keys().collect::<Vec<_>>(), [&rows::staged_key(id)[..]]);
+        assert_eq!(changes.contents(), [ContentChange::CreateFromUpload { id, upload: UploadId(7) }]);
+        assert!(staging.receive(id, 3).is_err(), "no bytes come behind the end");
+        staging.finished(id, false, 3);
+        assert!(staging.size(id, OTHER).is_none(), "the store had no room");
+    }
+
+    #[test]
+    fn lease_ends_what_no_transaction_has_named() {
+        let (mut staging, id) = staged();
+        let mut changes = RowChanges::new();
+        let late = staging.due();
+        assert_eq!(late, 3 + STAGING_LEASE_MS);
+        staging.prepare(id, TXN);
+        assert_eq!(staging.due(), Ms::MAX);
+        assert!(staging.expire(late, &mut changes).is_empty() && changes.is_empty(), "it is prepared");
+        staging.release(TXN, late);
+        assert!(staging.expire(late, &mut changes).is_empty() && changes.is_empty(), "the lease begins anew");
+        staging.expire(late + STAGING_LEASE_MS, &mut changes);
+        assert_eq!(changes.contents(), [ContentChange::Delete { id }]);
+        let receiving = staging.begin(UploadId(8), 0);
+        assert_eq!(staging.expire(STAGING_LEASE_MS, &mut changes), [UploadId(8)]);
+        assert!(staging.receive(receiving, STAGING_LEASE_MS).is_err());
+    }
+
+    #[test]
+    fn abort_ends_an_upload_and_frees_a_staged_content_soon() {
+        let (mut staging, id) = staged();
+        let receiving = staging.begin(UploadId(8), 0);
+        assert_eq!(staging.abort(receiving, 4), Some(UploadId(8)));
+        assert_eq!(staging.abort(id, 4), None);
+        assert_eq!(staging.due(), 4);
+        let open = staging.begin(UploadId(9), 0);
+        assert_eq!(staging.close(), [UploadId(9)]);
+        assert!(staging.receive(open, 5).is_err());
+    }
+
+    #[test]
+    fn planted_bugs_are_noticed() {
+        let checks: [(Bug, fn()); 4] = [
+            (Bug::StagedUnmarked, staged_contents_are_marked),
+            (Bug::StagedUsedTwice, content_is_used_by_one_transaction),
+            (Bug::StagedMarkKept, content_is_used_by_one_transaction),
+            (Bug::PreparedContentExpires, lease_ends_what_no_transaction_has_named),
+        ];
+        for (bug, check) in checks {
+            assert_noticed(&[bug], check);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Uploads of contents, and reads of ranges of them.
+
+use std::sync::{Arc, MutexGuard};
+
+use bytes::Bytes;
+use model::{ContentId, Error, ErrorKind, NodeId, Object, Result, UploadId};
+use store::RowChanges;
+use wire::cluster::{ReadContent, is_expected};
+
+use super::{Driver, NodeTask, Nodes, not_served};
+use crate::brick::page_rows as rows;
+
+/// What a read of a range found.
+pub(crate) struct FoundRange {
+    /// The object, unless its content is in the expected state.
+    pub(crate) object: Option<Object>,
+    /// The bytes, if they were read.
+    pub(crate) bytes: Option<RangeBytes>,
+}
+
+/// The bytes of a range.
+pub(crate) enum RangeBytes {
+    /// In memory.
+    Bytes(Bytes),
+    /// Where they are stored.
+    Pieces(store::Pieces),
+}
+
+/// What is to be done at the end of an upload.
+enum Finish<'a> {
+    /// Nothing: it is staged, and has this size.
+    Staged(u64),
+    /// Rows are to be submitted before the driver is unlocked.
+    Rows(u64, RowChanges, MutexGuard<'a, Driver>),
+}
+
+/// Bytes up to which a range is read into memory; more is sent from where it is stored.
+const MAX_COPIED: u32 = 64 << 10;
+
+impl Nodes {
+    /// Begins an upload for a content of a logical node.
+    ///
+    /// # Errors
+    /// If the node is not served here; [`ErrorKind::Full`] if too many uploads are unfinished.
+    pub(crate) fn begin_upload(&self, node: NodeId) -> Result<ContentId> {
+        let upload = self.store.begin_upload()?;
+        let begun = self.with_driver(node, |driver| Ok(driver.begin_upload(upload, self.time.now())));
+        if begun.is_err() {
+            self.store.abort_upload(upload);
+        }
+        begun
+    }
+
+    /// Adds bytes to an upload, behind those that have come before. Bytes that have come already are ignored. It may block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such upload;
+    /// [`ErrorKind::Invalid`] if bytes are missing; the errors of the store, after which the upload has
+    /// ended.
+    pub(crate) fn add_to_upload(&self, id: ContentId, offset: u64, bytes: Bytes) -> Result<()> {
+        let upload = self.with_driver(id.node(), |driver| driver.receive_upload(id, self.time.now()))?;
+        let size = self.store.upload_size(upload)?;
+        if offset.checked_add(bytes.len() as u64) == Some(size) {
+            return Ok(());
+        }
+        if offset != size {
+            let what = format!("bytes from {offset} on have come for an upload of {size} bytes: send them in order");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let added = self.store.upload(upload, bytes);
+        if added.is_err() {
+            self.abort_upload(id)?;
+        }
+        added
+    }
+
+    /// Ends an upload, and calls `done` with its size when its content is staged durably.
+    pub(crate) fn finish_upload(&self, id: ContentId, done: impl FnOnce(Result<u64>) + Send + 'static) {
+        let Some(served) = self.served(id.node()) else { return done(Err(not_served(id.node()))) };
+        // The node stays locked until the rows are submitted: a node that is closed waits for all that it has with the store.
+        let finished = served.lock().and_then(|mut driver| {
+            // The answer to an earlier request may have been lost.
+            if let Some(size) = driver.staged_size(id) {
+                return Ok(Finish::Staged(size));
+            }
+            let upload = driver.receive_upload(id, self.time.now())?;
+            let size = self.store.seal_upload(upload)?;
+            Ok(Finish::Rows(size, driver.finish_upload(id, size, self.time.now())?, driver))
+        });
+        match finished {
+            Ok(Finish::Staged(size)) => done(Ok(size)),
+            Ok(Finish::Rows(size, rows, _driver)) => {
+                let inbox = self.inbox.clone();
+                self.store.submit_rows(rows, move |result| {
+                    inbox.add(NodeTask::Staged { id, is_durable: result.is_ok() });
+                    done(result.map(|_| size));
+                });
+            }
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    /// Gives an upload up.
+    ///
+    /// # Errors
+    /// If the logical node is not served here.
+    pub(crate) fn abort_upload(&self, id: ContentId) -> Result<()> {
+        self.with_driver(id.node(), |driver| {
+            driver.abort_upload(id, self.time.now());
+            Ok(())
+        })
+    }
+
+    /// Has the store abort uploads of logical nodes that are not served any more.
+    pub(super) fn abort_in_store(&self, uploads: Vec<UploadId>) {
+        uploads.into_iter().for_each(|upload| self.store.abort_upload(upload));
+    }
+
+    /// Reads a range of the bytes of a blob: its newest durable state. It may block.
+    ///
+    /// # Errors
+    /// If its logical node is not served here, or it cannot be read.
+    pub(crate) fn read_content(&self, read: &ReadContent) -> Result<FoundRange> {
+        let ReadContent { oid, offset, length, expected } = *read;
+        let served = self.require_served(oid.page().node)?;
+        let state = self.store.snapshot()?;
+        let object = rows::read_object(&state, oid.page(), oid.slot())?.filter(|object| object.class == oid.class());
+        let content = object.as_ref().and_then(Object::content);
+        let found = match (&object, content) {
+            _ if !is_expected(expected, content) => FoundRange { object, bytes: None },
+            (None, _) => FoundRange { object, bytes: None },
+            (Some(inline), None) => {
+                let len = inline.data.len();
+                let from = usize::try_from(offset).unwrap_or(len).min(len);
+                let to = from.saturating_add(length as usize).min(len);
+                let bytes = RangeBytes::Bytes(inline.data.slice(from..to));
+                FoundRange { object, bytes: Some(bytes) }
+            }
+            (Some(_), Some(content)) => {
+                let len = u64::from(length).min(content.size.saturating_sub(offset));
+                let bytes = match length {
+                    0..=MAX_COPIED => RangeBytes::Bytes(state.read_content(content.id, offset, len)?),
+                    _ => RangeBytes::Pieces(state.content_pieces(content.id, offset, len)?),
+                };
+                FoundRange { object: object.filter(|_| expected.is_none()), bytes: Some(bytes) }
+            }
+        };
+        // If the node has moved away in the meantime, its rows may have been removed.
+        match self.served(oid.page().node) {
+            Some(now) if Arc::ptr_eq(&now, &served) => Ok(found),
+            _ => Err(not_served(oid.page().node)),
+        }
+    }
+}
