@@ -12,6 +12,7 @@ mod blocking;
 mod brick_session;
 mod changed_rows;
 mod completions;
+mod content_reads;
 mod content_rows;
 pub(crate) mod guards;
 mod index_rows;

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use model::{ClassId, FieldNumber, Kind, Object, RecordBuilder, RecordRef, ValueRef};
+use model::{ClassId, ContentOp, ContentPatch, FieldNumber, Kind, Object, RecordBuilder, RecordRef, ValueRef};
 use wire::cluster::IndexRange;
 
 /// The field of a member of a set that has its number.
@@ -91,6 +91,14 @@ impl Content {
         }
     }
 
+    /// The change that appends an element to a list with these bytes: all but the last bracket stays.
+    #[must_use]
+    pub fn append_patch(list: &[u8], element: i64) -> ContentPatch {
+        let comma = if list.len() > "[]".len() { "," } else { "" };
+        let offset = list.len().saturating_sub(1) as u64;
+        ContentPatch { ops: vec![ContentOp::Write { offset, data: format!("{comma}{element}]").into() }] }
+    }
+
     /// The number that an object contains, if it contains one.
     #[must_use]
     pub fn number(object: &Object) -> Option<i64> {
@@ -139,6 +147,16 @@ mod tests {
         assert_eq!(Content::unique_value(&member), None);
         let claim = Content::encode_claim(17, 4, ClassId(3));
         assert_eq!((Content::number(&claim), Content::unique_value(&claim)), (Some(17), Some(4)));
+    }
+
+    #[test]
+    fn list_is_patched_to_what_it_is_with_another_element() {
+        for list in [vec![], vec![7], vec![3, -17]] {
+            let mut bytes = Content::List(list.clone()).encode().data.to_vec();
+            Content::append_patch(&bytes.clone(), 42).ops.iter().for_each(|op| op.apply(&mut bytes));
+            let expected = Content::List(list.into_iter().chain([42]).collect());
+            assert_eq!(Content::decode(&Object::blob(bytes.into())), Some(expected));
+        }
     }
 
     #[test]

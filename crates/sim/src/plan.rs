@@ -265,6 +265,17 @@ pub enum Step {
     Pause,
 }
 
+impl Step {
+    /// Whether it reads or writes the object that an append changes.
+    #[must_use]
+    pub fn uses_list_of(&self, append: &Self) -> bool {
+        match (self, append) {
+            (Self::Read(key) | Self::Append(key), Self::Append(list)) => key == list,
+            _ => false,
+        }
+    }
+}
+
 /// An operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {

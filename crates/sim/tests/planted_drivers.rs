@@ -25,6 +25,8 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::EndsBeforeDurable,
     Bug::OldMapRemovesRows,
     Bug::ChangesForgotten,
+    Bug::ContentsNotMoved,
+    Bug::ContentChangesForgotten,
     Bug::RestForgotten,
     Bug::AnswersCountUnheard,
 ];

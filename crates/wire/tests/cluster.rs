@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{
-    ClassId, Comparison, ErrorKind, FieldNumber, Filter, Kind, NodeId, Object, Oid, Operand, PageId, RecordBuilder,
-    SpaceId, Value, limits,
+    ClassId, Comparison, ErrorKind, FieldNumber, Filter, NodeId, Object, Oid, Operand, PageId, RecordBuilder, SpaceId,
+    Value, limits,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -91,11 +91,7 @@ fn record(number: i64, text: &str) -> Bytes {
 fn object(class: ClassId) -> BoxedStrategy<Object> {
     let small = vec(any::<u8>(), 0..60).prop_map(Bytes::from);
     let large = (any::<u8>(), 16_000..40_000_usize).prop_map(|(byte, len)| Bytes::from([byte].repeat(len)));
-    let record = (any::<i64>(), ".{0,20}").prop_map(move |(number, text)| Object {
-        class,
-        kind: Kind::Record,
-        data: record(number, &text),
-    });
+    let record = (any::<i64>(), ".{0,20}").prop_map(move |(number, text)| Object::record(class, record(number, &text)));
     if class == ClassId::NONE {
         let blob = prop_oneof![8 => small, 1 => large].prop_map(Object::blob);
         prop_oneof![blob, record].boxed()
@@ -460,7 +456,7 @@ proptest! {
 
     #[test]
     fn read_objects_round_trip(locked in locked()) {
-        let message = object_read_to_proto(locked.value.as_ref().map(|object| (object.kind, object.data.len())));
+        let message = object_read_to_proto(locked.value.as_ref().map(|object| (object.code(), object.encoded_len())));
         let raw = locked.value.as_ref().map(|object| object.data.clone()).unwrap_or_default();
         let back = object_read_from_proto(locked.oid, message, Raw::Borrowed(&raw)).unwrap();
         prop_assert_eq!(back, locked.value);

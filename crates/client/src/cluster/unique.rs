@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn object_without_a_value_or_of_another_class_is_not_in_the_index() {
         assert_eq!(index().values(&account(None)).unwrap(), None);
-        let other = Object { class: ClassId(6), ..account(Some("Ann")) };
+        let other = Object::record(ClassId(6), account(Some("Ann")).data);
         assert_eq!(index().values(&other).unwrap(), None);
     }
 }

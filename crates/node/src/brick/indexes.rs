@@ -137,10 +137,10 @@ impl ReplacedObjects {
         self.rejection
     }
 
-    /// The blob that a write replaces, if it replaces one and that was computed.
-    pub(crate) fn blob(&self, oid: Oid) -> Option<&Object> {
+    /// What the write of an object replaces, if it was computed.
+    pub(crate) fn replaced(&self, oid: Oid) -> Option<&Replaced> {
         let at = self.places.binary_search_by_key(&(oid.page(), oid.slot()), |(place, _)| *place).ok()?;
-        self.places.get(at)?.1.blob.as_ref()
+        self.places.get(at).map(|(_, replaced)| replaced)
     }
 
     /// Takes what a write replaces, if it was computed.

@@ -24,8 +24,6 @@ use tracing::{info, warn};
 use wire::cluster::{BuildIndex, Message, Scan, Scanned};
 use wire::proto::cluster::{AskWitness, Witnesses};
 
-pub(crate) use contents::{FoundRange, RangeBytes};
-
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
 use super::index_rows::{self, IndexId, Mark};

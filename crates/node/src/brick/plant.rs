@@ -44,6 +44,8 @@ model::planted_bugs! {
         "F" ReservationsNotMoved "reservations made while a node is copied do not move with it"
         "M" ClosedWithRowsInFlight "a node counts as closed while its rows are in flight"
         "M" ChangesForgotten "rows that change while a node is copied are not sent"
+        "M" ContentsNotMoved "contents are not copied with their logical node"
+        "M" ContentChangesForgotten "contents that change while a node is copied are not sent"
         "M" LateQuestionCounts "a late request for rows counts and drops keys that were not received"
         "M" AnswersCountUnheard "rows count as received when they are sent"
         "M" RestForgotten "changed rows that do not fit an answer are not sent"

@@ -25,8 +25,9 @@ use wire::proto::response::Response;
 
 use super::brick_session::BrickSession;
 use super::completions::Completion;
+use super::content_reads::{FoundRange, RangeBytes};
 use super::listing::Listing;
-use super::nodes::{FoundRange, Nodes, RangeBytes};
+use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::{is_resident, make_resident};
 use super::{BrickRole, blocking, long_job};

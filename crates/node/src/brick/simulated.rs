@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use meta::catalog::Schema;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, ValueRef};
 use parking_lot::Mutex;
@@ -25,8 +26,9 @@ use protocol::validate::{Read, ReadVersion};
 use query::key::IndexEntry;
 use store::sim::{DiskImage, SimStore};
 use store::{Options, RowChanges};
-use wire::cluster::{IndexRange, Message, Scan, Scanned};
+use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
+use super::content_reads::{RangeBytes, read_range};
 use super::guards;
 use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
 use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
@@ -522,6 +524,20 @@ impl<C: Clone> SimulatedBrick<C> {
     #[must_use]
     pub fn served_epoch(&self, node: NodeId) -> Option<u64> {
         self.served.get(&node).map(|served| served.epoch)
+    }
+
+    /// Reads a range of a blob's bytes, as the brick does for a peer server; `None` if its content is not in the expected state.
+    ///
+    /// # Errors
+    /// As the brick.
+    pub fn read_content(&self, read: &ReadContent) -> Result<Option<Bytes>> {
+        let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
+        self.served.get(&read.oid.page().node).ok_or_else(unserved)?;
+        let found = read_range(&self.machine.store().snapshot()?, read)?;
+        Ok(match found.bytes {
+            Some(RangeBytes::Bytes(bytes)) => Some(bytes),
+            Some(RangeBytes::Pieces(_)) | None => None,
+        })
     }
 
     /// Looks through extents or an index, as the brick does for a peer server.

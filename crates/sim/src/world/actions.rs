@@ -424,7 +424,8 @@ impl World {
         let mut objects = BTreeMap::new();
         for (page, stored) in self.serving.keys().flat_map(|node| self.stored_pages(*node)) {
             for (slot, object) in stored.iter() {
-                objects.insert(Key { node: page.node.0, page: page.number, slot: *slot }, object.clone());
+                let key = Key { node: page.node.0, page: page.number, slot: *slot };
+                objects.insert(key, self.with_bytes(key, object.clone()));
             }
         }
         objects

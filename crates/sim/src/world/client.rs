@@ -5,16 +5,17 @@ mod sets;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::cluster::{CommitOutcome, IsolationLevel};
-use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ClassId, ContentId, ContentRef, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
 use protocol::session::{Level, Session};
 use protocol::tree::{Down, Up};
-use wire::cluster::Message;
+use wire::cluster::{Message, ReadContent};
 
 use super::net::{Datagram, Pid};
 use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
@@ -33,6 +34,8 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
+/// How soon a read of a content at a brick that is down is tried again, in milliseconds.
+const REREAD_MS: u64 = 50;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -67,6 +70,8 @@ struct Current {
     /// The objects of classes that it has written, for its queries.
     own_writes: BTreeMap<Oid, Option<Object>>,
     query: Option<ClientQuery>,
+    /// Contents that it has read, by their states.
+    contents: BTreeMap<(ContentId, u64), Bytes>,
 }
 
 /// A client's process.
@@ -221,10 +226,8 @@ impl World {
         current.calls.remove(&call);
         match result {
             Ok(CallResult::Object(object)) => {
-                if let Operation::Get(key) = &current.operation {
-                    let read = history::Step::Read(key.to_string(), history_value(object.as_ref()));
-                    current.record.steps.push(read);
-                    self.finish(pid, Outcome::Ok, None);
+                if let Operation::Get(key) = current.operation {
+                    self.finish_get(pid, key, object);
                 }
             }
             Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
@@ -234,6 +237,43 @@ impl World {
             Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
             Err(_) => self.give_up(pid),
             Ok(CallResult::Reachable) => {}
+        }
+    }
+
+    /// A read outside of transactions has found an object. If its bytes have changed since, the read has failed.
+    fn finish_get(&mut self, pid: Pid, key: Key, object: Option<Object>) {
+        let content = object.as_ref().and_then(Object::content);
+        let bytes = content.map(|content| self.read_at_brick(&read_of(key.oid(), content)).ok().flatten());
+        let Some(current) = self.current_mut(pid) else { return };
+        let object = match (object, bytes) {
+            (_, Some(None)) => return self.finish(pid, Outcome::Failed, None),
+            (Some(object), Some(Some(bytes))) => Some(object.with_data(bytes)),
+            (object, None) => object,
+            (None, Some(Some(_))) => None,
+        };
+        current.record.steps.push(history::Step::Read(key.to_string(), history_value(object.as_ref())));
+        self.finish(pid, Outcome::Ok, None);
+    }
+
+    /// Reads the bytes of a content for a transaction, which conflicts if they have changed. Says whether there may be another step.
+    fn read_content(&mut self, pid: Pid, read: ReadContent) -> bool {
+        let (found, life) = (self.read_at_brick(&read), self.processes[pid].incarnation);
+        match (found, read.expected) {
+            (Ok(Some(bytes)), Some(state)) => {
+                if let Some(current) = self.current_mut(pid) {
+                    current.contents.insert(state, bytes);
+                }
+                true
+            }
+            (Ok(_), _) => {
+                self.give_up(pid);
+                true
+            }
+            (Err(_), _) => {
+                // The brick is down.
+                self.push_timer(self.now + REREAD_MS, pid, life);
+                false
+            }
         }
     }
 
@@ -315,8 +355,8 @@ impl World {
                     current.calls.insert(client.driver.start(ClientCall::Get(key.oid()), shown));
                     return false;
                 };
-                current.record.steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
-                self.finish(pid, Outcome::Ok, None);
+                let key = *key;
+                self.finish_get(pid, key, state);
                 true
             }
             (Operation::Put(_), _) => false,
@@ -344,7 +384,23 @@ impl World {
                 let isolation = current.isolation;
                 let (calls, own_writes) = (&mut current.calls, &mut current.own_writes);
                 let driver = &mut client.driver;
-                let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven };
+                // A transaction does not read what it has changed in part.
+                let is_patching = is_driven
+                    && current.record.number % 2 == 0
+                    && current.steps.iter().filter(|other| other.uses_list_of(&step)).count() == 1;
+                let contents = &current.contents;
+                let mut reader = Reader {
+                    driver,
+                    txn,
+                    isolation,
+                    calls,
+                    own_writes,
+                    member_class,
+                    shown,
+                    is_driven,
+                    contents,
+                    is_patching,
+                };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
                     StepProgress::Fails => {
@@ -352,6 +408,7 @@ impl World {
                         return true;
                     }
                     StepProgress::Waits => return false,
+                    StepProgress::Reads(read) => return self.read_content(pid, read),
                     StepProgress::Until(stage) => {
                         (current.at, current.stage) = (current.at + 1, stage);
                         if let OperationStage::Thinking(until) = stage {
@@ -412,6 +469,7 @@ impl World {
             record,
             own_writes: BTreeMap::new(),
             query: None,
+            contents: BTreeMap::new(),
         });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
@@ -469,10 +527,17 @@ enum StepProgress {
     /// The transaction cannot commit any more.
     Fails,
     Until(OperationStage),
+    /// The bytes of a content have to be read first.
+    Reads(ReadContent),
 }
 
-/// The transaction cannot commit any more.
-struct Conflicts;
+/// Why a step is not taken.
+enum Stop {
+    /// The transaction cannot commit any more.
+    Conflicts,
+    /// The bytes of a content have to be read first.
+    Reads(ReadContent),
+}
 
 /// Reads objects in a transaction, at hand or by calls that finish later.
 struct Reader<'a> {
@@ -488,15 +553,30 @@ struct Reader<'a> {
     member_class: ClassId,
     /// Whether bricks have drivers, which keep the guards of sets by themselves.
     is_driven: bool,
+    /// Contents that were read, by their states.
+    contents: &'a BTreeMap<(ContentId, u64), Bytes>,
+    /// Whether it appends to a list by a change of a part of its bytes.
+    is_patching: bool,
 }
 
 impl Reader<'_> {
     /// An object, or `Some(None)` if there is none; `None` if a call waits for it.
-    fn read(&mut self, key: Key, mode: LockMode) -> Result<Option<Option<Object>>, Conflicts> {
+    fn read(&mut self, key: Key, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
         self.read_object(key.oid(), mode)
     }
 
-    fn read_object(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Conflicts> {
+    /// The same; the bytes of a content are in the object.
+    fn read_object(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
+        let Some(found) = self.look_up(oid, mode)? else { return Ok(None) };
+        let Some(content) = found.as_ref().and_then(Object::content) else { return Ok(Some(found)) };
+        let state = (content.id, content.generation);
+        match self.contents.get(&state) {
+            Some(bytes) => Ok(Some(found.map(|object| object.with_data(bytes.clone())))),
+            None => Err(Stop::Reads(read_of(oid, content))),
+        }
+    }
+
+    fn look_up(&mut self, oid: Oid, mode: LockMode) -> Result<Option<Option<Object>>, Stop> {
         let read = ReadRequest { txn: self.txn, level: self.isolation, oid, mode };
         match self.driver.read(&read, self.shown) {
             Ok(Some(found)) => Ok(Some(found)),
@@ -504,7 +584,7 @@ impl Reader<'_> {
                 self.calls.insert(self.driver.start(ClientCall::Read(read), self.shown));
                 Ok(None)
             }
-            Err(_) => Err(Conflicts),
+            Err(_) => Err(Stop::Conflicts),
         }
     }
 
@@ -530,7 +610,17 @@ fn number(state: &Option<Object>) -> i64 {
 
 /// Takes a step of a transaction: reads all that it needs, or waits; then it writes.
 fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, now: u64) -> StepProgress {
-    try_step(reader, step, record, now).unwrap_or(StepProgress::Fails)
+    match try_step(reader, step, record, now) {
+        Ok(progress) => progress,
+        Err(Stop::Conflicts) => StepProgress::Fails,
+        Err(Stop::Reads(read)) => StepProgress::Reads(read),
+    }
+}
+
+/// The read of all bytes of a content.
+fn read_of(oid: Oid, content: ContentRef) -> ReadContent {
+    let ContentRef { id, size, generation } = content;
+    ReadContent { oid, offset: 0, length: size as u32, expected: Some((id, generation)) }
 }
 
 fn try_step(
@@ -538,7 +628,7 @@ fn try_step(
     step: Step,
     record: &mut history::Operation,
     now: u64,
-) -> Result<StepProgress, Conflicts> {
+) -> Result<StepProgress, Stop> {
     let element = record.number as i64;
     let steps = &mut record.steps;
     match step {
@@ -550,9 +640,18 @@ fn try_step(
         }
         Step::Append(key) => {
             let Some(state) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
-            let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();
-            list.push(element);
-            reader.write(key, Content::List(list));
+            match &state {
+                Some(object) if reader.is_patching && object.kind == model::Kind::Blob => {
+                    let patch = Content::append_patch(&object.data, element).encode();
+                    let written = reader.driver.write(reader.txn, key.oid(), ObjectState::Changed(patch));
+                    assert_eq!(written, Ok(()), "{:?} runs, and has read {key} to write it", reader.txn);
+                }
+                _ => {
+                    let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();
+                    list.push(element);
+                    reader.write(key, Content::List(list));
+                }
+            }
             steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
             steps.push(history::Step::append(key.to_string(), element));
         }
@@ -571,7 +670,7 @@ fn try_step(
                 steps.push(history::Step::append(guard.to_string(), element));
                 return Ok(StepProgress::Done);
             }
-            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Conflicts)?;
+            let touched = reader.driver.touch(reader.txn, guard.oid(), reader.shown).map_err(|_| Stop::Conflicts)?;
             if !touched || reader.read(member, LockMode::Exclusive)?.is_none() {
                 return Ok(StepProgress::Waits);
             }

@@ -118,6 +118,7 @@ impl Disk {
             match content {
                 ObjectState::Value(state) => objects.insert(*slot, state.clone()),
                 ObjectState::Absent => objects.remove(slot),
+                ObjectState::Changed(_) => panic!("a brick without a driver stores whole objects only"),
             };
         }
         (page.version, page.timestamp, page.objects) = (version, page.timestamp.max(at), Rc::new(objects));

@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use model::{ClassId, NodeId, Object, Oid, PageId};
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use node::drivers::brick::{
     BrickOutput, BrickSettings, CrashImage, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
 };
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId, Version};
 use protocol::tree::{Down, Up};
-use wire::cluster::{IndexRange, Message, Scan, Scanned};
+use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
 use super::disk::{Objects, Page};
 use super::net::{Datagram, LinkId, Pid};
@@ -255,6 +256,27 @@ impl World {
             scanned.guards.push(unique_question(SPACE, node, guard.claim_index()));
         }
         Some(scanned)
+    }
+
+    /// Reads the bytes of a content at the brick that serves it; `None` if it is in another state.
+    ///
+    /// # Errors
+    /// If the brick is down, or does not serve the logical node.
+    pub(super) fn read_at_brick(&self, read: &ReadContent) -> model::Result<Option<Bytes>> {
+        let down = || Error::new(ErrorKind::Unavailable, "the brick is down");
+        self.driven(read.oid.page().node).ok_or_else(down)?.brick.read_content(read)
+    }
+
+    /// An object with its bytes, wherever they are.
+    pub(super) fn with_bytes(&self, key: Key, object: Object) -> Object {
+        let Some(content) = object.content() else { return object };
+        let expected = Some((content.id, content.generation));
+        let read = ReadContent { oid: key.oid(), offset: 0, length: content.size as u32, expected };
+        match self.read_at_brick(&read) {
+            Ok(Some(bytes)) => object.with_data(bytes),
+            // The checkers miss what was in it.
+            Ok(None) | Err(_) => object.with_data(Bytes::new()),
+        }
     }
 
     /// The extent and every index of every class of a node have the objects that there are.

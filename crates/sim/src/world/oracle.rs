@@ -125,6 +125,7 @@ impl Oracle {
                 match content {
                     ObjectState::Value(state) => objects.insert(*slot, state.clone()),
                     ObjectState::Absent => objects.remove(slot),
+                    ObjectState::Changed(_) => panic!("a driver tells the new states of the objects that it stores"),
                 };
             }
             self.changed.entry(txn).or_default().push((page, version));

@@ -301,7 +301,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
     let object = object(7);
-    let some = object_read_to_proto(Some((object.kind, object.data.len())));
+    let some = object_read_to_proto(Some((object.code(), object.encoded_len())));
     let (scanned, entries) = scanned().into_proto();
     let (behind, _) = Scanned { has_stale_classes: true, ..Scanned::default() }.into_proto();
     let responses = [

@@ -215,7 +215,8 @@ impl<C: Clone> NodeDriver<C> {
                 ObjectState::Absent => false,
             };
             if concerns_content {
-                let (before, size) = (replaced.blob(*oid), |id| self.staging.size(id, txn));
+                let before = replaced.replaced(*oid).and_then(|replaced| replaced.blob.as_ref());
+                let size = |id| self.staging.size(id, txn);
                 let plan = plan_write(*oid, before, written.clone(), size, || ContentId(0))?;
                 if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
                     return Err(ContentRejection::NotStaged(*oid, id));

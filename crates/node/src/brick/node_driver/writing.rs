@@ -1,9 +1,9 @@
 //! Turns the records of the machine of a logical node into rows.
 
 use bytes::Bytes;
-use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, Oid, PageId, Result};
+use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, PageId, Result};
 use protocol::commit::{Change, Outcome, Record, Writes};
-use protocol::ident::{TxnId, Version};
+use protocol::ident::Version;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use wire::cluster::encode_record;
@@ -29,6 +29,7 @@ impl<C: Clone> NodeDriver<C> {
             let replaced = self.take_replaced(txn, matches!(record, Record::Prepared { .. }));
             self.follow_staged(&record, now);
             if let Some(change) = record.change() {
+                let change = self.resolve_contents(at, change, &replaced)?;
                 #[cfg(any(test, feature = "sim"))]
                 self.out.push_back(DriverOutput::Appended { version: at, change: change.clone() });
                 self.write_change(at, change, replaced)?;
@@ -46,8 +47,7 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     fn write_change(&mut self, at: Version, change: Change<Object>, mut known: ReplacedObjects) -> Result<()> {
-        let (txn, timestamp) = (change.txn, change.timestamp);
-        let mut made = 0;
+        let timestamp = change.timestamp;
         // A page that was only touched has another version too.
         for (page, (_, contents)) in change.pages() {
             let before = match self.recent.newest_head(page).filter(|_| !planted(Bug::NewestHeadForgotten)) {
@@ -64,8 +64,8 @@ impl<C: Clone> NodeDriver<C> {
                     None => self.index.indexes.compute_replaced(objects, page, slot, &content)?,
                 };
                 self.recent.mark_written(page, slot);
-                let content = self.write_content((txn, at, &mut made), (page, slot), content, &replaced)?;
-                self.write_object(at.position, (page, slot), content.as_ref(), &replaced);
+                let object = if let ObjectState::Value(object) = &content { Some(object) } else { None };
+                self.write_object(at.position, (page, slot), object, &replaced);
             }
         }
         Ok(())
@@ -97,31 +97,42 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// Changes the content of an object as a write wants it. Returns the new object. `made` counts the contents that the record makes.
-    fn write_content(
+    /// Changes the contents of blobs as their writes want it, and turns the writes into the new states of the blobs.
+    fn resolve_contents(
         &mut self,
-        (txn, at, made): (TxnId, Version, &mut u64),
-        (page, slot): (PageId, u16),
-        written: ObjectState<Object>,
-        replaced: &Replaced,
-    ) -> Result<Option<Object>> {
-        let oid = Oid::new(ClassId::NONE, page, slot);
-        let next_id = || {
-            *made += 1;
-            ContentId::new(page.node, at.moves, ContentOrigin::Record, at.position << 16 | *made)
-        };
-        let staged_size = |id| self.staging.size(id, txn);
-        let plan = plan_write(oid, replaced.blob.as_ref(), written, staged_size, next_id);
-        let plan = plan.map_err(|why| {
-            let what = format!("a change of the content of {oid} was taken in and cannot be made: {why:?}");
-            Error::new(ErrorKind::Internal, what)
-        })?;
-        let changes = self.writer.rows();
-        plan.changes.into_iter().for_each(|change| changes.content(change));
-        if let Some(id) = plan.staged {
-            self.staging.commit(id, changes);
+        at: Version,
+        mut change: Change<Object>,
+        known: &ReplacedObjects,
+    ) -> Result<Change<Object>> {
+        let (txn, mut made) = (change.txn, 0_u64);
+        for (oid, written) in change.writes.iter_mut().filter(|(oid, _)| oid.class() == ClassId::NONE) {
+            let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
+            let read;
+            let before = match known.replaced(*oid) {
+                Some(replaced) => replaced.blob.as_ref(),
+                None => {
+                    read = objects.read(oid.page(), oid.slot())?;
+                    read.as_ref()
+                }
+            };
+            let next_id = || {
+                made += 1;
+                ContentId::new(self.node, at.moves, ContentOrigin::Record, at.position << 16 | made)
+            };
+            let staged_size = |id| self.staging.size(id, txn);
+            let plan = plan_write(*oid, before, std::mem::replace(written, ObjectState::Absent), staged_size, next_id);
+            let plan = plan.map_err(|why| {
+                let what = format!("a change of the content of {oid} was taken in and cannot be made: {why:?}");
+                Error::new(ErrorKind::Internal, what)
+            })?;
+            let changes = self.writer.rows();
+            plan.changes.into_iter().for_each(|one| changes.content(one));
+            if let Some(id) = plan.staged {
+                self.staging.commit(id, changes);
+            }
+            *written = plan.object.map_or(ObjectState::Absent, ObjectState::Value);
         }
-        Ok(plan.object)
+        Ok(change)
     }
 
     /// Notes what a record means for staged contents before their objects are written.

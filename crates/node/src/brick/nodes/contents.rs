@@ -3,28 +3,12 @@
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use model::{ContentId, Error, ErrorKind, NodeId, Object, Result, UploadId};
+use model::{ContentId, Error, ErrorKind, NodeId, Result, UploadId};
 use store::RowChanges;
-use wire::cluster::{ReadContent, is_expected};
+use wire::cluster::ReadContent;
 
 use super::{Driver, NodeTask, Nodes, not_served};
-use crate::brick::page_rows as rows;
-
-/// What a read of a range found.
-pub(crate) struct FoundRange {
-    /// The object, unless its content is in the expected state.
-    pub(crate) object: Option<Object>,
-    /// The bytes, if they were read.
-    pub(crate) bytes: Option<RangeBytes>,
-}
-
-/// The bytes of a range.
-pub(crate) enum RangeBytes {
-    /// In memory.
-    Bytes(Bytes),
-    /// Where they are stored.
-    Pieces(store::Pieces),
-}
+use crate::brick::content_reads::{FoundRange, read_range};
 
 /// What is to be done at the end of an upload.
 enum Finish<'a> {
@@ -33,9 +17,6 @@ enum Finish<'a> {
     /// Rows are to be submitted before the driver is unlocked.
     Rows(u64, RowChanges, MutexGuard<'a, Driver>),
 }
-
-/// Bytes up to which a range is read into memory; more is sent from where it is stored.
-const MAX_COPIED: u32 = 64 << 10;
 
 impl Nodes {
     /// Begins an upload for a content of a logical node.
@@ -121,34 +102,13 @@ impl Nodes {
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
     pub(crate) fn read_content(&self, read: &ReadContent) -> Result<FoundRange> {
-        let ReadContent { oid, offset, length, expected } = *read;
-        let served = self.require_served(oid.page().node)?;
-        let state = self.store.snapshot()?;
-        let object = rows::read_object(&state, oid.page(), oid.slot())?.filter(|object| object.class == oid.class());
-        let content = object.as_ref().and_then(Object::content);
-        let found = match (&object, content) {
-            _ if !is_expected(expected, content) => FoundRange { object, bytes: None },
-            (None, _) => FoundRange { object, bytes: None },
-            (Some(inline), None) => {
-                let len = inline.data.len();
-                let from = usize::try_from(offset).unwrap_or(len).min(len);
-                let to = from.saturating_add(length as usize).min(len);
-                let bytes = RangeBytes::Bytes(inline.data.slice(from..to));
-                FoundRange { object, bytes: Some(bytes) }
-            }
-            (Some(_), Some(content)) => {
-                let len = u64::from(length).min(content.size.saturating_sub(offset));
-                let bytes = match length {
-                    0..=MAX_COPIED => RangeBytes::Bytes(state.read_content(content.id, offset, len)?),
-                    _ => RangeBytes::Pieces(state.content_pieces(content.id, offset, len)?),
-                };
-                FoundRange { object: object.filter(|_| expected.is_none()), bytes: Some(bytes) }
-            }
-        };
+        let node = read.oid.page().node;
+        let served = self.require_served(node)?;
+        let found = read_range(&self.store.snapshot()?, read)?;
         // If the node has moved away in the meantime, its rows may have been removed.
-        match self.served(oid.page().node) {
+        match self.served(node) {
             Some(now) if Arc::ptr_eq(&now, &served) => Ok(found),
-            _ => Err(not_served(oid.page().node)),
+            _ => Err(not_served(node)),
         }
     }
 }

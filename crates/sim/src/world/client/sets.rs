@@ -10,7 +10,7 @@ use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Scanned;
 
-use super::{Conflicts, Current, Reader};
+use super::{Current, Reader, Stop};
 use crate::history;
 use crate::object::Content;
 use crate::plan::Key;
@@ -64,10 +64,12 @@ impl World {
         let isolation = current.isolation;
         let calls = &mut current.calls;
         let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-        let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: false };
+        let (contents, is_driven, is_patching) = (&current.contents, false, false);
+        let mut reader =
+            Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven, contents, is_patching };
         let is_read = match reader.read(guard, LockMode::Shared) {
             Ok(found) => found.is_some(),
-            Err(Conflicts) => {
+            Err(Stop::Conflicts | Stop::Reads(_)) => {
                 self.give_up(pid);
                 return true;
             }
@@ -114,7 +116,7 @@ impl World {
         }
     }
 
-    fn current_mut(&mut self, pid: Pid) -> Option<&mut Current> {
+    pub(super) fn current_mut(&mut self, pid: Pid) -> Option<&mut Current> {
         match &mut self.processes[pid].machine {
             Some(ProcessMachine::Client(client)) => client.current.as_mut(),
             _ => None,
@@ -156,12 +158,24 @@ impl World {
         {
             let calls = &mut current.calls;
             let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-            let mut reader = Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven: true };
+            let (contents, is_driven, is_patching) = (&current.contents, true, false);
+            let mut reader = Reader {
+                driver,
+                txn,
+                isolation,
+                calls,
+                own_writes,
+                member_class,
+                shown,
+                is_driven,
+                contents,
+                is_patching,
+            };
             for (oid, mode) in locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))) {
                 match reader.read_object(oid, mode) {
                     Ok(Some(_)) => {}
                     Ok(None) => return false,
-                    Err(Conflicts) => {
+                    Err(Stop::Conflicts | Stop::Reads(_)) => {
                         self.give_up(pid);
                         return true;
                     }

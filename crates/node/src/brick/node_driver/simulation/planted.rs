@@ -75,6 +75,8 @@ const DIRECTED: &[Bug] = &[
     Bug::ReservationsNotMoved,
     Bug::ClosedWithRowsInFlight,
     Bug::ChangesForgotten,
+    Bug::ContentsNotMoved,
+    Bug::ContentChangesForgotten,
     Bug::LateQuestionCounts,
     Bug::AnswersCountUnheard,
     Bug::RestForgotten,
