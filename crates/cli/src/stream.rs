@@ -44,19 +44,32 @@ pub(crate) async fn stage<R: Read + Send + 'static>(
     source: R,
     sent: impl Fn(u64),
 ) -> Result<Staged<R>, StageError> {
+    let mut writer = client.writer();
+    let (bytes, source) = send_pieces(source, async |piece| {
+        let size = piece.len() as u64;
+        writer.write(piece).await?;
+        sent(size);
+        Ok(())
+    })
+    .await?;
+    Ok(Staged { writer, bytes, source })
+}
+
+/// Reads all of `source` and calls `send` with each piece. Returns the number of bytes, and the source.
+pub(crate) async fn send_pieces<R: Read + Send + 'static>(
+    source: R,
+    mut send: impl AsyncFnMut(Bytes) -> model::Result<()>,
+) -> Result<(u64, R), StageError> {
     let (pieces, mut read) = mpsc::channel(READ_AHEAD_PIECES);
     let reader = task::spawn_blocking(move || read_pieces(source, &pieces));
     let mut bytes = 0;
-    let mut writer = client.writer();
     while let Some(piece) = read.recv().await {
         let piece: Bytes = piece;
-        let size = piece.len() as u64;
-        writer.write(piece).await?;
-        bytes += size;
-        sent(size);
+        bytes += piece.len() as u64;
+        send(piece).await?;
     }
     match reader.await {
-        Ok(Ok(source)) => Ok(Staged { writer, bytes, source }),
+        Ok(Ok(source)) => Ok((bytes, source)),
         Ok(Err(error)) => Err(StageError::Source(error)),
         Err(error) => Err(StageError::Source(io::Error::other(error))),
     }

@@ -120,13 +120,13 @@ fn refuse_collection(target: &Target, stat: &Stat) -> Result {
 }
 
 /// The destination: the standard output, or a file that gets its name when it is complete.
-enum Sink {
+pub(crate) enum Sink {
     Output,
     File { file: File, part: PathBuf, path: PathBuf },
 }
 
 impl Sink {
-    fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         if path.as_os_str() == "-" {
             return Ok(Self::Output);
         }
@@ -143,7 +143,7 @@ impl Sink {
         Ok(Self::File { file, part, path: path.to_owned() })
     }
 
-    fn write(&mut self, output: &mut Output, bytes: &[u8]) -> Result {
+    pub(crate) fn write(&mut self, output: &mut Output, bytes: &[u8]) -> Result {
         match self {
             Self::Output => output.write_raw(bytes),
             Self::File { file, path, .. } => {
@@ -152,7 +152,7 @@ impl Sink {
         }
     }
 
-    fn finish(mut self) -> Result {
+    pub(crate) fn finish(mut self) -> Result {
         if let Self::File { part, path, .. } = &mut self
             && part != path
         {

@@ -1,17 +1,19 @@
-//! `mortar object`: objects of a cluster, each in one transaction: blobs, and records of classes as JSON.
+//! `mortar object`: objects of a cluster, each in one transaction: blobs of any size, and records of classes as JSON.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::io::{self, Cursor, Read, Write};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use client::cluster::{Cluster, PlacementHint};
-use model::{ClassId, Error, ErrorKind, Kind, Object, Oid, limits};
+use client::cluster::{Cluster, PlacementHint, StagedContent, Transaction};
+use model::{ClassId, Error, ErrorKind, Kind, Object, Oid};
 use query::Schema;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::class as classes;
+use super::get::Sink;
+use super::put::{open, read_head};
 use super::query::FoundObject;
 use crate::connection::CommandContext;
 use crate::distinct_json::DistinctJson;
@@ -19,8 +21,11 @@ use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record_json::{self, NameBindings};
 use crate::record_reader::RecordReader;
+use crate::stream::{StageError, send_pieces};
 use crate::target::{NamePath, Target};
 
+/// Bytes of a blob that are stored in its page; more are uploaded.
+const INLINE_BYTES: u64 = 64 << 10;
 /// The argument for the standard input.
 const STDIN: &str = "-";
 
@@ -116,9 +121,12 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
     let cluster = session.cluster().await?;
     match args.action {
         Action::Put { first, second, class: None, new } => {
-            let target = parse(&first)?;
-            let data = read(PathBuf::from(second.unwrap_or_default()).as_path())?;
-            let stored = put(&cluster, Some(&target), Object::blob(data.into()), new).await?;
+            let (target, source) = (parse(&first)?, second.unwrap_or_default());
+            let (head, rest) = read_head(open(&source)?, INLINE_BYTES)?;
+            let stored = match rest {
+                None => put(&cluster, &Some(target), &NewContent::Object(Object::blob(head)), new).await?,
+                Some(rest) => put_large(&cluster, target, (&source, Cursor::new(head).chain(rest)), new).await?,
+            };
             session.output.print(&stored)
         }
         Action::Put { first, second, class: Some(class), new } => {
@@ -130,27 +138,30 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
             let class = schema.class_named(&class)?.id;
             if json != STDIN {
                 let object = record_from_json(&cluster, &schema, class, &parse_fields(&json)?).await?;
-                let stored = put(&cluster, target.as_ref(), object, new).await?;
+                let stored = put(&cluster, &target, &NewContent::Object(object), new).await?;
                 return session.output.print(&stored);
             }
             let mut records = RecordReader::new(io::stdin());
-            if let Some(target) = &target {
+            if target.is_some() {
                 let object = record_from_json(&cluster, &schema, class, &records.read_single()?).await?;
-                let stored = put(&cluster, Some(target), object, new).await?;
+                let stored = put(&cluster, &target, &NewContent::Object(object), new).await?;
                 return session.output.print(&stored);
             }
             while let Some(fields) = records.next()? {
                 let object = record_from_json(&cluster, &schema, class, &fields)
                     .await
                     .map_err(|error| records.with_record_number(error))?;
-                let stored =
-                    put(&cluster, None, object, new).await.map_err(|error| records.with_record_number(error))?;
+                let stored = put(&cluster, &None, &NewContent::Object(object), new).await;
+                let stored = stored.map_err(|error| records.with_record_number(error))?;
                 session.output.print(&stored)?;
             }
             Ok(())
         }
         Action::Get { target, output } => {
             let (oid, object) = get(&cluster, &target).await?;
+            if object.content().is_some() {
+                return write_content(&cluster, oid, &output, session).await;
+            }
             let mut data = object.data;
             if object.kind == Kind::Record {
                 let schema = classes::schema(&cluster).await?;
@@ -209,46 +220,76 @@ async fn record_from_json(cluster: &Cluster, schema: &Schema, class: ClassId, js
     Ok(Object::record(class, record))
 }
 
-/// The content of a file, if it is not larger than an object may be.
-fn read(file: &std::path::Path) -> Result<Vec<u8>> {
-    let cannot = |error| Failure::file(format!("cannot read {}", file.display()), &error);
-    let source: Box<dyn Read> = match file.as_os_str() == STDIN {
-        true => Box::new(io::stdin()),
-        false => Box::new(fs::File::open(file).map_err(cannot)?),
-    };
-    let mut data = Vec::new();
-    source.take(limits::OBJECT as u64 + 1).read_to_end(&mut data).map_err(cannot)?;
-    if data.len() > limits::OBJECT {
-        let what = format!("an object of a cluster has at most {} bytes; {} has more", limits::OBJECT, file.display());
-        return Err(Error::new(ErrorKind::TooLarge, what).into());
+/// What an object gets.
+enum NewContent {
+    Object(Object),
+    /// Bytes that were uploaded.
+    Staged(StagedContent),
+}
+
+impl NewContent {
+    fn class(&self) -> ClassId {
+        match self {
+            Self::Object(object) => object.class,
+            Self::Staged(_) => ClassId::NONE,
+        }
     }
-    Ok(data)
+
+    fn size(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.size(),
+            Self::Staged(staged) => staged.size(),
+        }
+    }
+
+    async fn create(&self, t: &Transaction) -> client::Result<Oid> {
+        match self {
+            Self::Object(object) => t.create_object(object.class, object.clone(), PlacementHint::Anywhere),
+            Self::Staged(staged) => t.create_blob_from(*staged),
+        }
+    }
+
+    async fn replace(&self, t: &Transaction, oid: Oid) -> client::Result<()> {
+        match self {
+            Self::Object(object) => t.put(oid, object.clone()).await,
+            Self::Staged(staged) => t.put_content(oid, *staged).await,
+        }
+    }
+}
+
+/// The object that a target names, if there is one.
+async fn find(t: &Transaction, target: &Option<Target>) -> client::Result<Option<Oid>> {
+    match target {
+        Some(Target::Oid(oid)) => Ok(Some(*oid)),
+        Some(Target::Path(path)) => t.resolve(path.as_str()).await,
+        None => Ok(None),
+    }
+}
+
+fn is_taken(target: &Option<Target>, oid: Oid) -> Failure {
+    Failure::conflict(match target {
+        Some(Target::Path(path)) => format!("the name {path} is taken: it is bound to {oid}"),
+        _ => format!("{oid} is an identifier: new objects get theirs from the server"),
+    })
 }
 
 /// Stores an object under the target; without a target as a new object without a name.
-async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bool) -> Result<StoredObject> {
-    let bytes = object.data.len() as u64;
-    let object = &object;
+async fn put(cluster: &Cluster, target: &Option<Target>, content: &NewContent, new: bool) -> Result<StoredObject> {
     let (oid, transaction, created) = cluster
         .transact(|t| async move {
-            let known = match target {
-                Some(Target::Oid(oid)) => Some(*oid),
-                Some(Target::Path(path)) => t.resolve(path.as_str()).await?,
-                None => None,
-            };
-            match known {
+            match find(&t, target).await? {
                 // Reported below, after the commit.
                 Some(oid) if new => Ok((oid, t, false)),
-                Some(oid) if oid.class() != object.class => {
+                Some(oid) if oid.class() != content.class() => {
                     let what = format!("{oid} has another class: remove it first");
                     Err(Error::new(ErrorKind::Invalid, what))
                 }
                 Some(oid) => {
-                    t.put(oid, object.clone()).await?;
+                    content.replace(&t, oid).await?;
                     Ok((oid, t, false))
                 }
                 None => {
-                    let oid = t.create_object(object.class, object.clone(), PlacementHint::Anywhere)?;
+                    let oid = content.create(&t).await?;
                     if let Some(Target::Path(path)) = target {
                         t.bind(path.as_str(), oid).await?;
                     }
@@ -257,18 +298,46 @@ async fn put(cluster: &Cluster, target: Option<&Target>, object: Object, new: bo
             }
         })
         .await?;
+    if new && !created {
+        return Err(is_taken(target, oid));
+    }
     let name = match target {
         Some(Target::Path(path)) => Some(path.as_str().to_owned()),
         _ => None,
     };
-    if new && !created {
-        return Err(Failure::conflict(match name {
-            Some(path) => format!("the name {path} is taken: it is bound to {oid}"),
-            None => format!("{oid} is an identifier: new objects get theirs from the server"),
-        }));
-    }
     let oid = if created { transaction.real_oid(oid).unwrap_or(oid) } else { oid };
-    Ok(StoredObject { oid: oid.to_string(), name, bytes, created })
+    Ok(StoredObject { oid: oid.to_string(), name, bytes: content.size(), created })
+}
+
+/// Uploads bytes to the logical node of the object that gets them, and stores them there.
+async fn put_large(
+    cluster: &Cluster,
+    target: Target,
+    (name, source): (&str, impl Read + Send + 'static),
+    new: bool,
+) -> Result<StoredObject> {
+    let target = &Some(target);
+    let known = cluster.transact(|t| async move { find(&t, target).await }).await?;
+    // A wrong target is reported before the upload.
+    if let Some(oid) = known.filter(|_| new) {
+        return Err(is_taken(target, oid));
+    }
+    let mut writer = cluster.content_writer(known.map(|oid| oid.page().node));
+    let sent = send_pieces(source, async |piece| writer.write(piece).await).await;
+    sent.map_err(|error| match error {
+        StageError::Source(error) => Failure::file(format!("cannot read {name}"), &error),
+        StageError::Server(error) => error.into(),
+    })?;
+    put(cluster, target, &NewContent::Staged(writer.finish().await?), new).await
+}
+
+/// Writes the bytes of a large blob to a file or the standard output.
+async fn write_content(cluster: &Cluster, oid: Oid, output: &Path, session: &mut CommandContext) -> Result {
+    let (mut sink, mut reader) = (Sink::open(output)?, cluster.content_reader(oid, 0));
+    while let Some(piece) = reader.next().await? {
+        sink.write(&mut session.output, &piece)?;
+    }
+    sink.finish()
 }
 
 async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {

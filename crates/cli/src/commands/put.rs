@@ -140,7 +140,8 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
     })
 }
 
-fn open(source: &str) -> Result<Box<dyn Read + Send>> {
+/// Opens a file or the standard input.
+pub(crate) fn open(source: &str) -> Result<Box<dyn Read + Send>> {
     if source == "-" {
         return Ok(Box::new(io::stdin()));
     }
@@ -173,8 +174,8 @@ async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
     }
 }
 
-/// The first `limit` bytes, and the source if it has more.
-fn read_head(mut source: Box<dyn Read + Send>, limit: u64) -> Result<(Bytes, Option<Box<dyn Read + Send>>)> {
+/// The first `limit` bytes, one more if there are more, and the source if it has more.
+pub(crate) fn read_head(mut source: Box<dyn Read + Send>, limit: u64) -> Result<(Bytes, Option<Box<dyn Read + Send>>)> {
     let mut head = Vec::new();
     let read = (&mut source).take(limit + 1).read_to_end(&mut head);
     read.map_err(|e| Failure::file("cannot read the content", &e))?;

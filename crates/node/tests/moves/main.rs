@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint};
 use meta::catalog;
-use model::{NodeId, Oid};
+use model::{ClassId, NodeId, Object, Oid};
 use query::Query;
 use tokio::time;
 use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
@@ -267,5 +267,74 @@ async fn cancelled_move_leaves_the_node_at_its_brick() {
     world.wait_for_moves(&[node]).await;
     assert_eq!(world.placed(node), (to, None));
     assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
+    world.end().await;
+}
+
+/// Appends numbered records to a blob until `end` is set. Returns how many.
+async fn append(cluster: Cluster, blob: Oid, client: u8, end: Arc<AtomicBool>) -> u32 {
+    let mut done = 0_u32;
+    while !end.load(Ordering::Relaxed) {
+        let record = [&[client][..], &done.to_be_bytes(), &[0xaa; 1_000]].concat();
+        let record: client::Bytes = record.into();
+        let appended = |t: client::cluster::Transaction| {
+            let record = record.clone();
+            async move { t.append(blob, record).await }
+        };
+        cluster.transact(appended).await.unwrap();
+        done += 1;
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contents_that_grow_are_moved_whole() {
+    const RECORD: usize = 1 + 4 + 1_000;
+    let world = World::start(2, 2).await;
+    let cluster = world.client(0).await;
+    let node = cluster.nodes()[0];
+    let large: Vec<u8> = (0..3_000_000_u32).map(|number| (number / 7) as u8).collect();
+    let staged = cluster.upload(Some(node), &large[..]).await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let still = t.create_blob_from(staged).unwrap();
+    let growing = t.create_object(ClassId::NONE, Object::blob("".into()), PlacementHint::At(node)).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let [still, growing] = [still, growing].map(|oid| t.real_oid(oid).unwrap());
+    // One that is staged while it moves is used afterwards.
+    let waiting = cluster.upload(Some(node), &b"staged before the moves"[..]).await.unwrap();
+    let end = Arc::new(AtomicBool::new(false));
+    let mut appenders = Vec::new();
+    for client in 0..2 {
+        appenders.push(tokio::spawn(append(world.client(1).await, growing, client, end.clone())));
+    }
+    for round in 0..4 {
+        let (from, _) = world.placed(node);
+        world.begin_move(node, 3 - from).await;
+        world.wait_for_moves(&[node]).await;
+        assert_eq!(world.placed(node).0, 3 - from, "move {round}");
+    }
+    end.store(true, Ordering::Relaxed);
+    let mut expected = Vec::new();
+    for (client, appender) in appenders.into_iter().enumerate() {
+        expected.extend((0..appender.await.unwrap()).map(|number| (client as u8, number)));
+    }
+    let read = async |oid| {
+        let (mut reader, mut bytes) = (cluster.content_reader(oid, 0), Vec::new());
+        while let Some(piece) = reader.next().await.unwrap() {
+            bytes.extend_from_slice(&piece);
+        }
+        bytes
+    };
+    assert!(read(still).await == large, "a content that did not change");
+    let records = read(growing).await;
+    let mut found: Vec<(u8, u32)> = records
+        .chunks(RECORD)
+        .map(|record| (record[0], u32::from_be_bytes(record[1..5].try_into().unwrap())))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let late = t.create_blob_from(waiting).unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(read(t.real_oid(late).unwrap()).await, b"staged before the moves");
     world.end().await;
 }
