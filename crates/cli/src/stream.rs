@@ -44,34 +44,43 @@ pub(crate) async fn stage<R: Read + Send + 'static>(
     source: R,
     sent: impl Fn(u64),
 ) -> Result<Staged<R>, StageError> {
+    let mut pieces = SourcePieces::begin(source);
+    let mut bytes = 0;
     let mut writer = client.writer();
-    let (bytes, source) = send_pieces(source, async |piece| {
+    while let Some(piece) = pieces.next().await {
         let size = piece.len() as u64;
         writer.write(piece).await?;
+        bytes += size;
         sent(size);
-        Ok(())
-    })
-    .await?;
-    Ok(Staged { writer, bytes, source })
+    }
+    Ok(Staged { writer, bytes, source: pieces.end().await? })
 }
 
-/// Reads all of `source` and calls `send` with each piece. Returns the number of bytes, and the source.
-pub(crate) async fn send_pieces<R: Read + Send + 'static>(
-    source: R,
-    mut send: impl AsyncFnMut(Bytes) -> model::Result<()>,
-) -> Result<(u64, R), StageError> {
-    let (pieces, mut read) = mpsc::channel(READ_AHEAD_PIECES);
-    let reader = task::spawn_blocking(move || read_pieces(source, &pieces));
-    let mut bytes = 0;
-    while let Some(piece) = read.recv().await {
-        let piece: Bytes = piece;
-        bytes += piece.len() as u64;
-        send(piece).await?;
+/// The bytes of a source, which one blocking thread reads.
+pub(crate) struct SourcePieces<R> {
+    pieces: mpsc::Receiver<Bytes>,
+    reader: task::JoinHandle<io::Result<R>>,
+}
+
+impl<R: Read + Send + 'static> SourcePieces<R> {
+    /// Begins to read.
+    pub(crate) fn begin(source: R) -> Self {
+        let (sender, pieces) = mpsc::channel(READ_AHEAD_PIECES);
+        Self { pieces, reader: task::spawn_blocking(move || read_pieces(source, &sender)) }
     }
-    match reader.await {
-        Ok(Ok(source)) => Ok((bytes, source)),
-        Ok(Err(error)) => Err(StageError::Source(error)),
-        Err(error) => Err(StageError::Source(io::Error::other(error))),
+
+    /// The next bytes; `None` at the end, or after an error.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        self.pieces.recv().await
+    }
+
+    /// The source, at its end.
+    pub(crate) async fn end(self) -> Result<R, StageError> {
+        match self.reader.await {
+            Ok(Ok(source)) => Ok(source),
+            Ok(Err(error)) => Err(StageError::Source(error)),
+            Err(error) => Err(StageError::Source(io::Error::other(error))),
+        }
     }
 }
 

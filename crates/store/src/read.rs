@@ -20,7 +20,7 @@ use crate::read::layers::{
 };
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable};
-use crate::rows::key::{Key, oid_at, table};
+use crate::rows::key::{Key, content_of, oid_at, table};
 use crate::rows::mob::Row;
 use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError};
 
@@ -358,7 +358,7 @@ pub(crate) fn contents(this: &impl Readable, (from, to): (Oid, Oid), limit: usiz
     let mut found = Vec::new();
     this.read_state(|layers| {
         layers.scan(&Key::object(from), &Key::object(to), &mut |key, _| {
-            found.extend(oid_at(key, 1).map(|id| ContentId(id.to_u128())));
+            found.extend(oid_at(key, 1).and_then(content_of));
             if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })
     })?;

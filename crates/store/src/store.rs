@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
 use crate::commit::Core;
-use crate::commit::contents::content_key;
 use crate::commit::row_changes::RowChanges;
 use crate::engine::EnginePin;
 use crate::error::{self, invalid};
@@ -25,6 +24,7 @@ use crate::read::rows;
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{self, ContentRef, Pieces, Readable};
+use crate::rows::key::content_key;
 use crate::rows::row::Head;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;

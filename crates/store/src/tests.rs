@@ -6,6 +6,7 @@ use model::{ClassId, Committed, Conflict, ErrorKind, Kind, Name, Oid, Op, Outcom
 use crate::{Options, Store};
 
 pub(crate) mod audit;
+mod contents;
 mod crash;
 mod faults;
 mod objects;

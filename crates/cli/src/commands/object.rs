@@ -21,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record_json::{self, NameBindings};
 use crate::record_reader::RecordReader;
-use crate::stream::{StageError, send_pieces};
+use crate::stream::{SourcePieces, StageError};
 use crate::target::{NamePath, Target};
 
 /// Bytes of a blob that are stored in its page; more are uploaded.
@@ -323,8 +323,11 @@ async fn put_large(
         return Err(is_taken(target, oid));
     }
     let mut writer = cluster.content_writer(known.map(|oid| oid.page().node));
-    let sent = send_pieces(source, async |piece| writer.write(piece).await).await;
-    sent.map_err(|error| match error {
+    let mut pieces = SourcePieces::begin(source);
+    while let Some(piece) = pieces.next().await {
+        writer.write(piece).await?;
+    }
+    pieces.end().await.map_err(|error| match error {
         StageError::Source(error) => Failure::file(format!("cannot read {name}"), &error),
         StageError::Server(error) => error.into(),
     })?;

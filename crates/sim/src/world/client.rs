@@ -1,5 +1,6 @@
 //! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
+mod contents;
 mod sets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::cluster::{CommitOutcome, IsolationLevel};
-use model::{ClassId, ContentId, ContentRef, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ClassId, ContentId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
@@ -22,6 +23,7 @@ use super::{Event, GATEWAY_LIMIT_BYTES, ProcessMachine, SKEW_MS, World};
 use crate::history::{self, Kind, Outcome};
 use crate::object::Content;
 use crate::plan::{Key, Operation, Step};
+use contents::read_of;
 use sets::ClientQuery;
 
 /// How long a transaction may run before its client gives it up, in milliseconds.
@@ -34,8 +36,6 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
-/// How soon a read of a content at a brick that is down is tried again, in milliseconds.
-const REREAD_MS: u64 = 50;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -237,43 +237,6 @@ impl World {
             Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
             Err(_) => self.give_up(pid),
             Ok(CallResult::Reachable) => {}
-        }
-    }
-
-    /// A read outside of transactions has found an object. If its bytes have changed since, the read has failed.
-    fn finish_get(&mut self, pid: Pid, key: Key, object: Option<Object>) {
-        let content = object.as_ref().and_then(Object::content);
-        let bytes = content.map(|content| self.read_at_brick(&read_of(key.oid(), content)).ok().flatten());
-        let Some(current) = self.current_mut(pid) else { return };
-        let object = match (object, bytes) {
-            (_, Some(None)) => return self.finish(pid, Outcome::Failed, None),
-            (Some(object), Some(Some(bytes))) => Some(object.with_data(bytes)),
-            (object, None) => object,
-            (None, Some(Some(_))) => None,
-        };
-        current.record.steps.push(history::Step::Read(key.to_string(), history_value(object.as_ref())));
-        self.finish(pid, Outcome::Ok, None);
-    }
-
-    /// Reads the bytes of a content for a transaction, which conflicts if they have changed. Says whether there may be another step.
-    fn read_content(&mut self, pid: Pid, read: ReadContent) -> bool {
-        let (found, life) = (self.read_at_brick(&read), self.processes[pid].incarnation);
-        match (found, read.expected) {
-            (Ok(Some(bytes)), Some(state)) => {
-                if let Some(current) = self.current_mut(pid) {
-                    current.contents.insert(state, bytes);
-                }
-                true
-            }
-            (Ok(_), _) => {
-                self.give_up(pid);
-                true
-            }
-            (Err(_), _) => {
-                // The brick is down.
-                self.push_timer(self.now + REREAD_MS, pid, life);
-                false
-            }
         }
     }
 
@@ -615,12 +578,6 @@ fn take(reader: &mut Reader<'_>, step: Step, record: &mut history::Operation, no
         Err(Stop::Conflicts) => StepProgress::Fails,
         Err(Stop::Reads(read)) => StepProgress::Reads(read),
     }
-}
-
-/// The read of all bytes of a content.
-fn read_of(oid: Oid, content: ContentRef) -> ReadContent {
-    let ContentRef { id, size, generation } = content;
-    ReadContent { oid, offset: 0, length: size as u32, expected: Some((id, generation)) }
 }
 
 fn try_step(

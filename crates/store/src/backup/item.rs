@@ -9,7 +9,7 @@ use crate::rows::row::{CHUNK, PageUsage};
 pub(crate) enum Item<'a> {
     /// A space.
     Space { id: SpaceId, name: &'a str },
-    /// An object; its chunks, attributes and members follow.
+    /// An object or a content; its chunks, attributes and members follow.
     Object { oid: Oid, kind: Kind, size: u64, version: u64, modified_us: i64 },
     /// A chunk with its bytes. Bytes after its end are zeros.
     Bytes { index: u64, bytes: &'a [u8] },
@@ -196,7 +196,7 @@ impl<'a> Items<'a> {
                 Item::Space { id, name: self.text(len.into(), limits::SPACE_NAME)? }
             }
             code::OBJECT => Item::Object {
-                oid: self.oid()?,
+                oid: Oid::from_bytes(self.array()?),
                 kind: Kind::from_code(self.byte()?).ok_or(ItemError::Value)?,
                 size: self.u64()?,
                 version: self.u64()?,

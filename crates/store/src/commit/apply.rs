@@ -230,8 +230,15 @@ impl<'a> Applier<'a> {
         if !oid.is_temporary() {
             return Ok(oid);
         }
-        let unknown = || invalid(format!("{oid} is temporary, and no earlier operation of the transaction creates it"));
-        self.real_oids.get(&oid).copied().ok_or_else(unknown)
+        if let Some(real) = self.real_oids.get(&oid) {
+            return Ok(*real);
+        }
+        // Contents have keys that no object has.
+        if self.layers().object(oid)?.is_some() {
+            return Ok(oid);
+        }
+        let what = "is temporary, and neither a content nor created by an earlier operation of the transaction";
+        Err(invalid(format!("{oid} {what}")))
     }
 
     fn object(&self, oid: Oid) -> Result<StoredObject<'_>> {

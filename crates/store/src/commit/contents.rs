@@ -10,6 +10,7 @@ use super::Core;
 use super::stage::StagedTransaction;
 use crate::error::{invalid, too_large};
 use crate::log::entry::{StagedContent, Step};
+use crate::rows::key::{content_key, content_of};
 
 /// A change of a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,16 +95,11 @@ impl ContentChange {
             Self::Truncate { id, size } | Self::Resize { id, size } => (id, *size),
             Self::Zero { id, .. } | Self::Delete { id } => (id, 0),
         };
-        if content_key(*id).is_temporary() {
+        if id.0 >> 127 != 0 {
             return Err(invalid(format!("{id} cannot be the identifier of a content: its first bit is set")));
         }
         if end > limits::BLOB { Err(too_large("a content", end, limits::BLOB)) } else { Ok(()) }
     }
-}
-
-/// Contents are in the table of objects.
-pub(crate) fn content_key(id: ContentId) -> Oid {
-    Oid::from_bytes(id.0.to_be_bytes())
 }
 
 impl StagedTransaction<'_> {
@@ -152,6 +148,6 @@ impl StagedTransaction<'_> {
 
 /// The error for a content that exists.
 pub(crate) fn content_exists(id: Oid) -> Error {
-    let id = ContentId(id.to_u128());
+    let id = content_of(id).map(|id| id.to_string()).unwrap_or_default();
     Error::new(ErrorKind::Exists, format!("there is a content {id} already: identifiers of contents are used once"))
 }

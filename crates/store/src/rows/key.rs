@@ -10,9 +10,12 @@
 //! 'k' ...                     a row of the store's user, with the user's key
 //! ```
 //!
+//! Contents of the store's user are in the table of objects, under their identifiers with the highest bit set: no object has such an
+//! identifier.
+//!
 //! All numbers are big-endian, so keys order as their parts do.
 
-use model::{NodeId, Oid, PageId, SpaceId};
+use model::{ContentId, NodeId, Oid, PageId, SpaceId};
 use smallvec::SmallVec;
 
 /// Keys of up to this many bytes are stored inline, including those of objects and chunks.
@@ -206,6 +209,19 @@ impl Key {
         bytes.push(0);
         Self(bytes)
     }
+}
+
+/// The highest bit of the identifiers under which contents are stored.
+const CONTENT: u128 = 1 << 127;
+
+/// The identifier of a content in the table of objects.
+pub(crate) fn content_key(id: ContentId) -> Oid {
+    Oid::from_bytes((id.0 | CONTENT).to_be_bytes())
+}
+
+/// The content that is stored under this identifier, if it is that of a content.
+pub(crate) fn content_of(oid: Oid) -> Option<ContentId> {
+    oid.is_temporary().then(|| ContentId(oid.to_u128() & !CONTENT))
 }
 
 /// The object identifier at offset `at` of a key, if the key is long enough.

@@ -5,7 +5,7 @@ use model::{Kind, Oid, Result, SpaceId};
 use super::{Scrub, cause};
 use crate::plant::{ContentBug, planted};
 use crate::read::layers::{FoundRow, StoredObject};
-use crate::rows::key::{self, Key, oid_at, page_of, table};
+use crate::rows::key::{self, Key, content_of, oid_at, page_of, table};
 use crate::rows::row::{CHUNK, Chunk, ExtentUse, HEAD, Head, PageUsage, RowError, check_blocks};
 
 impl Scrub<'_> {
@@ -18,7 +18,9 @@ impl Scrub<'_> {
             };
             scrub.report.objects += 1;
             scrub.count_first_extent(found);
-            scrub.note_slot(oid);
+            if content_of(oid).is_none() {
+                scrub.note_slot(oid);
+            }
             match scrub.layers.object(oid) {
                 Ok(Some(object)) => return scrub.object(&object),
                 Ok(None) => {}
@@ -43,7 +45,7 @@ impl Scrub<'_> {
 
     fn object(&mut self, object: &StoredObject<'_>) -> Result<()> {
         let (oid, Head { kind, size, data, .. }) = (object.oid, object.head);
-        if !self.spaces.contains(&oid.space()) {
+        if content_of(oid).is_none() && !self.spaces.contains(&oid.space()) {
             self.report_damage(Some(oid), format!("there is no space {}", oid.space().0));
         }
         if kind == Kind::Collection {
