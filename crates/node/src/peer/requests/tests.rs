@@ -19,7 +19,7 @@ fn all() -> Vec<(&'static str, Request)> {
         GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
-        MemberRequest AskWitness Witnesses
+        MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent
     ])
 }
 
@@ -40,8 +40,10 @@ fn every_request_of_the_schema_has_its_row() {
             }
             "Ping" | "GetStatus" | "ListSpaces" => (Form::Answered, Access::Admitted, None),
             "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
+            "ReadContent" => (Form::Answered, Access::Work(Read), Some("object")),
+            "WriteContent" | "AbortContent" => (Form::Answered, Access::Work(Write), Some("content")),
             "Scan" => (Form::Answered, Access::Work(Read), Some("node")),
-            "Reserve" => (Form::Answered, Access::Work(Write), Some("node")),
+            "Reserve" | "BeginContent" => (Form::Answered, Access::Work(Write), Some("node")),
             "BuildIndex" => (Form::Answered, Access::Work(Admin), Some("node")),
             "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), None),
             "EndQuery" => (Form::Either, Access::Space(Read), None),
@@ -58,6 +60,7 @@ fn every_request_of_the_schema_has_its_row() {
         let target = match handler {
             Handler::Forward(Target::Node { .. }, _) => Some("node"),
             Handler::Forward(Target::Object(_), _) | Handler::ReadCached(_) => Some("object"),
+            Handler::Forward(Target::Content { .. }, _) => Some("content"),
             _ => None,
         };
         assert_eq!((form, access, target), expected, "{name}");
@@ -83,6 +86,16 @@ fn target_is_of_the_connection_s_space_only() {
     assert_eq!(check(1, 4), Err(ErrorKind::NotFound));
     assert_eq!(check(1, u32::MAX), Err(ErrorKind::Invalid));
     assert_eq!(Target::Object(None).node(&client).unwrap_err().kind(), ErrorKind::Invalid);
+    let content = |space, node| {
+        let content = model::ContentId::new(NodeId(node), 0, model::ContentOrigin::Upload, 7);
+        let target = Target::Content { space, content: Some(content.into()) };
+        target.node(&client).map_err(|error| error.kind())
+    };
+    assert_eq!(content(1, 3), Ok(NodeId(3)));
+    assert_eq!(content(2, 3), Err(ErrorKind::Denied));
+    assert_eq!(content(1, 4), Err(ErrorKind::NotFound));
+    let unnamed = Target::Content { space: 1, content: None };
+    assert_eq!(unnamed.node(&client).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[test]
