@@ -36,6 +36,8 @@ const OPTIMISTIC_TRIES: usize = 3;
 const TRIES: usize = 12;
 /// How long is waited before another try, at most, in milliseconds.
 const JITTER_MS: u64 = 40;
+/// Elements of a list from which on some transactions append by a change of a part; shorter lists are replaced.
+const MIN_PATCHED_LEN: usize = 5;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -598,7 +600,10 @@ fn try_step(
         Step::Append(key) => {
             let Some(state) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
             match &state {
-                Some(object) if reader.is_patching && object.kind == model::Kind::Blob => {
+                Some(object)
+                    if reader.is_patching
+                        && Content::list(object).is_some_and(|list| list.len() >= MIN_PATCHED_LEN) =>
+                {
                     let patch = Content::append_patch(&object.data, element).encode();
                     let written = reader.driver.write(reader.txn, key.oid(), ObjectState::Changed(patch));
                     assert_eq!(written, Ok(()), "{:?} runs, and has read {key} to write it", reader.txn);
