@@ -42,7 +42,7 @@ pub use adoption::{WantedClass, WantedIndex};
 pub use catalog_editor::{CatalogEditor, Edited, hash_password};
 pub use error::CatalogError;
 pub use evolution::{EvolutionError, EvolutionStep};
-pub use follower::{Follower, went_back};
+pub use follower::{Follower, check_went_back};
 pub use ident::{BrickId, Epoch, IndexId, PeerId, StartNumber};
 pub use index::{Index, IndexState};
 pub use member::{BrickOpening, BrickRecord, Liveness, PeerRecord, Storage};

@@ -8,7 +8,6 @@
 //! ```
 
 mod answer_counts;
-mod blocking;
 mod brick_session;
 mod changed_rows;
 mod completions;

@@ -14,6 +14,7 @@
 //! [`Brick::start`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
 
 pub mod auth;
+mod blocking;
 mod brick;
 mod brick_links;
 pub mod catalog_messages;

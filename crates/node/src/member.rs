@@ -21,6 +21,7 @@ use tracing::{error, info, warn};
 use wire::connector::Backoff;
 use wire::transport::Address;
 
+use crate::blocking;
 use crate::cluster_view::ClusterView;
 
 /// The row of a brick's store with the numbers of the cluster and the brick.
@@ -72,7 +73,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     let editor = realm.editor()?;
     let cluster = editor.parameters().await?.cluster;
     let row = store.clone();
-    let known = run_blocking(move || row.row(IDENTITY_ROW)).await?;
+    let known = blocking::wait(move || row.row(IDENTITY_ROW)).await?;
     if let Some(row) = known {
         let (of, brick) = parse_identity(&row)?;
         if of != cluster {
@@ -90,7 +91,7 @@ pub async fn brick_of(realm: &ClusterView, store: &Store, addresses: &[Address])
     let mut changes = RowChanges::new();
     changes.put(IDENTITY_ROW, Bytes::from(format!("1 {cluster} {}", brick.id)));
     let store = store.clone();
-    run_blocking(move || store.commit_rows(changes)).await?;
+    blocking::wait(move || store.commit_rows(changes)).await?;
     realm.wait_for_revision(revision).await?;
     info!(brick = brick.id.0, cluster, "this is a new brick");
     Ok(brick.id)
@@ -282,12 +283,6 @@ impl Announcer {
 
 fn addresses_to_strings(addresses: &[Address]) -> Vec<String> {
     addresses.iter().map(Address::to_string).collect()
-}
-
-/// Runs blocking work on a thread for that.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let ended = |_| Error::new(ErrorKind::Internal, "work on the store was cancelled");
-    tokio::task::spawn_blocking(work).await.map_err(ended)?
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `witness_table` | what this process saw of the logs of others |
+//! | `kept_rows` | what a brick's store keeps about openings |
 //! | `local_opening` | the opening of this process's brick: whether it still serves, and what must be noted while it does |
 //! | `opening_brick` | how a brick opens: claim, announce, force, confirm |
 //! | `loss` | how an operator accepts that a brick lost changes |
@@ -11,6 +12,7 @@
 
 mod asking;
 mod catalogue;
+mod kept_rows;
 mod local_opening;
 mod loss;
 mod opening_brick;
@@ -22,10 +24,3 @@ pub use loss::{BrickLoss, WitnessReport};
 pub use opening_brick::open_brick;
 pub use witness_table::WitnessTable;
 pub(crate) use witness_table::{opening_of, witnessed_of};
-
-/// The row of a brick's store with its openings.
-pub(crate) const OPENINGS_ROW: &[u8] = b"openings";
-/// The row of a brick's store with what it witnessed of other logs.
-pub(crate) const WITNESSES_ROW: &[u8] = b"witnesses";
-/// The row of a brick's store with the counters of the catalogue, as JSON.
-pub(crate) const COUNTERS_ROW: &[u8] = b"counters";

@@ -12,7 +12,7 @@ use tokio::time;
 use crate::{MetaStore, Prefix, Revision, Watch, WatchEvent};
 
 use super::snapshot::Catalog;
-use crate::opening::{ForcedPosition, OpeningRefusal};
+use crate::opening::{ForcedPosition, OpeningHistory, OpeningRefusal};
 use crate::plant::{Bug, planted};
 
 /// Pause after the store has failed.
@@ -130,23 +130,26 @@ async fn read(store: &dyn MetaStore, seen: &SeenPosition) -> Result<Catalog> {
 /// Checks that a catalogue is not older than what was seen of it.
 fn check(catalog: &Catalog, seen: Option<ForcedPosition>) -> Result<()> {
     let Some(seen) = seen.filter(|_| !planted(Bug::OlderCatalogueFollowed)) else { return Ok(()) };
-    let own = catalog.own_openings();
-    // A catalogue without openings is older than every one that has some.
-    let checked = match own.last() {
-        Some(_) => own.check(catalog.revision().0, seen),
-        None => Err(OpeningRefusal::Older { last: None, latest: seen.opening }),
-    };
-    checked.map_err(|refusal| went_back(&refusal, "this process saw it"))
+    check_went_back(catalog.own_openings(), catalog.revision(), seen, "this process saw it")
 }
 
-/// The error for a catalogue that went back in time.
-#[must_use]
-pub fn went_back(refusal: &OpeningRefusal, witness: &str) -> Error {
-    let what = format!(
-        "the catalogue went back in time: {refusal} ({witness}). Start the meta-server with its newest directory; \
-         `mortar cluster accept-loss --help` says what it costs to go on without it"
-    );
-    Error::new(ErrorKind::Denied, what)
+/// Checks that a catalogue with these openings, at this revision, is not older than what a witness saw of it.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] if it went back in time.
+pub fn check_went_back(own: &OpeningHistory, revision: Revision, seen: ForcedPosition, witness: &str) -> Result<()> {
+    // A catalogue without openings is older than every one that has some.
+    let checked = match own.last() {
+        Some(_) => own.check(revision.0, seen),
+        None => Err(OpeningRefusal::Older { last: None, latest: seen.opening }),
+    };
+    checked.map_err(|refusal| {
+        let what = format!(
+            "the catalogue went back in time: {refusal} ({witness}). Start the meta-server with its newest directory; \
+             `mortar cluster accept-loss --help` says what it costs to go on without it"
+        );
+        Error::new(ErrorKind::Denied, what)
+    })
 }
 
 async fn follow(store: Arc<dyn MetaStore>, shown: Arc<FollowerState>) {

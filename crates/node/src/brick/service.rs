@@ -1,7 +1,7 @@
 //! Answers the requests of one connection.
 //!
 //! What is quick is answered from the store at once, into the connection's outbox: no task, no lock of ours, no
-//! allocation but the store's. What may block goes to threads that may ([`super::blocking`]).
+//! allocation but the store's. What may block goes to threads that may ([`crate::blocking`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ use super::listing::Listing;
 use super::nodes::Nodes;
 use super::page_rows::StoredObject;
 use super::resident::{is_resident, make_resident};
-use super::{BrickRole, blocking, long_job};
+use super::{BrickRole, long_job};
+use crate::blocking;
 use crate::server::{Config, Thread, kind_index};
 
 /// Bytes of content that one `Read` may ask for.

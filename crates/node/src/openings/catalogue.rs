@@ -1,7 +1,7 @@
 //! How a meta-server compares its catalogue with what others saw of it.
 
-use meta::catalog::{Catalog, CatalogEditor, went_back};
-use meta::opening::{ForcedPosition, OpeningRefusal};
+use meta::catalog::{Catalog, CatalogEditor, check_went_back};
+use meta::opening::ForcedPosition;
 use model::Result;
 
 use super::asking::{Asked, NO_BRICK, ask_all, members};
@@ -33,9 +33,5 @@ pub(crate) async fn check_catalogue(
 pub(crate) async fn check_own_position(editor: &CatalogEditor, seen: ForcedPosition, witness: &str) -> Result<()> {
     let history = editor.own_openings().await?;
     let revision = editor.store().get(Vec::new()).await?.revision;
-    let checked = match history.last() {
-        Some(_) => history.check(revision.0, seen),
-        None => Err(OpeningRefusal::Older { last: None, latest: seen.opening }),
-    };
-    checked.map_err(|refusal| went_back(&refusal, witness))
+    check_went_back(&history, revision, seen, witness)
 }

@@ -1,11 +1,9 @@
 //! The opening of the brick that this process serves.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use meta::catalog::{BrickId, Catalog, CatalogEditor};
 use meta::opening::plant::Bug;
 use meta::opening::{ForcedPosition, Opening, OpeningHistory, OpeningRefusal, Witnesses};
@@ -17,7 +15,8 @@ use tracing::{debug, error};
 use wire::handshake::Witnessed;
 use wire::proto::cluster;
 
-use super::{COUNTERS_ROW, WITNESSES_ROW, WitnessTable, witnessed_of};
+use super::kept_rows::{self, Counters};
+use super::{WitnessTable, witnessed_of};
 use crate::cluster_view::ClusterView;
 
 /// How often a brick writes what it witnessed, if something changed and other changes are written anyway.
@@ -186,7 +185,7 @@ impl LocalOpening {
 /// What a brick has noted so far.
 struct Keeper {
     kept: Witnesses,
-    counters: Arc<BTreeMap<String, u64>>,
+    counters: Arc<Counters>,
     kept_at: Instant,
     /// The position of the log when something was last kept.
     position: u64,
@@ -214,10 +213,9 @@ impl Keeper {
             return;
         }
         let mut changes = RowChanges::new();
-        changes.put(WITNESSES_ROW, Bytes::from(now.encode()));
-        match serde_json::to_vec(&*counters) {
-            Ok(row) => changes.put(COUNTERS_ROW, Bytes::from(row)),
-            Err(error) => error!(%error, "the counters of the catalogue cannot be encoded"),
+        kept_rows::put_witnesses(&mut changes, &now);
+        if let Err(error) = kept_rows::put_counters(&mut changes, &counters) {
+            error!(%error, "what this brick saw of the catalogue's counters is not kept");
         }
         own.store.submit_rows(changes, |written| {
             if let Err(error) = written {
@@ -229,27 +227,15 @@ impl Keeper {
     }
 
     /// The counters of the catalogue, or what was kept of them where that is higher.
-    fn highest_counters(&self, view: &ClusterView) -> Arc<BTreeMap<String, u64>> {
+    fn highest_counters(&self, view: &ClusterView) -> Arc<Counters> {
         let known = view.catalog().map(|catalog| catalog.counters().clone()).unwrap_or_default();
-        if !self.has_higher(&known) {
-            return known;
-        }
-        let mut highest = (*known).clone();
-        for (name, next) in &*self.counters {
-            let counter = highest.entry(name.clone()).or_default();
-            *counter = (*counter).max(*next);
-        }
-        Arc::new(highest)
-    }
-
-    fn has_higher(&self, known: &BTreeMap<String, u64>) -> bool {
-        self.counters.iter().any(|(name, next)| known.get(name).is_none_or(|known| known < next))
+        kept_rows::raised(&known, &self.counters).map_or(known, Arc::new)
     }
 
     /// Raises the counters of a catalogue that went back in time and whose loss was accepted.
     async fn raise_counters(&self, view: &ClusterView) {
         let (Some(catalog), Ok(editor)) = (view.catalog(), view.editor()) else { return };
-        if self.has_higher(catalog.counters())
+        if kept_rows::raised(catalog.counters(), &self.counters).is_some()
             && let Err(error) = editor.raise_counters(&self.counters).await
         {
             debug!(%error, "the counters of the catalogue cannot be raised now");

@@ -11,7 +11,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use meta::catalog::BrickId;
 use meta::opening::{Opening, OpeningHistory, OpeningRecord, WitnessedPosition};
 use model::{Error, ErrorKind, NodeId, Result};
@@ -21,7 +20,7 @@ use store::{RowChanges, Store};
 use wire::cluster::encode_record;
 
 use super::asking::{Asked, ask_all, members};
-use super::{OPENINGS_ROW, witnessed_of};
+use super::{kept_rows, witnessed_of};
 use crate::auth::ClusterCredentials;
 use crate::brick::page_rows;
 use crate::cluster_view::ClusterView;
@@ -68,10 +67,7 @@ impl BrickLoss {
         brick: BrickId,
         credentials: &ClusterCredentials,
     ) -> Result<Self> {
-        let history = match store.row(OPENINGS_ROW)? {
-            Some(row) => OpeningHistory::decode(&row)?,
-            None => OpeningHistory::default(),
-        };
+        let history = kept_rows::history(store)?;
         let known = view.editor()?.opening(brick).await?;
         let catalog = view.catalog().unwrap_or_default();
         let mut witnesses = Vec::new();
@@ -161,7 +157,7 @@ impl BrickLoss {
                 ControlFlow::Continue(())
             })?;
         }
-        changes.put(OPENINGS_ROW, Bytes::from(history.encode()));
+        kept_rows::put_history(&mut changes, history);
         store.commit_rows(changes).map(drop)
     }
 }

@@ -1,10 +1,8 @@
 //! How a brick opens: it checks, claims, announces, forces its history, and confirms. See [`meta::opening`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use meta::catalog::{BrickId, CatalogEditor};
 use meta::opening::{Opening, OpeningHistory, OpeningProcedure, OpeningRefusal, OpeningStep, Subject};
 use model::{Error, ErrorKind, Result};
@@ -14,8 +12,10 @@ use tracing::{info, warn};
 use wire::handshake::Witnessed;
 
 use super::asking::{Asked, Member, ask_all, members};
-use super::{COUNTERS_ROW, LocalOpening, OPENINGS_ROW, check_own_position, witnessed_of};
+use super::kept_rows::{self, Counters};
+use super::{LocalOpening, check_own_position, witnessed_of};
 use crate::auth::ClusterCredentials;
+use crate::blocking;
 use crate::cluster_view::ClusterView;
 
 /// Pause between attempts to announce an opening to a process that does not answer.
@@ -69,13 +69,10 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     async fn open(&self) -> Result<Arc<LocalOpening>, Problem> {
-        self.check_catalogue().await?;
+        let counters = self.check_catalogue().await?;
         let position = self.store.position();
-        let row = self.store.clone();
-        let history = match run_blocking(move || row.row(OPENINGS_ROW)).await? {
-            Some(row) => OpeningHistory::decode(&row)?,
-            None => OpeningHistory::default(),
-        };
+        let store = self.store.clone();
+        let history = blocking::wait(move || kept_rows::history(&store)).await?;
         let by_catalogue = |refusal| Problem::Refused(refusal, "the catalogue says so".to_owned());
         let known = self.editor.opening(self.brick).await?;
         let begin = match self.editor.own_openings().await?.has_accepted_loss() {
@@ -99,7 +96,7 @@ impl Opener<'_> {
                     true
                 }
                 OpeningStep::Force(history) => {
-                    self.force(&history).await?;
+                    self.force(history, &counters).await?;
                     true
                 }
                 OpeningStep::Confirm { from, to } => {
@@ -117,32 +114,33 @@ impl Opener<'_> {
         }
     }
 
-    /// Forces the history to the log.
-    async fn force(&self, history: &OpeningHistory) -> Result<()> {
-        let (store, row) = (self.store.clone(), Bytes::from(history.encode()));
-        let write = move || {
-            let mut changes = RowChanges::new();
-            changes.put(OPENINGS_ROW, row);
-            store.commit_rows(changes).map(drop)
-        };
-        run_blocking(write).await
+    /// Forces the history to the log, and the counters of the catalogue: a number that was given before the brick served is not
+    /// given again, even if the catalogue is lost a moment later.
+    async fn force(&self, history: OpeningHistory, kept: &Counters) -> Result<()> {
+        let known = self.view.catalog().map(|catalog| catalog.counters().clone()).unwrap_or_default();
+        let mut changes = RowChanges::new();
+        kept_rows::put_history(&mut changes, &history);
+        match kept_rows::raised(&known, kept) {
+            Some(raised) => kept_rows::put_counters(&mut changes, &raised)?,
+            None => kept_rows::put_counters(&mut changes, &known)?,
+        }
+        let store = self.store.clone();
+        blocking::wait(move || store.commit_rows(changes).map(drop)).await
     }
 
-    /// Compares the catalogue with what this brick saw of it before, and raises its counters to what the brick saw.
-    async fn check_catalogue(&self) -> Result<()> {
+    /// Compares the catalogue with what this brick saw of it before, and raises its counters to what the brick saw. Returns that.
+    async fn check_catalogue(&self) -> Result<Counters> {
         self.view.witnesses().add_kept(self.store)?;
         if let Some(seen) = self.view.witnesses().get(Subject::Catalogue) {
             check_own_position(self.editor, seen.forced, &format!("brick {} saw it", self.brick)).await?;
         }
         let store = self.store.clone();
-        let Some(row) = run_blocking(move || store.row(COUNTERS_ROW)).await? else { return Ok(()) };
-        let damaged = |error| Error::new(ErrorKind::Corrupt, "the row of counters is damaged").caused_by(error);
-        let seen: BTreeMap<String, u64> = serde_json::from_slice(&row).map_err(damaged)?;
-        let raised = self.editor.raise_counters(&seen).await?;
+        let kept = blocking::wait(move || kept_rows::counters(&store)).await?;
+        let raised = self.editor.raise_counters(&kept).await?;
         if !raised.is_empty() {
             warn!(?raised, "counters of the catalogue were lower than this brick saw them, and are raised");
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// Asks all processes that live what they saw, before anything is changed.
@@ -205,10 +203,4 @@ impl Opener<'_> {
         }
         Ok(())
     }
-}
-
-/// Runs blocking work on a thread for that.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let ended = |_| Error::new(ErrorKind::Internal, "work on the store was cancelled");
-    tokio::task::spawn_blocking(work).await.map_err(ended)?
 }

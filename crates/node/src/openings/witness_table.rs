@@ -10,7 +10,7 @@ use store::Store;
 use wire::handshake::Witnessed;
 use wire::proto::cluster;
 
-use super::WITNESSES_ROW;
+use super::kept_rows;
 
 /// The highest openings and positions that this process saw, for all its threads.
 #[derive(Debug, Default)]
@@ -30,8 +30,7 @@ impl WitnessTable {
     /// # Errors
     /// If the row cannot be read: see [`Witnesses::decode`].
     pub fn add_kept(&self, store: &Store) -> Result<()> {
-        let Some(row) = store.row(WITNESSES_ROW)? else { return Ok(()) };
-        let kept = Witnesses::decode(&row)?;
+        let Some(kept) = kept_rows::witnesses(store)? else { return Ok(()) };
         let mut witnesses = self.lock();
         for (subject, seen) in kept.iter() {
             witnesses.note(subject, seen.forced, seen.at_us);

@@ -16,6 +16,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::{NodeTask, Nodes, ServedNode};
+use crate::blocking;
 use crate::brick::changed_rows::ChangedRows;
 use crate::brick::node_manager::{
     CopySource, EditResult, Finished, JobId, ManagerOutput, MoveLimits, NodeManager, PlacementEdit, RowCopy, Work,
@@ -121,21 +122,14 @@ impl Nodes {
     async fn run_job(self: &Arc<Self>, node: NodeId, work: Work) -> Finished {
         match work {
             Work::Write(rows) => Finished::Written(self.store.commit_rows(rows).map(drop)),
-            Work::Remove => Finished::Removed(self.run_blocking(move |nodes| nodes.remove_rows(node)).await),
+            Work::Remove => {
+                let nodes = self.clone();
+                Finished::Removed(blocking::wait(move || nodes.remove_rows(node)).await)
+            }
             Work::Copy { from, asked } => Finished::Copied(self.request_rows(from, asked).await),
             Work::Edit(edit) => Finished::Edited(self.edit_placement(node, edit).await),
             Work::RefreshMap => Finished::Refreshed(self.cluster_view.refresh_placement().await),
         }
-    }
-
-    /// Runs work that may block on a blocking thread.
-    async fn run_blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let nodes = self.clone();
-        let ended = |_| Error::new(ErrorKind::Internal, "work on the store panicked or was cancelled");
-        tokio::task::spawn_blocking(move || work(&nodes)).await.map_err(ended)?
     }
 
     /// Removes some rows of a logical node. Returns their number.

@@ -1,7 +1,7 @@
 //! What may block: on threads that may.
 
 use bytes::Bytes;
-use model::Result;
+use model::{Error, ErrorKind, Result};
 use wire::link::Responder;
 use wire::proto::response::Response;
 
@@ -17,4 +17,13 @@ pub(crate) fn answer(reply: Responder<'_>, job: impl FnOnce() -> Result<(Respons
         Ok((response, raw)) => deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] }),
         Err(error) => deferred.fail(&error),
     });
+}
+
+/// Runs a job on a thread of the runtime that may block, and waits for what it returns.
+///
+/// # Errors
+/// Those of the job; [`ErrorKind::Internal`] if it panicked or the runtime ends.
+pub(crate) async fn wait<T: Send + 'static>(job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let ended = |_| Error::new(ErrorKind::Internal, "work on the store panicked or was cancelled");
+    tokio::task::spawn_blocking(job).await.map_err(ended)?
 }
