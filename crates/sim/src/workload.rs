@@ -467,6 +467,13 @@ impl PlanBuilder {
                 if self.rng.random_bool(0.1) {
                     actions.push((Some(at + self.rng.random_range(0..600)), Action::CancelMove(node)));
                 }
+                if network && self.rng.random_bool(0.5) {
+                    // Answers with copied rows, or requests for them, are lost.
+                    let from = ProcessName::Brick(self.node() as usize);
+                    let (one, other) = self.random_order(from, ProcessName::Brick(brick));
+                    let (at, ms) = (at + self.rng.random_range(0..600), self.rng.random_range(10..400));
+                    actions.push((Some(at), Action::Block(one, other, ms)));
+                }
             }
             if network && self.rng.random_bool(0.4) {
                 // A member of a group goes on until its lease ends, and others go on then.

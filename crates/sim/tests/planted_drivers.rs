@@ -1,5 +1,6 @@
 //! Bugs in the drivers that ship are noticed by whole clusters. Those that are not here have tests beside the drivers: they need
-//! permissions, or an interleaving that whole clusters seldom have.
+//! permissions, or an interleaving that whole clusters seldom have. `AnswersCountUnheard` is one of those: a lost answer shows only if
+//! its rows do not change again before the move ends.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
@@ -28,7 +29,6 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::ContentsNotMoved,
     Bug::ContentChangesForgotten,
     Bug::RestForgotten,
-    Bug::AnswersCountUnheard,
 ];
 
 /// Bugs in queries.
