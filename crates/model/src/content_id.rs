@@ -2,16 +2,17 @@
 
 use std::fmt;
 
-use crate::NodeId;
+use crate::{NodeId, SpaceId};
 
 /// The identifier of a content: of the bytes of an object that stand beside its page. It is never used again.
 ///
-/// A brick makes it from the logical node, its move count, and a number that is unique at that brick:
+/// A brick makes it from the space, the logical node, its move count, and a number that is unique at that brick. Only an object of
+/// the space can have the content:
 ///
 /// ```text
 ///  127    126..103   102..80   79        78..64    63..0
 /// +---+------------+---------+--------+---------+--------+
-/// | 0 |    node    |  moves  | origin |    0    | number |
+/// | 0 |    node    |  moves  | origin |  space  | number |
 /// | 1 |     24     |   23    |   1    |   15    |   64   |
 /// +---+------------+---------+--------+---------+--------+
 /// ```
@@ -31,19 +32,27 @@ impl ContentId {
     /// The largest move count that fits.
     pub const MAX_MOVES: u32 = (1 << 23) - 1;
 
-    /// The identifier of a content of a logical node.
+    /// The identifier of a content of a space at a logical node.
     ///
     /// # Panics
-    /// If `node` or `moves` does not fit its bits.
+    /// If `space`, `node` or `moves` does not fit its bits.
     #[must_use]
-    pub fn new(node: NodeId, moves: u32, origin: ContentOrigin, number: u64) -> Self {
+    pub fn new(space: SpaceId, node: NodeId, moves: u32, origin: ContentOrigin, number: u64) -> Self {
+        assert!(space <= SpaceId::MAX, "space {} is over 15 bits", space.0);
         assert!(node <= NodeId::MAX, "node {} is over 24 bits", node.0);
         assert!(moves <= Self::MAX_MOVES, "move count {moves} is over 23 bits");
         let origin = match origin {
             ContentOrigin::Record => 0_u128,
             ContentOrigin::Upload => 1,
         };
-        Self(u128::from(node.0) << 103 | u128::from(moves) << 80 | origin << 79 | u128::from(number))
+        let place = u128::from(node.0) << 103 | u128::from(moves) << 80 | origin << 79;
+        Self(place | u128::from(space.0) << 64 | u128::from(number))
+    }
+
+    /// The space.
+    #[must_use]
+    pub const fn space(self) -> SpaceId {
+        SpaceId((self.0 >> 64) as u16 & SpaceId::MAX.0)
     }
 
     /// The logical node.
@@ -72,18 +81,20 @@ mod tests {
 
     #[test]
     fn parts_of_identifiers_do_not_overlap() {
-        let id = ContentId::new(NodeId::MAX, ContentId::MAX_MOVES, ContentOrigin::Upload, u64::MAX);
-        assert_eq!(id.node(), NodeId::MAX);
+        let id = ContentId::new(SpaceId::MAX, NodeId::MAX, ContentId::MAX_MOVES, ContentOrigin::Upload, u64::MAX);
+        assert_eq!((id.space(), id.node()), (SpaceId::MAX, NodeId::MAX));
+        assert_eq!(ContentId::new(SpaceId(5), NodeId::MAX, 1, ContentOrigin::Upload, u64::MAX).space(), SpaceId(5));
         assert_eq!(id.0 >> 127, 0, "the first bit marks temporary identifiers of objects");
         let others = [
-            ContentId::new(NodeId(1), 2, ContentOrigin::Record, 3),
-            ContentId::new(NodeId(1), 2, ContentOrigin::Upload, 3),
-            ContentId::new(NodeId(1), 3, ContentOrigin::Record, 3),
-            ContentId::new(NodeId(2), 2, ContentOrigin::Record, 3),
+            ContentId::new(SpaceId(1), NodeId(1), 2, ContentOrigin::Record, 3),
+            ContentId::new(SpaceId(2), NodeId(1), 2, ContentOrigin::Record, 3),
+            ContentId::new(SpaceId(1), NodeId(1), 2, ContentOrigin::Upload, 3),
+            ContentId::new(SpaceId(1), NodeId(1), 3, ContentOrigin::Record, 3),
+            ContentId::new(SpaceId(1), NodeId(2), 2, ContentOrigin::Record, 3),
         ];
         let distinct: std::collections::BTreeSet<_> = others.into_iter().collect();
         assert_eq!(distinct.len(), others.len());
         let (first, end) = ContentId::range_of(NodeId(1));
-        assert!(others[..3].iter().all(|id| (first..end).contains(id)) && !(first..end).contains(&others[3]));
+        assert!(others[..4].iter().all(|id| (first..end).contains(id)) && !(first..end).contains(&others[4]));
     }
 }

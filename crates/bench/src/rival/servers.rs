@@ -1,7 +1,7 @@
 //! Redis, memcached and PostgreSQL, started for one benchmark.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +52,7 @@ pub(crate) fn postgres(directory: &Path) -> Result<(Server, Address)> {
         for above in data.ancestors().skip(1).take_while(|above| above.starts_with(&base)) {
             fs::set_permissions(above, fs::Permissions::from_mode(0o711))?;
         }
+        check_enterable(&base)?;
         fs::create_dir(&data)?;
         chown(&data, Some(Uid::from_raw(user)), None)?;
     }
@@ -110,6 +111,20 @@ fn postgres_program(name: &str) -> Result<PathBuf> {
         Some((_, program)) => Ok(program),
         None => find_program(name),
     }
+}
+
+/// Checks that other users can enter a directory.
+fn check_enterable(directory: &Path) -> Result<()> {
+    for above in directory.ancestors() {
+        if fs::metadata(above)?.mode() & 0o001 == 0 {
+            let what = format!(
+                "PostgreSQL does not run as root, and its user cannot enter {}: give --out a directory that all users can enter",
+                above.display()
+            );
+            return Err(what.into());
+        }
+    }
+    Ok(())
 }
 
 /// The user that PostgreSQL runs as: none unless this process is root.

@@ -8,6 +8,7 @@ use model::{
     ClassId, ContentId, ContentOp, ContentPatch, ContentRef, Error, ErrorKind, Kind, NodeId, Object, Oid, Result,
     limits,
 };
+use protocol::locks::LockMode;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 use wire::cluster::{MAX_CONTENT_READ, ReadBytes, ReadContent, content_id, read_from_proto};
@@ -17,7 +18,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 
 use super::core::{Core, unexpected_answer_error};
-use super::transaction::{PlacementHint, Transaction};
+use super::transaction::{OwnChange, PlacementHint, Transaction};
 use super::{Cluster, IsolationLevel};
 
 /// Bytes of a piece.
@@ -52,7 +53,7 @@ impl Cluster {
     ///
     /// ```no_run
     /// # use client::cluster::Cluster;
-    /// # async fn example(cluster: Cluster, file: tokio::fs::File) -> client::Result<()> {
+    /// # async fn example(cluster: Cluster, file: impl tokio::io::AsyncRead + Unpin) -> client::Result<()> {
     /// let video = cluster.upload(None, file).await?;
     /// cluster
     ///     .transact(|t| async move {
@@ -302,7 +303,7 @@ impl Transaction {
     /// [`ErrorKind::NotFound`] if there is no such blob; [`ErrorKind::Invalid`] if the bytes are at another logical node;
     /// otherwise as [`Transaction::put`].
     pub async fn put_content(&self, oid: Oid, staged: StagedContent) -> Result<()> {
-        let blob = self.blob(oid).await?;
+        let blob = only_blob(oid, self.get(oid).await?)?;
         if !oid.is_temporary() && oid.page().node != staged.node() {
             let what = format!(
                 "the bytes are at logical node {}, and {oid} is at another one: upload them there",
@@ -323,28 +324,39 @@ impl Transaction {
             let what = format!("a read of {len} bytes at once; the limit is {MAX_CONTENT_READ}: read in pieces");
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
-        let blob = self.blob(oid).await?;
+        let own = self.own_change(oid)?;
+        let before = match &own {
+            OwnChange::Written(object) => object.clone(),
+            OwnChange::None | OwnChange::Patched(_) => self.read(oid, LockMode::Shared).await?,
+        };
+        let before = only_blob(oid, before)?;
+        let blob = match &own {
+            OwnChange::Patched(patch) => with_patch(oid, &before, patch)?,
+            OwnChange::None | OwnChange::Written(_) => before.clone(),
+        };
         let size = blob.size();
         let len = (len as u64).min(size.saturating_sub(offset)) as usize;
         if blob.content().is_none() {
             let from = offset.min(size) as usize;
             return Ok(blob.data.slice(from..from + len));
         }
-        let patch = self.changes()?.patches.get(&oid).cloned();
-        // What is staged by this transaction has no object yet.
-        if oid.is_temporary() || self.changes()?.writes.contains_key(&oid) {
-            let what = format!(
-                "the bytes of {oid} were uploaded for this transaction: they can be read when it has committed"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+        match own {
+            OwnChange::None => self.read_content(oid, &blob, offset, len).await,
+            // What is staged by this transaction has no object yet.
+            OwnChange::Written(_) => {
+                let what = format!(
+                    "the bytes of {oid} were uploaded for this transaction: they can be read when it has committed"
+                );
+                Err(Error::new(ErrorKind::Unsupported, what))
+            }
+            OwnChange::Patched(patch) => {
+                let stored = (len as u64).min(before.size().saturating_sub(offset)) as usize;
+                let mut window = self.read_content(oid, &before, offset, stored).await?.to_vec();
+                window.resize(len, 0);
+                apply_to_window(&patch, before.size(), offset, &mut window);
+                Ok(window.into())
+            }
         }
-        let Some(patch) = patch else { return self.read_content(oid, &blob, offset, len).await };
-        let unpatched = self.unpatched(oid).await?;
-        let stored = (len as u64).min(unpatched.size().saturating_sub(offset)) as usize;
-        let mut window = self.read_content(oid, &unpatched, offset, stored).await?.to_vec();
-        window.resize(len, 0);
-        apply_to_window(&patch, unpatched.size(), offset, &mut window);
-        Ok(window.into())
     }
 
     async fn read_content(&self, oid: Oid, blob: &Object, offset: u64, len: usize) -> Result<Bytes> {
@@ -413,8 +425,7 @@ impl Transaction {
             return Err(super::typed::read_only_error());
         }
         ContentPatch { ops: vec![op.clone()] }.check_sizes(0)?;
-        let own = self.own_write(oid)?;
-        if let Some(written) = own {
+        if let OwnChange::Written(written) = self.own_change(oid)? {
             return self.change_own(oid, written, &op);
         }
         if oid.is_temporary() {
@@ -422,13 +433,13 @@ impl Transaction {
         }
         self.inner.core.check_in_space(oid)?;
         self.lock(oid).await?;
-        self.changes()?.patches.entry(oid).or_default().ops.push(op);
+        Arc::make_mut(self.changes()?.patches.entry(oid).or_default()).ops.push(op);
         Ok(())
     }
 
     /// Changes a part of a blob that this transaction creates or replaces.
     fn change_own(&self, oid: Oid, written: Option<Object>, op: &ContentOp) -> Result<()> {
-        let blob = written.filter(|object| object.kind == Kind::Blob).ok_or_else(|| no_blob_error(oid))?;
+        let blob = only_blob(oid, written)?;
         if blob.content().is_some() {
             let what =
                 format!("the bytes of {oid} were uploaded for this transaction: change them when it has committed");
@@ -443,43 +454,34 @@ impl Transaction {
         self.changes()?.writes.insert(oid, Some(blob.with_data(bytes.into())));
         Ok(())
     }
+}
 
-    /// A blob, as this transaction sees it.
-    async fn blob(&self, oid: Oid) -> Result<Object> {
-        let blob = self.get(oid).await?.filter(|object| object.kind == Kind::Blob);
-        blob.ok_or_else(|| no_blob_error(oid))
+/// An object with the changes of a part that a transaction makes.
+pub(super) fn with_patch(oid: Oid, object: &Object, patch: &ContentPatch) -> Result<Object> {
+    if object.kind != Kind::Blob {
+        return Err(no_blob_error(oid));
     }
-
-    /// A blob without the changes of this transaction.
-    async fn unpatched(&self, oid: Oid) -> Result<Object> {
-        let blob = self.read(oid, protocol::locks::LockMode::Shared).await?;
-        blob.ok_or_else(|| no_blob_error(oid))
-    }
-
-    /// An object with the changes of a part that this transaction makes.
-    pub(super) fn with_patch(&self, oid: Oid, object: Option<Object>) -> Result<Option<Object>> {
-        let patch = self.changes()?.patches.get(&oid).cloned();
-        let (Some(patch), Some(object)) = (patch, object.clone()) else { return Ok(object) };
-        if object.kind != Kind::Blob {
-            return Err(no_blob_error(oid));
+    let size = patch.check_sizes(object.size())?;
+    match object.content() {
+        Some(content) => Ok(object.with_content(ContentRef { size, ..content })),
+        None if patch.largest_size(object.size()) > limits::OBJECT as u64 => {
+            let what = format!(
+                "{oid} becomes larger than {} bytes: it can be read when the transaction has committed",
+                limits::OBJECT
+            );
+            Err(Error::new(ErrorKind::TooLarge, what))
         }
-        let size = patch.check_sizes(object.size())?;
-        Ok(Some(match object.content() {
-            Some(content) => object.with_content(ContentRef { size, ..content }),
-            None if patch.largest_size(object.size()) > limits::OBJECT as u64 => {
-                let what = format!(
-                    "{oid} becomes larger than {} bytes: it can be read when the transaction has committed",
-                    limits::OBJECT
-                );
-                return Err(Error::new(ErrorKind::TooLarge, what));
-            }
-            None => {
-                let mut bytes = object.data.to_vec();
-                patch.ops.iter().for_each(|op| op.apply(&mut bytes));
-                object.with_data(bytes.into())
-            }
-        }))
+        None => {
+            let mut bytes = object.data.to_vec();
+            patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+            Ok(object.with_data(bytes.into()))
+        }
     }
+}
+
+/// The object, if it is a blob.
+fn only_blob(oid: Oid, object: Option<Object>) -> Result<Object> {
+    object.filter(|object| object.kind == Kind::Blob).ok_or_else(|| no_blob_error(oid))
 }
 
 /// Applies changes to a window of a blob's bytes, which begins at `offset`. The blob has `size` bytes before; the window has zeros

@@ -16,6 +16,7 @@ use protocol::session;
 use protocol::validate::Read;
 use query::Query;
 
+use super::contents::with_patch;
 use super::core::Core;
 use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
@@ -64,7 +65,7 @@ pub enum PlacementHint {
 pub(super) struct Changes {
     pub(super) writes: BTreeMap<Oid, Option<Object>>,
     /// Changes of a part of blobs that it does not replace.
-    pub(super) patches: BTreeMap<Oid, ContentPatch>,
+    pub(super) patches: BTreeMap<Oid, Arc<ContentPatch>>,
     /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
     pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
     /// New structs among them that are created only if a persistent object refers to them.
@@ -77,6 +78,15 @@ pub(super) struct Changes {
     /// The real identifiers for temporary ones, once they are assigned.
     real_oids: BTreeMap<Oid, Oid>,
     is_over: bool,
+}
+
+/// What a transaction has made of an object so far.
+pub(super) enum OwnChange {
+    None,
+    /// It creates, replaces or removes the object.
+    Written(Option<Object>),
+    /// It changes a part of the blob.
+    Patched(Arc<ContentPatch>),
 }
 
 pub(super) struct Inner {
@@ -154,11 +164,7 @@ impl Transaction {
     /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; [`ErrorKind::Unavailable`] if the object, or its
     /// lock, does not arrive in time; [`ErrorKind::Invalid`] if the object is of another space.
     pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.own_write(oid)? {
-            return Ok(written);
-        }
-        let object = self.read(oid, LockMode::Shared).await?;
-        self.with_patch(oid, object)
+        self.get_locked(oid, LockMode::Shared).await
     }
 
     /// Reads an object that this transaction is going to write. At the level [`IsolationLevel::Locks`] it is locked exclusively.
@@ -166,24 +172,32 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn get_for_update(&self, oid: Oid) -> Result<Option<Object>> {
-        if let Some(written) = self.own_write(oid)? {
-            return Ok(written);
-        }
-        let object = self.read(oid, LockMode::Exclusive).await?;
-        self.with_patch(oid, object)
+        self.get_locked(oid, LockMode::Exclusive).await
     }
 
-    /// The object as this transaction has written it. If it has not, its logical node is noted as read.
-    pub(super) fn own_write(&self, oid: Oid) -> Result<Option<Option<Object>>> {
-        let mut changes = self.changes()?;
-        if let Some(draft) = changes.flush_one(oid)? {
-            return Ok(Some(Some(draft)));
+    async fn get_locked(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
+        match self.own_change(oid)? {
+            OwnChange::None => self.read(oid, mode).await,
+            OwnChange::Written(object) => Ok(object),
+            OwnChange::Patched(patch) => {
+                self.read(oid, mode).await?.map(|object| with_patch(oid, &object, &patch)).transpose()
+            }
         }
-        let written = changes.writes.get(&oid).cloned();
-        if written.is_none() && !oid.is_temporary() {
+    }
+
+    /// What this transaction has made of an object. If it has not written the object whole, its logical node is noted as read.
+    pub(super) fn own_change(&self, oid: Oid) -> Result<OwnChange> {
+        let changes = &mut *self.changes()?;
+        if let Some(draft) = changes.flush_one(oid)? {
+            return Ok(OwnChange::Written(Some(draft)));
+        }
+        if let Some(written) = changes.writes.get(&oid) {
+            return Ok(OwnChange::Written(written.clone()));
+        }
+        if !oid.is_temporary() {
             changes.read_nodes.insert(oid.page().node);
         }
-        Ok(written)
+        Ok(changes.patches.get(&oid).map_or(OwnChange::None, |patch| OwnChange::Patched(patch.clone())))
     }
 
     pub(super) async fn read(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
@@ -429,7 +443,7 @@ impl Transaction {
         self.assign_oids().await?;
         let (writes, mut leased): (Vec<(Oid, ObjectState<Object>)>, PageLease) = {
             let changes = &mut *self.changes()?;
-            let patches = changes.patches.values().map(ContentPatch::encode).collect::<Vec<_>>();
+            let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
             let bytes = changes.writes.values().flatten().chain(&patches).map(Object::encoded_len).sum();
             limits::check_writes(changes.writes.len() + patches.len(), bytes)?;
             changes.is_over = true;

@@ -129,7 +129,11 @@ fn concurrent_appends_are_all_there_once() {
             tasks.push(tokio::spawn(async move {
                 for number in 0..APPENDS {
                     let record: Bytes = [&[client, number][..], &[7; 30]].concat().into();
-                    cluster.transact(|t| t.clone().append_owned(oid, record.clone())).await.unwrap();
+                    let append = |t: client::cluster::Transaction| {
+                        let record = record.clone();
+                        async move { t.append(oid, record).await }
+                    };
+                    cluster.transact(append).await.unwrap();
                 }
             }));
         }
@@ -147,17 +151,6 @@ fn concurrent_appends_are_all_there_once() {
         assert_eq!(records, expected);
         world.end().await;
     });
-}
-
-/// As [`client::cluster::Transaction::append`], as a future of its own.
-trait AppendOwned {
-    fn append_owned(self, oid: Oid, data: Bytes) -> impl Future<Output = client::Result<()>> + Send;
-}
-
-impl AppendOwned for client::cluster::Transaction {
-    async fn append_owned(self, oid: Oid, data: Bytes) -> client::Result<()> {
-        self.append(oid, data).await
-    }
 }
 
 /// Some changes of one or two blobs, as one transaction.

@@ -168,7 +168,7 @@ pub(crate) fn changed_keys(change: &ContentChange) -> Option<SmallVec<[Key; 4]>>
             keys_in(*id, size.saturating_sub(1), 1)
         }
         ContentChange::Delete { id } => Some(SmallVec::from_iter([size_key(*id)])),
-        ContentChange::CreateFromUpload { .. } | ContentChange::CreateFromContent { .. } => None,
+        ContentChange::CreateFromUpload { .. } => None,
     }
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn keys_in(id: ContentId, offset: u64, len: u64) -> Option<SmallVec<[
 
 #[cfg(test)]
 mod tests {
-    use model::ContentOrigin;
+    use model::{ContentOrigin, SpaceId};
     use store::Options;
 
     use super::*;
@@ -189,7 +189,7 @@ mod tests {
     const NODE: NodeId = NodeId(3);
 
     fn id(number: u64) -> ContentId {
-        ContentId::new(NODE, 1, ContentOrigin::Record, number)
+        ContentId::new(SpaceId(1), NODE, 1, ContentOrigin::Record, number)
     }
 
     fn store() -> Store {
@@ -230,7 +230,7 @@ mod tests {
                 ContentChange::Create { id: id(2), data: Bytes::new() },
                 ContentChange::Create { id: id(3), data: "small".into() },
                 ContentChange::Create {
-                    id: ContentId::new(NodeId(4), 1, ContentOrigin::Record, 9),
+                    id: ContentId::new(SpaceId(1), NodeId(4), 1, ContentOrigin::Record, 9),
                     data: "of another node".into(),
                 },
             ],

@@ -311,7 +311,8 @@ impl BrickConnection {
 
     /// Begins an upload of a content.
     fn begin_content(&self, begin: &proto::contents::Begin, reply: Responder<'_>) {
-        let begun = upload_place(begin).and_then(|(_, node)| self.thread.server.role.nodes()?.begin_upload(node));
+        let begun =
+            upload_place(begin).and_then(|(space, node)| self.thread.server.role.nodes()?.begin_upload(space, node));
         match begun {
             Ok(id) => reply.send(Response::ContentBegun(proto::contents::Begun { content: Some(id.into()) })),
             Err(error) => reply.fail(&error),

@@ -231,8 +231,14 @@ impl Target {
             }
             Self::Object(oid) => Ok(checked_object(oid, client)?.page().node),
             Self::Content { space, content } => {
-                let node = cluster::content_id(content)?.node();
-                Self::Node { space, node: node.0 }.node(client)
+                let content = cluster::content_id(content)?;
+                let node = Self::Node { space, node: content.node().0 }.node(client)?;
+                if content.space() != client.space().id {
+                    let what =
+                        format!("content {content} is not of {:?}, the space of the connection", client.space().name);
+                    return Err(Error::new(ErrorKind::Denied, what));
+                }
+                Ok(node)
             }
         }
     }

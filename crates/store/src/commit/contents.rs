@@ -29,13 +29,6 @@ pub enum ContentChange {
         /// The upload.
         upload: UploadId,
     },
-    /// Creates a content with the bytes of another one, which it shares as far as they are whole chunks of blob files.
-    CreateFromContent {
-        /// An identifier that was never used.
-        id: ContentId,
-        /// The content that is copied.
-        from: ContentId,
-    },
     /// Writes bytes at an offset. A gap behind the old end reads as zeros.
     Write {
         /// The content.
@@ -90,7 +83,7 @@ impl ContentChange {
     /// [`ErrorKind::TooLarge`] beyond [`limits::BLOB`]; [`ErrorKind::Invalid`] for an identifier that no content can have.
     pub(crate) fn check(&self) -> Result<()> {
         let (id, end) = match self {
-            Self::Create { id, .. } | Self::CreateFromUpload { id, .. } | Self::CreateFromContent { id, .. } => (id, 0),
+            Self::Create { id, .. } | Self::CreateFromUpload { id, .. } => (id, 0),
             Self::Write { id, offset, data } => (id, offset.saturating_add(data.len() as u64)),
             Self::Truncate { id, size } | Self::Resize { id, size } => (id, *size),
             Self::Zero { id, .. } | Self::Delete { id } => (id, 0),
@@ -114,11 +107,6 @@ impl StagedTransaction<'_> {
                 self.steps.push(step);
             }
             ContentChange::CreateFromUpload { id, upload } => self.stage_upload(core, content_key(id), upload)?,
-            ContentChange::CreateFromContent { id, from } => {
-                let id = content_key(id);
-                self.steps.push(Step::CreateContent { id, content: StagedContent::default() });
-                self.steps.push(Step::Clone { from: content_key(from), to: id });
-            }
             ContentChange::Write { id, offset, data } => self.stage_write(content_key(id), offset, data)?,
             ContentChange::Truncate { id, size } => self.steps.push(Step::Truncate { oid: content_key(id), size }),
             ContentChange::Zero { id, offset, len } => {

@@ -65,7 +65,9 @@ pub(super) fn plan_write(
                 plan.object = Some(object);
             }
             (Some(content), _) => {
-                let size = staged_size(content.id).ok_or(ContentRejection::NotStaged(oid, content.id))?;
+                let is_of_space = content.id.space() == oid.space() || planted(Bug::OtherSpaceContentTaken);
+                let staged = staged_size(content.id).filter(|_| is_of_space);
+                let size = staged.ok_or(ContentRejection::NotStaged(oid, content.id))?;
                 let new = ContentRef { id: content.id, size, generation: 0 };
                 (plan.object, plan.staged) = (Some(object.with_content(new)), Some(content.id));
             }
@@ -123,9 +125,9 @@ mod tests {
 
     use super::*;
 
-    const OLD: ContentRef = ContentRef { id: ContentId(1), size: 100, generation: 4 };
-    const STAGED: ContentId = ContentId(2);
-    const NEXT: ContentId = ContentId(3);
+    const OLD: ContentRef = ContentRef { id: ContentId(1 << 64 | 1), size: 100, generation: 4 };
+    const STAGED: ContentId = ContentId(1 << 64 | 2);
+    const NEXT: ContentId = ContentId(1 << 64 | 3);
 
     fn oid() -> Oid {
         Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NodeId(3), number: 1 }, 0)
@@ -182,6 +184,15 @@ mod tests {
         assert_eq!(stolen, ContentRejection::NotStaged(oid(), OLD.id), "the content of another object");
     }
 
+    /// Who may write to one space would read the bytes of another one.
+    #[test]
+    fn content_of_another_space_is_refused() {
+        let other = ContentId::new(SpaceId(2), NodeId(3), 0, model::ContentOrigin::Upload, 7);
+        let written = ObjectState::Value(Object::blob_with_content(ContentRef { id: other, size: 7, generation: 0 }));
+        let refused = plan_write(oid(), None, written, |_| Some(7), || NEXT).unwrap_err();
+        assert_eq!(refused, ContentRejection::NotStaged(oid(), other));
+    }
+
     #[test]
     fn part_of_a_content_changes_in_place() {
         let before = Object::blob_with_content(OLD);
@@ -228,9 +239,10 @@ mod tests {
 
     #[test]
     fn planted_bugs_are_noticed() {
-        let checks: [(Bug, fn()); 3] = [
+        let checks: [(Bug, fn()); 4] = [
             (Bug::OldContentWritten, content_is_kept_in_its_newest_state_only),
             (Bug::ReplacedContentKept, replaced_content_is_deleted),
+            (Bug::OtherSpaceContentTaken, content_of_another_space_is_refused),
             (Bug::GenerationKept, part_of_a_content_changes_in_place),
         ];
         for (bug, check) in checks {

@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use model::{ContentId, ContentOrigin, Error, ErrorKind, NodeId, Result, UploadId};
+use model::{ContentId, ContentOrigin, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use store::{ContentChange, RowChanges};
@@ -79,9 +79,9 @@ impl Staging {
         failed.map_or(Ok(Self { node, moves, uploads, in_flight: 0 }), Err)
     }
 
-    /// An upload begins: the identifier of its content.
-    pub(super) fn begin(&mut self, upload: UploadId, now: Ms) -> ContentId {
-        let id = ContentId::new(self.node, self.moves, ContentOrigin::Upload, upload.0);
+    /// An upload begins: the identifier of its content, which an object of `space` can have.
+    pub(super) fn begin(&mut self, space: SpaceId, upload: UploadId, now: Ms) -> ContentId {
+        let id = ContentId::new(space, self.node, self.moves, ContentOrigin::Upload, upload.0);
         let before = self.uploads.insert(id, StagedUpload { stage: Stage::Receiving, expires: now + STAGING_LEASE_MS });
         assert!(before.is_none(), "K3: upload {id} began twice");
         id
@@ -259,7 +259,7 @@ mod tests {
     /// A node with one staged content of 5 bytes.
     fn staged() -> (Staging, ContentId) {
         let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
-        let id = staging.begin(UploadId(7), 0);
+        let id = staging.begin(SpaceId(1), UploadId(7), 0);
         assert_eq!(staging.receive(id, 1).unwrap(), UploadId(7));
         staging.finish(id, 5, 2).unwrap();
         assert!(!staging.is_idle() && staging.size(id, OTHER).is_none());
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn staged_contents_are_marked() {
         let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
-        let id = staging.begin(UploadId(7), 0);
+        let id = staging.begin(SpaceId(1), UploadId(7), 0);
         let changes = staging.finish(id, 5, 2).unwrap();
         assert_eq!(changes.keys().collect::<Vec<_>>(), [&rows::staged_key(id)[..]]);
         assert_eq!(changes.contents(), [ContentChange::CreateFromUpload { id, upload: UploadId(7) }]);
@@ -307,7 +307,7 @@ mod tests {
         assert!(staging.expire(late, &mut changes).is_empty() && changes.is_empty(), "the lease begins anew");
         staging.expire(late + STAGING_LEASE_MS, &mut changes);
         assert_eq!(changes.contents(), [ContentChange::Delete { id }]);
-        let receiving = staging.begin(UploadId(8), 0);
+        let receiving = staging.begin(SpaceId(1), UploadId(8), 0);
         assert_eq!(staging.expire(STAGING_LEASE_MS, &mut changes), [UploadId(8)]);
         assert!(staging.receive(receiving, STAGING_LEASE_MS).is_err());
     }
@@ -315,11 +315,11 @@ mod tests {
     #[test]
     fn abort_ends_an_upload_and_frees_a_staged_content_soon() {
         let (mut staging, id) = staged();
-        let receiving = staging.begin(UploadId(8), 0);
+        let receiving = staging.begin(SpaceId(1), UploadId(8), 0);
         assert_eq!(staging.abort(receiving, 4), Some(UploadId(8)));
         assert_eq!(staging.abort(id, 4), None);
         assert_eq!(staging.due(), 4);
-        let open = staging.begin(UploadId(9), 0);
+        let open = staging.begin(SpaceId(1), UploadId(9), 0);
         assert_eq!(staging.close(), [UploadId(9)]);
         assert!(staging.receive(open, 5).is_err());
     }

@@ -1,6 +1,6 @@
 //! Where the driver of a logical node meets the uploads of contents.
 
-use model::{ContentId, Result, UploadId};
+use model::{ContentId, Result, SpaceId, UploadId};
 use protocol::lease::Ms;
 use store::RowChanges;
 
@@ -9,9 +9,9 @@ use crate::brick::content_rows;
 use crate::brick::page_rows as rows;
 
 impl<C: Clone> NodeDriver<C> {
-    /// The store has begun an upload for a content of this node: the identifier of the content.
-    pub(crate) fn begin_upload(&mut self, upload: UploadId, now: Ms) -> ContentId {
-        self.staging.begin(upload, now)
+    /// The store has begun an upload for a content of a space at this node: the identifier of the content.
+    pub(crate) fn begin_upload(&mut self, space: SpaceId, upload: UploadId, now: Ms) -> ContentId {
+        self.staging.begin(space, upload, now)
     }
 
     /// More bytes of an upload have come: the upload of the store that takes them.

@@ -117,7 +117,7 @@ impl<C: Clone> NodeDriver<C> {
             };
             let next_id = || {
                 made += 1;
-                ContentId::new(self.node, at.moves, ContentOrigin::Record, at.position << 16 | made)
+                ContentId::new(oid.space(), self.node, at.moves, ContentOrigin::Record, at.position << 16 | made)
             };
             let staged_size = |id| self.staging.size(id, txn);
             let plan = plan_write(*oid, before, std::mem::replace(written, ObjectState::Absent), staged_size, next_id);

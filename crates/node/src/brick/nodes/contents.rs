@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use model::{ContentId, Error, ErrorKind, NodeId, Result, UploadId};
+use model::{ContentId, Error, ErrorKind, NodeId, Result, SpaceId, UploadId};
 use store::RowChanges;
 use wire::cluster::ReadContent;
 
@@ -19,13 +19,13 @@ enum Finish<'a> {
 }
 
 impl Nodes {
-    /// Begins an upload for a content of a logical node.
+    /// Begins an upload for a content of a space at a logical node.
     ///
     /// # Errors
     /// If the node is not served here; [`ErrorKind::Full`] if too many uploads are unfinished.
-    pub(crate) fn begin_upload(&self, node: NodeId) -> Result<ContentId> {
+    pub(crate) fn begin_upload(&self, space: SpaceId, node: NodeId) -> Result<ContentId> {
         let upload = self.store.begin_upload()?;
-        let begun = self.with_driver(node, |driver| Ok(driver.begin_upload(upload, self.time.now())));
+        let begun = self.with_driver(node, |driver| Ok(driver.begin_upload(space, upload, self.time.now())));
         if begun.is_err() {
             self.store.abort_upload(upload);
         }

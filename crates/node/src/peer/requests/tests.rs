@@ -86,14 +86,15 @@ fn target_is_of_the_connection_s_space_only() {
     assert_eq!(check(1, 4), Err(ErrorKind::NotFound));
     assert_eq!(check(1, u32::MAX), Err(ErrorKind::Invalid));
     assert_eq!(Target::Object(None).node(&client).unwrap_err().kind(), ErrorKind::Invalid);
-    let content = |space, node| {
-        let content = model::ContentId::new(NodeId(node), 0, model::ContentOrigin::Upload, 7);
+    let content_of = |of, space, node| {
+        let content = model::ContentId::new(SpaceId(of), NodeId(node), 0, model::ContentOrigin::Upload, 7);
         let target = Target::Content { space, content: Some(content.into()) };
         target.node(&client).map_err(|error| error.kind())
     };
-    assert_eq!(content(1, 3), Ok(NodeId(3)));
-    assert_eq!(content(2, 3), Err(ErrorKind::Denied));
-    assert_eq!(content(1, 4), Err(ErrorKind::NotFound));
+    assert_eq!(content_of(1, 1, 3), Ok(NodeId(3)));
+    assert_eq!(content_of(1, 2, 3), Err(ErrorKind::Denied));
+    assert_eq!(content_of(2, 1, 3), Err(ErrorKind::Denied), "the upload of another space");
+    assert_eq!(content_of(1, 1, 4), Err(ErrorKind::NotFound));
     let unnamed = Target::Content { space: 1, content: None };
     assert_eq!(unnamed.node(&client).unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -65,6 +65,7 @@ const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
     Bug::DroppedIndexTrusted,
     Bug::StagedUsedTwice,
+    Bug::OtherSpaceContentTaken,
     Bug::PreparedContentExpires,
     Bug::RecoveredContentForgotten,
     Bug::GenerationKept,

@@ -223,7 +223,7 @@ impl World {
         let Ok(upload) = store.begin_upload() else { return Ok(()) };
         let now = self.now;
         let Some(driver) = self.drivers.get_mut(&node) else { return Ok(()) };
-        let id = driver.begin_upload(upload, now);
+        let id = driver.begin_upload(SPACE, upload, now);
         let bytes: Bytes = vec![self.rng.random(); self.rng.random_range(0..200)].into();
         if store.upload(upload, bytes.clone()).is_err() {
             return self.act(node, |driver, now| driver.abort_upload(id, now));

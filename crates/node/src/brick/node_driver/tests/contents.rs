@@ -27,7 +27,7 @@ impl World {
     /// Uploads bytes and waits until they are staged.
     fn stage(&mut self, bytes: &[u8]) -> ContentId {
         let upload = self.store.begin_upload().unwrap();
-        let id = self.driver.begin_upload(upload, self.now);
+        let id = self.driver.begin_upload(SPACE, upload, self.now);
         for piece in bytes.chunks(10) {
             let upload = self.driver.receive_upload(id, self.now).unwrap();
             self.store.upload(upload, Bytes::copy_from_slice(piece)).unwrap();
@@ -209,14 +209,14 @@ fn part_of_a_record_cannot_be_changed() {
 fn unfinished_upload_ends_with_its_lease_and_with_its_node() {
     let mut world = World::new();
     let upload = world.store.begin_upload().unwrap();
-    let id = world.driver.begin_upload(upload, world.now);
+    let id = world.driver.begin_upload(SPACE, upload, world.now);
     world.now += STAGING_LEASE_MS;
     world.driver.poll(world.now);
     world.carry_out();
     assert!(world.driver.receive_upload(id, world.now).is_err());
     assert!(world.store.upload(upload, "late".into()).is_err(), "the store has aborted it");
     let open = world.store.begin_upload().unwrap();
-    let kept = world.driver.begin_upload(open, world.now);
+    let kept = world.driver.begin_upload(SPACE, open, world.now);
     assert_eq!(world.driver.close(), [open]);
     assert!(world.driver.receive_upload(kept, world.now).is_err());
 }
