@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let others = [
         "cluster.proto",
         "contents.proto",
+        "entries.proto",
         "members.proto",
         "meta.proto",
         "moves.proto",
@@ -33,10 +34,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         "Request.request.ask",
         "Request.request.answer",
         "Request.request.describe",
+        "Request.request.look_up",
+        "Request.request.list_entries",
+        "Request.request.list_entries_of",
         "cluster.Scan.range",
         "cluster.Scan.after",
         "Response.response.scanned",
         "Response.response.rows",
+        "Response.response.entry_list",
+        "Response.response.looked_up",
+        "Response.response.entries_of",
     ];
     let mut config = prost_build::Config::new();
     for field in boxed {

@@ -23,6 +23,7 @@ mod contents;
 mod core;
 #[doc(hidden)]
 pub mod driver;
+mod entries;
 mod events;
 mod link;
 mod loaded;
@@ -30,6 +31,7 @@ mod names;
 mod options;
 mod outcome;
 mod page_allocator;
+mod paths;
 mod prefetch;
 mod rows;
 mod scan_results;
@@ -43,7 +45,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
-use protocol::ident::TxnId;
+use protocol::ident::{HlcTimestamp, TxnId};
 use query::Query;
 use rand::RngExt;
 use tokio::time;
@@ -266,8 +268,9 @@ impl Cluster {
         ScanResults::new(self.core.clone(), classes.into_iter().collect(), filter)
     }
 
-    /// Lists the names of the space that begin with `prefix`, in order, with the objects that they are bound to. It is not part of
-    /// a transaction: a name that is bound or unbound meanwhile may be listed or not.
+    /// Lists the names of the space that begin with `prefix`, in the order of a walk through the directories, with the objects that
+    /// they are bound to. Paths begin with `/`, and so may `prefix`. It is not part of a transaction: a name that is bound or unbound
+    /// meanwhile may be listed or not.
     ///
     /// ```no_run
     /// # async fn example(cluster: client::cluster::Cluster) -> client::Result<()> {
@@ -280,6 +283,31 @@ impl Cluster {
     #[must_use]
     pub fn names(&self, prefix: &str) -> Names {
         Names::new(self.core.clone(), prefix)
+    }
+
+    /// The absolute paths that an object is bound to, found from the object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    pub async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
+        self.core.names_of(oid).await
+    }
+
+    /// The sets that an object is a member of, found from the object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    pub async fn collections_of(&self, oid: Oid) -> Result<Vec<Oid>> {
+        self.core.collections_of(oid).await
+    }
+
+    /// The number of entries of a set or a directory, and the commit timestamp of the last change of an entry; zero if there was
+    /// none. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    pub async fn collection_totals(&self, collection: Oid) -> Result<(u64, HlcTimestamp)> {
+        self.core.collection_totals(collection).await
     }
 
     /// Runs a query outside of transactions: each object is as it was when the query examined it.

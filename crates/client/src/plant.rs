@@ -28,6 +28,11 @@ model::planted_bugs! {
         LocksKeptAtClose "keeps its locks when it is closed"
         LeaseNewsIgnored "does not try again what waits for a logical node when its session opens"
         DeniedWaits "waits for the whole timeout once no peer server admits it"
+        OwnEntriesNotFound "does not look entries of collections up among the changes of the transaction"
+        OwnEntriesNotListed "does not list entries of collections that the transaction changes"
+        CollectionNotRead "does not read the collection whose entry it changes"
+        MovedBelowItself "moves a directory below itself"
+        OldNameKept "keeps the former name of an object that it renames"
         StalledBrickWaitedForAnew "restarts the timeout of a query each time the peer server reports that it waits for a brick"
     }
 }

@@ -2,6 +2,8 @@
 
 /// Bytes in the path of a name. With its table and space it must fit an LMDB key.
 pub const NAME: usize = 1024;
+/// Bytes in the key of an entry of a collection, and in a component of a path.
+pub const ENTRY_KEY: usize = 255;
 /// Bytes in an attribute's key.
 pub const ATTRIBUTE_KEY: usize = 255;
 /// Bytes in an attribute's value.
@@ -41,7 +43,8 @@ pub const FILTER_NODES: usize = 16_384;
 /// Nested levels of `and`, `or` and `not`.
 pub const FILTER_NESTING: usize = 64;
 
-/// Checks the number and size of the objects that one transaction of a cluster writes.
+/// Checks the number of the objects and entries of collections that one transaction of a cluster writes, and their size with the
+/// keys of the entries.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limits.

@@ -17,9 +17,9 @@ pub type Attributes = BTreeMap<Bytes, Bytes>;
 pub struct Object {
     /// Its class, which its identifier contains, too.
     pub class: ClassId,
-    /// [`Kind::Record`] or [`Kind::Blob`].
+    /// Its kind.
     pub kind: Kind,
-    /// The encoded record, or the bytes of the blob; empty if they are in a content.
+    /// The encoded record, or the bytes of the blob; empty if they are in a content. A collection has none.
     pub data: Bytes,
     /// What few objects have.
     extension: Option<Arc<Extension>>,
@@ -137,6 +137,14 @@ impl Object {
         self.kind as u8 | if self.extension.is_some() { EXTENDED } else { 0 }
     }
 
+    /// The kind of objects with this code.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an unknown code.
+    pub fn kind_of(code: u8) -> Result<Kind> {
+        Kind::from_code(code & !EXTENDED).ok_or_else(|| invalid(format!("no object has the kind {code}")))
+    }
+
     /// What precedes the data in the encoding; `None` for most objects.
     #[must_use]
     pub fn encoded_extension(&self) -> Option<Bytes> {
@@ -149,8 +157,7 @@ impl Object {
     /// # Errors
     /// [`ErrorKind::Invalid`] for an unknown code, or an extension that is not well formed.
     pub fn decode(class: ClassId, code: u8, mut bytes: Bytes) -> Result<Self> {
-        let kind = Kind::from_code(code & !EXTENDED);
-        let kind = kind.ok_or_else(|| invalid(format!("no object has the kind {code}")))?;
+        let kind = Self::kind_of(code)?;
         if code & EXTENDED == 0 {
             return Ok(Self::plain(class, kind, bytes));
         }
@@ -158,11 +165,24 @@ impl Object {
         Ok(Self { class, kind, data: bytes, extension: Some(Arc::new(extension)) })
     }
 
+    /// An empty collection: a set, or a directory.
+    #[must_use]
+    pub fn collection(kind: Kind) -> Self {
+        Self::plain(ClassId::NONE, kind, Bytes::new())
+    }
+
+    /// Whether it is a collection: a set or a directory, whose entries are beside it.
+    #[must_use]
+    pub fn is_collection(&self) -> bool {
+        matches!(self.kind, Kind::Collection | Kind::Directory)
+    }
+
     /// Validates an object from outside.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] for more than [`limits::OBJECT`] bytes, or attributes over their limits; [`ErrorKind::Invalid`] for an
-    /// invalid record, a blob with a class, a record with a content, and a collection, which cannot be in a page.
+    /// invalid record, a blob or a collection with a class, a record with a content, and a collection with data: its entries are
+    /// not in its page.
     pub fn check(&self) -> Result<()> {
         let len = self.encoded_len();
         if len > limits::OBJECT {
@@ -177,14 +197,15 @@ impl Object {
         }
         match self.kind {
             Kind::Record => RecordRef::validate(&self.data).map(drop),
-            Kind::Blob if self.class != ClassId::NONE => Err(Error::new(
-                ErrorKind::Invalid,
-                format!("a blob has no class, but this one has class {}", self.class.0),
-            )),
-            Kind::Blob => Ok(()),
-            Kind::Collection => {
-                Err(Error::new(ErrorKind::Invalid, "a page can contain records and blobs, but not collections"))
+            kind if self.class != ClassId::NONE => {
+                let what = format!("a {} has no class, but this one has class {}", kind.name(), self.class.0);
+                Err(Error::new(ErrorKind::Invalid, what))
             }
+            kind @ (Kind::Collection | Kind::Directory) if !self.data.is_empty() => {
+                let what = format!("a {} has no data, but this one has {} bytes", kind.name(), self.data.len());
+                Err(Error::new(ErrorKind::Invalid, what))
+            }
+            Kind::Blob | Kind::Collection | Kind::Directory => Ok(()),
         }
     }
 }

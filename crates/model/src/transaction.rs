@@ -16,6 +16,8 @@ pub enum Kind {
     Record = 2,
     /// A set of members, ordered by identifier.
     Collection = 3,
+    /// A directory: names of objects, ordered by their bytes.
+    Directory = 4,
 }
 
 impl Kind {
@@ -26,6 +28,7 @@ impl Kind {
             1 => Some(Self::Blob),
             2 => Some(Self::Record),
             3 => Some(Self::Collection),
+            4 => Some(Self::Directory),
             _ => None,
         }
     }
@@ -37,6 +40,7 @@ impl Kind {
             Self::Blob => "blob",
             Self::Record => "record",
             Self::Collection => "collection",
+            Self::Directory => "directory",
         }
     }
 }

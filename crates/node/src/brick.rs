@@ -13,6 +13,8 @@ mod changed_rows;
 mod completions;
 mod content_reads;
 mod content_rows;
+mod entries;
+mod entry_rows;
 pub(crate) mod guards;
 mod index_rows;
 mod indexes;

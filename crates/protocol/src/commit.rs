@@ -25,12 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, Oid, PageId};
+use model::{Entry, NodeId, Oid, PageId};
 
 use crate::clock::ClockSkewError;
+use crate::entries::{collection_guard, entry_guard};
 use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::locks::LockMode;
 use crate::page_cache::{ObjectState, SlotStates};
+use crate::plant::{Bug, planted};
 use crate::validate::{Footprint, Read, ValidationConflict};
 
 pub mod coordinator;
@@ -38,6 +40,24 @@ pub mod participant;
 
 /// The new states of objects.
 pub type Writes<T> = BTreeMap<Oid, ObjectState<T>>;
+
+/// The new targets of entries of collections; `None` removes the entry.
+pub type EntryChanges = BTreeMap<Entry, Option<Oid>>;
+
+/// The guards of changed entries that a transaction writes, and those that it touches.
+fn guards_of(entries: &EntryChanges) -> (BTreeSet<Oid>, BTreeSet<Oid>) {
+    let written = entries.keys().filter(|_| !planted(Bug::KeyGuardNotWritten)).map(entry_guard).collect();
+    let all = entries.keys().filter(|_| !planted(Bug::CollectionGuardNotTouched));
+    let mut touched: BTreeSet<Oid> = BTreeSet::new();
+    let mut last = None;
+    for collection in all.map(|entry| entry.collection) {
+        // Entries are ordered by collections.
+        if last.replace(collection) != Some(collection) {
+            touched.insert(collection_guard(collection));
+        }
+    }
+    (written, touched)
+}
 
 /// The new states, page by page.
 pub fn group_by_page<T>(writes: impl IntoIterator<Item = (Oid, ObjectState<T>)>) -> BTreeMap<PageId, SlotStates<T>> {
@@ -55,13 +75,16 @@ pub struct Part<T> {
     pub reads: Vec<Read>,
     /// Its writes.
     pub writes: Writes<T>,
-    /// The [guards](LockMode::Touch) that it touches.
+    /// The [guards](LockMode::Touch) that it touches, apart from those of its entries.
     pub touches: BTreeSet<Oid>,
+    /// The entries of collections that it changes. It writes the guards of their keys, and touches the guards of their
+    /// collections ([`crate::entries`]).
+    pub entries: EntryChanges,
 }
 
 impl<T> Default for Part<T> {
     fn default() -> Self {
-        Self { reads: Vec::new(), writes: Writes::new(), touches: BTreeSet::new() }
+        Self { reads: Vec::new(), writes: Writes::new(), touches: BTreeSet::new(), entries: EntryChanges::new() }
     }
 }
 
@@ -70,18 +93,27 @@ impl<T> Part<T> {
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
         let reads = self.reads.iter().map(|read| &read.oid);
-        reads.chain(self.writes.keys()).chain(&self.touches).all(|oid| oid.page().node == node)
+        let collections = self.entries.keys().map(|entry| &entry.collection);
+        let mut all = reads.chain(self.writes.keys()).chain(&self.touches).chain(collections);
+        all.all(|oid| oid.page().node == node)
     }
 
     /// What the transaction holds until it ends. A guard that it both reads and touches is held exclusively.
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let read: BTreeSet<Oid> = self.reads.iter().map(|read| read.oid).collect();
-        let both = self.touches.intersection(&read);
-        let writes: BTreeSet<Oid> = self.writes.keys().chain(both).copied().collect();
+        let (mut writes, mut touches) = guards_of(&self.entries);
+        touches.extend(&self.touches);
+        writes.extend(self.writes.keys().chain(touches.intersection(&read)));
         let reads = read.difference(&writes).copied().collect();
-        let touches = self.touches.difference(&writes).copied().collect();
+        touches.retain(|oid| !writes.contains(oid));
         Footprint { reads, writes, touches }
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.writes.is_empty() && self.touches.is_empty() && self.entries.is_empty()
     }
 }
 
@@ -94,30 +126,43 @@ pub struct Change<T> {
     pub timestamp: HlcTimestamp,
     /// What it wrote.
     pub writes: Writes<T>,
-    /// What it touched.
+    /// What it touched, apart from the guards of its entries.
     pub touches: BTreeSet<Oid>,
+    /// The entries of collections that it changed.
+    pub entries: EntryChanges,
 }
 
 impl<T> Change<T> {
     /// The changes of an aborted transaction: none.
     pub(crate) fn empty(txn: TxnId) -> Self {
-        Self { txn, timestamp: HlcTimestamp::ZERO, writes: Writes::new(), touches: BTreeSet::new() }
+        let (writes, touches, entries) = (Writes::new(), BTreeSet::new(), EntryChanges::new());
+        Self { txn, timestamp: HlcTimestamp::ZERO, writes, touches, entries }
     }
 
     /// Whether no page has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.touches.is_empty()
+        self.writes.is_empty() && self.touches.is_empty() && self.entries.is_empty()
     }
 
-    /// The pages with a new version, each with the changed slots and the new states. Touched slots have no state.
+    /// A page that has a new version, if any has.
+    #[must_use]
+    pub fn any_page(&self) -> Option<PageId> {
+        let entry = || self.entries.keys().next().map(|entry| collection_guard(entry.collection));
+        let changed = self.writes.keys().chain(&self.touches).next().copied();
+        changed.or_else(entry).map(Oid::page)
+    }
+
+    /// The pages with a new version, each with the changed slots and the new states. Guards have no state: those that
+    /// are touched, and those of changed entries.
     #[must_use]
     pub fn pages(self) -> BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> {
         let mut pages: BTreeMap<PageId, (BTreeSet<u16>, SlotStates<T>)> = BTreeMap::new();
         for (page, contents) in group_by_page(self.writes) {
             pages.insert(page, (contents.keys().copied().collect(), contents));
         }
-        for oid in self.touches {
+        let (keys, collections) = guards_of(&self.entries);
+        for oid in self.touches.into_iter().chain(keys).chain(collections) {
             pages.entry(oid.page()).or_default().0.insert(oid.slot());
         }
         pages
@@ -352,6 +397,8 @@ pub enum Record<T> {
         writes: Writes<T>,
         /// What it touches: the pages get a new version.
         touches: BTreeSet<Oid>,
+        /// The entries that it changes.
+        entries: EntryChanges,
     },
     /// The outcome of a prepared transaction with everything that matters later: the prepared record is no longer
     /// needed.
@@ -364,6 +411,8 @@ pub enum Record<T> {
         writes: Writes<T>,
         /// What it touches: nothing, if it is aborted.
         touches: BTreeSet<Oid>,
+        /// The entries that it changes: none, if it is aborted.
+        entries: EntryChanges,
         /// Participants that have to acknowledge the outcome.
         participants: Vec<NodeId>,
     },
@@ -410,14 +459,17 @@ impl<T> Record<T> {
     where
         T: Clone,
     {
-        let (txn, timestamp, writes, touches) = match self {
-            Self::Committed { txn, timestamp, writes, touches } => (*txn, *timestamp, writes, touches),
-            Self::Decided { txn, outcome: Outcome::Committed(timestamp), writes, touches, .. } => {
-                (*txn, *timestamp, writes, touches)
+        let (txn, timestamp, writes, touches, entries) = match self {
+            Self::Committed { txn, timestamp, writes, touches, entries } => {
+                (*txn, *timestamp, writes, touches, entries)
+            }
+            Self::Decided { txn, outcome: Outcome::Committed(timestamp), writes, touches, entries, .. } => {
+                (*txn, *timestamp, writes, touches, entries)
             }
             _ => return None,
         };
-        let change = Change { txn, timestamp, writes: writes.clone(), touches: touches.clone() };
+        let (writes, touches, entries) = (writes.clone(), touches.clone(), entries.clone());
+        let change = Change { txn, timestamp, writes, touches, entries };
         (!change.is_empty()).then_some(change)
     }
 
@@ -427,12 +479,13 @@ impl<T> Record<T> {
     #[must_use]
     pub fn into_row(self, at: Version) -> Self {
         let (txn, outcome, is_changed, participants) = match self {
-            Self::Committed { txn, timestamp, writes, touches } => {
-                let is_changed = !writes.is_empty() || !touches.is_empty();
+            Self::Committed { txn, timestamp, writes, touches, entries } => {
+                let is_changed = !writes.is_empty() || !touches.is_empty() || !entries.is_empty();
                 (txn, Outcome::Committed(timestamp), is_changed, Vec::new())
             }
-            Self::Decided { txn, outcome, writes, touches, participants } => {
-                (txn, outcome, !writes.is_empty() || !touches.is_empty(), participants)
+            Self::Decided { txn, outcome, writes, touches, entries, participants } => {
+                let is_changed = !writes.is_empty() || !touches.is_empty() || !entries.is_empty();
+                (txn, outcome, is_changed, participants)
             }
             other => return other,
         };

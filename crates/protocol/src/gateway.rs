@@ -95,10 +95,10 @@ impl<T> Call<T> {
     /// Whether the call stores nothing. A call that only deletes makes room, for which others may wait.
     fn stores_nothing(&self) -> bool {
         match self {
-            Self::Commit { parts, .. } => parts
-                .values()
-                .flat_map(|part| part.writes.values())
-                .all(|content| matches!(content, ObjectState::Absent)),
+            Self::Commit { parts, .. } => parts.values().all(|part| {
+                part.writes.values().all(|content| matches!(content, ObjectState::Absent))
+                    && part.entries.values().all(Option::is_none)
+            }),
             Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
         }
     }

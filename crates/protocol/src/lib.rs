@@ -8,6 +8,7 @@
 //! | [`clock`] | when something happens | L1 |
 //! | [`validate`] | whether a finished transaction may commit | V1, V2, V3 |
 //! | [`locks`] | which transactions hold objects, and which wait for them | V2, W1 |
+//! | [`entries`] | which guards protect the entries of collections | V2 |
 //! | [`commit`] | how a transaction commits at all its participants | L1, V4, C1 to C4, G1, W1 |
 //! | [`directory`] | which holders have which pages, and which changes they have not acknowledged | D1, D2, D4 |
 //! | [`lease`], [`upstream`] | how long copies may be used without contact to the node above | D4 |
@@ -35,6 +36,7 @@ pub mod cache_node;
 pub mod clock;
 pub mod commit;
 pub mod directory;
+pub mod entries;
 pub mod eviction;
 pub mod gateway;
 pub mod ident;

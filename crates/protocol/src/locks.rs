@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClassId, Oid, PageId};
 
+use crate::entries::is_guard_page;
 use crate::ident::{TxnId, Version};
 use crate::plant::{Bug, planted};
 
@@ -81,9 +82,10 @@ struct LockWaiter {
     oid: Oid,
 }
 
-/// The identifier of a place, independent of the class of the object in it.
+/// The identifier of a place, independent of the class of the object in it. Guards of entries are places of their own.
 fn slot_key(oid: Oid) -> Oid {
-    if oid.class() == ClassId::NONE { oid } else { Oid::new(ClassId::NONE, oid.page(), oid.slot()) }
+    let is_place = oid.class() == ClassId::NONE || is_guard_page(oid.page());
+    if is_place { oid } else { Oid::new(ClassId::NONE, oid.page(), oid.slot()) }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

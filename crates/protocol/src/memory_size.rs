@@ -42,7 +42,8 @@ impl<T: MemorySize> MemorySize for ObjectState<T> {
 impl<T: MemorySize> MemorySize for Part<T> {
     fn memory_size(&self) -> usize {
         let written: usize = self.writes.values().map(|content| ENTRY_BYTES + content.memory_size()).sum();
-        written + ENTRY_BYTES * (self.reads.len() + self.touches.len())
+        let keys: usize = self.entries.keys().map(|entry| ENTRY_BYTES + entry.key.as_bytes().len()).sum();
+        written + keys + ENTRY_BYTES * (self.reads.len() + self.touches.len())
     }
 }
 

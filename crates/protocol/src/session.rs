@@ -24,12 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 
-use model::{NodeId, Oid, PageId};
+use model::{Entry, NodeId, Oid, PageId};
 
 use crate::brick::LockedObject;
 use crate::clock::Clock;
 use crate::commit::coordinator;
-use crate::commit::{Part, Refusal};
+use crate::commit::{EntryChanges, Part, Refusal};
 use crate::gateway::{Call, Reply};
 use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
@@ -120,8 +120,10 @@ struct RunningTxn<T> {
     /// Its locked objects, and its writes.
     locked: BTreeMap<Oid, (LockMode, LockedObject<T>)>,
     writes: BTreeMap<Oid, ObjectState<T>>,
-    /// The guards that it touches.
+    /// The guards that it touches, apart from those of its entries.
     touches: BTreeSet<Oid>,
+    /// The entries of collections that it changes.
+    entries: EntryChanges,
     /// Reads that others made for it, and a time at or after all of them.
     relied: Vec<Read>,
     relied_at: HlcTimestamp,
@@ -135,14 +137,15 @@ impl<T> RunningTxn<T> {
             locked: BTreeMap::new(),
             writes: BTreeMap::new(),
             touches: BTreeSet::new(),
+            entries: EntryChanges::new(),
             relied: Vec::new(),
             relied_at: HlcTimestamp::ZERO,
         }
     }
 
-    /// Whether it has no writes and no touches.
+    /// Whether it has no writes, no touches and no changed entries.
     fn only_reads(&self) -> bool {
-        self.writes.is_empty() && self.touches.is_empty()
+        self.writes.is_empty() && self.touches.is_empty() && self.entries.is_empty()
     }
 }
 
@@ -323,6 +326,22 @@ impl<T: Clone + MemorySize> Session<T> {
         Ok(true)
     }
 
+    /// Changes an entry of a collection in a transaction: sets its target, or removes it. The transaction should have
+    /// read the collection, so that it conflicts with one that deletes it. A datastore transaction should have locked
+    /// the [guard of the key](crate::entries::key_guard) and touched that of the collection; otherwise the commit may
+    /// conflict.
+    ///
+    /// # Errors
+    /// Why the entry was not changed; the transaction continues without the change.
+    pub fn change_entry(&mut self, txn: TxnId, entry: Entry, target: Option<Oid>) -> Result<(), WriteError> {
+        let running = self.running_txn(txn)?;
+        if running.level == Level::Snapshot {
+            return Err(WriteError::ReadOnly);
+        }
+        running.entries.insert(entry, target);
+        Ok(())
+    }
+
     /// Adds reads that other nodes made for a transaction: guards of scanned sets and objects that a query followed.
     /// Each has the version that was read, at or before the time `at`; the commit validates them with the transaction's
     /// own reads (V1). A change of a local copy does not doom the transaction for these reads.
@@ -379,13 +398,14 @@ impl<T: Clone + MemorySize> Session<T> {
 
     fn finish(&mut self, txn: TxnId, finished: FinishedTxn<T>, now: Ms) {
         let FinishedTxn { mut reads, mut seen, writes } = finished;
-        let mut touches = BTreeSet::new();
+        let (mut touches, mut entries) = (BTreeSet::new(), EntryChanges::new());
         if let Some(running) = self.running.get(&txn) {
             touches.clone_from(&running.touches);
+            entries.clone_from(&running.entries);
             reads.extend_from_slice(&running.relied);
             seen = seen.max(running.relied_at);
         }
-        let only_reads = writes.is_empty() && touches.is_empty();
+        let only_reads = writes.is_empty() && touches.is_empty() && entries.is_empty();
         let mut parts: BTreeMap<NodeId, Part<T>> = BTreeMap::new();
         for read in reads {
             parts.entry(read.oid.page().node).or_default().reads.push(read);
@@ -395,6 +415,9 @@ impl<T: Clone + MemorySize> Session<T> {
         }
         for oid in touches {
             parts.entry(oid.page().node).or_default().touches.insert(oid);
+        }
+        for (entry, target) in entries {
+            parts.entry(entry.collection.page().node).or_default().entries.insert(entry, target);
         }
         let call = if only_reads {
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();

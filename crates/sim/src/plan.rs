@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use model::{ClassId, NodeId, Oid, PageId, SpaceId};
+use model::{ClassId, EntryKey, NodeId, Oid, PageId, SpaceId};
 
 /// How the cluster is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,6 +221,42 @@ impl Key {
         format!("{}.{}v{value}.{GUARD}", self.node, self.page)
     }
 
+    /// The directory beside this guard's set.
+    #[must_use]
+    pub fn directory(self) -> Oid {
+        Self { page: self.page + 3 * FAR_PAGES, slot: 0, ..self }.oid()
+    }
+
+    /// The name of this directory, in histories, as the set of the operations that have bound names in it.
+    #[must_use]
+    pub fn directory_name(self) -> String {
+        format!("{}.{}d.{GUARD}", self.node, self.page)
+    }
+
+    /// The name, in histories, of the set of operations that have bound a name in this directory: one at most.
+    #[must_use]
+    pub fn bound_name(self, name: i64) -> String {
+        format!("{}.{}d{name}.{GUARD}", self.node, self.page)
+    }
+
+    /// A name as a key of a directory.
+    #[must_use]
+    pub fn name(name: i64) -> EntryKey {
+        EntryKey::name(&name.to_string()).unwrap_or_else(|error| panic!("a number is a name: {error}"))
+    }
+
+    /// The object to which an operation binds names.
+    #[must_use]
+    pub fn target(operation: i64) -> Oid {
+        Oid::new(ClassId::NONE, PageId { space: SPACE, node: NodeId(1), number: operation as u64 }, 1)
+    }
+
+    /// The operation that has bound a name to this object.
+    #[must_use]
+    pub const fn operation(target: Oid) -> i64 {
+        target.page().number as i64
+    }
+
     /// The guard of the set, if the key is that of a member.
     #[must_use]
     pub const fn set(self) -> Option<Self> {
@@ -259,6 +295,10 @@ pub enum Step {
     Insert(Key),
     /// Queries who has a unique value, and takes the value if it is free.
     Claim(Key, i64),
+    /// Looks a name up in a directory, and binds it if it is free.
+    Bind(Key, i64),
+    /// Lists a directory.
+    List(Key),
     /// Waits, in milliseconds.
     Think(u64),
     /// Waits until [`Action::Go`].

@@ -29,6 +29,8 @@ pub enum Workload {
     Locks,
     /// Transactions that query the members of sets and insert others.
     Phantoms,
+    /// Transactions that bind names in directories and list them.
+    Names,
     /// Writes and reads outside of transactions.
     Pram,
     /// A group with one member that is slow, dies, or acknowledges nothing; there are no other faults.
@@ -39,7 +41,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Lists,
         Self::Bank,
         Self::Ring,
@@ -53,6 +55,7 @@ impl Workload {
         Self::Pram,
         Self::Slow,
         Self::Everything,
+        Self::Names,
     ];
 
     /// Its name, as the command line has it.
@@ -69,6 +72,7 @@ impl Workload {
             Self::Snapshots => "snapshots",
             Self::Locks => "locks",
             Self::Phantoms => "phantoms",
+            Self::Names => "names",
             Self::Pram => "pram",
             Self::Slow => "slow",
             Self::Everything => "everything",
@@ -301,6 +305,7 @@ impl PlanBuilder {
             Workload::Locks if dice < 50 => Operation::Lock(self.steps(1, 4, 0.6)),
             Workload::Locks => Operation::Transact(self.steps(1, 4, 0.6)),
             Workload::Phantoms => self.phantoms(dice),
+            Workload::Names => self.names(dice),
             Workload::Pram if dice < 45 => Operation::Put(self.number()),
             Workload::Pram if dice < 90 => Operation::Get(self.number()),
             Workload::Pram => Operation::Transact(self.steps(1, 3, 0.6)),
@@ -334,6 +339,23 @@ impl PlanBuilder {
             55..80 => Operation::Transact(vec![Step::Insert(one)]),
             80..90 => Operation::Lock(vec![Step::Count(one), Step::Insert(other)]),
             _ => Operation::Insist(vec![Step::Count(one), Step::Insert(one)]),
+        }
+    }
+
+    /// Lists directories and binds names: often the names of one directory determine what is bound in another one, while other clients
+    /// do the reverse. Some transactions write objects at other logical nodes, too.
+    fn names(&mut self, dice: u32) -> Operation {
+        let directory = |maker: &mut Self| Key::guard(maker.node(), maker.rng.random_range(1..=maker.pages));
+        let (one, other) = (directory(self), directory(self));
+        let name = self.rng.random_range(0..60);
+        let think = Step::Think(self.rng.random_range(0..60));
+        match dice {
+            0..25 => Operation::Transact(vec![Step::List(one), think, Step::Bind(other, name)]),
+            25..55 => Operation::Transact(vec![Step::Bind(one, name), think, Step::Append(self.key())]),
+            55..70 if one != other => Operation::Transact(vec![Step::Bind(one, name), think, Step::Bind(other, name)]),
+            55..75 => Operation::Transact(vec![Step::List(one), think, Step::List(other)]),
+            75..85 => Operation::Lock(vec![Step::List(one), Step::Bind(other, name)]),
+            _ => Operation::Insist(vec![Step::List(one), Step::Bind(one, name), Step::Append(self.key())]),
         }
     }
 

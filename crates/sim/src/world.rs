@@ -30,6 +30,7 @@ mod cache_node;
 mod catalog;
 mod client;
 mod clock;
+mod directories;
 mod disk;
 mod driven_brick;
 mod group_member;

@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use sim::plan::Topology;
 use sim::run::run;
-use sim::workload::{Choice, plan};
+use sim::workload::{Choice, Faults, Workload, plan};
 
 /// Seeds that are run, each twice.
 const SEEDS: u64 = 300;
@@ -14,7 +15,9 @@ const SEEDS: u64 = 300;
 /// A run in which clocks drift for so long that a peer server would refuse its clients, if the drift had no limit.
 #[test]
 fn clocks_that_drift_for_long_do_not_disconnect_clients() {
-    let report = run(plan(174, Choice::default()), None, false);
+    let choice =
+        Choice { topology: Some(Topology::Peer), workload: Some(Workload::Hot), faults: Some(Faults::Crashes) };
+    let report = run(plan(174, choice), None, false);
     assert_eq!(report.wrong, None);
 }
 

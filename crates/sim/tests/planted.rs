@@ -31,6 +31,9 @@ fn choice(bug: Bug) -> Choice {
         _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld | Bug::GuardShared) => {
             (Some(Workload::Phantoms), Some(Faults::All))
         }
+        _ if matches!(bug, Bug::KeyGuardNotWritten | Bug::CollectionGuardNotTouched | Bug::EntriesNotDecided) => {
+            (Some(Workload::Names), Some(Faults::All))
+        }
         "N1" | "D2" => (Some(Workload::Pram), Some(Faults::All)),
         "D4" => (Some(Workload::Pram), Some(Faults::All)),
         "G1" | "G2" | "G3" => (Some(Workload::Snapshots), Some(Faults::All)),

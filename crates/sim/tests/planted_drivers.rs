@@ -47,6 +47,10 @@ const BRICK_BUGS: &[Bug] = &[
     Bug::PartialIndexUsed,
 ];
 
+/// Bugs in entries of collections.
+const ENTRY_BUGS: &[Bug] =
+    &[Bug::LookUpWithoutVersion, Bug::ListingWithLaterGuard, Bug::CountedTwice, Bug::CountedFromDurable];
+
 fn is_noticed(bug: bug::Bug, choice: Choice) -> bool {
     (0..LIMIT).any(|seed| run(plan(seed, choice), Some(bug), false).wrong.is_some())
 }
@@ -58,12 +62,25 @@ const CHOICE: Choice =
 const QUERIES: Choice =
     Choice { topology: Some(Topology::Peer), workload: Some(Workload::Phantoms), faults: Some(Faults::All) };
 
+/// Names are bound and listed.
+const NAMES: Choice =
+    Choice { topology: Some(Topology::Direct), workload: Some(Workload::Names), faults: Some(Faults::All) };
+
+/// The same, and nodes move.
+const MOVED_NAMES: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Names), faults: None };
+
 /// Four in ten plans of this choice move nodes.
 const MOVES: Choice = Choice { topology: Some(Topology::Site), workload: None, faults: None };
 
 #[test]
 fn bugs_in_the_driver_of_a_brick_are_noticed_in_whole_clusters() {
     assert_noticed(BRICK_BUGS.iter().copied().map(bug::Bug::Brick), CHOICE);
+}
+
+#[test]
+fn bugs_in_entries_of_collections_are_noticed_in_whole_clusters() {
+    assert_noticed(ENTRY_BUGS.iter().copied().map(bug::Bug::Brick), NAMES);
+    assert_noticed([bug::Bug::Brick(Bug::EntriesNotMoved)].into_iter(), MOVED_NAMES);
 }
 
 #[test]
@@ -98,7 +115,7 @@ fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     for seed in 0..21 {
-        for choice in [CHOICE, MOVES, QUERIES] {
+        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_NAMES] {
             assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
         }
     }

@@ -65,6 +65,8 @@ pub fn kind(code: u32) -> Result<Kind> {
     u8::try_from(code)
         .ok()
         .and_then(Kind::from_code)
+        // A store of its own has no directories: its names are not in collections.
+        .filter(|kind| *kind != Kind::Directory)
         .ok_or_else(|| invalid(format!("no kind of object has the code {code}")))
 }
 

@@ -38,6 +38,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.cluster.rs"));
     }
 
+    /// The messages of `proto/entries.proto`.
+    pub mod entries {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.entries.rs"));
+    }
+
     /// The messages of `proto/account.proto`.
     pub mod account {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.account.rs"));

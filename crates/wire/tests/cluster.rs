@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{
-    ClassId, Comparison, ErrorKind, FieldNumber, Filter, NodeId, Object, Oid, Operand, PageId, RecordBuilder, SpaceId,
-    Value, limits,
+    ClassId, Comparison, Entry, EntryKey, ErrorKind, FieldNumber, Filter, Kind, NodeId, Object, Oid, Operand, PageId,
+    RecordBuilder, SpaceId, Value, limits,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use prost::Message as _;
 use protocol::brick::LockedObject;
-use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
@@ -22,8 +22,8 @@ use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage, 
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
-    IndexRange, Message, Scan, ScanPosition, Scanned, decode_record, encode_record, object_read_from_proto,
-    object_read_to_proto,
+    EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, ListedEntry, LookUp, Message, Scan, ScanPosition,
+    Scanned, decode_record, encode_record, object_read_from_proto, object_read_to_proto,
 };
 use wire::frame::Raw;
 use wire::proto;
@@ -133,8 +133,22 @@ fn touches() -> BoxedStrategy<BTreeSet<Oid>> {
     vec(oid(), 0..4).prop_map(|oids| oids.into_iter().collect()).boxed()
 }
 
+fn key() -> BoxedStrategy<EntryKey> {
+    vec(any::<u8>(), 1..=255).prop_map(|bytes| EntryKey::new(bytes).unwrap()).boxed()
+}
+
+fn entry() -> BoxedStrategy<Entry> {
+    (oid(), key()).prop_map(|(collection, key)| Entry { collection, key }).boxed()
+}
+
+fn entries() -> BoxedStrategy<EntryChanges> {
+    vec((entry(), option::of(oid())), 0..4).prop_map(|entries| entries.into_iter().collect()).boxed()
+}
+
 fn part() -> BoxedStrategy<Part<Object>> {
-    (reads(), writes(), touches()).prop_map(|(reads, writes, touches)| Part { reads, writes, touches }).boxed()
+    (reads(), writes(), touches(), entries())
+        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries })
+        .boxed()
 }
 
 /// Parts as clients build them: each entry belongs to its node.
@@ -153,6 +167,9 @@ fn parts() -> BoxedStrategy<BTreeMap<NodeId, Part<Object>>> {
             }
             for oid in all.touches {
                 parts.entry(oid.page().node).or_default().touches.insert(oid);
+            }
+            for (entry, target) in all.entries {
+                parts.entry(entry.collection.page().node).or_default().entries.insert(entry, target);
             }
             parts
         })
@@ -332,18 +349,16 @@ fn kept() -> BoxedStrategy<Record<Object>> {
             part,
             proposal
         }),
-        (txn(), time(), writes(), touches()).prop_map(|(txn, timestamp, writes, touches)| Record::Committed {
-            txn,
-            timestamp,
-            writes,
-            touches
+        (txn(), time(), writes(), touches(), entries()).prop_map(|(txn, timestamp, writes, touches, entries)| {
+            Record::Committed { txn, timestamp, writes, touches, entries }
         }),
-        (txn(), outcome(), writes(), touches(), participants()).prop_map(
-            |(txn, outcome, writes, touches, participants)| Record::Decided {
+        (txn(), outcome(), writes(), touches(), entries(), participants()).prop_map(
+            |(txn, outcome, writes, touches, entries, participants)| Record::Decided {
                 txn,
                 outcome,
                 writes,
                 touches,
+                entries,
                 participants
             }
         ),
@@ -389,6 +404,39 @@ fn scan() -> BoxedStrategy<Scan> {
         .boxed()
 }
 
+fn look_up() -> BoxedStrategy<LookUp> {
+    (oid(), vec(key(), 1..5)).prop_map(|(collection, keys)| LookUp { collection, keys }).boxed()
+}
+
+fn list_entries() -> BoxedStrategy<ListEntries> {
+    let bounds = (option::of(key()), vec(any::<u8>(), 0..5), 0..=limits::LISTING as u32);
+    (oid(), bounds, any::<bool>(), any::<bool>())
+        .prop_map(|(collection, (after, prefix, limit), reverse, kinds)| ListEntries {
+            collection,
+            after,
+            prefix: prefix.into(),
+            limit,
+            reverse,
+            kinds,
+        })
+        .boxed()
+}
+
+fn entry_list() -> BoxedStrategy<EntryList> {
+    let kind = option::of(prop_oneof![Just(Kind::Blob), Just(Kind::Directory)]);
+    let listed = (key(), oid(), kind).prop_map(|(key, target, kind)| ListedEntry { key, target, kind });
+    (vec(listed, 0..5), any::<bool>(), reads(), time(), time())
+        .prop_map(|(entries, more, guards, seen, modified)| EntryList {
+            entries,
+            more,
+            guards,
+            seen,
+            count: seen.0,
+            modified,
+        })
+        .boxed()
+}
+
 fn operand(value: i64) -> Operand {
     Operand::new(Value::Int64(value)).unwrap()
 }
@@ -404,6 +452,28 @@ fn scanned() -> BoxedStrategy<Scanned> {
 }
 
 proptest! {
+    #[test]
+    fn requests_about_collections_round_trip(look_up in look_up(), list in list_entries(), found in entry_list()) {
+        prop_assert_eq!(LookUp::from_proto(*look_up.clone().into_proto()).unwrap(), look_up);
+        prop_assert_eq!(ListEntries::from_proto(*list.clone().into_proto()).unwrap(), list);
+        let (message, raw) = found.clone().into_proto(true);
+        prop_assert_eq!(EntryList::from_proto(*message, &raw).unwrap(), found);
+    }
+
+    #[test]
+    fn reverse_look_ups_round_trip(target in oid(), entries in vec(entry(), 0..5), more in any::<bool>()) {
+        let after = entries.first().map(|entry| {
+            let page = PageId { space: target.space(), ..entry.collection.page() };
+            Entry { collection: Oid::new(ClassId::NONE, page, 1), key: entry.key.clone() }
+        });
+        let node = after.as_ref().map_or(NodeId(4), |entry| entry.collection.page().node);
+        let list = ListEntriesOf { node, target, after, limit: 7 };
+        prop_assert_eq!(ListEntriesOf::from_proto(*list.clone().into_proto()).unwrap(), list);
+        let found = EntriesOf { entries, more };
+        let (message, raw) = found.clone().into_proto();
+        prop_assert_eq!(EntriesOf::from_proto(*message, &raw).unwrap(), found);
+    }
+
     #[test]
     fn messages_round_trip(sent in message()) {
         let (request, parts) = sent.encode();
@@ -484,7 +554,7 @@ fn evict(node: u32, page: proto::Page) -> Envelope {
 }
 
 fn commit(reads: Option<cluster::Reads>, writes: Option<cluster::Writes>) -> Envelope {
-    let commit = cluster::Commit { reads, writes, touches: Vec::new() };
+    let commit = cluster::Commit { reads, writes, touches: Vec::new(), entries: None };
     let request = Some(cluster::ask::Request::Commit(commit));
     Envelope::Ask(Box::new(cluster::Ask { node: 2, epoch: 1, seen: 9, txn: some_txn(), request }))
 }

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand, value_parser};
-use client::Client;
+use client::cluster;
+use client::{Client, Error, ErrorKind};
 use model::{Oid, Op, Transaction};
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use super::{CommitReport, LISTING_PAGE, commit};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
-use crate::target::{NamePath, Target, no_such_name};
+use crate::target::{NamePath, Target, no_such_name, no_such_object};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +22,7 @@ Examples:
   mortar name ls /photos/
   mortar name ls --limit 10 --after /photos/cat.jpg
 
-`ls` and `resolve` work in a cluster too, through a peer server.";
+In a cluster, `/` divides a name into directories, which `bind` makes where they are missing.";
 
 /// Bind names to objects, and look them up
 #[derive(Args)]
@@ -98,6 +99,10 @@ impl Report for NameLine {
 pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
     let client = session.connect().await?;
     match args.action {
+        Action::Bind { name, target, new } if is_of_cluster(&client).await? => {
+            bind_in_cluster(session, &name, &target, new).await
+        }
+        Action::Unbind { names } if is_of_cluster(&client).await? => unbind_in_cluster(session, &names).await,
         Action::Bind { name, target, new } => {
             let oid = target.resolve(&client).await?;
             let name = name.in_space(client.space());
@@ -141,6 +146,41 @@ pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
 /// Whether the server is a peer server of a cluster.
 async fn is_of_cluster(client: &Client) -> Result<bool> {
     Ok(client.status().await?.role == "peer server")
+}
+
+/// Binds a name of a cluster.
+async fn bind_in_cluster(session: &mut CommandContext, name: &NamePath, target: &Target, new: bool) -> Result {
+    let (client, path) = (session.cluster().await?, name.as_str());
+    let bind = |t: cluster::Transaction| async move {
+        let oid = match target {
+            Target::Oid(oid) => Some(*oid),
+            Target::Path(path) => t.resolve(path.as_str()).await?,
+        };
+        let Some(oid) = oid else { return Ok(false) };
+        if new && t.resolve(path).await?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, format!("the name {path} is taken")));
+        }
+        t.bind(path, oid).await?;
+        Ok(true)
+    };
+    if client.transact(bind).await? { Ok(()) } else { Err(no_such_object(target)) }
+}
+
+/// Unbinds names of a cluster, all or none.
+async fn unbind_in_cluster(session: &mut CommandContext, names: &[NamePath]) -> Result {
+    let client = session.cluster().await?;
+    let unbind = |t: cluster::Transaction| async move {
+        for name in names {
+            if !t.unbind(name.as_str()).await? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    };
+    match client.transact(unbind).await? {
+        Some(name) => Err(no_such_name(name)),
+        None => Ok(()),
+    }
 }
 
 /// Lists names of a store.

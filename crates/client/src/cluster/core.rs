@@ -1,10 +1,10 @@
 //! Drives a client: the lock around the [`ClientDriver`], its connection, its timer, and the futures that wait for calls.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
@@ -314,8 +314,17 @@ impl Core {
         self.call(ClientCall::Put(oid, content)).await.map(drop)
     }
 
-    /// Writes objects in a transaction, commits it, and waits for its outcome.
-    pub(super) async fn commit(&self, txn: TxnId, writes: Vec<(Oid, ObjectState<Object>)>) -> Result<CommitOutcome> {
+    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome.
+    pub(super) async fn commit(
+        &self,
+        txn: TxnId,
+        writes: Vec<(Oid, ObjectState<Object>)>,
+        entries: BTreeMap<Entry, Option<Oid>>,
+    ) -> Result<CommitOutcome> {
+        // A transaction that is over has an outcome.
+        self.with_driver(|driver, _| {
+            let _ = entries.into_iter().try_for_each(|(entry, target)| driver.change_entry(txn, entry, target));
+        })?;
         outcome_result(self.call(ClientCall::Commit(txn, writes)).await?)
     }
 
@@ -412,6 +421,9 @@ impl Core {
             Request::Query(_) => self.nodes.clone(),
             Request::Reserve(reserve) => vec![NodeId(reserve.node)],
             Request::Scan(scan) => vec![NodeId(scan.node)],
+            Request::LookUp(look_up) => vec![NodeId(look_up.node)],
+            Request::ListEntries(list) => vec![NodeId(list.node)],
+            Request::ListEntriesOf(list) => vec![NodeId(list.node)],
             Request::ReadObject(proto::ReadObject { oid, .. })
             | Request::ReadContent(proto::contents::Read { oid, .. }) => {
                 convert::oid(*oid, "object").into_iter().map(|oid| oid.page().node).collect()

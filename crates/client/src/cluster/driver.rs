@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use model::{ClassId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::eviction::EvictionPolicy;
 use protocol::gateway;
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
@@ -283,6 +283,14 @@ impl<T: DriverObject> ClientDriver<T> {
     /// As there.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> Result<(), WriteError> {
         self.session.write(txn, oid, content)
+    }
+
+    /// Changes an entry of a collection in a transaction; see [`Session::change_entry`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn change_entry(&mut self, txn: TxnId, entry: Entry, target: Option<Oid>) -> Result<(), WriteError> {
+        self.session.change_entry(txn, entry, target)
     }
 
     /// Ends a transaction without its writes. Its waiting reads fail.

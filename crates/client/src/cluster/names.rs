@@ -1,80 +1,60 @@
-//! Names: paths in a space that are bound to objects.
-//!
-//! A name is a record whose logical node and page follow from a hash of its path; its page number is one that is never reserved.
-//! So a name is found without a look-up, and two transactions that bind the same path conflict. Paths with equal hashes share
-//! a page, in successive slots.
+//! Lists the names of a space: a walk through the tree of directories.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{ClassId, Comparison, Error, ErrorKind, FieldNumber, Filter, NodeId, Object, Oid, PageId, RecordBuilder};
-use model::{RecordRef, Result, SpaceId, ValueRef, checksum, limits};
+use model::{EntryKey, Error, ErrorKind, Kind, Oid, Result, limits};
+use wire::cluster::{EntryList, ListEntries, ListedEntry};
 
 use super::core::Core;
-use super::scan_results::ScanResults;
+use super::entries::{first_portion, name_of};
+use super::paths::components;
 
-/// The class of names.
-pub(super) const CLASS: ClassId = ClassId::MAX;
-const PATH: FieldNumber = FieldNumber(1);
-const TARGET: FieldNumber = FieldNumber(2);
-/// The first page number for names; smaller ones are reserved for other objects.
-const FIRST_COMPUTED_PAGE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
-/// Maximum names with equal hashes.
-pub(super) const COLLISION_SLOTS: u16 = 4;
-
-/// The first slot in which a name may be.
-pub(super) fn first_slot(space: SpaceId, nodes: &[NodeId], path: &str) -> Result<Oid> {
-    if path.is_empty() || path.len() > limits::NAME || path.contains('\0') {
-        let what = format!("a name has 1 to {} bytes, none of them zero: {:.80?}", limits::NAME, path);
-        return Err(Error::new(ErrorKind::Invalid, what));
-    }
-    let hash = checksum::crc64(path.as_bytes());
-    let count = nodes.len() as u64;
-    let nowhere = || Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet");
-    let index = (hash >> 48).checked_rem(count).ok_or_else(nowhere)?;
-    let node = *nodes.get(index as usize).ok_or_else(nowhere)?;
-    let number = FIRST_COMPUTED_PAGE | hash & (FIRST_COMPUTED_PAGE - 1);
-    Ok(Oid::new(CLASS, PageId { space, node, number }, 0))
-}
-
-/// The record of a name.
-pub(super) fn encode(path: &str, target: Oid) -> Result<Object> {
-    let mut record = RecordBuilder::new();
-    record.set(PATH, path)?.set(TARGET, ValueRef::Reference(target))?;
-    Ok(Object::record(CLASS, record.build()?))
-}
-
-/// The path and the target in the record of a name.
-pub(super) fn decode(data: &Bytes) -> Result<(&str, Oid)> {
-    let record = RecordRef::new(data)?;
-    match (record.field(PATH)?, record.field(TARGET)?) {
-        (Some(ValueRef::String(path)), Some(ValueRef::Reference(target))) => Ok((path, target)),
-        _ => Err(Error::new(ErrorKind::Corrupt, "the record of a name has no path or no target")),
-    }
-}
-
-/// Maximum names, and maximum bytes of their paths, in memory at a time.
+/// Maximum names in a portion, and maximum entries that are requested at a time.
 const MAX_PORTION: usize = 65_536;
-const MAX_PORTION_BYTES: usize = 16 << 20;
+const MAX_REQUESTED: usize = 1_000;
+
+/// A directory that is being listed.
+#[derive(Debug)]
+struct Level {
+    directory: Oid,
+    /// The path of the directory, with a `/` behind it.
+    path: String,
+    /// Only names that begin with this.
+    prefix: Bytes,
+    /// The last name that was requested.
+    after: Option<EntryKey>,
+    entries: VecDeque<ListedEntry>,
+    /// Whether there may be more entries behind these.
+    more: bool,
+}
+
+impl Level {
+    fn new(directory: Oid, path: String, prefix: Bytes, after: Option<EntryKey>) -> Self {
+        Self { directory, path, prefix, after, entries: VecDeque::new(), more: true }
+    }
+}
 
 /// The names of a space in order, in portions: [`Cluster::names`](super::Cluster::names).
 ///
-/// Names are not stored in order, because their places follow from hashes. So each portion scans all names that are left and keeps
-/// the first ones: one scan for up to 65,536 names.
+/// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is in a directory follows its name.
 #[derive(Debug)]
 pub struct Names {
     core: Arc<Core>,
     prefix: String,
-    /// Only names after this one.
     after: Option<String>,
     portion_size: usize,
-    is_over: bool,
+    with_directories: bool,
+    /// The directories that are being listed, the deepest last; `None` before the first portion.
+    levels: Option<Vec<Level>>,
 }
 
 impl Names {
     pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
-        Self { core, prefix: prefix.to_owned(), after: None, portion_size: MAX_PORTION, is_over: false }
+        let prefix = prefix.to_owned();
+        Self { core, prefix, after: None, portion_size: MAX_PORTION, with_directories: false, levels: None }
     }
 
     /// Begins after this name, whether or not it exists.
@@ -84,10 +64,17 @@ impl Names {
         self
     }
 
-    /// Sets the maximum number of names in a portion. Each portion takes a scan.
+    /// Sets the maximum number of names in a portion.
     #[must_use]
     pub fn portion_size(mut self, names: usize) -> Self {
         self.portion_size = names.clamp(1, MAX_PORTION);
+        self
+    }
+
+    /// Lists directories, too. Without this, only other objects are listed.
+    #[must_use]
+    pub fn with_directories(mut self) -> Self {
+        self.with_directories = true;
         self
     }
 
@@ -97,91 +84,104 @@ impl Names {
     /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
     /// never omits names silently.
     pub async fn next(&mut self) -> Result<Option<Vec<(String, Oid)>>> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let mut first =
-            SmallestNames { names: BTreeMap::new(), bytes: 0, limit: self.portion_size, is_truncated: false };
-        let mut found = ScanResults::new(self.core.clone(), [CLASS].into(), self.filter());
-        while let Some(objects) = found.next().await? {
-            for (_, object) in objects {
-                let (path, target) = decode(&object.data)?;
-                first.insert(path, target);
+        let mut levels = match self.levels.take() {
+            Some(levels) => levels,
+            None => self.begin().await?,
+        };
+        let mut portion = Vec::new();
+        while portion.len() < self.portion_size
+            && let Some(level) = levels.last_mut()
+        {
+            let Some(entry) = level.entries.pop_front() else {
+                match level.more {
+                    true => self.request(level, self.portion_size - portion.len()).await?,
+                    false => drop(levels.pop()),
+                }
+                continue;
+            };
+            let path = format!("{}{}", level.path, name_of(&entry.key)?);
+            let is_directory = self.is_directory(entry.target, entry.kind).await?;
+            if is_directory {
+                if path.len() > limits::NAME {
+                    let what = format!("the path of a directory has more than {} bytes: {path:.80?}", limits::NAME);
+                    return Err(Error::new(ErrorKind::TooLarge, what));
+                }
+                levels.push(Level::new(entry.target, format!("{path}/"), Bytes::new(), None));
+            }
+            if !is_directory || self.with_directories {
+                portion.push((path, entry.target));
             }
         }
-        self.is_over = !first.is_truncated;
-        let Some((last, _)) = first.names.last_key_value() else { return Ok(None) };
-        self.after = Some(last.clone());
-        Ok(Some(first.names.into_iter().collect()))
+        self.levels = Some(levels);
+        Ok(if portion.is_empty() { None } else { Some(portion) })
     }
 
-    /// The filter that bricks apply.
-    fn filter(&self) -> Option<Filter> {
-        let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
-        let prefix = prefix.map(|prefix| Filter::StartsWith(PATH, prefix.clone()));
-        let after = self.after.as_deref().map(|after| Filter::compare(PATH, Comparison::Greater, after));
-        let both: Vec<Filter> = prefix.into_iter().chain(after).collect();
-        Some(both).filter(|both| !both.is_empty()).map(Filter::And)
-    }
-}
-
-/// The first names of those found so far.
-struct SmallestNames {
-    names: BTreeMap<String, Oid>,
-    bytes: usize,
-    limit: usize,
-    /// Whether later names were dropped.
-    is_truncated: bool,
-}
-
-impl SmallestNames {
-    fn insert(&mut self, path: &str, target: Oid) {
-        // Once names were dropped, later ones are dropped, too.
-        if self.is_truncated && self.names.last_key_value().is_some_and(|(last, _)| path > last.as_str()) {
-            return;
-        }
-        if self.names.insert(path.to_owned(), target).is_none() {
-            self.bytes += path.len();
-        }
-        while self.names.len() > self.limit || self.names.len() > 1 && self.bytes > MAX_PORTION_BYTES {
-            let Some((last, _)) = self.names.pop_last() else { return };
-            self.bytes -= last.len();
-            self.is_truncated = true;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_have_from_one_byte_to_the_limit() {
-        let place = |path: &str| first_slot(SpaceId(1), &[NodeId(1)], path).map_err(|error| error.kind());
-        assert!(place("a").is_ok() && place(&"a".repeat(limits::NAME)).is_ok());
-        for path in ["", "a\0b", &"a".repeat(limits::NAME + 1)] {
-            assert_eq!(place(path), Err(ErrorKind::Invalid));
-        }
+    /// Reads the next entries of a directory.
+    async fn request(&self, level: &mut Level, wanted: usize) -> Result<()> {
+        let limit = wanted.clamp(1, MAX_REQUESTED) as u32;
+        let list = first_portion(level.directory, level.after.clone(), level.prefix.clone(), limit);
+        let EntryList { entries, more, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
+        level.more = more;
+        level.after = entries.last().map(|entry| entry.key.clone()).or_else(|| level.after.take());
+        level.entries = entries.into();
+        Ok(())
     }
 
-    #[test]
-    fn first_names_are_kept_in_order() {
-        let target = Oid::new(CLASS, PageId { space: SpaceId(1), node: NodeId(1), number: 1 }, 1);
-        let mut first = SmallestNames { names: BTreeMap::new(), bytes: 0, limit: 3, is_truncated: false };
-        let kept = |first: &SmallestNames| first.names.keys().cloned().collect::<Vec<_>>().join(" ");
-        for path in ["d", "a", "d", "b"] {
-            first.insert(path, target);
+    /// Whether a target is a directory; `kind` is its kind, if the brick of its directory knows it.
+    async fn is_directory(&self, target: Oid, kind: Option<Kind>) -> Result<bool> {
+        let kind = match kind {
+            Some(kind) => Some(kind),
+            None if target.class() != model::ClassId::NONE => None,
+            None => self.core.read_object(target, false).await?.map(|object| object.kind),
+        };
+        Ok(kind == Some(Kind::Directory))
+    }
+
+    /// The entry of a directory with this name.
+    async fn find(&self, directory: Oid, key: &EntryKey) -> Result<Option<Oid>> {
+        let list = first_portion(directory, None, Bytes::copy_from_slice(key.as_bytes()), 1);
+        let EntryList { entries, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
+        let Some(entry) = entries.into_iter().next().filter(|entry| entry.key == *key) else { return Ok(None) };
+        Ok(if self.is_directory(entry.target, entry.kind).await? { Some(entry.target) } else { None })
+    }
+
+    /// The directories at which the walk begins.
+    async fn begin(&self) -> Result<Vec<Level>> {
+        let (base, prefix) = self.prefix.rsplit_once('/').unwrap_or(("", &self.prefix));
+        let base = components(base)?;
+        let mut directory = self.core.root()?;
+        for key in &base {
+            let Some(found) = self.find(directory, key).await? else { return Ok(Vec::new()) };
+            directory = found;
         }
-        assert_eq!((kept(&first).as_str(), first.is_truncated, first.bytes), ("a b d", false, 3));
-        for path in ["e", "c", "z", "aa"] {
-            first.insert(path, target);
+        let mut path = String::from("/");
+        for key in &base {
+            path = format!("{path}{}/", name_of(key)?);
         }
-        assert_eq!((kept(&first).as_str(), first.is_truncated, first.bytes), ("a aa b", true, 4));
-        // The bytes of the paths are bounded, too.
-        let mut first =
-            SmallestNames { names: BTreeMap::new(), bytes: MAX_PORTION_BYTES, limit: 3, is_truncated: false };
-        first.insert("a", target);
-        first.insert("b", target);
-        assert_eq!((kept(&first).as_str(), first.is_truncated), ("a", true));
+        let prefix = Bytes::copy_from_slice(prefix.as_bytes());
+        let after = match &self.after {
+            Some(after) => components(after)?,
+            None => Vec::new(),
+        };
+        let (own, below) = after.split_at(base.len().min(after.len()));
+        match own.cmp(&base[..own.len()]) {
+            Ordering::Greater => Ok(Vec::new()),
+            Ordering::Equal if own.len() == base.len() => self.begin_after(directory, path, prefix, below).await,
+            _ => Ok(vec![Level::new(directory, path, prefix, None)]),
+        }
+    }
+
+    /// The directories on the way to a name, each from the entry behind that way on.
+    async fn begin_after(&self, base: Oid, path: String, prefix: Bytes, after: &[EntryKey]) -> Result<Vec<Level>> {
+        let (mut levels, mut directory, mut path, mut prefix) = (Vec::new(), base, path, prefix);
+        for key in after {
+            let is_listed = key.as_bytes().starts_with(&prefix);
+            levels.push(Level::new(directory, path.clone(), std::mem::take(&mut prefix), Some(key.clone())));
+            let Some(found) = self.find(directory, key).await?.filter(|_| is_listed) else { return Ok(levels) };
+            directory = found;
+            path = format!("{path}{}/", name_of(key)?);
+        }
+        levels.push(Level::new(directory, path, prefix, None));
+        Ok(levels)
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use model::{
-    ClassId, ContentPatch, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value, limits,
+    ClassId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value,
+    limits,
 };
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
@@ -20,7 +21,6 @@ use super::contents::with_patch;
 use super::core::Core;
 use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
-use super::names;
 use super::outcome::{CommitOutcome, ConflictReason};
 use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
 use super::rows::{QueryOptions, ReadSet, Rows};
@@ -72,7 +72,9 @@ pub(super) struct Changes {
     pub(super) drafts: BTreeSet<Oid>,
     /// The pages for new structs.
     pub(super) page_lease: PageLease,
-    hints: BTreeMap<Oid, PlacementHint>,
+    /// The entries of collections that it changes.
+    pub(super) entries: BTreeMap<Entry, Option<Oid>>,
+    pub(super) hints: BTreeMap<Oid, PlacementHint>,
     /// The logical nodes of objects that it has read, which take part in its commit.
     read_nodes: BTreeSet<NodeId>,
     /// The real identifiers for temporary ones, once they are assigned.
@@ -225,35 +227,6 @@ impl Transaction {
         self.inner.has_timed_out.load(Ordering::Relaxed)
     }
 
-    /// The object that a name is bound to, if any.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`].
-    pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
-        Ok(self.find_name(path).await?.1)
-    }
-
-    /// The place of a name, or the free place for it, and the object that it is bound to.
-    async fn find_name(&self, path: &str) -> Result<(Oid, Option<Oid>)> {
-        let first = names::first_slot(self.inner.core.space, &self.inner.core.nodes, path)?;
-        let mut free = None;
-        for slot in 0..names::COLLISION_SLOTS {
-            let place = Oid::new(names::CLASS, first.page(), slot);
-            match self.get(place).await? {
-                Some(object) => {
-                    let (bound, target) = names::decode(&object.data)?;
-                    if bound == path {
-                        return Ok((place, Some(target)));
-                    }
-                }
-                // A name with the same hash may stand behind an unbound one.
-                None => drop(free.get_or_insert(place)),
-            }
-        }
-        let full = || Error::new(ErrorKind::Full, format!("too many names have the hash of {path:?}: choose another"));
-        Ok((free.ok_or_else(full)?, None))
-    }
-
     /// Runs a query, which sees the writes of this transaction. The answer counts as read: if an object that is created, changed
     /// or deleted by another transaction would change it, this transaction conflicts.
     ///
@@ -388,28 +361,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Binds a name to an object. This transaction may have created the object.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    pub async fn bind(&self, path: &str, target: impl Into<Oid>) -> Result<()> {
-        let target = target.into();
-        let (place, _) = self.find_name(path).await?;
-        self.put(place, names::encode(path, target)?).await
-    }
-
-    /// Removes a name. Returns whether it was bound.
-    ///
-    /// # Errors
-    /// As [`Transaction::put`].
-    pub async fn unbind(&self, path: &str) -> Result<bool> {
-        let (place, target) = self.find_name(path).await?;
-        if target.is_some() {
-            self.delete(place).await?;
-        }
-        Ok(target.is_some())
-    }
-
     /// The objects with a class that it writes.
     pub(super) fn written_objects(&self) -> Result<Vec<(Oid, Object)>> {
         let changes = self.changes()?;
@@ -441,11 +392,14 @@ impl Transaction {
         // A commit that cannot finish now is not sent, so that its outcome is known.
         core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids().await?;
-        let (writes, mut leased): (Vec<(Oid, ObjectState<Object>)>, PageLease) = {
+        let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
             let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
-            let bytes = changes.writes.values().flatten().chain(&patches).map(Object::encoded_len).sum();
-            limits::check_writes(changes.writes.len() + patches.len(), bytes)?;
+            let objects = changes.writes.values().flatten().chain(&patches);
+            let bytes: usize = objects.map(Object::encoded_len).sum();
+            let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
+            limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
+            limits::check_writes(changes.entries.len(), keys)?;
             changes.is_over = true;
             changes.loaded.clear();
             let patched = std::mem::take(&mut changes.patches).into_keys();
@@ -453,9 +407,9 @@ impl Transaction {
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
             let written = std::mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
-            (writes, std::mem::take(&mut changes.page_lease))
+            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
         };
-        let outcome = core.commit(*txn, writes).await;
+        let outcome = core.commit(*txn, writes, entries).await;
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
         match outcome {
             // A brick knows of an index that this client does not.
@@ -476,6 +430,7 @@ impl Transaction {
             let mut changes = self.changes()?;
             changes.writes.clear();
             changes.patches.clear();
+            changes.entries.clear();
             changes.hints.clear();
             changes.loaded.clear();
             changes.drafts.clear();
@@ -513,6 +468,8 @@ impl Transaction {
         });
         let written = changes.writes.keys().chain(changes.patches.keys());
         let written = written.filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
+        let collections = changes.entries.keys().map(|entry| entry.collection).filter(|oid| !oid.is_temporary());
+        let written = written.chain(collections.map(|oid| oid.page().node));
         let needed: BTreeSet<NodeId> = changes.read_nodes.iter().copied().chain(hinted).chain(written).collect();
         Ok(needed.into_iter().collect())
     }
@@ -553,7 +510,8 @@ impl Transaction {
             let object = object.clone().map(|object| with_real_oids(object, &real)).transpose()?;
             writes.insert(oid, object);
         }
-        (changes.writes, changes.real_oids) = (writes, real);
+        let entries = changes.entries_with(&real)?;
+        (changes.writes, changes.entries, changes.real_oids) = (writes, entries, real);
         Ok(())
     }
 

@@ -325,19 +325,20 @@ impl Changes {
 
     /// Makes drafts persistent that are reachable from persistent objects, and drops the others.
     fn persist_reachable(&mut self) -> Result<()> {
-        let mut reached: Vec<Object> = Vec::new();
+        let mut reached: Vec<Oid> = Vec::new();
         if !self.drafts.is_empty() {
-            reached.extend(self.writes.values().flatten().cloned());
-        }
-        while let Some(object) = reached.pop() {
-            for oid in references(&object)? {
-                let Some(slot) = self.loaded.get(&oid).filter(|_| self.drafts.contains(&oid)) else { continue };
-                let object = slot.object(oid)?;
-                object.check()?;
-                self.drafts.remove(&oid);
-                self.writes.insert(oid, Some(object.clone()));
-                reached.push(object);
+            reached.extend(self.entries.values().flatten());
+            for object in self.writes.values().flatten() {
+                reached.extend(references(object)?);
             }
+        }
+        while let Some(oid) = reached.pop() {
+            let Some(slot) = self.loaded.get(&oid).filter(|_| self.drafts.contains(&oid)) else { continue };
+            let object = slot.object(oid)?;
+            object.check()?;
+            self.drafts.remove(&oid);
+            reached.extend(references(&object)?);
+            self.writes.insert(oid, Some(object));
         }
         self.drafts.clear();
         Ok(())

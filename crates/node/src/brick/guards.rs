@@ -5,8 +5,7 @@
 //! bucket, any other search reads the guard of the index. A change touches the guards of the old and the new entries.
 //! So a transaction conflicts with every change that it can have missed, and rarely with others.
 //!
-//! Guards are in pages with computed numbers, above those that can be reserved. Names are in these pages too, in the first
-//! slots. All guards of an index are in one page, and there are as many as the window of a page has entries, so a touch changes
+//! Guards are in pages with computed numbers, above those that can be reserved. All guards of an index are in one page, and there are as many as the window of a page has entries, so a touch changes
 //! one more page.
 //!
 //! Each unique index has one more object without content, its *question*: a transaction that has read it has searched for the
@@ -16,7 +15,7 @@ use model::{ClassId, NodeId, Oid, PageId, SpaceId, checksum};
 
 use super::node_driver::{RESERVABLE, WINDOW};
 
-/// The first slot of a guard; lower slots hold names.
+/// The first slot of a guard.
 const FIRST_SLOT: u16 = 0x100;
 /// Buckets of an index. Together with the guard of the index they fill the window of a page.
 const BUCKETS: u64 = WINDOW as u64 - 1;
@@ -69,7 +68,7 @@ mod tests {
             assert_eq!(index_guarded_by(of_question(space, node, index)), None);
             assert_eq!(index_guarded_by(of_class(space, node, ClassId(index & 0xff_ffff))), None);
         }
-        let name = Oid::new(ClassId::NONE, of_index(space, node, 7).page(), 0);
-        assert_eq!(index_guarded_by(name), None, "names are in the first slots");
+        let other = Oid::new(ClassId::NONE, of_index(space, node, 7).page(), 0);
+        assert_eq!(index_guarded_by(other), None, "guards are not in the first slots");
     }
 }

@@ -118,6 +118,8 @@ pub(crate) struct Replaced {
     pub(crate) before: Option<ClassId>,
     /// The object itself, if it is a blob.
     pub(crate) blob: Option<Object>,
+    /// Whether that object was a collection, and the new one is not.
+    pub(crate) removes_collection: bool,
     pub(crate) old: Entries,
     pub(crate) new: Entries,
 }
@@ -147,6 +149,12 @@ impl ReplacedObjects {
     pub(crate) fn take(&mut self, page: PageId, slot: u16) -> Option<Replaced> {
         let at = self.places.binary_search_by_key(&(page, slot), |(place, _)| *place).ok()?;
         self.places.get_mut(at).map(|(_, replaced)| std::mem::take(replaced))
+    }
+
+    /// The collections that are deleted, or replaced by other objects.
+    pub(crate) fn removed_collections(&self) -> impl Iterator<Item = Oid> {
+        let removed = self.places.iter().filter(|(_, replaced)| replaced.removes_collection);
+        removed.map(|((page, slot), _)| Oid::new(ClassId::NONE, *page, *slot))
     }
 
     /// Number of entries that change, and the bytes of their keys.
@@ -316,8 +324,11 @@ impl Indexes {
             ObjectState::Value(object) => self.entries(page.space, object),
             ObjectState::Absent | ObjectState::Changed(_) => Entries::new(),
         };
+        let is_collection = matches!(content, ObjectState::Value(object) if object.is_collection());
+        let removes_collection = !is_collection && before.as_ref().is_some_and(Object::is_collection);
         let class = before.as_ref().map(|object| object.class);
-        Ok(Replaced { before: class, blob: before.filter(|object| object.kind == Kind::Blob), old, new })
+        let blob = before.filter(|object| object.kind == Kind::Blob);
+        Ok(Replaced { before: class, blob, removes_collection, old, new })
     }
 
     fn entries(&self, space: SpaceId, object: &Object) -> Entries {

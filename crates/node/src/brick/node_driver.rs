@@ -14,6 +14,7 @@
 //! | [`page_allocator`] | page numbers that were reserved |
 //! | [`index_keeper`] | indexes |
 //! | [`staging`] | uploads, and contents that no object has yet |
+//! | [`entry_writer`] | entries of collections, and their totals |
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -23,6 +24,7 @@
 mod admission;
 pub(super) mod change_tracking;
 mod contents;
+mod entry_writer;
 mod index_keeper;
 mod indexing;
 mod output;
@@ -58,6 +60,7 @@ use super::plant::{Bug, planted};
 use super::recent_pages::RecentPages;
 use super::row_reader::RowReader;
 use admission::Admission;
+use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
 pub(crate) use output::{DriverOutput, Life};
@@ -116,6 +119,7 @@ pub(crate) struct NodeDriver<C> {
     pages: PageAllocator,
     index: IndexKeeper,
     staging: Staging,
+    entries: EntryWriter,
     admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
@@ -185,6 +189,7 @@ impl<C: Clone> NodeDriver<C> {
             pages: PageAllocator::new(node),
             index,
             staging,
+            entries: EntryWriter::default(),
             admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,

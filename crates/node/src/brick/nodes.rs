@@ -14,18 +14,21 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
-use protocol::commit::Request;
+use protocol::commit::{Part, Request};
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use store::Store;
 use tokio::time;
 use tracing::{info, warn};
-use wire::cluster::{BuildIndex, Message, Scan, Scanned};
+use wire::cluster::{
+    BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, Scan, Scanned,
+};
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
+use super::entries;
 use super::index_rows::{self, IndexId, Mark};
 use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
@@ -371,7 +374,7 @@ impl Nodes {
             }
             Message::Ask { node, epoch, seen, request } => {
                 if let Request::Prepare { part, .. } | Request::Commit { part, .. } = &request {
-                    limits::check_writes(part.writes.len(), bytes_of(part.writes.values()))?;
+                    check_part(part)?;
                 }
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
@@ -429,6 +432,37 @@ impl Nodes {
         // All objects found were committed before this time.
         scanned.seen = driver.clock();
         Ok(scanned)
+    }
+
+    /// Follows keys from a collection: see [`entries::look_up`].
+    ///
+    /// # Errors
+    /// If the logical node is not served here, or rows cannot be read.
+    pub(crate) fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
+        let served = self.require_served(wanted.node())?;
+        let found = entries::look_up(&self.store, wanted)?;
+        // All changes that were read were committed before this time.
+        Ok(LookedUp { seen: served.lock()?.clock(), ..found })
+    }
+
+    /// Lists entries of a collection: see [`entries::list`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_entries(&self, wanted: &ListEntries) -> Result<EntryList> {
+        let served = self.require_served(wanted.node())?;
+        let found = entries::list(&self.store, wanted)?;
+        Ok(EntryList { seen: served.lock()?.clock(), ..found })
+    }
+
+    /// Lists the entries that have a target: see [`entries::list_of`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
+        let served = self.require_served(wanted.node)?;
+        let found = entries::list_of(&self.store, wanted)?;
+        served.lock().map(|_| found)
     }
 
     /// Progress of an index as (done, total); `None` if it is complete for all its classes in the local catalogue.
@@ -644,6 +678,13 @@ fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usiz
         ObjectState::Absent => 0,
     };
     contents.map(bytes).sum()
+}
+
+/// Checks the size of a part of a transaction.
+fn check_part(part: &Part<Object>) -> Result<()> {
+    let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
+    limits::check_writes(part.writes.len(), bytes_of(part.writes.values()) + keys)?;
+    limits::check_writes(part.entries.len(), keys)
 }
 
 fn not_served(node: NodeId) -> Error {

@@ -12,6 +12,7 @@
 //! | `L` node | a position above all positions used |
 //! | `U` content | a staged content, which begins with its node: its size |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
+//! | `C`, `R` | entries of collections: [`super::entry_rows`] |
 //! | `S` node | the seal: no map up to this epoch makes the brick serve the node, see [`super::move_out`] |
 //!
 //! All numbers are big-endian, so a page is one range of keys that begins with its head, and an extent is ordered by page.
@@ -20,11 +21,13 @@ use std::ops::ControlFlow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::checksum::crc32c_parts;
-use model::{ClassId, ContentId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId};
+use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::ident::{HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{Snapshot, Store};
+
+use super::plant::{Bug, planted};
 
 /// A source of rows: the newest durable state, or a snapshot.
 pub(crate) trait Rows {
@@ -190,19 +193,23 @@ pub(crate) fn limit_key(node: NodeId) -> Key {
 }
 
 /// The tables whose rows move with a logical node, in order.
-const TABLES: [u8; 10] = *b"BDEFHIKLPU";
+const TABLES: [u8; 12] = *b"BCDEFHIKLPRU";
+
+/// The tables whose rows move with a logical node.
+fn tables() -> impl Iterator<Item = u8> {
+    TABLES.into_iter().filter(|table| !matches!(table, b'C' | b'R') || !planted(Bug::EntriesNotMoved))
+}
 
 /// The ranges of all rows that move with a logical node, in order.
 pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
     // Node numbers have 24 bits, so adding one does not overflow.
-    TABLES
-        .into_iter()
-        .map(move |table| (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()])))
+    tables().map(move |table| (key(table, &[&node.0.to_be_bytes()]), key(table, &[&(node.0 + 1).to_be_bytes()])))
 }
 
 /// Whether a row moves with a logical node.
 pub(crate) fn belongs_to(node: NodeId, key: &[u8]) -> bool {
-    key.split_first().is_some_and(|(table, rest)| TABLES.contains(table) && rest.starts_with(&node.0.to_be_bytes()))
+    key.split_first()
+        .is_some_and(|(table, rest)| tables().any(|one| one == *table) && rest.starts_with(&node.0.to_be_bytes()))
 }
 
 /// The key of the row that marks a staged content.
@@ -340,6 +347,17 @@ pub(crate) fn read_object(state: &impl Rows, page: PageId, slot: u16) -> Result<
     let Some(row) = state.get(&object_key(page, slot))? else { return Ok(None) };
     let stored = StoredObject::decode(page, &row)?;
     stored.with(page, row.slice_ref(stored.bytes)).map(Some)
+}
+
+/// Reads the kind of an object; `None` if there is no such object.
+pub(crate) fn read_kind(state: &impl Rows, oid: Oid) -> Result<Option<Kind>> {
+    let (page, key) = (oid.page(), object_key(oid.page(), oid.slot()));
+    let stored = state.get_with(&key, |row| {
+        let stored = StoredObject::decode(page, row)?;
+        let kind = Object::kind_of(stored.code).map_err(|error| damaged(page, error.message()))?;
+        Ok((stored.class == oid.class()).then_some(kind))
+    })?;
+    stored.unwrap_or(Ok(None))
 }
 
 /// Calls `show` with an object, in place; with `None` if there is none.

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
 use wire::cluster::{
-    BuildIndex, CopyRows, Message, ReadContent, Reserve, Scan, content_id, object_read_to_proto, read_to_proto,
-    upload_place,
+    BuildIndex, CopyRows, ListEntries, ListEntriesOf, LookUp, Message, ReadContent, Reserve, Scan, content_id,
+    object_read_to_proto, read_to_proto, upload_place,
 };
 use wire::convert;
 use wire::driving::PeerHandle;
@@ -139,6 +139,9 @@ impl Service for BrickConnection {
                     Err(error) => reply.fail(&error),
                 }
             }
+            Request::LookUp(look_up) => self.look_up(*look_up, reply),
+            Request::ListEntries(list) => self.list_entries(*list, reply),
+            Request::ListEntriesOf(list) => self.list_entries_of(*list, reply),
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
@@ -341,6 +344,36 @@ impl BrickConnection {
             Ok(scanned) => {
                 let (scanned, raw) = scanned.into_proto();
                 deferred.send(Response::Scanned(scanned), raw);
+            }
+            Err(error) => deferred.fail(&error),
+        });
+    }
+
+    /// Follows keys from a collection.
+    fn look_up(&self, wanted: proto::entries::LookUp, reply: Responder<'_>) {
+        let Some((wanted, nodes, deferred)) = self.asked(LookUp::from_proto(wanted), reply) else { return };
+        deferred.answer(nodes.look_up(&wanted).map(|found| Response::LookedUp(found.into_proto())));
+    }
+
+    /// Lists entries of a collection.
+    fn list_entries(&self, wanted: proto::entries::ListEntries, reply: Responder<'_>) {
+        let Some((wanted, nodes, deferred)) = self.asked(ListEntries::from_proto(wanted), reply) else { return };
+        blocking::run(move || match nodes.list_entries(&wanted) {
+            Ok(found) => {
+                let (list, raw) = found.into_proto(wanted.kinds);
+                deferred.send(Response::EntryList(list), vec![raw]);
+            }
+            Err(error) => deferred.fail(&error),
+        });
+    }
+
+    /// Lists the entries that have a target.
+    fn list_entries_of(&self, wanted: proto::entries::ListEntriesOf, reply: Responder<'_>) {
+        let Some((wanted, nodes, deferred)) = self.asked(ListEntriesOf::from_proto(wanted), reply) else { return };
+        blocking::run(move || match nodes.list_entries_of(&wanted) {
+            Ok(found) => {
+                let (list, raw) = found.into_proto();
+                deferred.send(Response::EntriesOf(list), vec![raw]);
             }
             Err(error) => deferred.fail(&error),
         });

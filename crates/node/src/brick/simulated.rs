@@ -26,9 +26,12 @@ use protocol::validate::{Read, ReadVersion};
 use query::key::IndexEntry;
 use store::sim::{DiskImage, SimStore};
 use store::{Options, RowChanges};
-use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
+use wire::cluster::{
+    EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
+};
 
 use super::content_reads::{RangeBytes, read_range};
+use super::entries;
 use super::guards;
 use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
 use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
@@ -432,8 +435,7 @@ impl<C: Clone> SimulatedBrick<C> {
     fn report_durable(&mut self) -> Result<()> {
         let reader = RowReader::new(self.machine.store());
         while let Some((version, change)) = self.appended.front() {
-            let page = change.writes.keys().chain(&change.touches).next().map(|oid| oid.page());
-            if let Some(page) = page
+            if let Some(page) = change.any_page()
                 && rows::read_head(&reader, page)?.version < *version
             {
                 break;
@@ -555,6 +557,40 @@ impl<C: Clone> SimulatedBrick<C> {
         // What was found was committed before.
         scanned.seen = served.driver.clock();
         Ok(scanned)
+    }
+
+    fn served(&self, node: NodeId) -> Result<&ServedNode<C>> {
+        let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
+        self.served.get(&node).ok_or_else(unserved)
+    }
+
+    /// Follows keys from a collection, as the brick does for a peer server.
+    ///
+    /// # Errors
+    /// As the brick.
+    pub fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
+        let served = self.served(wanted.node())?;
+        let found = entries::look_up(&self.machine.store(), wanted)?;
+        Ok(LookedUp { seen: served.driver.clock(), ..found })
+    }
+
+    /// Lists entries of a collection, as the brick does for a peer server.
+    ///
+    /// # Errors
+    /// As the brick.
+    pub fn list_entries(&self, wanted: &ListEntries) -> Result<EntryList> {
+        let served = self.served(wanted.node())?;
+        let found = entries::list(&self.machine.store(), wanted)?;
+        Ok(EntryList { seen: served.driver.clock(), ..found })
+    }
+
+    /// Lists the entries that have a target, as the brick does for a peer server.
+    ///
+    /// # Errors
+    /// As the brick.
+    pub fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
+        self.served(wanted.node)?;
+        entries::list_of(&self.machine.store(), wanted)
     }
 
     /// Whether a holder is in the directory of a page.

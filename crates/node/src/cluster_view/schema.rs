@@ -149,7 +149,7 @@ impl QuerySchema {
     }
 }
 
-/// Whether a class must be defined in the catalogue before it can have objects. The class of names, the largest number, need not.
+/// Whether a class must be defined in the catalogue before it can have objects.
 pub(crate) fn needs_definition(class: ClassId) -> bool {
-    class != ClassId::NONE && class != ClassId::MAX
+    class != ClassId::NONE
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use meta::Revision;
 use meta::catalog::{Catalog, Permission};
-use model::{Error, ErrorKind, NodeId, PageId, Result, limits};
+use model::{Error, ErrorKind, NodeId, Oid, PageId, Result, limits};
 use protocol::gateway::Call;
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
 use protocol::lease::Ms;
@@ -128,6 +128,17 @@ impl<A> PeerClient<A> {
         Ok(())
     }
 
+    /// Checks that the target of an entry of a collection is of the client's space. It may be at any of its logical nodes.
+    fn check_target(&self, target: Oid) -> Result<()> {
+        if target.space() == self.space.id || planted(Bug::ForeignPage) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Denied,
+            format!("{target} is not of space {}: it cannot be named here", self.space.name),
+        ))
+    }
+
     /// Checks that a call is about the client's space only.
     ///
     /// # Errors
@@ -136,7 +147,10 @@ impl<A> PeerClient<A> {
         match call {
             Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
                 let reads = part.reads.iter().map(|read| read.oid.page());
-                let changes = part.writes.keys().chain(&part.touches);
+                let targets = part.entries.values().flatten();
+                targets.copied().try_for_each(|target| self.check_target(target))?;
+                let collections = part.entries.keys().map(|entry| &entry.collection);
+                let changes = part.writes.keys().chain(&part.touches).chain(collections);
                 self.check_pages(*node, reads.chain(changes.map(|oid| oid.page())))
             }),
             Call::Check { reads, .. } => reads
@@ -176,7 +190,10 @@ pub(super) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> 
         Call::Commit { parts, .. } if !planted(Bug::OversizedCommit) => {
             let contents = parts.values().flat_map(|part| part.writes.values());
             let objects = parts.values().map(|part| part.writes.len() + part.touches.len()).sum();
-            limits::check_writes(objects, bytes_of(contents))
+            let entries = || parts.values().flat_map(|part| part.entries.keys());
+            let keys: usize = entries().map(|entry| entry.key.as_bytes().len()).sum();
+            limits::check_writes(objects, bytes_of(contents) + keys)?;
+            limits::check_writes(entries().count(), keys)
         }
         Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, now),
         _ => Ok(()),
@@ -189,7 +206,8 @@ pub(super) fn required_permission<T>(call: &Call<T>) -> Option<(Permission, Vec<
         Call::Commit { parts, .. } => {
             let writes = parts.values().any(|part| !part.writes.is_empty()) && !planted(Bug::CommitNeedsReadOnly);
             let touches = parts.values().any(|part| !part.touches.is_empty()) && !planted(Bug::TouchNeedsReadOnly);
-            let needed = if writes || touches { Permission::Write } else { Permission::Read };
+            let entries = parts.values().any(|part| !part.entries.is_empty()) && !planted(Bug::EntryNeedsReadOnly);
+            let needed = if writes || touches || entries { Permission::Write } else { Permission::Read };
             Some((needed, parts.keys().copied().collect()))
         }
         Call::Check { reads, .. } => Some((Permission::Read, reads.keys().copied().collect())),

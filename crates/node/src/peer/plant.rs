@@ -8,6 +8,7 @@ model::planted_bugs! {
         WriteUnchecked "a write outside of transactions needs no permission"
         CommitNeedsReadOnly "a commit that writes needs only the permission to read"
         TouchNeedsReadOnly "a commit that only touches guards needs only the permission to read"
+        EntryNeedsReadOnly "a commit that only changes entries of collections needs only the permission to read"
         PermissionNotRefreshed "a permission is not checked again when the catalogue has changed"
         ForeignPage "pages of other spaces are served"
         ForeignNode "logical nodes of other spaces are served"

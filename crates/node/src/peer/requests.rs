@@ -140,6 +140,16 @@ pub(super) fn row(request: Request) -> Row {
             answered(Work(Read), Handler::Forward(Target::Object(read.oid), Request::ReadObject(read)))
         }
         Request::Scan(scan) => answered(Work(Read), Handler::Forward(node(scan.space, scan.node), Request::Scan(scan))),
+        Request::LookUp(look_up) => {
+            let target = node(look_up.space, look_up.node);
+            answered(Work(Read), Handler::Forward(target, Request::LookUp(look_up)))
+        }
+        Request::ListEntries(list) => {
+            answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListEntries(list)))
+        }
+        Request::ListEntriesOf(list) => {
+            answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListEntriesOf(list)))
+        }
         Request::Reserve(reserve) => {
             answered(Work(Write), Handler::Forward(node(reserve.space, reserve.node), Request::Reserve(reserve)))
         }

@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 66] = [
+pub(crate) const KINDS: [&str; 69] = [
     "ping",
     "commit",
     "get_stat",
@@ -78,6 +78,9 @@ pub(crate) const KINDS: [&str; 66] = [
     "write_content",
     "abort_content",
     "read_content",
+    "look_up",
+    "list_entries",
+    "list_entries_of",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -149,6 +152,9 @@ pub(crate) fn kind_index(request: &Request) -> usize {
         Request::WriteContent(_) => 63,
         Request::AbortContent(_) => 64,
         Request::ReadContent(_) => 65,
+        Request::LookUp(_) => 66,
+        Request::ListEntries(_) => 67,
+        Request::ListEntriesOf(_) => 68,
     }
 }
 

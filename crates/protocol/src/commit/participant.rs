@@ -29,7 +29,7 @@ use crate::locks::LockMode;
 use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
-use crate::validate::{Cause, PageVersions, Read, ValidationConflict, Validator};
+use crate::validate::{Cause, Footprint, PageVersions, Read, ValidationConflict, Validator};
 
 mod locking;
 mod restart;
@@ -109,9 +109,12 @@ const fn first_txn_after(horizon: HlcTimestamp) -> TxnId {
 
 /// The record of an outcome.
 fn decided_record<T>(outcome: Outcome, change: Change<T>, participants: Vec<NodeId>) -> Record<T> {
-    let Change { txn, writes, touches, .. } = change;
+    let Change { txn, writes, touches, mut entries, .. } = change;
     let writes = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes };
-    Record::Decided { txn, outcome, writes, touches, participants }
+    if planted(Bug::EntriesNotDecided) {
+        entries.clear();
+    }
+    Record::Decided { txn, outcome, writes, touches, entries, participants }
 }
 
 /// An action to take when a record is durable.
@@ -298,15 +301,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal: timestamp, position });
             }
             None => {
-                let Part { writes, touches, .. } = part;
-                let (again, others) = (writes.clone(), touches.clone());
-                let position = self.append(Record::Committed { txn, timestamp, writes: again, touches: others });
-                self.end(
-                    Outcome::Committed(timestamp),
-                    Change { txn, timestamp, writes, touches },
-                    position,
-                    Vec::new(),
-                );
+                let Part { writes, touches, entries, .. } = part;
+                let change = Change { txn, timestamp, writes, touches, entries };
+                let Change { writes, touches, entries, .. } = change.clone();
+                let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries });
+                self.end(Outcome::Committed(timestamp), change, position, Vec::new());
             }
         }
         self.answer(from, txn);
@@ -319,7 +318,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 let participants = participants.clone();
                 let change = match outcome {
                     Outcome::Committed(timestamp) => {
-                        Change { txn, timestamp, writes: part.writes.clone(), touches: part.touches.clone() }
+                        let Part { writes, touches, entries, .. } = part.clone();
+                        Change { txn, timestamp, writes, touches, entries }
                     }
                     Outcome::Aborted => Change::empty(txn),
                 };
@@ -675,8 +675,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 let locks = self.validator.locks();
                 let is_held = |oid: &Oid| locks.holds(*txn, *oid, LockMode::Touch) || planted(Bug::TouchUnheld);
-                let held = part.writes.keys().all(|oid| locks.holds(*txn, *oid, LockMode::Exclusive))
-                    && part.touches.iter().all(is_held);
+                let Footprint { writes, touches, .. } = part.footprint();
+                let held = writes.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Exclusive))
+                    && touches.iter().all(is_held);
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared but does not hold the objects that it writes"));
                 }

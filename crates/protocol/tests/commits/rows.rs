@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{NodeId, Oid, PageId};
+use model::{Entry, EntryKey, NodeId, Oid, PageId};
 use protocol::commit::participant::{Output, Participant, ParticipantSettings};
 use protocol::commit::{Answer, Outcome, Part, Record, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
@@ -149,6 +149,12 @@ impl World {
         oid(1, self.rng.random_range(0..SLOTS))
     }
 
+    /// A changed entry of a collection.
+    fn entry(&mut self) -> (Entry, Option<Oid>) {
+        let key = EntryKey::name(["a", "b", "c"][self.rng.random_range(0..3)]).unwrap();
+        (Entry { collection: self.object(), key }, Some(self.object()).filter(|_| self.now.is_multiple_of(2)))
+    }
+
     fn part(&mut self) -> Part<u64> {
         let version = self.stored.values().max().copied().unwrap_or_default();
         let reads =
@@ -157,7 +163,8 @@ impl World {
         let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), ObjectState::Value(self.now)));
         let writes = writes.collect();
         let touches = (0..self.rng.random_range(0..2)).map(|_| self.object()).collect();
-        Part { reads, writes, touches }
+        let entries = (0..self.rng.random_range(0..2)).map(|_| self.entry()).collect();
+        Part { reads, writes, touches, entries }
     }
 
     /// A new or an earlier transaction.

@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
     /// The topology: direct, peer, group, site, mixed or replicated.
     #[arg(long, value_name = "T", value_parser = topology)]
     topology: Option<Topology>,
-    /// The workload: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, pram, slow or everything.
+    /// The workload: lists, bank, ring, own, skew, hot, wide, snapshots, locks, phantoms, names, pram, slow
+    /// or everything.
     #[arg(long, value_name = "W", value_parser = workload)]
     workload: Option<Workload>,
     /// The faults: none, network, crashes or all.

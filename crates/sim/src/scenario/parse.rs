@@ -373,12 +373,14 @@ impl Header {
                 "count" => Step::Count(self.set(line)?),
                 "insert" => Step::Insert(self.set(line)?),
                 "claim" => Step::Claim(self.set(line)?, line.number("a value", 0..=i64::from(u16::MAX))?),
+                "bind" => Step::Bind(self.set(line)?, line.number("a name", 0..=i64::from(u16::MAX))?),
+                "list" => Step::List(self.set(line)?),
                 "think" => Step::Think(line.ms("how long")?),
                 "pause" => Step::Pause,
                 other => {
                     return Err(format!(
-                        "`{other}` is no step: read, append, write, move, rotate, count, insert, claim, think, \
-                         pause"
+                        "`{other}` is no step: read, append, write, move, rotate, count, insert, claim, \
+                         bind, list, think, pause"
                     ));
                 }
             });

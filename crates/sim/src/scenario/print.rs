@@ -111,6 +111,8 @@ fn print_step(step: &Step) -> String {
         Step::Count(Key { node, page, .. }) => format!("count {node}.{page}"),
         Step::Insert(Key { node, page, .. }) => format!("insert {node}.{page}"),
         Step::Claim(Key { node, page, .. }, value) => format!("claim {node}.{page} {value}"),
+        Step::Bind(Key { node, page, .. }, name) => format!("bind {node}.{page} {name}"),
+        Step::List(Key { node, page, .. }) => format!("list {node}.{page}"),
         Step::Think(ms) => format!("think {ms}"),
         Step::Pause => "pause".to_owned(),
     }

@@ -286,6 +286,7 @@ impl World {
                 }
             }
             self.check_sets(*node)?;
+            self.check_directories(*node)?;
         }
         Ok(())
     }
@@ -405,6 +406,7 @@ impl World {
             };
             finals.insert(key.to_string(), values);
         }
+        self.add_directories(&mut finals);
         finals
     }
 

@@ -1,6 +1,7 @@
 //! Clients: the shipped [`ClientDriver`], the operations that it runs one after the other, and what they see.
 
 mod contents;
+mod names;
 mod sets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
 use client::cluster::{CommitOutcome, IsolationLevel};
-use model::{ClassId, ContentId, Error, ErrorKind, NodeId, Object, Oid, PageId};
+use model::{ClassId, ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};
 use protocol::locks::LockMode;
@@ -71,6 +72,8 @@ struct Current {
     record: history::Operation,
     /// The objects of classes that it has written, for its queries.
     own_writes: BTreeMap<Oid, Option<Object>>,
+    /// The entries of directories that it has bound.
+    own_entries: BTreeMap<Entry, i64>,
     query: Option<ClientQuery>,
     /// Contents that it has read, by their states.
     contents: BTreeMap<(ContentId, u64), Bytes>,
@@ -337,6 +340,10 @@ impl World {
                 match step {
                     Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard, None),
                     Step::Claim(guard, value) if is_driven => return self.scan_members(pid, txn, guard, Some(value)),
+                    Step::List(directory) if is_driven => return self.take_entry_step(pid, txn, directory, None),
+                    Step::Bind(directory, name) if is_driven => {
+                        return self.take_entry_step(pid, txn, directory, Some(name));
+                    }
                     _ => {}
                 }
                 if let Step::Count(guard) = step {
@@ -395,8 +402,9 @@ impl World {
         let life = self.processes[pid].incarnation;
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let (steps, level) = plan(&operation, tries, first);
-        let writes =
-            steps.iter().any(|step| !matches!(step, Step::Read(_) | Step::Count(_) | Step::Think(_) | Step::Pause));
+        let only_reads =
+            |step: &Step| matches!(step, Step::Read(_) | Step::Count(_) | Step::List(_) | Step::Think(_) | Step::Pause);
+        let writes = !steps.iter().all(only_reads);
         let kind = match (&operation, level) {
             (Operation::Put(_), _) => Kind::Write,
             (Operation::Get(_), _) => Kind::Read,
@@ -433,6 +441,7 @@ impl World {
             first,
             record,
             own_writes: BTreeMap::new(),
+            own_entries: BTreeMap::new(),
             query: None,
             contents: BTreeMap::new(),
         });
@@ -641,8 +650,8 @@ fn try_step(
         }
         // It is asked for at the brick.
         Step::Count(_) => return Ok(StepProgress::Waits),
-        // Bricks without a driver know no unique values.
-        Step::Claim(..) => {}
+        // Bricks without a driver know no unique values and no entries of collections.
+        Step::Claim(..) | Step::Bind(..) | Step::List(_) => {}
         Step::Write(key, value) => {
             let Some(_) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
             reader.write(key, Content::Number(value));

@@ -287,7 +287,7 @@ impl<'a> Restore<'a> {
     fn chunk(&mut self, index: u64, encode: impl FnOnce(&mut BytesMut)) -> Result<()> {
         let object = self.current_object()?;
         let chunks = match object.head.kind {
-            Kind::Collection => 0,
+            Kind::Collection | Kind::Directory => 0,
             Kind::Blob | Kind::Record => object.head.size.div_ceil(CHUNK as u64),
         };
         if index < object.next_chunk || index >= chunks {

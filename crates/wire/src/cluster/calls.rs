@@ -8,6 +8,7 @@ use protocol::gateway::{Call, Reply};
 use protocol::ident::{TxnId, Version};
 use protocol::locks::LockMode;
 
+use super::entries;
 use super::ids;
 use super::states::{self, Data};
 use super::verdict;
@@ -52,6 +53,7 @@ pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMe
                 writes: None,
                 idle: ids::numbers(idle),
                 touches: Vec::new(),
+                entries: None,
             };
             CallMessage::Check(proto::CallCheck { parts: Some(parts), seen: seen.0 })
         }
@@ -68,7 +70,7 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
         CallMessage::Resolve(resolve) => Call::Resolve { participants: ids::nodes(resolve.nodes)? },
         CallMessage::Check(check) => {
             let parts = states::parts(check.parts, data)?;
-            if parts.values().any(|part| !part.writes.is_empty() || !part.touches.is_empty()) {
+            if parts.values().any(|part| !part.only_reads()) {
                 return Err(invalid("a check of a read-only transaction contains writes"));
             }
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
@@ -135,11 +137,13 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
             reads: states::reads_to_proto(part.reads.iter()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
+            entries: entries::changes_to_proto(part.entries.iter()),
         }),
         Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
             reads: states::reads_to_proto(part.reads.iter()),
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
+            entries: entries::changes_to_proto(part.entries.iter()),
         }),
         Request::Decide { outcome, .. } => RequestMessage::Decide(verdict::outcome_to_proto(*outcome)),
         Request::Ask { round, .. } => RequestMessage::Ask(*round),
@@ -156,10 +160,11 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
         RequestMessage::Prepare(prepare) => Request::Prepare {
             txn,
             participants: ids::nodes(prepare.participants)?,
-            part: part(prepare.reads, prepare.writes, &prepare.touches, data)?,
+            part: part(prepare.reads, prepare.writes, &prepare.touches, prepare.entries, data)?,
         },
         RequestMessage::Commit(commit) => {
-            Request::Commit { txn, part: part(commit.reads, commit.writes, &commit.touches, data)? }
+            let part = part(commit.reads, commit.writes, &commit.touches, commit.entries, data)?;
+            Request::Commit { txn, part }
         }
         RequestMessage::Decide(outcome) => Request::Decide { txn, outcome: verdict::outcome(Some(outcome))? },
         RequestMessage::Ask(round) => Request::Ask { txn, round },
@@ -178,9 +183,11 @@ pub(super) fn part(
     reads: Option<proto::Reads>,
     writes: Option<proto::Writes>,
     touches: &[u64],
+    entries: Option<proto::Entries>,
     data: &mut Data<'_>,
 ) -> Result<Part<Object>> {
-    Ok(Part { reads: states::reads(reads)?, writes: states::writes(writes, data)?, touches: states::touches(touches)? })
+    let (reads, writes) = (states::reads(reads)?, states::writes(writes, data)?);
+    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)? })
 }
 
 pub(super) fn answer_to_proto(

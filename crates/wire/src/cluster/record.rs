@@ -17,7 +17,7 @@ use protocol::commit::Record;
 use protocol::ident::{TxnId, Version};
 
 use super::states::{self, Check, Data};
-use super::{calls, ids, verdict};
+use super::{calls, entries, ids, verdict};
 use crate::convert::{invalid, missing};
 use crate::frame::Raw;
 use crate::proto::cluster as proto;
@@ -52,19 +52,26 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
                 writes: states::writes_to_proto(part.writes.iter(), raw),
                 proposal: proposal.0,
                 touches: states::touches_to_proto(&part.touches),
+                entries: entries::changes_to_proto(part.entries.iter()),
             };
             (Some(*txn), RecordMessage::Prepared(prepared))
         }
-        Record::Committed { txn, timestamp, writes, touches } => {
-            let (writes, touches) = (states::writes_to_proto(writes.iter(), raw), states::touches_to_proto(touches));
-            (Some(*txn), RecordMessage::Committed(proto::RecordCommitted { timestamp: timestamp.0, writes, touches }))
+        Record::Committed { txn, timestamp, writes, touches, entries } => {
+            let committed = proto::RecordCommitted {
+                timestamp: timestamp.0,
+                writes: states::writes_to_proto(writes.iter(), raw),
+                touches: states::touches_to_proto(touches),
+                entries: entries::changes_to_proto(entries.iter()),
+            };
+            (Some(*txn), RecordMessage::Committed(committed))
         }
-        Record::Decided { txn, outcome, writes, touches, participants } => {
+        Record::Decided { txn, outcome, writes, touches, entries, participants } => {
             let decided = proto::RecordDecided {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
                 writes: states::writes_to_proto(writes.iter(), raw),
                 participants: ids::numbers(participants),
                 touches: states::touches_to_proto(touches),
+                entries: entries::changes_to_proto(entries.iter()),
             };
             (Some(*txn), RecordMessage::Decided(decided))
         }
@@ -120,7 +127,7 @@ fn record_from_proto(
         RecordMessage::Prepared(prepared) => Record::Prepared {
             txn: ids::txn(txn)?,
             participants: ids::nodes(prepared.participants)?,
-            part: calls::part(prepared.reads, prepared.writes, &prepared.touches, data)?,
+            part: calls::part(prepared.reads, prepared.writes, &prepared.touches, prepared.entries, data)?,
             proposal: ids::timestamp(prepared.proposal)?,
         },
         RecordMessage::Committed(committed) => Record::Committed {
@@ -128,12 +135,14 @@ fn record_from_proto(
             timestamp: ids::timestamp(committed.timestamp)?,
             writes: states::writes(committed.writes, data)?,
             touches: states::touches(&committed.touches)?,
+            entries: entries::changes(committed.entries)?,
         },
         RecordMessage::Decided(decided) => Record::Decided {
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(decided.outcome)?,
             writes: states::writes(decided.writes, data)?,
             touches: states::touches(&decided.touches)?,
+            entries: entries::changes(decided.entries)?,
             participants: ids::nodes(decided.participants)?,
         },
         RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },

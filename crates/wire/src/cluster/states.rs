@@ -8,6 +8,7 @@ use protocol::commit::{Part, Writes};
 use protocol::page_cache::{ObjectState, SlotStates};
 use protocol::validate::{Read, ReadVersion};
 
+use super::entries;
 use super::ids;
 use crate::convert::invalid;
 use crate::frame::Raw;
@@ -100,11 +101,12 @@ impl<'a> Data<'a> {
             return Err(Error::new(ErrorKind::TooLarge, what));
         }
         let object = Object::decode(class, code, self.take(length)?)?;
-        if object.kind == Kind::Collection {
-            return Err(invalid("a collection cannot be an object of a page"));
+        let kind = object.kind;
+        if kind != Kind::Record && class != ClassId::NONE {
+            return Err(invalid(format!("a {} has class {}, and must have none", kind.name(), class.0)));
         }
-        if object.kind == Kind::Blob && class != ClassId::NONE {
-            return Err(invalid(format!("a blob has class {}, and must have none", class.0)));
+        if matches!(kind, Kind::Collection | Kind::Directory) && !object.data.is_empty() {
+            return Err(invalid(format!("a {} has {} bytes, and must have none", kind.name(), object.data.len())));
         }
         if self.check == Check::Records {
             object.check()?;
@@ -310,14 +312,17 @@ pub(super) fn parts_to_proto(parts: &BTreeMap<NodeId, Part<Object>>, raw: &mut V
     // Identifiers are ordered by space and class before node, so writes of several nodes must be sorted.
     let mut writes: Vec<_> = parts.values().flat_map(|part| &part.writes).collect();
     writes.sort_by_key(|(oid, _)| **oid);
-    let is_idle = |part: &Part<Object>| part.reads.is_empty() && part.writes.is_empty() && part.touches.is_empty();
+    let is_idle = |part: &Part<Object>| part.reads.is_empty() && part.only_reads();
     let idle = parts.iter().filter(|(_, part)| is_idle(part));
+    let mut changed: Vec<_> = parts.values().flat_map(|part| &part.entries).collect();
+    changed.sort_by_key(|(entry, _)| *entry);
     let touches: BTreeSet<Oid> = parts.values().flat_map(|part| &part.touches).copied().collect();
     proto::Parts {
         reads: reads_to_proto(reads),
         writes: writes_to_proto(writes.into_iter(), raw),
         idle: ids::numbers(idle.map(|(node, _)| node)),
         touches: touches_to_proto(&touches),
+        entries: entries::changes_to_proto(changed.into_iter()),
     }
 }
 
@@ -335,6 +340,9 @@ pub(super) fn parts(list: Option<proto::Parts>, data: &mut Data<'_>) -> Result<B
     })?;
     for oid in touches(&list.touches)? {
         part(&mut parts, oid.page().node).touches.insert(oid);
+    }
+    for (entry, target) in entries::changes(list.entries)? {
+        part(&mut parts, entry.collection.page().node).entries.insert(entry, target);
     }
     if parts.len() > ids::MAX_PARTICIPANTS {
         let (found, most) = (parts.len(), ids::MAX_PARTICIPANTS);

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{
-    Comparison, FailurePolicy, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder, SpaceId, Value,
+    Comparison, Entry, EntryKey, FailurePolicy, FieldNumber, Filter, NodeId, Object, Oid, Operand, RecordBuilder,
+    SpaceId, Value,
 };
 use protocol::brick::LockedObject;
-use protocol::commit::{Answer, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
@@ -15,8 +16,9 @@ use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage};
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
-    BrickStatus, BuildIndex, CopiedRows, CopyRows, IndexRange, Message, Reserve, Scan, ScanPosition, Scanned,
-    SpaceStatus, decode_record, encode_record, object_read_to_proto, policy_to_proto,
+    BrickStatus, BuildIndex, CopiedRows, CopyRows, EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf,
+    ListedEntry, LookUp, LookedUp, Message, Reserve, Scan, ScanPosition, Scanned, SpaceStatus, decode_record,
+    encode_record, object_read_to_proto, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -24,7 +26,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 49 + 14 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 49 + 20 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -61,14 +63,21 @@ fn part() -> Part<Object> {
     Part { reads: reads(), writes: writes(), ..Part::default() }
 }
 
-/// The part of a transaction that only touches guards.
+/// The part of a transaction that only touches guards and changes entries of collections.
 fn touch() -> Part<Object> {
-    Part { touches: [oid(1), oid(3)].into(), ..Part::default() }
+    Part { touches: [oid(1), oid(3)].into(), entries: entries(), ..Part::default() }
 }
 
 fn decided_touching(txn: TxnId) -> Record<Object> {
     let (outcome, participants) = (Outcome::Committed(AT), vec![NODE, NodeId(5)]);
-    Record::Decided { txn, outcome, writes: Writes::new(), touches: touch().touches, participants }
+    Record::Decided { txn, outcome, writes: Writes::new(), touches: touch().touches, entries: entries(), participants }
+}
+
+/// Changed entries of a set and of a directory.
+fn entries() -> EntryChanges {
+    let name = |name| Entry { collection: blob(), key: EntryKey::name(name).unwrap() };
+    let member = Entry { collection: oid(3), key: EntryKey::member(oid(1)) };
+    [(name("a"), Some(oid(1))), (name("b"), None), (member, Some(oid(1)))].into()
 }
 
 fn conflict(cause: Cause) -> Refusal {
@@ -287,6 +296,12 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     use proto::request::Request;
     use proto::response::Response;
     let reserve = Reserve { space: SpaceId(1), node: NODE, pages: 4 };
+    let key = |name| EntryKey::name(name).unwrap();
+    let look_up = LookUp { collection: oid(1), keys: vec![key("a"), key("bc")] };
+    let prefix = Bytes::from_static(b"b");
+    let list = ListEntries { collection: oid(1), after: Some(key("bc")), prefix, limit: 9, reverse: true, kinds: true };
+    let after = Some(Entry { collection: oid(3), key: key("a") });
+    let list_of = ListEntriesOf { node: NODE, target: oid(2), after: after.clone(), limit: 9 };
     let build = BuildIndex { space: SpaceId(1), node: NODE, index: 3 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
@@ -295,6 +310,9 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         ("get-numbers", Request::GetNumbers(proto::GetNumbers { count: 2 })),
         ("get-space", Request::GetSpace(proto::GetSpace {})),
         ("build-index", Request::BuildIndex(build.into())),
+        ("look-up", Request::LookUp(look_up.into_proto())),
+        ("list-entries", Request::ListEntries(list.into_proto())),
+        ("list-entries-of", Request::ListEntriesOf(list_of.into_proto())),
         ("scan-family", Request::Scan(Scan { family: Some(oid(1).class()), ..scan() }.into_proto().unwrap())),
     ];
     for (name, request) in requests {
@@ -304,8 +322,18 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let some = object_read_to_proto(Some((object.code(), object.encoded_len())));
     let (scanned, entries) = scanned().into_proto();
     let (behind, _) = Scanned { has_stale_classes: true, ..Scanned::default() }.into_proto();
+    let looked_up = LookedUp { targets: vec![oid(2)], guards: reads(), seen: AT };
+    let looked_up = LookedUp { guards: looked_up.guards[..2].to_vec(), ..looked_up };
+    let listed = |name, kind| ListedEntry { key: key(name), target: oid(2), kind };
+    let all = vec![listed("b", Some(model::Kind::Directory)), listed("bc", None)];
+    let list = EntryList { entries: all, more: true, guards: reads(), seen: AT, count: 12, modified: AT };
+    let (list, keys) = list.into_proto(true);
+    let (entries_of, keys_of) = EntriesOf { entries: after.into_iter().collect(), more: true }.into_proto();
     let responses = [
         ("scanned", Response::Scanned(scanned), entries),
+        ("looked-up", Response::LookedUp(looked_up.into_proto()), Vec::new()),
+        ("entry-list", Response::EntryList(list), vec![keys]),
+        ("entries-of", Response::EntriesOf(entries_of), vec![keys_of]),
         ("scanned-behind", Response::Scanned(behind), Vec::new()),
         ("reserved", Response::Reserved(proto::Reserved { first: 77 }), Vec::new()),
         ("looked", Response::ObjectRead(some), vec![object.data]),
@@ -533,10 +561,16 @@ fn records_of_transactions_are_unchanged() {
         outcome,
         writes,
         touches: BTreeSet::new(),
+        entries: EntryChanges::new(),
         participants: vec![NODE, NodeId(5)],
     };
-    let touching =
-        |part: Part<Object>| Record::Committed { txn, timestamp: AT, writes: part.writes, touches: part.touches };
+    let touching = |Part { writes, touches, entries, .. }: Part<Object>| Record::Committed {
+        txn,
+        timestamp: AT,
+        writes,
+        touches,
+        entries,
+    };
     let records = [
         ("prepared", Record::Prepared { txn, participants: participants.clone(), part: part(), proposal: AT }),
         ("committed", touching(part())),

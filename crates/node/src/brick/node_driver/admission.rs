@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{ContentId, ErrorKind, NodeId, Object, Oid, PageId, limits};
+use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, limits};
 use protocol::commit::Part;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
@@ -15,6 +15,7 @@ use wire::cluster::Message;
 use super::contents::{ContentRejection, plan_write};
 use super::output::DriverOutput;
 use super::{NodeDriver, rows};
+use crate::brick::entry_rows;
 use crate::brick::indexes::{ReplacedObjects, WriteRejection};
 use crate::brick::plant::{Bug, planted};
 use crate::brick::recent_pages::ObjectReader;
@@ -30,6 +31,12 @@ const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION -
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS_PER_OBJECT: usize = 4;
+/// Rows of an entry of a collection, without the heads of pages of guards: itself, under its old and its new target, and the totals.
+const ROWS_PER_ENTRY: usize = 4;
+/// What an entry takes in the two rows beside its key, about, in bytes.
+const ENTRY_OVERHEAD: usize = 256;
+/// Heads of pages of guards that entries change, at most.
+const GUARD_HEADS: usize = 256;
 
 /// Why a transaction is not taken in.
 #[derive(Debug)]
@@ -171,6 +178,13 @@ impl<C: Clone> NodeDriver<C> {
                 before += OBJECT_OVERHEAD + object.encoded_len();
             }
         }
+        for (Entry { collection, key }, target) in &part.entries {
+            let size = ENTRY_OVERHEAD + 2 * key.as_bytes().len();
+            after += if target.is_some() { size } else { 0 };
+            if let Ok(Some(_)) = entry_rows::read_target(&self.reader, *collection, key) {
+                before += size;
+            }
+        }
         after > before
     }
 
@@ -189,9 +203,17 @@ impl<C: Clone> NodeDriver<C> {
             return Err(self.reject(txn, rejection));
         }
         self.check_contents(txn, part, &replaced).map_err(|rejection| reject_content(part, rejection))?;
+        self.check_removed_collections(&replaced, part)?;
         let (entries, bytes) = replaced.entries();
-        if entries + ROWS_PER_OBJECT * part.writes.len() + touches.len() >= limits::OPERATIONS || bytes > MAX_KEY_BYTES
-        {
+        let heads = if part.entries.is_empty() { 0 } else { GUARD_HEADS };
+        let of_collections = ROWS_PER_ENTRY * part.entries.len() + heads;
+        let rows = entries + ROWS_PER_OBJECT * part.writes.len() + touches.len();
+        if rows + of_collections >= limits::OPERATIONS && !part.entries.is_empty() && !planted(Bug::EntriesUnbounded) {
+            let (objects, entries) = (part.writes.len(), part.entries.len());
+            let why = format!("the transaction writes {objects} objects and {entries} entries of collections: part it");
+            return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
+        }
+        if rows >= limits::OPERATIONS || bytes > MAX_KEY_BYTES {
             let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
@@ -221,6 +243,27 @@ impl<C: Clone> NodeDriver<C> {
                 if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
                     return Err(ContentRejection::NotStaged(*oid, id));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that collections which are deleted have no entries afterwards. A transaction that adds an entry meanwhile has read the
+    /// collection, so one of the two conflicts.
+    fn check_removed_collections(
+        &mut self,
+        replaced: &ReplacedObjects,
+        part: &Part<Object>,
+    ) -> std::result::Result<(), DeferredTransaction> {
+        for collection in replaced.removed_collections() {
+            let left = self.entries.count_after(collection, &part.entries, &self.reader).map_err(|error| {
+                let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
+                self.fail(error);
+                deferred
+            })?;
+            if left > 0 && !planted(Bug::FullCollectionDeleted) {
+                let why = format!("{collection} has {left} entries: remove them before the collection is deleted");
+                return Err(DeferredTransaction { kind: ErrorKind::Invalid, why });
             }
         }
         Ok(())

@@ -1,17 +1,19 @@
 //! Simulates a brick with two logical nodes from a seed: the shipped drivers over a simulated store, in one thread.
 //!
-//! A run does random things: transactions of one and of both nodes that read objects, scan extents and indexes, insert unique values and
-//! write; indexes that come and go; reservations; forces, installations, a disk that is full for a while, and crashes that lose or tear
+//! A run does random things: transactions of one and of both nodes that read objects, scan extents and indexes, insert unique values,
+//! look up, list and change entries of collections, and write; indexes that come and go; reservations; forces, installations, a disk that is full for a while, and crashes that lose or tear
 //! what was not forced, also in the middle of a force. Messages are lost, repeated and reordered. Then everything is healed, and
 //! [`history`] judges what was seen:
 //!
 //! - V1, V2, V4, G: in the order of commit timestamps, each committed transaction has read and scanned what those before it wrote.
 //! - L1, C3: what was committed is there after crashes, what was not is not, and each transaction is applied once.
 //! - S: contents have the bytes that were committed; each is that of one object, or staged, and a staged one is freed after its lease.
+//! - collections have the entries that were committed, also from their targets, and count them.
 //! - extents and indexes have the objects that there are; unique values are unique; page numbers are handed out once.
 //!
 //! Every mistake that can be planted in the driver must be noticed ([`planted`]).
 
+mod collections;
 mod history;
 mod planted;
 mod workload;

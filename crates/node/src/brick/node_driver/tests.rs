@@ -23,6 +23,7 @@ use crate::brick::scan::scan;
 
 mod acknowledged;
 mod contents;
+mod entries;
 mod random;
 mod room;
 

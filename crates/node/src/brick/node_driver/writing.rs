@@ -1,7 +1,7 @@
 //! Turns the records of the machine of a logical node into rows.
 
 use bytes::Bytes;
-use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, PageId, Result};
+use model::{ClassId, ContentId, ContentOrigin, Error, ErrorKind, Object, Oid, PageId, Result};
 use protocol::commit::{Change, Outcome, Record, Writes};
 use protocol::ident::Version;
 use protocol::lease::Ms;
@@ -48,6 +48,8 @@ impl<C: Clone> NodeDriver<C> {
 
     fn write_change(&mut self, at: Version, change: Change<Object>, mut known: ReplacedObjects) -> Result<()> {
         let timestamp = change.timestamp;
+        let durable = self.writer.durable_position();
+        self.entries.write(&change.entries, (at.position, timestamp), durable, &self.reader, self.writer.rows())?;
         // A page that was only touched has another version too.
         for (page, (_, contents)) in change.pages() {
             let before = match self.recent.newest_head(page).filter(|_| !planted(Bug::NewestHeadForgotten)) {
@@ -80,6 +82,10 @@ impl<C: Clone> NodeDriver<C> {
     ) {
         let class = object.map(|object| object.class);
         let changes = self.writer.rows();
+        if replaced.removes_collection && !planted(Bug::TotalsKept) {
+            let collection = Oid::new(ClassId::NONE, page, slot);
+            self.entries.remove_totals(collection, position, changes);
+        }
         // Objects without a class are in no extent.
         let [was, is] = [replaced.before, class].map(|class| class.filter(|class| *class != ClassId::NONE));
         if let Some(class) = was.filter(|_| was != is && !planted(Bug::ExtentKeepsRemoved)) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use meta::catalog::{CatalogEditor, Grantee, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
-use model::{ClassId, FailurePolicy, PageId, limits};
+use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
@@ -240,11 +240,18 @@ fn moved() -> Arc<PlacementSnapshot> {
     Arc::new(map)
 }
 
+/// The part of a transaction that binds a name.
+fn naming(collection: Oid, target: Oid) -> Part<u64> {
+    let entry = Entry { collection, key: EntryKey::name("name").unwrap() };
+    Part { entries: [(entry, Some(target))].into(), ..Part::default() }
+}
+
 #[test]
 fn what_a_client_may_do_depends_on_its_permission() {
-    assert_noticed(&[Bug::WriteUnchecked, Bug::CommitNeedsReadOnly, Bug::TouchNeedsReadOnly], || {
+    let bugs = [Bug::WriteUnchecked, Bug::CommitNeedsReadOnly, Bug::TouchNeedsReadOnly, Bug::EntryNeedsReadOnly];
+    assert_noticed(&bugs, || {
         let touching = || Part { touches: [oid()].into(), ..Part::default() };
-        let messages = [write(7), commit(7, writing()), commit(7, touching())];
+        let messages = [write(7), commit(7, writing()), commit(7, touching()), commit(7, naming(oid(), oid()))];
         for message in messages {
             for (user, expected) in [("reader", Some(ErrorKind::Denied)), ("writer", None)] {
                 let mut client = client(1, user);
@@ -280,6 +287,10 @@ fn client_reaches_its_own_space_only() {
         assert_eq!(refused(&mut driver, &mut client, fetch(7, node, PageId { node, ..page() })), ErrorKind::NotFound);
         let read = Part { touches: [Oid::new(ClassId::NONE, elsewhere, 1)].into(), ..Part::default() };
         assert_eq!(refused(&mut driver, &mut client, commit(7, read)), ErrorKind::Denied);
+        let foreign = Oid::new(ClassId::NONE, elsewhere, 1);
+        for part in [naming(foreign, oid()), naming(oid(), foreign)] {
+            assert_eq!(refused(&mut driver, &mut client, commit(7, part)), ErrorKind::Denied);
+        }
     });
 }
 

@@ -19,7 +19,7 @@ fn all() -> Vec<(&'static str, Request)> {
         GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
-        MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent
+        MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
     ])
 }
 
@@ -42,7 +42,7 @@ fn every_request_of_the_schema_has_its_row() {
             "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
             "ReadContent" => (Form::Answered, Access::Work(Read), Some("object")),
             "WriteContent" | "AbortContent" => (Form::Answered, Access::Work(Write), Some("content")),
-            "Scan" => (Form::Answered, Access::Work(Read), Some("node")),
+            "Scan" | "LookUp" | "ListEntries" | "ListEntriesOf" => (Form::Answered, Access::Work(Read), Some("node")),
             "Reserve" | "BeginContent" => (Form::Answered, Access::Work(Write), Some("node")),
             "BuildIndex" => (Form::Answered, Access::Work(Admin), Some("node")),
             "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), None),

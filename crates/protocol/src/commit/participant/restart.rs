@@ -25,15 +25,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal, position });
                 None
             }
-            Record::Committed { txn, timestamp, writes, touches } => {
-                let change = Change { txn, timestamp, writes, touches };
+            Record::Committed { txn, timestamp, writes, touches, entries } => {
+                let change = Change { txn, timestamp, writes, touches, entries };
                 self.recover_end(at, Outcome::Committed(timestamp), change, Vec::new())
             }
-            Record::Decided { txn, outcome, writes, touches, participants } => {
+            Record::Decided { txn, outcome, writes, touches, entries, participants } => {
                 let _ = self.validator.locks().release(txn);
                 let timestamp =
                     if let Outcome::Committed(timestamp) = outcome { timestamp } else { HlcTimestamp::ZERO };
-                self.recover_end(at, outcome, Change { txn, timestamp, writes, touches }, participants)
+                self.recover_end(at, outcome, Change { txn, timestamp, writes, touches, entries }, participants)
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {

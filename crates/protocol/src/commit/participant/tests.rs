@@ -1,4 +1,6 @@
-use std::collections::{BTreeMap, BTreeSet};
+mod entries;
+
+use std::collections::BTreeMap;
 
 use model::{ClassId, Oid, SpaceId};
 
@@ -25,7 +27,7 @@ fn part(reads: &[(u16, u64)], writes: &[u16]) -> Part<u64> {
     Part {
         reads: reads.iter().map(read).collect(),
         writes: writes.iter().map(|slot| (oid(*slot), ObjectState::Value(1))).collect(),
-        touches: BTreeSet::new(),
+        ..Part::default()
     }
 }
 

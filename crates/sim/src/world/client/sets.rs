@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use client::cluster::IsolationLevel;
-use model::{ClassId, NodeId, Oid};
+use client::cluster::driver::{ClientCall, ReadRequest};
+use model::{NodeId, Oid};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
 use wire::cluster::Scanned;
 
-use super::{Current, Reader, Stop};
+use super::Current;
 use crate::history;
 use crate::object::Content;
 use crate::plan::Key;
@@ -19,7 +20,7 @@ use crate::world::query::QueryAnswer;
 use crate::world::{ProcessMachine, World};
 
 /// How soon a query of a brick that is down is tried again, in milliseconds.
-const RESCAN_MS: u64 = 50;
+pub(super) const RESCAN_MS: u64 = 50;
 /// When a query counts as lost, in milliseconds: longer than a peer server waits for bricks.
 const QUERY_TIMEOUT_MS: u64 = 15_000;
 /// The chance that a query is for all logical nodes, as 1 in this number.
@@ -58,23 +59,12 @@ impl World {
     /// Reads the guard of a set, and asks the brick what is in it; what the transaction itself has put there is behind that. Says
     /// whether that is done.
     pub(super) fn count_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
-        let shown = self.local_time(pid);
-        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let Some(current) = &mut client.current else { return false };
-        let isolation = current.isolation;
-        let calls = &mut current.calls;
-        let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-        let (contents, is_driven, is_patching) = (&current.contents, false, false);
-        let mut reader =
-            Reader { driver, txn, isolation, calls, own_writes, member_class, shown, is_driven, contents, is_patching };
-        let is_read = match reader.read(guard, LockMode::Shared) {
-            Ok(found) => found.is_some(),
-            Err(Stop::Conflicts | Stop::Reads(_)) => {
-                self.give_up(pid);
-                return true;
-            }
-        };
-        let Some(mut members) = self.members(guard).filter(|_| is_read) else { return false };
+        match self.read_all(pid, txn, &[(guard.oid(), LockMode::Shared)]) {
+            Some(true) => {}
+            Some(false) => return false,
+            None => return true,
+        }
+        let Some(mut members) = self.members(guard) else { return false };
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
         let Some(current) = &mut client.current else { return false };
         let name = guard.to_string();
@@ -133,10 +123,33 @@ impl World {
         }
     }
 
+    /// Reads objects without contents in a transaction: guards that it locks, and places that it writes. Says whether all are read; `None`
+    /// if the transaction cannot commit any more and was given up.
+    pub(super) fn read_all(&mut self, pid: Pid, txn: TxnId, reads: &[(Oid, LockMode)]) -> Option<bool> {
+        let shown = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return Some(false) };
+        let Some(current) = &mut client.current else { return Some(false) };
+        for &(oid, mode) in reads {
+            let read = ReadRequest { txn, level: current.isolation, oid, mode };
+            match client.driver.read(&read, shown) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    current.calls.insert(client.driver.start(ClientCall::Read(read), shown));
+                    return Some(false);
+                }
+                Err(_) => {
+                    self.give_up(pid);
+                    return None;
+                }
+            }
+        }
+        Some(true)
+    }
+
     /// Scans a set as a query does, or those who have a unique value: the transaction relies on the guards and on the objects that it
     /// has seen. A transaction with locks locks the guards first. A value that is free is taken. Says whether that is done.
     pub(super) fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> bool {
-        let (shown, life) = (self.local_time(pid), self.processes[pid].incarnation);
+        let life = self.processes[pid].incarnation;
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
         let Some(current) = &client.current else { return false };
         let (number, isolation) = (current.record.number, current.isolation);
@@ -149,39 +162,18 @@ impl World {
             self.push_timer(self.now + RESCAN_MS, pid, life);
             return false;
         };
-        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
-        let Some(current) = &mut client.current else { return false };
         let (place, class) = (guard.claim(number), guard.claim_class());
         let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
         let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
         let locked = locked.map(|read| (read.oid, LockMode::Shared));
-        {
-            let calls = &mut current.calls;
-            let (driver, own_writes, member_class) = (&mut client.driver, &mut current.own_writes, ClassId::NONE);
-            let (contents, is_driven, is_patching) = (&current.contents, true, false);
-            let mut reader = Reader {
-                driver,
-                txn,
-                isolation,
-                calls,
-                own_writes,
-                member_class,
-                shown,
-                is_driven,
-                contents,
-                is_patching,
-            };
-            for (oid, mode) in locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))) {
-                match reader.read_object(oid, mode) {
-                    Ok(Some(_)) => {}
-                    Ok(None) => return false,
-                    Err(Stop::Conflicts | Stop::Reads(_)) => {
-                        self.give_up(pid);
-                        return true;
-                    }
-                }
-            }
+        let reads: Vec<_> = locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))).collect();
+        match self.read_all(pid, txn, &reads) {
+            Some(true) => {}
+            Some(false) => return false,
+            None => return true,
         }
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
+        let Some(current) = &mut client.current else { return false };
         let SetMembers { mut sets, guards, found, seen, has_own } = members;
         if client.driver.rely_on(txn, guards.into_iter().chain(found).collect(), seen).is_err() {
             self.give_up(pid);

@@ -8,6 +8,7 @@ use protocol::commit::Writes;
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
 
+use super::collections::ObservedEntries;
 use super::workload::{AGE, BADGE, age, key};
 use super::{Checked, NODES, SPACE, World};
 use crate::brick::index_rows::{self, IndexId};
@@ -39,6 +40,7 @@ pub(super) struct Observed {
     pub(super) reads: Vec<(Oid, Option<Object>)>,
     pub(super) scans: Vec<(Query, BTreeMap<Oid, Object>)>,
     pub(super) writes: Writes<Object>,
+    pub(super) entries: ObservedEntries,
 }
 
 /// What was seen.
@@ -52,6 +54,11 @@ pub(super) struct History {
 }
 
 impl History {
+    /// The committed transactions, in the order of their timestamps.
+    pub(super) fn committed(&self) -> impl Iterator<Item = (&(HlcTimestamp, TxnId), &Observed)> {
+        self.committed.iter()
+    }
+
     pub(super) fn committed_count(&self) -> usize {
         self.committed.len()
     }
@@ -165,7 +172,7 @@ impl World {
             self.judge_heads(node)?;
             self.judge_contents(node)?;
         }
-        Ok(())
+        self.judge_entries()
     }
 
     /// All objects of a logical node that are stored.

@@ -93,9 +93,9 @@ pub(super) struct RunningTxn {
 
 /// What a transaction does before it commits.
 #[derive(Default)]
-struct Draft {
-    observed: Observed,
-    reads: Vec<Read>,
+pub(super) struct Draft {
+    pub(super) observed: Observed,
+    pub(super) reads: Vec<Read>,
     is_wrong: bool,
     /// What is written in place of what is observed: contents that were staged.
     staged: BTreeMap<Oid, Object>,
@@ -112,6 +112,9 @@ impl World {
                 0..3 => self.add_query(node, &mut draft)?,
                 3..5 => self.add_badge(node, &mut draft)?,
                 _ => {}
+            }
+            if self.chance(40) {
+                self.add_entries(node, &mut draft)?;
             }
             for _ in 0..self.rng.random_range(1..4) {
                 self.add_write(node, &mut draft)?;
@@ -130,6 +133,9 @@ impl World {
             let staged = draft.staged.get(oid).cloned().map(ObjectState::Value);
             let content = staged.unwrap_or_else(|| content.clone());
             parts.entry(oid.page().node).or_default().writes.insert(*oid, content);
+        }
+        for (entry, target) in &draft.observed.entries.changes {
+            parts.entry(entry.collection.page().node).or_default().entries.insert(entry.clone(), *target);
         }
         let commit = match parts.len() {
             1 if self.chance(80) => {

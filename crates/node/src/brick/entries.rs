@@ -1,0 +1,142 @@
+//! Reads collections of one logical node: look-ups of keys, listings, and the entries that have a target.
+//!
+//! An answer is read from one durable snapshot. Look-ups and listings come with the guards that a transaction relies on
+//! ([`protocol::entries`]), with their versions in that snapshot: a transaction that has read them sees the entries as they are, or
+//! conflicts.
+
+use std::ops::ControlFlow;
+
+use model::{Kind, Oid, Result};
+use protocol::entries::{collection_guard, key_guard};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::validate::{Read, ReadVersion};
+use store::{Snapshot, Store};
+use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, ListedEntry, LookUp, LookedUp};
+
+use super::entry_rows::{self as rows, Totals};
+use super::page_rows::{self, Rows};
+use super::plant::{Bug, planted};
+
+/// Bytes of keys after which an answer ends.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// A version after every change: of planted bugs.
+const LATER: ReadVersion = ReadVersion::At(Version { moves: u32::MAX, position: u64::MAX >> 1 });
+
+/// A guard with its version in a state.
+fn read_guard(state: &Snapshot, oid: Oid) -> Result<Read> {
+    let version = page_rows::read_head(state, oid.page())?.version;
+    Ok(Read { oid, seen: ReadVersion::At(version) })
+}
+
+/// Follows keys, as long as collections are at the logical node of the first one. [`LookedUp::seen`] is left to the caller.
+///
+/// # Errors
+/// If rows cannot be read.
+pub(crate) fn look_up(store: &Store, wanted: &LookUp) -> Result<LookedUp> {
+    let state = store.snapshot()?;
+    let (mut found, mut at) = (LookedUp::default(), wanted.collection);
+    for key in &wanted.keys {
+        if at.page().node != wanted.node() || at.space() != wanted.collection.space() {
+            break;
+        }
+        let mut guard = read_guard(&state, key_guard(at, key))?;
+        if planted(Bug::LookUpWithoutVersion) {
+            guard.seen = LATER;
+        }
+        found.guards.push(guard);
+        let Some(target) = rows::read_target(&state, at, key)? else { break };
+        found.targets.push(target);
+        at = target;
+    }
+    Ok(found)
+}
+
+/// Lists entries of a collection. [`EntryList::seen`] is left to the caller.
+///
+/// # Errors
+/// If rows cannot be read.
+pub(crate) fn list(store: &Store, wanted: &ListEntries) -> Result<EntryList> {
+    let collection = wanted.collection;
+    let state = store.snapshot()?;
+    let totals = Totals::read(&state, collection)?;
+    let mut entries = Vec::new();
+    let more = wanted.limit > 0 && read_entries(&state, wanted, &mut entries)?;
+    if wanted.kinds {
+        for entry in &mut entries {
+            entry.kind = read_kind(&state, collection, entry.target)?;
+        }
+    }
+    let mut guard = read_guard(&state, collection_guard(collection))?;
+    if planted(Bug::ListingWithLaterGuard) {
+        guard.seen = LATER;
+    }
+    let Totals { count, modified } = totals;
+    Ok(EntryList { entries, more, guards: vec![guard], seen: HlcTimestamp::ZERO, count, modified })
+}
+
+/// Reads entries in the requested order. Returns whether there may be more.
+fn read_entries(state: &Snapshot, wanted: &ListEntries, entries: &mut Vec<ListedEntry>) -> Result<bool> {
+    let (mut from, mut to) = rows::entry_range(wanted.collection, &wanted.prefix);
+    if let Some(after) = &wanted.after {
+        let mut place = rows::entry_key(wanted.collection, after);
+        if wanted.reverse {
+            to = to.min(place);
+        } else {
+            place.push(0);
+            from = from.max(place);
+        }
+    }
+    if from >= to {
+        return Ok(false);
+    }
+    let (mut bytes, mut damaged, mut is_full) = (0, Ok(()), false);
+    let visit = |row: &[u8], value: &[u8]| {
+        let entry = rows::key_in_row(row).and_then(|key| Ok((key, rows::decode_target(row, value)?)));
+        match entry {
+            Ok((key, target)) => {
+                bytes += key.as_bytes().len();
+                entries.push(ListedEntry { key, target, kind: None });
+                is_full = entries.len() >= wanted.limit as usize || bytes >= MAX_ANSWER_BYTES;
+            }
+            Err(error) => damaged = Err(error),
+        }
+        if is_full || damaged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    match wanted.reverse {
+        false => state.rows(&from, &to, visit)?,
+        true => state.rows_back(&from, &to, visit)?,
+    }
+    damaged.map(|()| is_full)
+}
+
+/// The kind of an object that is at the logical node of a collection.
+fn read_kind(state: &Snapshot, collection: Oid, target: Oid) -> Result<Option<Kind>> {
+    let (page, at) = (target.page(), collection.page());
+    if page.node != at.node || page.space != at.space {
+        return Ok(None);
+    }
+    page_rows::read_kind(state, target)
+}
+
+/// Lists the entries of a logical node that have a target.
+///
+/// # Errors
+/// If rows cannot be read.
+pub(crate) fn list_of(store: &Store, wanted: &ListEntriesOf) -> Result<EntriesOf> {
+    let (from, to) = rows::reverse_range(wanted.node, wanted.target, wanted.after.as_ref());
+    let (mut entries, mut bytes, mut damaged, mut more) = (Vec::new(), 0, Ok(()), false);
+    let limit = (wanted.limit as usize).max(1);
+    Rows::each(store, &from, &to, |row, _| {
+        if entries.len() >= limit || bytes >= MAX_ANSWER_BYTES {
+            more = true;
+            return ControlFlow::Break(());
+        }
+        bytes += row.len();
+        match rows::entry_in_row(row) {
+            Ok(entry) => entries.push(entry),
+            Err(error) => damaged = Err(error),
+        }
+        if damaged.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    damaged.map(|()| EntriesOf { entries, more })
+}

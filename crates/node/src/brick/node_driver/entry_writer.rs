@@ -1,0 +1,131 @@
+//! Turns changed entries of collections into rows, and counts them.
+//!
+//! 1. The guard of a key is held exclusively from when its change is accepted until the change is durable. So the durable row of the
+//!    key is what the change replaces.
+//! 2. Different keys of one collection change at the same time. So the durable totals may be older than changes in flight: the newest
+//!    totals of changing collections are kept here until they are durable.
+
+use std::collections::HashMap;
+
+use model::{Entry, Oid, Result};
+use protocol::commit::EntryChanges;
+use protocol::ident::HlcTimestamp;
+use store::RowChanges;
+
+use crate::brick::entry_rows::{self as rows, Totals};
+use crate::brick::page_rows::Rows;
+use crate::brick::plant::{Bug, planted};
+
+/// Collections whose totals are kept although they are durable.
+const MAX_RESTING: usize = if cfg!(test) { 2 } else { 256 };
+
+/// The totals of a collection, and the record that last changed them.
+#[derive(Clone, Copy, Debug)]
+struct NewestTotals {
+    totals: Totals,
+    position: u64,
+}
+
+/// Writes entries of collections.
+#[derive(Debug, Default)]
+pub(super) struct EntryWriter {
+    newest: HashMap<Oid, NewestTotals>,
+    /// How many there may be before durable ones are forgotten.
+    limit: usize,
+}
+
+impl EntryWriter {
+    /// Makes the rows of the entries that the record at `position` changes. Everything up to `durable` is durable.
+    ///
+    /// # Errors
+    /// If what they replace cannot be read.
+    pub(super) fn write(
+        &mut self,
+        entries: &EntryChanges,
+        (position, timestamp): (u64, HlcTimestamp),
+        durable: u64,
+        reader: &impl Rows,
+        changes: &mut RowChanges,
+    ) -> Result<()> {
+        let mut current: Option<(Oid, Totals)> = None;
+        for (entry, target) in entries {
+            let mut totals = match current {
+                Some((collection, totals)) if collection == entry.collection => totals,
+                _ => {
+                    self.finish(current, position, changes);
+                    self.newest_totals(entry.collection, reader)?
+                }
+            };
+            let before = rows::read_target(reader, entry.collection, &entry.key)?;
+            write_entry(entry, before, *target, changes);
+            totals.count = totals.count.saturating_add(u64::from(target.is_some()));
+            totals.count = totals.count.saturating_sub(u64::from(before.is_some()));
+            if planted(Bug::CountedTwice) {
+                totals.count += u64::from(target.is_some() && before.is_none());
+            }
+            totals.modified = totals.modified.max(timestamp);
+            current = Some((entry.collection, totals));
+        }
+        self.finish(current, position, changes);
+        self.forget_durable(durable);
+        Ok(())
+    }
+
+    /// A collection is deleted by the record at `position`, or replaced by another object.
+    pub(super) fn remove_totals(&mut self, collection: Oid, position: u64, changes: &mut RowChanges) {
+        self.newest.insert(collection, NewestTotals { totals: Totals::default(), position });
+        changes.remove(&rows::totals_key(collection));
+    }
+
+    /// The number of entries that a collection has after these changes.
+    ///
+    /// # Errors
+    /// If rows cannot be read.
+    pub(super) fn count_after(&self, collection: Oid, entries: &EntryChanges, reader: &impl Rows) -> Result<u64> {
+        let mut count = self.newest_totals(collection, reader)?.count;
+        for (entry, target) in entries.iter().filter(|(entry, _)| entry.collection == collection) {
+            let before = rows::read_target(reader, collection, &entry.key)?;
+            count = (count + u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
+        }
+        Ok(count)
+    }
+
+    fn newest_totals(&self, collection: Oid, reader: &impl Rows) -> Result<Totals> {
+        match self.newest.get(&collection).filter(|_| !planted(Bug::CountedFromDurable)) {
+            Some(newest) => Ok(newest.totals),
+            None => Totals::read(reader, collection),
+        }
+    }
+
+    /// The entries of a collection are written.
+    fn finish(&mut self, changed: Option<(Oid, Totals)>, position: u64, changes: &mut RowChanges) {
+        let Some((collection, totals)) = changed else { return };
+        changes.put(&rows::totals_key(collection), totals.encode());
+        self.newest.insert(collection, NewestTotals { totals, position });
+    }
+
+    /// Forgets durable totals if there are many. The limit follows those that are not durable, so that this is seldom done in vain.
+    fn forget_durable(&mut self, durable: u64) {
+        if self.newest.len() > self.limit.max(MAX_RESTING) {
+            self.newest.retain(|_, newest| newest.position > durable && !planted(Bug::CountsForgottenInFlight));
+            self.limit = 2 * self.newest.len();
+        }
+    }
+}
+
+fn write_entry(entry: &Entry, before: Option<Oid>, target: Option<Oid>, changes: &mut RowChanges) {
+    if before == target {
+        return;
+    }
+    let row = rows::entry_key(entry.collection, &entry.key);
+    if let Some(before) = before.filter(|_| !planted(Bug::ReverseRowKept)) {
+        changes.remove(&rows::reverse_key(before, entry));
+    }
+    match target {
+        Some(target) => {
+            changes.put(&row, rows::encode_target(target));
+            changes.put(&rows::reverse_key(target, entry), bytes::Bytes::new());
+        }
+        None => changes.remove(&row),
+    }
+}

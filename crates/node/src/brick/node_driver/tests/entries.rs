@@ -1,0 +1,134 @@
+//! Entries of collections at one logical node.
+
+use bytes::Bytes;
+use model::planted_bug::assert_noticed;
+use model::{Entry, EntryKey, Kind};
+use wire::cluster::{EntryList, ListEntries};
+
+use super::*;
+use crate::brick::entries;
+use crate::brick::entry_rows::Totals;
+
+/// The place of a collection.
+fn collection() -> Oid {
+    oid(ClassId::NONE, 1)
+}
+
+fn entry(name: &str) -> Entry {
+    Entry { collection: collection(), key: EntryKey::name(name).unwrap() }
+}
+
+fn names(names: &[&str]) -> Part<Object> {
+    let target = |name: &&str| (entry(name), Some(oid(ClassId::NONE, 2)));
+    Part { entries: names.iter().map(target).collect(), ..Part::default() }
+}
+
+fn write(content: ObjectState<Object>) -> Part<Object> {
+    Part { writes: [(collection(), content)].into(), ..Part::default() }
+}
+
+impl World {
+    /// Commits a part, and says whether it was committed.
+    fn commit_part(&mut self, part: Part<Object>) -> bool {
+        let txn = self.next_txn();
+        self.ask(Request::Commit { txn, part });
+        self.open.insert(txn, Writes::new());
+        let answers = self.answer_all();
+        let answer = answers.into_iter().find(|answer| answer.txn() == txn).expect("it is answered");
+        matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. })
+    }
+
+    fn list(&self, wanted: ListEntries) -> EntryList {
+        entries::list(&self.store, &wanted).unwrap()
+    }
+
+    /// The names that are listed, and the number of entries.
+    fn names(&self, after: Option<&str>, prefix: &'static str, limit: u32, reverse: bool) -> (String, u64) {
+        let after = after.map(|name| EntryKey::name(name).unwrap());
+        let prefix = Bytes::from_static(prefix.as_bytes());
+        let list = self.list(ListEntries { collection: collection(), after, prefix, limit, reverse, kinds: false });
+        let names: Vec<&str> = list.entries.iter().filter_map(|entry| entry.key.to_name()).collect();
+        (names.join(" "), list.count)
+    }
+}
+
+fn with_names() -> World {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    assert!(world.commit_part(write(ObjectState::Value(Object::collection(Kind::Directory)))));
+    assert!(world.commit_part(names(&["b", "a", "ab", "c"])));
+    world
+}
+
+#[test]
+fn entries_are_listed_by_ranges_in_both_directions() {
+    let world = with_names();
+    let listed = |after, prefix, limit, reverse| world.names(after, prefix, limit, reverse).0;
+    assert_eq!(listed(None, "", 10, false), "a ab b c");
+    assert_eq!(listed(None, "", 2, false), "a ab");
+    assert_eq!(listed(Some("a"), "", 2, false), "ab b");
+    assert_eq!(listed(Some("aa"), "a", 10, false), "ab");
+    assert_eq!(listed(Some("x"), "", 10, false), "");
+    assert_eq!(listed(None, "", 10, true), "c b ab a");
+    assert_eq!(listed(Some("b"), "", 1, true), "ab");
+    assert_eq!(listed(Some("a"), "b", 10, true), "");
+    assert_eq!(world.names(None, "", 0, false), (String::new(), 4));
+}
+
+#[test]
+fn collection_is_deleted_only_when_it_is_empty() {
+    let deleted = || {
+        let mut world = with_names();
+        let refused = write(ObjectState::Absent);
+        assert!(!world.commit_part(refused), "it has entries");
+        let removed = names(&["a", "ab", "b", "c"]).entries.into_keys().map(|entry| (entry, None)).collect();
+        assert!(world.commit_part(Part { entries: removed, ..write(ObjectState::Absent) }));
+        // Its place may be that of another collection later.
+        assert_eq!(Totals::read(&world.driver.reader, collection()).unwrap(), Totals::default());
+        assert!(world.commit_part(write(ObjectState::Value(Object::collection(Kind::Directory)))));
+        assert!(world.commit_part(names(&["new"])));
+        assert_eq!(world.names(None, "", 10, false), ("new".to_owned(), 1));
+    };
+    assert_noticed(&[Bug::FullCollectionDeleted, Bug::TotalsKept], deleted);
+}
+
+#[test]
+fn transaction_changes_a_bounded_number_of_entries() {
+    let bounded = || {
+        let mut world = with_names();
+        let many = (0..17_000).map(|number| (entry(&number.to_string()), Some(oid(ClassId::NONE, 2)))).collect();
+        assert!(!world.commit_part(Part { entries: many, ..Part::default() }));
+    };
+    assert_noticed(&[Bug::EntriesUnbounded], bounded);
+}
+
+#[test]
+fn entries_move_with_their_logical_node() {
+    let moved = || {
+        let entry = entry("a");
+        let rows = [
+            crate::brick::entry_rows::totals_key(collection()),
+            crate::brick::entry_rows::entry_key(collection(), &entry.key),
+            crate::brick::entry_rows::reverse_key(collection(), &entry),
+        ];
+        for row in rows {
+            assert!(super::rows::belongs_to(NODE, &row) && !super::rows::belongs_to(NodeId(4), &row));
+            assert!(super::rows::ranges(NODE).any(|(from, to)| from <= row && row < to));
+        }
+    };
+    assert_noticed(&[Bug::EntriesNotMoved], moved);
+}
+
+#[test]
+fn entries_of_prepared_transactions_are_kept_over_a_restart() {
+    let mut world = with_names();
+    let txn = world.next_txn();
+    world.ask(Request::Prepare { txn, participants: vec![NODE, NodeId(8)], part: names(&["late"]) });
+    world.open.insert(txn, Writes::new());
+    world.answer_all();
+    let (at, _) = world.prepared[&txn].clone();
+    let mut world = world.reopen();
+    assert!(!world.commit_part(names(&["late"])), "its key is held");
+    world.ask(Request::Decide { txn, outcome: Outcome::Committed(at) });
+    world.answer_all();
+    assert_eq!(world.names(None, "l", 10, false), ("late".to_owned(), 5));
+}
