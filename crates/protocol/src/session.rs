@@ -206,6 +206,12 @@ impl<T: Clone + MemorySize> Session<T> {
         }
     }
 
+    /// The client.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
     /// Removes and returns the outputs, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output<T>> {
         self.out.drain(..)

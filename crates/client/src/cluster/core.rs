@@ -118,6 +118,7 @@ impl Core {
         clock: MonotonicClock,
         options: ClusterOptions,
     ) -> Arc<Self> {
+        let page_source = PageSource::new(session.client());
         let state = ClientState {
             driver: ClientDriver::new(session, options.timeout, options.cache_bytes),
             connection: None,
@@ -127,7 +128,7 @@ impl Core {
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            page_source: PageSource::default(),
+            page_source,
             classes: KnownClasses::default(),
             timer: Arc::default(),
             clock,

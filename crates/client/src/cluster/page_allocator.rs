@@ -3,6 +3,9 @@
 //! A page that is being filled is *leased* to one transaction at a time. So the objects that a transaction creates stay
 //! together, and a transaction that is not committed leaves no gaps: it returns its pages as they were.
 //!
+//! All that a transaction creates without a hint goes to one logical node, its *home*: so it has one participant. Clients begin at
+//! different logical nodes. A client goes on to the next one after a transaction that has filled a page.
+//!
 //! [`PageAllocator`] decides, without I/O; [`PageSource`] reserves page numbers for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,6 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId};
+use protocol::ident::ClientId;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -25,6 +29,8 @@ pub(super) const PAGE_BYTES: usize = 8 << 10;
 const OVERHEAD: usize = 24;
 /// Objects that share a page, however small.
 pub(super) const PAGE_SLOTS: u16 = 512;
+/// A page with less room than this counts as filled, in bytes.
+const FULL_PAGE_ROOM: usize = PAGE_BYTES / 8;
 /// Maximum pages of a logical node that are kept to be filled further.
 const MAX_OPEN_PAGES: usize = 16;
 
@@ -63,8 +69,8 @@ impl OpenPage {
 #[derive(Debug, PartialEq, Eq)]
 enum Lease {
     Page(OpenPage),
-    /// Page numbers of this logical node have to be reserved.
-    NeedsNumbers(NodeId),
+    /// Page numbers of the logical node have to be reserved.
+    NeedsNumbers,
 }
 
 /// The pages that a client fills, and the page numbers that are reserved for it.
@@ -72,46 +78,30 @@ enum Lease {
 struct PageAllocator {
     open: BTreeMap<NodeId, Vec<OpenPage>>,
     reserved: BTreeMap<NodeId, Range<u64>>,
-    /// The position, among the space's logical nodes, of the one where objects without a hint go.
+    /// The position, among the space's logical nodes, of the home of the next transaction.
     current: usize,
+    /// Whether a page of the current logical node has been filled.
+    is_filled: bool,
 }
 
 impl PageAllocator {
-    /// A page with room for an object of `len` bytes, at `node` if that is given. No other transaction fills the page until it is
-    /// [released](PageAllocator::release). Without a hint, an unreachable logical node is avoided.
-    fn lease(
-        &mut self,
-        (space, nodes): (SpaceId, &[NodeId]),
-        unreachable: &BTreeSet<NodeId>,
-        node: Option<NodeId>,
-        len: usize,
-    ) -> Result<Lease> {
-        self.skip_unreachable(nodes, unreachable);
-        let mut at = node.or_else(|| self.current_node(nodes)).ok_or_else(no_nodes_error)?;
-        if let Some(page) = self.take_open(at, len) {
-            return Ok(Lease::Page(page));
-        }
-        // The open pages are full: the next objects go to the next logical node.
-        if node.is_none() && self.open.get(&at).is_some_and(|pages| !pages.is_empty()) {
-            self.current += 1;
-            self.skip_unreachable(nodes, unreachable);
-            at = self.current_node(nodes).ok_or_else(no_nodes_error)?;
-            if let Some(page) = self.take_open(at, len) {
-                return Ok(Lease::Page(page));
-            }
-        }
-        Ok(self.take_new(space, at).map_or(Lease::NeedsNumbers(at), Lease::Page))
-    }
-
-    fn current_node(&self, nodes: &[NodeId]) -> Option<NodeId> {
-        nodes.get(self.current % nodes.len().max(1)).copied()
-    }
-
-    /// Continues at a reachable logical node, if there is one.
-    fn skip_unreachable(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) {
+    /// The home of a transaction: a reachable logical node, if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the space has no logical nodes.
+    fn home(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
         let count = nodes.len().max(1);
-        let mut next = nodes.iter().cycle().skip(self.current % count).take(count);
-        self.current += next.position(|node| !unreachable.contains(node)).unwrap_or(0);
+        self.current = (self.current + usize::from(std::mem::take(&mut self.is_filled))) % count;
+        let mut next = nodes.iter().cycle().skip(self.current).take(count);
+        self.current = (self.current + next.position(|node| !unreachable.contains(node)).unwrap_or(0)) % count;
+        nodes.get(self.current).copied().ok_or_else(no_nodes_error)
+    }
+
+    /// A page of a logical node with room for an object of `len` bytes. No other transaction fills the page until it is
+    /// [released](PageAllocator::release).
+    fn lease(&mut self, space: SpaceId, node: NodeId, len: usize) -> Lease {
+        let page = self.take_open(node, len).or_else(|| self.take_new(space, node));
+        page.map_or(Lease::NeedsNumbers, Lease::Page)
     }
 
     /// Takes the fullest open page in which an object fits.
@@ -149,6 +139,7 @@ impl PageAllocator {
         let is_open = pages.iter().any(|other| other.page == page.page);
         assert!(!is_open || planted(Bug::PageNumberReused), "page {:?} was returned twice", page.page);
         pages.push(page);
+        self.is_filled |= !page.fits(FULL_PAGE_ROOM);
         if pages.len() > MAX_OPEN_PAGES {
             pages.sort_unstable_by_key(|page| page.bytes);
             pages.pop();
@@ -157,7 +148,7 @@ impl PageAllocator {
 }
 
 /// Leases pages, and reserves page numbers when they run out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PageSource {
     allocator: Mutex<PageAllocator>,
     /// Held during a reservation, so that there is one at a time for each logical node. Reservations at other nodes continue, because the
@@ -166,19 +157,24 @@ pub(super) struct PageSource {
 }
 
 impl PageSource {
+    /// A source for a client. Clients with different numbers begin at different logical nodes, about as many at each.
+    pub(super) fn new(client: ClientId) -> Self {
+        // Fibonacci hashing: the upper half of a product with 2^64 over the golden ratio.
+        let current = (client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let allocator = PageAllocator { current, ..PageAllocator::default() };
+        Self { allocator: Mutex::new(allocator), reserving: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, PageAllocator> {
         // No operation of the allocator leaves it inconsistent.
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leases a page with room for an object of `len` bytes, at one logical node if that is given.
-    pub(super) async fn lease(&self, core: &Core, node: Option<NodeId>, len: usize) -> Result<OpenPage> {
-        let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
-        let leased = self.lock().lease((core.space, &core.nodes), &unreachable, node, len)?;
-        let node = match leased {
-            Lease::Page(page) => return Ok(page),
-            Lease::NeedsNumbers(node) => node,
-        };
+    /// Leases a page of a logical node with room for an object of `len` bytes.
+    pub(super) async fn lease(&self, core: &Core, node: NodeId, len: usize) -> Result<OpenPage> {
+        if let Lease::Page(page) = self.lock().lease(core.space, node, len) {
+            return Ok(page);
+        }
         let reserving = {
             let mut reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
             reserving.entry(node).or_default().clone()
@@ -196,15 +192,13 @@ impl PageSource {
         allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
     }
 
-    /// The logical node where the next objects without a hint go.
+    /// The logical node where the next transaction or upload without a hint puts all that it creates.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the space has none.
-    pub(super) fn current_node(&self, core: &Core) -> Result<NodeId> {
+    pub(super) fn home(&self, core: &Core) -> Result<NodeId> {
         let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
-        let mut allocator = self.lock();
-        allocator.skip_unreachable(&core.nodes, &unreachable);
-        allocator.current_node(&core.nodes).ok_or_else(no_nodes_error)
+        self.lock().home(&core.nodes, &unreachable)
     }
 
     /// Returns a page; see [`PageAllocator::release`].
@@ -212,14 +206,9 @@ impl PageSource {
         self.lock().release(page);
     }
 
-    /// Identifiers for new objects, each given by its class and its bytes of data. They share pages as far as they fit, at one
-    /// logical node if that is given.
-    pub(super) async fn place(
-        &self,
-        core: &Core,
-        node: Option<NodeId>,
-        objects: &[(ClassId, usize)],
-    ) -> Result<Vec<Oid>> {
+    /// Identifiers for new objects at a logical node, each given by its class and its bytes of data. They share pages as far as they
+    /// fit.
+    pub(super) async fn place(&self, core: &Core, node: NodeId, objects: &[(ClassId, usize)]) -> Result<Vec<Oid>> {
         let mut placed = Vec::with_capacity(objects.len());
         let mut filling: Option<OpenPage> = None;
         for (class, len) in objects {
@@ -245,8 +234,10 @@ fn no_nodes_error() -> Error {
 /// The pages that a transaction fills.
 #[derive(Debug, Default)]
 pub(super) struct PageLease {
-    /// The page of each hint: at one logical node, or anywhere.
-    filling: HashMap<Option<NodeId>, OpenPage>,
+    /// The home of the transaction, once it has created something without a hint.
+    pub(super) home: Option<NodeId>,
+    /// The page of each logical node.
+    filling: HashMap<NodeId, OpenPage>,
     /// All pages, as they were leased.
     original: Vec<OpenPage>,
     /// Pages that were filled, and followed by another one.
@@ -254,8 +245,8 @@ pub(super) struct PageLease {
 }
 
 impl PageLease {
-    /// The page of a hint, if an object of `len` bytes fits.
-    pub(super) fn open_page(&mut self, node: Option<NodeId>, len: usize) -> Option<&mut OpenPage> {
+    /// The page of a logical node, if an object of `len` bytes fits.
+    pub(super) fn open_page(&mut self, node: NodeId, len: usize) -> Option<&mut OpenPage> {
         self.filling.get_mut(&node).filter(|page| page.fits(len))
     }
 
@@ -264,10 +255,10 @@ impl PageLease {
         self.filling.values_mut().find(|open| open.page() == page && open.fits(len))
     }
 
-    /// Adds a page for a hint, in place of the one before, which is full.
-    pub(super) fn add(&mut self, node: Option<NodeId>, page: OpenPage) {
+    /// Adds a page, in place of the one before at its logical node, which is full.
+    pub(super) fn add(&mut self, page: OpenPage) {
         self.original.push(page);
-        self.full.extend(self.filling.insert(node, page));
+        self.full.extend(self.filling.insert(page.page.node, page));
     }
 
     /// Takes the pages to return: as they are, or as they were leased if nothing that was placed in them will ever exist.

@@ -474,6 +474,15 @@ impl Transaction {
         Ok(needed.into_iter().collect())
     }
 
+    /// The logical node of what this transaction creates without a hint.
+    pub(super) fn home(&self) -> Result<NodeId> {
+        if let Some(home) = self.changes()?.page_lease.home {
+            return Ok(home);
+        }
+        let home = self.inner.core.page_source.home(&self.inner.core)?;
+        Ok(*self.changes()?.page_lease.home.get_or_insert(home))
+    }
+
     /// Places new objects, and replaces temporary identifiers by real ones.
     async fn assign_oids(&self) -> Result<()> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
@@ -482,7 +491,7 @@ impl Transaction {
             changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
         };
         let mut real = BTreeMap::new();
-        let mut anywhere: BTreeMap<Option<NodeId>, Vec<(Oid, usize)>> = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeId, Vec<(Oid, usize)>> = BTreeMap::new();
         for (oid, len, hint) in new {
             let node = match hint {
                 PlacementHint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
@@ -495,9 +504,10 @@ impl Transaction {
                 PlacementHint::At(node) => Some(node),
                 PlacementHint::Anywhere => None,
             };
-            anywhere.entry(node).or_default().push((oid, len));
+            let node = node.map_or_else(|| self.home(), Ok)?;
+            by_node.entry(node).or_default().push((oid, len));
         }
-        for (node, objects) in anywhere {
+        for (node, objects) in by_node {
             let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
             let places = self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?;
             real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));

@@ -5,10 +5,10 @@ const SPACE: SpaceId = SpaceId(1);
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
 /// Leases a page; page numbers are reserved as they are needed, from `next` on.
-fn lease(allocator: &mut PageAllocator, next: &mut u64, node: Option<NodeId>, len: usize) -> OpenPage {
-    match allocator.lease((SPACE, &NODES), &BTreeSet::new(), node, len).unwrap() {
+fn lease(allocator: &mut PageAllocator, next: &mut u64, node: NodeId, len: usize) -> OpenPage {
+    match allocator.lease(SPACE, node, len) {
         Lease::Page(page) => page,
-        Lease::NeedsNumbers(node) => {
+        Lease::NeedsNumbers => {
             allocator.add_reserved(node, *next).unwrap();
             *next += u64::from(RESERVED_PAGES);
             allocator.take_new(SPACE, node).unwrap()
@@ -33,12 +33,12 @@ fn committed_objects_have_slots_of_their_own() {
         }
         let at = number(running.len() as u64) as usize;
         let (leased, created) = &mut running[at];
-        let (hint, len) = (Some(NODES[number(3) as usize]).filter(|_| number(2) == 0), number(3_000) as usize);
-        if leased.open_page(hint, len).is_none() {
-            let page = lease(&mut allocator, &mut next, hint, len);
-            leased.add(hint, page);
+        let (node, len) = (NODES[number(3) as usize], number(3_000) as usize);
+        if leased.open_page(node, len).is_none() {
+            let page = lease(&mut allocator, &mut next, node, len);
+            leased.add(page);
         }
-        created.push(leased.open_page(hint, len).unwrap().place(ClassId::NONE, len));
+        created.push(leased.open_page(node, len).unwrap().place(ClassId::NONE, len));
         if number(4) == 0 {
             let (mut leased, created) = running.swap_remove(at);
             let is_unused = number(3) == 0;
@@ -57,14 +57,26 @@ fn no_slot_is_given_to_two_objects() {
 }
 
 #[test]
-fn objects_without_a_hint_avoid_unreachable_logical_nodes() {
+fn homes_avoid_unreachable_logical_nodes() {
     let mut allocator = PageAllocator::default();
     let unreachable = [NODES[0], NODES[1]].into();
-    let wants = |allocator: &mut PageAllocator, node| allocator.lease((SPACE, &NODES), &unreachable, node, 10).unwrap();
-    assert_eq!(wants(&mut allocator, None), Lease::NeedsNumbers(NODES[2]));
-    assert_eq!(wants(&mut allocator, Some(NODES[0])), Lease::NeedsNumbers(NODES[0]), "a hint is followed");
-    let none = allocator.lease((SPACE, &[]), &unreachable, None, 10).unwrap_err();
-    assert_eq!(none.kind(), ErrorKind::Unavailable);
+    assert_eq!(allocator.home(&NODES, &unreachable).unwrap(), NODES[2]);
+    assert!(NODES.contains(&allocator.home(&NODES, &NODES.into()).unwrap()), "if none is reachable, any is as good");
+    assert_eq!(allocator.home(&[], &unreachable).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn clients_begin_at_different_logical_nodes() {
+    let nodes: Vec<NodeId> = (0..8).map(NodeId).collect();
+    // Numbers of clients have gaps, if a client takes several.
+    for stride in 1..=8 {
+        let mut clients = BTreeMap::<NodeId, u32>::new();
+        for number in (0..64).map(|n| 1 + n * stride) {
+            let source = PageSource::new(ClientId(number));
+            *clients.entry(source.lock().home(&nodes, &BTreeSet::new()).unwrap()).or_default() += 1;
+        }
+        assert!(nodes.iter().all(|node| (3..=16).contains(clients.get(node).unwrap_or(&0))), "{stride}: {clients:?}");
+    }
 }
 
 #[test]
@@ -72,9 +84,9 @@ fn transaction_that_is_not_committed_leaves_no_gap() {
     let (mut allocator, mut next) = (PageAllocator::default(), 0);
     let mut create = |is_unused| {
         let mut leased = PageLease::default();
-        let page = lease(&mut allocator, &mut next, None, 100);
-        leased.add(None, page);
-        let oid = leased.open_page(None, 100).unwrap().place(ClassId::NONE, 100);
+        let page = lease(&mut allocator, &mut next, NODES[0], 100);
+        leased.add(page);
+        let oid = leased.open_page(NODES[0], 100).unwrap().place(ClassId::NONE, 100);
         leased.take_pages(is_unused).into_iter().for_each(|page| allocator.release(page));
         oid
     };
@@ -95,7 +107,7 @@ fn reserved_numbers_that_do_not_exist_are_an_error() {
 
 /// Fills an open page of `node` to the last byte and returns it to the allocator.
 fn fill_page(allocator: &mut PageAllocator, node: NodeId) -> PageId {
-    let mut page = lease(allocator, &mut 0, Some(node), 10);
+    let mut page = lease(allocator, &mut 0, node, 10);
     let first = page.place(ClassId::NONE, 10);
     page.place(ClassId::NONE, PAGE_BYTES - 10 - 2 * OVERHEAD);
     allocator.release(page);
@@ -115,22 +127,28 @@ fn page_is_full_when_objects_and_their_overhead_take_all_of_its_bytes() {
 }
 
 #[test]
-fn objects_without_a_hint_go_to_the_next_node_when_pages_are_full_and_those_with_one_do_not() {
+fn home_changes_when_a_transaction_has_filled_a_page() {
     let mut allocator = PageAllocator::default();
+    let home = |allocator: &mut PageAllocator| allocator.home(&NODES, &BTreeSet::new()).unwrap();
+    assert_eq!((home(&mut allocator), home(&mut allocator)), (NODES[0], NODES[0]));
+    let mut page = lease(&mut allocator, &mut 0, NODES[0], 10);
+    page.place(ClassId::NONE, 10);
+    allocator.release(page);
+    assert_eq!(home(&mut allocator), NODES[0], "the page has room");
     let full = fill_page(&mut allocator, NODES[0]);
-    let hinted = lease(&mut allocator, &mut 0, Some(NODES[0]), 10);
-    assert!(hinted.page.node == NODES[0] && hinted.page != full, "{hinted:?}");
-    let without_hint =
-        |allocator: &mut PageAllocator| allocator.lease((SPACE, &NODES), &BTreeSet::new(), None, 10).unwrap();
-    assert_eq!(without_hint(&mut allocator), Lease::NeedsNumbers(NODES[1]));
-    assert_eq!(without_hint(&mut allocator), Lease::NeedsNumbers(NODES[1]), "it stays there until pages are full");
+    let next = lease(&mut allocator, &mut 0, NODES[0], 10);
+    assert!(next.page.node == NODES[0] && next.page != full, "a transaction does not change its home: {next:?}");
+    assert_eq!((home(&mut allocator), home(&mut allocator)), (NODES[1], NODES[1]));
+    fill_page(&mut allocator, NODES[1]);
+    fill_page(&mut allocator, NODES[2]);
+    assert_eq!(home(&mut allocator), NODES[2], "once for each transaction that begins");
 }
 
 #[test]
 fn fullest_pages_beyond_the_maximum_are_not_kept() {
     let (mut allocator, mut next) = (PageAllocator::default(), 0);
     let mut pages: Vec<OpenPage> =
-        (0..=MAX_OPEN_PAGES).map(|_| lease(&mut allocator, &mut next, Some(NODES[0]), 10)).collect();
+        (0..=MAX_OPEN_PAGES).map(|_| lease(&mut allocator, &mut next, NODES[0], 10)).collect();
     for (number, page) in pages.iter_mut().enumerate() {
         page.place(ClassId::NONE, 10 * (number + 1));
     }
