@@ -65,6 +65,15 @@ fn names_are_listed_in_order_by_prefix_and_in_portions() {
     assert_eq!(listed(&["--after", &all[9], "--limit", "20"]), all[10..30]);
     assert_eq!(world.run(&["name", "resolve", &all[0]]).ok(), bound[&all[0]]);
     assert_eq!(world.run(&["name", "resolve", "/a/00/1"]).code, 3);
+    // All or none.
+    assert_eq!(world.run(&["name", "unbind", &all[0], "/none"]).code, 3);
+    assert_eq!(world.run(&["name", "resolve", &all[0]]).ok(), bound[&all[0]]);
+    // Directories have no bytes.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for directory in ["/", "/a"] {
+        assert_eq!(world.run(&["object", "put", directory, file]).code, 2, "{directory}");
+    }
+    assert_eq!(world.run(&["object", "get", "/a"]).code, 2);
     // In a stopped space with an unreachable brick, a listing fails instead of being incomplete.
     world.run(&["space", "set", "main", "--policy", "fail_stop"]).ok();
     world.signal("brick-1", Signal::KILL);

@@ -92,6 +92,14 @@ pub struct Entry {
     pub key: EntryKey,
 }
 
+impl Entry {
+    /// A place before all entries of a collection, for ranges of a map.
+    #[must_use]
+    pub fn before_all(collection: Oid) -> Self {
+        Self { collection, key: EntryKey(Bytes::new()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{NodeId, Oid, PageId};
+use model::{Entry, NodeId, Oid, PageId};
 
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::participant::{self, Participant, ParticipantSettings};
@@ -499,6 +499,11 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// Transactions that are prepared and undecided.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.participant.prepared().map(|(txn, _)| txn)
+    }
+
+    /// Entries of collections whose changes are not decided or not durable: see [`Participant::unsettled_entries`].
+    pub fn unsettled_entries(&self) -> impl Iterator<Item = &Entry> {
+        self.participant.unsettled_entries()
     }
 
     /// The largest timestamp that it has seen.

@@ -19,6 +19,8 @@
 //! so 256 pages remember many changes of keys, and their memory is bounded. Two guards with equal places cost at worst
 //! an unnecessary conflict.
 
+use std::collections::BTreeMap;
+
 use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId, SpaceId, checksum};
 
 /// The first computed page number: smaller ones can be reserved for objects.
@@ -34,6 +36,11 @@ const ROOT: u64 = FIRST_COMPUTED_PAGE | 5 << 40;
 #[must_use]
 pub fn root_directory(space: SpaceId, first_node: NodeId) -> Oid {
     Oid::new(ClassId::NONE, PageId { space, node: first_node, number: ROOT }, 0)
+}
+
+/// Those of some entries that are of one collection, in the order of their keys.
+pub fn of_collection<V>(entries: &BTreeMap<Entry, V>, collection: Oid) -> impl Iterator<Item = (&Entry, &V)> {
+    entries.range(Entry::before_all(collection)..).take_while(move |(entry, _)| entry.collection == collection)
 }
 
 /// The guard of a key of a collection.

@@ -125,7 +125,7 @@ struct RunningTxn<T> {
     /// The entries of collections that it changes.
     entries: EntryChanges,
     /// Reads that others made for it, and a time at or after all of them.
-    relied: Vec<Read>,
+    relied: BTreeSet<Read>,
     relied_at: HlcTimestamp,
 }
 
@@ -138,7 +138,7 @@ impl<T> RunningTxn<T> {
             writes: BTreeMap::new(),
             touches: BTreeSet::new(),
             entries: EntryChanges::new(),
-            relied: Vec::new(),
+            relied: BTreeSet::new(),
             relied_at: HlcTimestamp::ZERO,
         }
     }
@@ -408,7 +408,7 @@ impl<T: Clone + MemorySize> Session<T> {
         if let Some(running) = self.running.get(&txn) {
             touches.clone_from(&running.touches);
             entries.clone_from(&running.entries);
-            reads.extend_from_slice(&running.relied);
+            reads.extend(running.relied.iter().copied());
             seen = seen.max(running.relied_at);
         }
         let only_reads = writes.is_empty() && touches.is_empty() && entries.is_empty();

@@ -172,15 +172,13 @@ async fn unbind_in_cluster(session: &mut CommandContext, names: &[NamePath]) -> 
     let unbind = |t: cluster::Transaction| async move {
         for name in names {
             if !t.unbind(name.as_str()).await? {
-                return Ok(Some(name));
+                // Nothing is unbound then.
+                return Err(Error::new(ErrorKind::NotFound, format!("nothing has the name {name}")));
             }
         }
-        Ok(None)
+        Ok(())
     };
-    match client.transact(unbind).await? {
-        Some(name) => Err(no_such_name(name)),
-        None => Ok(()),
-    }
+    Ok(client.transact(unbind).await?)
 }
 
 /// Lists names of a store.

@@ -266,6 +266,16 @@ async fn find(t: &Transaction, target: &Option<Target>) -> client::Result<Option
     }
 }
 
+/// Checks that an object is no set and no directory, which have entries instead of bytes.
+async fn check_no_collection(t: &Transaction, oid: Oid) -> client::Result<()> {
+    let kind = match t.get(oid).await? {
+        Some(object) if object.is_collection() => object.kind.name(),
+        _ if oid == t.root()? => "root directory",
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Invalid, format!("{oid} is a {kind}, which has no bytes")))
+}
+
 fn is_taken(target: &Option<Target>, oid: Oid) -> Failure {
     Failure::conflict(match target {
         Some(Target::Path(path)) => format!("the name {path} is taken: it is bound to {oid}"),
@@ -285,6 +295,7 @@ async fn put(cluster: &Cluster, target: &Option<Target>, content: &NewContent, n
                     Err(Error::new(ErrorKind::Invalid, what))
                 }
                 Some(oid) => {
+                    check_no_collection(&t, oid).await?;
                     content.replace(&t, oid).await?;
                     Ok((oid, t, false))
                 }
@@ -351,7 +362,10 @@ async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {
                 Target::Path(path) => t.resolve(path.as_str()).await?,
             };
             match oid {
-                Some(oid) => Ok(t.get(oid).await?.map(|object| (oid, object))),
+                Some(oid) => {
+                    check_no_collection(&t, oid).await?;
+                    Ok(t.get(oid).await?.map(|object| (oid, object)))
+                }
                 None => Ok(None),
             }
         })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use model::{ClassId, Entry, EntryKey, Error, ErrorKind, Kind, Object, Oid, Result, limits};
-use protocol::entries::{collection_guard, key_guard, root_directory};
+use protocol::entries::{collection_guard, key_guard, of_collection, root_directory};
 use protocol::ident::HlcTimestamp;
 use protocol::locks::LockMode;
 use protocol::validate::Read;
@@ -63,16 +63,15 @@ impl Core {
 
     /// See [`Cluster::names_of`](super::Cluster::names_of).
     pub(super) async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
-        let (root, member) = (self.root()?, EntryKey::member(oid));
+        let root = self.root()?;
         // Directories whose names are to be found, each with what follows its name.
         let mut pending = vec![(oid, String::new())];
         let mut names = Vec::new();
         while let Some((oid, below)) = pending.pop() {
+            let member = EntryKey::member(oid);
             for Entry { collection, key } in self.entries_of(oid).await?.into_iter().filter(|entry| entry.key != member)
             {
-                let Some(name) = key.to_name().filter(|name| name.len() + below.len() <= limits::NAME) else {
-                    continue;
-                };
+                let name = name_of(&key)?;
                 let path = if below.is_empty() { name.to_owned() } else { format!("{name}/{below}") };
                 if collection == root {
                     names.push(format!("/{path}"));
@@ -177,10 +176,14 @@ impl Transaction {
     /// Binds a name in a directory to an object, which this transaction may have created. An earlier binding is replaced.
     ///
     /// # Errors
-    /// As [`Transaction::add_member`]; [`ErrorKind::Invalid`] for a name that is not one component of a path.
+    /// As [`Transaction::add_member`]; [`ErrorKind::Invalid`] for a name that is not one component of a path, and for a directory,
+    /// which has one name only: [`Transaction::rename`].
     pub async fn put_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()> {
         let (key, target) = (EntryKey::name(name)?, target.into());
         self.require(directory, Kind::Directory).await?;
+        if self.look_up_key(directory, &key).await? != Some(target) {
+            self.check_unnamed(target).await?;
+        }
         self.put_key(directory, key, target).await
     }
 
@@ -397,6 +400,16 @@ impl Transaction {
         Ok(())
     }
 
+    /// Checks that an object may get another name. A directory may not: it has one place in the tree, and so one path.
+    pub(super) async fn check_unnamed(&self, target: Oid) -> Result<()> {
+        let is_new = target.is_temporary() && !self.changes()?.entries.values().any(|named| *named == Some(target));
+        if is_new || !self.is_directory(target).await? {
+            return Ok(());
+        }
+        let what = format!("{target} is a directory, which has one name only: rename it instead");
+        Err(Error::new(ErrorKind::Invalid, what))
+    }
+
     async fn remove_key(&self, collection: Oid, key: EntryKey) -> Result<bool> {
         let is_bound = self.look_up_key(collection, &key).await?.is_some();
         if is_bound {
@@ -426,7 +439,7 @@ impl Transaction {
 
     fn own_entries(&self, collection: Oid) -> Result<Vec<(EntryKey, Option<Oid>)>> {
         let changes = self.changes()?;
-        let own = changes.entries.iter().filter(|(entry, _)| entry.collection == collection);
+        let own = of_collection(&changes.entries, collection);
         Ok(own.map(|(entry, target)| (entry.key.clone(), *target)).collect())
     }
 }

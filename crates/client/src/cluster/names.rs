@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{EntryKey, Error, ErrorKind, Kind, Oid, Result, limits};
+use model::{EntryKey, Error, ErrorKind, Kind, Oid, Result};
 use wire::cluster::{EntryList, ListEntries, ListedEntry};
 
 use super::core::Core;
@@ -35,11 +35,26 @@ impl Level {
     fn new(directory: Oid, path: String, prefix: Bytes, after: Option<EntryKey>) -> Self {
         Self { directory, path, prefix, after, entries: VecDeque::new(), more: true }
     }
+
+    /// Asks for the next entries.
+    fn next_request(&self, wanted: usize) -> ListEntries {
+        let limit = wanted.clamp(1, MAX_REQUESTED) as u32;
+        let list = first_portion(self.directory, self.after.clone(), self.prefix.clone(), limit);
+        ListEntries { kinds: true, ..list }
+    }
+
+    /// Adds the next entries.
+    fn add(&mut self, EntryList { entries, more, .. }: EntryList) {
+        self.more = more;
+        self.after = entries.last().map(|entry| entry.key.clone()).or_else(|| self.after.take());
+        self.entries = entries.into();
+    }
 }
 
 /// The names of a space in order, in portions: [`Cluster::names`](super::Cluster::names).
 ///
-/// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is in a directory follows its name.
+/// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is
+/// in a directory follows its name.
 #[derive(Debug)]
 pub struct Names {
     core: Arc<Core>,
@@ -47,14 +62,18 @@ pub struct Names {
     after: Option<String>,
     portion_size: usize,
     with_directories: bool,
-    /// The directories that are being listed, the deepest last; `None` before the first portion.
-    levels: Option<Vec<Level>>,
+    has_begun: bool,
+    /// The directories that are being listed, the deepest last.
+    levels: Vec<Level>,
+    /// Names of the next portion.
+    portion: Vec<(String, Oid)>,
 }
 
 impl Names {
     pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
-        let prefix = prefix.to_owned();
-        Self { core, prefix, after: None, portion_size: MAX_PORTION, with_directories: false, levels: None }
+        let (prefix, levels, portion) = (prefix.to_owned(), Vec::new(), Vec::new());
+        let (portion_size, with_directories, has_begun) = (MAX_PORTION, false, false);
+        Self { core, prefix, after: None, portion_size, with_directories, has_begun, levels, portion }
     }
 
     /// Begins after this name, whether or not it exists.
@@ -82,49 +101,42 @@ impl Names {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
-    /// never omits names silently.
+    /// never omits names silently: after an error, the next call continues where this one ended.
     pub async fn next(&mut self) -> Result<Option<Vec<(String, Oid)>>> {
-        let mut levels = match self.levels.take() {
-            Some(levels) => levels,
-            None => self.begin().await?,
-        };
-        let mut portion = Vec::new();
-        while portion.len() < self.portion_size
-            && let Some(level) = levels.last_mut()
+        if !self.has_begun {
+            self.levels = self.begin().await?;
+            self.has_begun = true;
+        }
+        // What was read stays if a later request fails or nobody waits for it any more: the next call continues there.
+        while self.portion.len() < self.portion_size
+            && let Some(level) = self.levels.last()
         {
-            let Some(entry) = level.entries.pop_front() else {
-                match level.more {
-                    true => self.request(level, self.portion_size - portion.len()).await?,
-                    false => drop(levels.pop()),
+            let Some(ListedEntry { key, target, kind }) = level.entries.front() else {
+                if level.more {
+                    let list = level.next_request(self.portion_size - self.portion.len());
+                    let found = self.core.list_entries(list).await?;
+                    if let Some(level) = self.levels.last_mut() {
+                        level.add(found);
+                    }
+                } else {
+                    self.levels.pop();
                 }
                 continue;
             };
-            let path = format!("{}{}", level.path, name_of(&entry.key)?);
-            let is_directory = self.is_directory(entry.target, entry.kind).await?;
+            let (path, target) = (format!("{}{}", level.path, name_of(key)?), *target);
+            let is_directory = self.is_directory(target, *kind).await?;
+            self.levels.last_mut().and_then(|level| level.entries.pop_front());
             if is_directory {
-                if path.len() > limits::NAME {
-                    let what = format!("the path of a directory has more than {} bytes: {path:.80?}", limits::NAME);
-                    return Err(Error::new(ErrorKind::TooLarge, what));
+                if self.levels.iter().any(|above| above.directory == target) {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("the directory {path:?} contains itself")));
                 }
-                levels.push(Level::new(entry.target, format!("{path}/"), Bytes::new(), None));
+                self.levels.push(Level::new(target, format!("{path}/"), Bytes::new(), None));
             }
             if !is_directory || self.with_directories {
-                portion.push((path, entry.target));
+                self.portion.push((path, target));
             }
         }
-        self.levels = Some(levels);
-        Ok(if portion.is_empty() { None } else { Some(portion) })
-    }
-
-    /// Reads the next entries of a directory.
-    async fn request(&self, level: &mut Level, wanted: usize) -> Result<()> {
-        let limit = wanted.clamp(1, MAX_REQUESTED) as u32;
-        let list = first_portion(level.directory, level.after.clone(), level.prefix.clone(), limit);
-        let EntryList { entries, more, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
-        level.more = more;
-        level.after = entries.last().map(|entry| entry.key.clone()).or_else(|| level.after.take());
-        level.entries = entries.into();
-        Ok(())
+        Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))
     }
 
     /// Whether a target is a directory; `kind` is its kind, if the brick of its directory knows it.

@@ -72,7 +72,7 @@ impl Transaction {
     }
 
     /// Whether an object is a directory. It counts as read.
-    async fn is_directory(&self, oid: Oid) -> Result<bool> {
+    pub(super) async fn is_directory(&self, oid: Oid) -> Result<bool> {
         // An object with a class is a record.
         if oid.class() != ClassId::NONE {
             return Ok(false);
@@ -85,7 +85,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::put`]; [`ErrorKind::Exists`] if the path is that of another directory; [`ErrorKind::Invalid`] and
-    /// [`ErrorKind::TooLarge`] for an invalid path, or one below an object that is not a directory.
+    /// [`ErrorKind::TooLarge`] for an invalid path, or one below an object that is not a directory; [`ErrorKind::Invalid`] if the
+    /// target is a directory, which has one name only: [`Transaction::rename`].
     pub async fn bind(&self, path: &str, target: impl Into<Oid>) -> Result<()> {
         let found = self.find_path(path).await?;
         let target = target.into();
@@ -94,6 +95,9 @@ impl Transaction {
         {
             let what = format!("{path:?} is a directory: unbind or move it first");
             return Err(Error::new(ErrorKind::Exists, what));
+        }
+        if found.target != Some(target) {
+            self.check_unnamed(target).await?;
         }
         let parent = self.make_missing(&found).await?;
         self.put_key(parent, found.last, target).await

@@ -286,6 +286,9 @@ impl Transaction {
         }
         if !oid.is_temporary() {
             self.inner.core.check_in_space(oid)?;
+            if oid == self.root()? {
+                return Err(Error::new(ErrorKind::Invalid, "the root directory cannot be replaced or deleted"));
+            }
         }
         let mut changes = self.changes()?;
         changes.forget_struct(oid)?;

@@ -369,14 +369,14 @@ async fn names_are_listed_by_prefix_until_they_are_removed() {
         }
         paths
     };
-    assert_eq!(listed("albums/").await, ["albums/blue", "albums/red"]);
-    assert_eq!(listed("").await, ["albums/blue", "albums/red", "people/ann"]);
+    assert_eq!(listed("albums/").await, ["/albums/blue", "/albums/red"]);
+    assert_eq!(listed("").await, ["/albums/blue", "/albums/red", "/people/ann"]);
     let removed = cluster
         .transact(|t| async move { Ok((t.unbind("albums/red").await?, t.unbind("albums/green").await?)) })
         .await
         .unwrap();
     assert_eq!(removed, (true, false), "it says which of them were bound");
-    assert_eq!(listed("albums/").await, ["albums/blue"]);
+    assert_eq!(listed("albums/").await, ["/albums/blue"]);
     world.end().await;
 }
 

@@ -3,10 +3,15 @@
 //! An answer is read from one durable snapshot. Look-ups and listings come with the guards that a transaction relies on
 //! ([`protocol::entries`]), with their versions in that snapshot: a transaction that has read them sees the entries as they are, or
 //! conflicts.
+//!
+//! A commit over several logical nodes is acknowledged when its outcome is certain, which may be before it is durable at all of them.
+//! Look-ups and listings wait for that, so that who has seen the acknowledgement sees the entries.
 
+use std::collections::BTreeSet;
+use std::iter;
 use std::ops::ControlFlow;
 
-use model::{Kind, Oid, Result};
+use model::{Entry, Kind, Oid, Result};
 use protocol::entries::{collection_guard, key_guard};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::validate::{Read, ReadVersion};
@@ -26,6 +31,21 @@ const LATER: ReadVersion = ReadVersion::At(Version { moves: u32::MAX, position: 
 fn read_guard(state: &Snapshot, oid: Oid) -> Result<Read> {
     let version = page_rows::read_head(state, oid.page())?.version;
     Ok(Read { oid, seen: ReadVersion::At(version) })
+}
+
+/// Whether a look-up has read an entry whose change is not decided or not durable.
+pub(crate) fn looks_up_any(wanted: &LookUp, found: &LookedUp, entries: &BTreeSet<Entry>) -> bool {
+    let collections = iter::once(&wanted.collection).chain(&found.targets);
+    let read = collections.zip(&wanted.keys).take(found.guards.len());
+    !entries.is_empty()
+        && read
+            .map(|(collection, key)| Entry { collection: *collection, key: key.clone() })
+            .any(|one| entries.contains(&one))
+}
+
+/// Whether any of these entries is of a collection.
+pub(crate) fn has_any(collection: Oid, entries: &BTreeSet<Entry>) -> bool {
+    entries.range(Entry::before_all(collection)..).next().is_some_and(|entry| entry.collection == collection)
 }
 
 /// Follows keys, as long as collections are at the logical node of the first one. [`LookedUp::seen`] is left to the caller.

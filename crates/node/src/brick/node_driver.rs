@@ -35,11 +35,11 @@ mod txn_rows;
 mod uploading;
 mod writing;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, UploadId};
+use model::{Entry, Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
@@ -408,6 +408,11 @@ impl<C: Clone> NodeDriver<C> {
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn check_invariants(&mut self) -> std::result::Result<(), String> {
         self.machine.check_invariants()
+    }
+
+    /// The entries of collections whose changes are not decided or not durable.
+    pub(crate) fn unsettled_entries(&self) -> BTreeSet<Entry> {
+        self.machine.unsettled_entries().cloned().collect()
     }
 
     /// A time at or after all that was committed here.

@@ -7,19 +7,19 @@
 mod contents;
 mod managing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
+use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
 use protocol::commit::{Part, Request};
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use store::Store;
-use tokio::time;
+use tokio::time::{self, Instant};
 use tracing::{info, warn};
 use wire::cluster::{
     BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, Scan, Scanned,
@@ -37,6 +37,7 @@ use super::page_rows::{self as rows, StoredObject};
 use super::row_reader::RowReader;
 use super::scan::scan;
 use crate::auth::ClusterCredentials;
+use crate::blocking;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
@@ -51,6 +52,9 @@ pub(crate) const SKEW_MS: u64 = 5_000;
 /// How long a request to build an index waits for its completion, and how often it checks.
 const INDEX_WAIT_MS: Ms = 500;
 const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a look-up or a listing waits for transactions that change what it reads.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// Time limit of a schema refresh from the catalogue.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -437,22 +441,63 @@ impl Nodes {
     /// Follows keys from a collection: see [`entries::look_up`].
     ///
     /// # Errors
-    /// If the logical node is not served here, or rows cannot be read.
-    pub(crate) fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
-        let served = self.require_served(wanted.node())?;
-        let found = entries::look_up(&self.store, wanted)?;
-        // All changes that were read were committed before this time.
-        Ok(LookedUp { seen: served.lock()?.clock(), ..found })
+    /// If the logical node is not served here, or rows cannot be read; [`ErrorKind::Unavailable`] if a change of an entry is not
+    /// decided for long.
+    pub(crate) async fn look_up(self: Arc<Self>, wanted: LookUp) -> Result<LookedUp> {
+        let node = wanted.node();
+        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
+            let found = entries::look_up(&nodes.store, &wanted)?;
+            if entries::looks_up_any(&wanted, &found, unsettled) {
+                return Ok(None);
+            }
+            // All changes that were read were committed before this time.
+            let seen = nodes.require_served(node)?.lock()?.clock();
+            Ok(Some(LookedUp { seen, ..found }))
+        };
+        self.read_settled(node, read).await
     }
 
     /// Lists entries of a collection: see [`entries::list`].
     ///
     /// # Errors
     /// As [`Nodes::look_up`].
-    pub(crate) fn list_entries(&self, wanted: &ListEntries) -> Result<EntryList> {
-        let served = self.require_served(wanted.node())?;
-        let found = entries::list(&self.store, wanted)?;
-        Ok(EntryList { seen: served.lock()?.clock(), ..found })
+    pub(crate) async fn list_entries(self: Arc<Self>, wanted: ListEntries) -> Result<EntryList> {
+        let node = wanted.node();
+        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
+            if entries::has_any(wanted.collection, unsettled) {
+                return Ok(None);
+            }
+            let found = entries::list(&nodes.store, &wanted)?;
+            let seen = nodes.require_served(node)?.lock()?.clock();
+            Ok(Some(EntryList { seen, ..found }))
+        };
+        self.read_settled(node, read).await
+    }
+
+    /// Reads on a thread that may block, again and again until `read` returns something. It is given the entries of the logical node
+    /// that were not settled before.
+    async fn read_settled<T: Send + 'static>(
+        self: Arc<Self>,
+        node: NodeId,
+        read: impl Fn(&Self, &BTreeSet<Entry>) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let (read, until) = (Arc::new(read), Instant::now() + SETTLE_TIMEOUT);
+        loop {
+            let (nodes, read) = (self.clone(), read.clone());
+            let job = move || {
+                let unsettled = nodes.require_served(node)?.lock()?.unsettled_entries();
+                read(&nodes, &unsettled)
+            };
+            if let Some(found) = blocking::wait(job).await? {
+                return Ok(found);
+            }
+            if Instant::now() >= until {
+                let what =
+                    "a transaction that changes what was asked for is not decided: a brick or peer server is away";
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+            time::sleep(SETTLE_PAUSE).await;
+        }
     }
 
     /// Lists the entries that have a target: see [`entries::list_of`].

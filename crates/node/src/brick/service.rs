@@ -352,18 +352,23 @@ impl BrickConnection {
     /// Follows keys from a collection.
     fn look_up(&self, wanted: proto::entries::LookUp, reply: Responder<'_>) {
         let Some((wanted, nodes, deferred)) = self.asked(LookUp::from_proto(wanted), reply) else { return };
-        deferred.answer(nodes.look_up(&wanted).map(|found| Response::LookedUp(found.into_proto())));
+        tokio::spawn(async move {
+            deferred.answer(nodes.look_up(wanted).await.map(|found| Response::LookedUp(found.into_proto())));
+        });
     }
 
     /// Lists entries of a collection.
     fn list_entries(&self, wanted: proto::entries::ListEntries, reply: Responder<'_>) {
         let Some((wanted, nodes, deferred)) = self.asked(ListEntries::from_proto(wanted), reply) else { return };
-        blocking::run(move || match nodes.list_entries(&wanted) {
-            Ok(found) => {
-                let (list, raw) = found.into_proto(wanted.kinds);
-                deferred.send(Response::EntryList(list), vec![raw]);
+        let with_kinds = wanted.kinds;
+        tokio::spawn(async move {
+            match nodes.list_entries(wanted).await {
+                Ok(found) => {
+                    let (list, raw) = found.into_proto(with_kinds);
+                    deferred.send(Response::EntryList(list), vec![raw]);
+                }
+                Err(error) => deferred.fail(&error),
             }
-            Err(error) => deferred.fail(&error),
         });
     }
 

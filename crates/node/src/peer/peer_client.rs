@@ -128,9 +128,10 @@ impl<A> PeerClient<A> {
         Ok(())
     }
 
-    /// Checks that the target of an entry of a collection is of the client's space. It may be at any of its logical nodes.
+    /// Checks that the target of an entry of a collection is of the client's space, and at one of its logical nodes.
     fn check_target(&self, target: Oid) -> Result<()> {
-        if target.space() == self.space.id || planted(Bug::ForeignPage) {
+        let is_at_node = self.space.nodes.contains(&target.page().node);
+        if target.space() == self.space.id && is_at_node || planted(Bug::ForeignPage) {
             return Ok(());
         }
         Err(Error::new(

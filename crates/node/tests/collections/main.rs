@@ -303,3 +303,70 @@ fn new_objects_are_placed_at_their_directory() {
         assert_eq!(t.real_oid(hinted).unwrap().page().node, NodeId(1));
     });
 }
+
+/// Otherwise a listing of all names would not end.
+#[test]
+fn directory_has_one_name() {
+    with_cluster(|cluster| async move {
+        bind(&cluster, "a/b/file").await;
+        let t = begin(&cluster);
+        let (a, root) = (t.resolve("a").await.unwrap().unwrap(), t.root().unwrap());
+        for (path, directory) in [("a/b/again", a), ("link", a), ("link", root)] {
+            assert_eq!(t.bind(path, directory).await.unwrap_err().kind(), ErrorKind::Invalid, "{path}");
+        }
+        assert_eq!(t.put_entry(root, "link", a).await.unwrap_err().kind(), ErrorKind::Invalid);
+        t.bind("a", a).await.unwrap();
+        t.put_entry(root, "a", a).await.unwrap();
+        let new = t.create_directory("new").await.unwrap();
+        assert_eq!(t.bind("newer", new).await.unwrap_err().kind(), ErrorKind::Invalid);
+        t.rename("new", "newer").await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        assert_eq!(names(&cluster, "").await, ["a/b/file"]);
+    });
+}
+
+#[test]
+fn root_directory_is_not_replaced() {
+    with_cluster(|cluster| async move {
+        let t = begin(&cluster);
+        let root = t.root().unwrap();
+        assert_eq!(t.put(root, Object::blob("x".into())).await.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(t.delete(root).await.unwrap_err().kind(), ErrorKind::Invalid);
+    });
+}
+
+#[test]
+fn names_of_an_object_are_paths_only() {
+    with_cluster(|cluster| async move {
+        let file = bind(&cluster, "d/file").await;
+        cluster
+            .transact(|t| async move {
+                let set = t.create_collection()?;
+                t.bind("favourites", set).await
+            })
+            .await
+            .unwrap();
+        cluster
+            .transact(|t| async move {
+                let set = t.resolve("favourites").await?.expect("it is bound");
+                let directory = t.resolve("d").await?.expect("it is bound");
+                t.add_member(set, directory).await
+            })
+            .await
+            .unwrap();
+        assert_eq!(cluster.names_of(file).await.unwrap(), ["/d/file"]);
+    });
+}
+
+/// A directory with a long path may get a longer one.
+#[test]
+fn names_with_long_paths_are_listed() {
+    with_cluster(|cluster| async move {
+        let deep = vec!["x".repeat(200); 5].join("/");
+        bind(&cluster, &deep).await;
+        let t = begin(&cluster);
+        t.rename(&"x".repeat(200), &"y".repeat(255)).await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        assert_eq!(names(&cluster, "").await, [deep.replacen(&"x".repeat(200), &"y".repeat(255), 1)]);
+    });
+}

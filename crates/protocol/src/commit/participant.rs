@@ -20,9 +20,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use model::{NodeId, Oid, PageId};
+use model::{Entry, NodeId, Oid, PageId};
 
-use super::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use super::{Answer, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
 use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::LockMode;
@@ -660,6 +660,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             TxnState::Prepared { participants, .. } => Some((txn, &participants[..])),
             _ => None,
         })
+    }
+
+    /// The entries of collections that prepared transactions change, and committed ones that are not durable yet.
+    pub fn unsettled_entries(&self) -> impl Iterator<Item = &Entry> {
+        let prepared = self.validator.prepared().filter_map(|txn| match self.transactions.get(&txn)? {
+            TxnState::Prepared { part, .. } => Some(&part.entries),
+            _ => None,
+        });
+        let logged = self.waiting.iter().filter_map(|(_, action)| match action {
+            DurableAction::Apply(change) => Some(&change.entries),
+            _ => None,
+        });
+        prepared.chain(logged).flat_map(EntryChanges::keys)
     }
 
     /// Checks the invariants.

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, limits};
 use protocol::commit::Part;
+use protocol::entries::collection_guard;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
@@ -33,6 +34,10 @@ const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
 const ROWS_PER_OBJECT: usize = 4;
 /// Rows of an entry of a collection, without the heads of pages of guards: itself, under its old and its new target, and the totals.
 const ROWS_PER_ENTRY: usize = 4;
+/// What a row of an entry takes beside its key, at most, in bytes: the identifiers in the key of the row, and the target.
+const ENTRY_ROW_BYTES: usize = 80;
+/// Rows of an entry that have its key: itself, and those under its old and its new target.
+const ROWS_WITH_KEY: usize = 3;
 /// What an entry takes in the two rows beside its key, about, in bytes.
 const ENTRY_OVERHEAD: usize = 256;
 /// Heads of pages of guards that entries change, at most.
@@ -213,6 +218,13 @@ impl<C: Clone> NodeDriver<C> {
             let why = format!("the transaction writes {objects} objects and {entries} entries of collections: part it");
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
+        let row_bytes = |entry: &Entry| ROWS_WITH_KEY * (entry.key.as_bytes().len() + ENTRY_ROW_BYTES);
+        let entry_bytes: usize = part.entries.keys().map(row_bytes).sum();
+        if bytes + entry_bytes > MAX_KEY_BYTES && entry_bytes > 0 && !planted(Bug::EntriesUnbounded) {
+            let why =
+                format!("the transaction changes entries of collections, with rows of {entry_bytes} bytes: part it");
+            return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
+        }
         if rows >= limits::OPERATIONS || bytes > MAX_KEY_BYTES {
             let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
@@ -262,8 +274,11 @@ impl<C: Clone> NodeDriver<C> {
                 deferred
             })?;
             if left > 0 && !planted(Bug::FullCollectionDeleted) {
+                // A transaction that has listed it conflicts: another one has added them since.
+                let has_listed = part.reads.iter().any(|read| read.oid == collection_guard(collection));
+                let kind = if has_listed { ErrorKind::Conflict } else { ErrorKind::Invalid };
                 let why = format!("{collection} has {left} entries: remove them before the collection is deleted");
-                return Err(DeferredTransaction { kind: ErrorKind::Invalid, why });
+                return Err(DeferredTransaction { kind, why });
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use model::{Entry, Oid, Result};
 use protocol::commit::EntryChanges;
+use protocol::entries::of_collection;
 use protocol::ident::HlcTimestamp;
 use store::RowChanges;
 
@@ -83,7 +84,7 @@ impl EntryWriter {
     /// If rows cannot be read.
     pub(super) fn count_after(&self, collection: Oid, entries: &EntryChanges, reader: &impl Rows) -> Result<u64> {
         let mut count = self.newest_totals(collection, reader)?.count;
-        for (entry, target) in entries.iter().filter(|(entry, _)| entry.collection == collection) {
+        for (entry, target) in of_collection(entries, collection) {
             let before = rows::read_target(reader, collection, &entry.key)?;
             count = (count + u64::from(target.is_some())).saturating_sub(u64::from(before.is_some()));
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::planted_bug::assert_noticed;
 use model::{Entry, EntryKey, Kind};
-use wire::cluster::{EntryList, ListEntries};
+use wire::cluster::{EntryList, ListEntries, LookUp};
 
 use super::*;
 use crate::brick::entries;
@@ -74,6 +74,24 @@ fn entries_are_listed_by_ranges_in_both_directions() {
     assert_eq!(world.names(None, "", 0, false), (String::new(), 4));
 }
 
+/// An answer is given when the changes of what it shows are settled.
+#[test]
+fn entries_that_an_answer_has_read_are_known() {
+    let world = with_names();
+    let wanted = |name: &str| LookUp { collection: collection(), keys: vec![entry(name).key, entry("below").key] };
+    for (name, read, is_read) in [("a", "a", true), ("a", "b", false), ("none", "none", true), ("none", "below", false)]
+    {
+        let found = entries::look_up(&world.store, &wanted(name)).unwrap();
+        let unsettled = [entry(read)].into();
+        assert_eq!(entries::looks_up_any(&wanted(name), &found, &unsettled), is_read, "{read} by a look-up of {name}");
+    }
+    let found = entries::look_up(&world.store, &wanted("a")).unwrap();
+    let below = Entry { collection: oid(ClassId::NONE, 2), ..entry("below") };
+    assert!(entries::looks_up_any(&wanted("a"), &found, &[below.clone()].into()), "a key of the target");
+    assert!(entries::has_any(collection(), &[entry("x")].into()));
+    assert!(!entries::has_any(collection(), &[below].into()) && !entries::has_any(collection(), &[].into()));
+}
+
 #[test]
 fn collection_is_deleted_only_when_it_is_empty() {
     let deleted = || {
@@ -97,6 +115,15 @@ fn transaction_changes_a_bounded_number_of_entries() {
         let mut world = with_names();
         let many = (0..17_000).map(|number| (entry(&number.to_string()), Some(oid(ClassId::NONE, 2)))).collect();
         assert!(!world.commit_part(Part { entries: many, ..Part::default() }));
+    };
+    assert_noticed(&[Bug::EntriesUnbounded], bounded);
+    // The rows of fewer entries with long keys have too many bytes for one batch.
+    let bounded = || {
+        let mut world = with_names();
+        let long = |number| entry(&format!("{number:0>255}"));
+        let many = |count| (0..count).map(|number| (long(number), Some(oid(ClassId::NONE, 2)))).collect();
+        assert!(!world.commit_part(Part { entries: many(9_000), ..Part::default() }));
+        assert!(world.commit_part(Part { entries: many(5_000), ..Part::default() }));
     };
     assert_noticed(&[Bug::EntriesUnbounded], bounded);
 }
@@ -128,7 +155,9 @@ fn entries_of_prepared_transactions_are_kept_over_a_restart() {
     let (at, _) = world.prepared[&txn].clone();
     let mut world = world.reopen();
     assert!(!world.commit_part(names(&["late"])), "its key is held");
+    assert_eq!(world.driver.unsettled_entries(), [entry("late")].into());
     world.ask(Request::Decide { txn, outcome: Outcome::Committed(at) });
     world.answer_all();
+    assert!(world.driver.unsettled_entries().is_empty());
     assert_eq!(world.names(None, "l", 10, false), ("late".to_owned(), 5));
 }
