@@ -51,7 +51,7 @@ pub enum IsolationLevel {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementHint {
-    /// With other objects that this client creates.
+    /// With all that its transaction creates without a hint: at one logical node.
     #[default]
     Anywhere,
     /// In the page of this object, if it has room.

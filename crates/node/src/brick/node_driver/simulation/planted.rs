@@ -42,6 +42,7 @@ const SIMULATED: &[Bug] = &[
     Bug::ExtentKeepsRemoved,
     Bug::OldEntriesKept,
     Bug::BuildingTakenForComplete,
+    Bug::EntersBeforeDecided,
     Bug::PartialIndexUsed,
     Bug::RemovalOvertakesEntries,
     Bug::ReservationReused,
@@ -102,7 +103,6 @@ const DIRECTED: &[Bug] = &[
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
     // Whole clusters notice these.
-    Bug::EntersBeforeDecided,
     Bug::LookUpWithoutVersion,
     Bug::EntriesNotMoved,
     Bug::EntriesUnbounded,
