@@ -60,6 +60,11 @@ fn one_node(nodes: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     nodes.into_iter().flatten().map(|node| vec![node]).collect()
 }
 
+/// No hints: clients place objects as they do for a user.
+fn by_default(_: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
+    vec![Vec::new()]
+}
+
 /// One logical node of each of two bricks for each connection.
 fn two_bricks(nodes: Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     let [first, second] = nodes.as_slice() else { return Vec::new() };
@@ -128,7 +133,8 @@ async fn commit_for_ever(cluster: Cluster, nodes: Vec<NodeId>, counts: Rc<Counts
         let begun = Instant::now();
         let transaction = cluster.begin(IsolationLevel::Optimistic);
         for index in 0..OBJECTS {
-            let hint = PlacementHint::At(nodes[index % nodes.len()]);
+            let node = nodes.iter().cycle().nth(index);
+            let hint = node.map_or(PlacementHint::Anywhere, |node| PlacementHint::At(*node));
             transaction.create_object(ClassId::NONE, Object::blob(content.clone()), hint)?;
         }
         commit(&transaction).await?;
@@ -181,7 +187,8 @@ pub(super) fn local(run: &Run) -> Result<Figure> {
         title: "local transactions of four inserts",
         about: "Each client has one transaction in flight that creates four objects of 512 bytes at one logical node of one durable \
                 brick, through a peer server. Bare clients are the generator's connections, which do only what every client must \
-                do; the others are clients of the library, all on one thread. The bare log is in the process that \
+                do; the others are clients of the library, all on one thread, with a hint to place all objects at one \
+                logical node, and without hints. The bare log is in the process that \
                 measures: threads append the same bytes to one file and share its fdatasync. PostgreSQL gets the \
                 generator's connections too, and inserts four rows with one prepared statement."
             .into(),
@@ -196,14 +203,15 @@ pub(super) fn local(run: &Run) -> Result<Figure> {
     };
     let mut rates = |name: &str, rival: &str, bar: f64, library_too: bool| -> Result<()> {
         let log = rival != "PostgreSQL";
-        for by_library in [false, true].into_iter().take(1 + usize::from(library_too)) {
-            let case = format!("{CLIENTS} {name}{}", if by_library { " of the library" } else { "" });
+        let ways = ["", " of the library", " of the library, without hints"];
+        for way in ways.into_iter().take(if library_too { ways.len() } else { 1 }) {
+            let case = format!("{CLIENTS} {name}{way}");
             let cells = [throughput(&case, Some(bar))];
             let mortar = || {
-                Ok(vec![if by_library {
-                    measure_library(run, CLIENTS, 1, one_node)?.rate
-                } else {
-                    measure_bare_clients(run, 1, Storage::OnDisk, one_node)?[0]
+                Ok(vec![match way {
+                    "" => measure_bare_clients(run, 1, Storage::OnDisk, one_node)?[0],
+                    " of the library" => measure_library(run, CLIENTS, 1, one_node)?.rate,
+                    _ => measure_library(run, CLIENTS, 1, by_default)?.rate,
                 }])
             };
             let rival_side = || {
