@@ -91,7 +91,7 @@ impl PageAllocator {
     /// [`ErrorKind::Unavailable`] if the space has no logical nodes.
     fn home(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
         let count = nodes.len().max(1);
-        self.current = (self.current + usize::from(std::mem::take(&mut self.is_filled))) % count;
+        self.current = (self.current % count + usize::from(std::mem::take(&mut self.is_filled))) % count;
         let mut next = nodes.iter().cycle().skip(self.current).take(count);
         self.current = (self.current + next.position(|node| !unreachable.contains(node)).unwrap_or(0)) % count;
         nodes.get(self.current).copied().ok_or_else(no_nodes_error)
@@ -159,8 +159,7 @@ pub(super) struct PageSource {
 impl PageSource {
     /// A source for a client. Clients with different numbers begin at different logical nodes, about as many at each.
     pub(super) fn new(client: ClientId) -> Self {
-        // Fibonacci hashing: the upper half of a product with 2^64 over the golden ratio.
-        let current = (client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let current = mix(client.0) as usize;
         let allocator = PageAllocator { current, ..PageAllocator::default() };
         Self { allocator: Mutex::new(allocator), reserving: Mutex::default() }
     }
@@ -225,6 +224,13 @@ impl PageSource {
         filling.into_iter().for_each(|page| self.release(page));
         Ok(placed)
     }
+}
+
+/// A hash of a number: the finalizer of SplitMix64.
+fn mix(number: u64) -> u64 {
+    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }
 
 fn no_nodes_error() -> Error {
