@@ -68,6 +68,14 @@ fn names_are_listed_in_order_by_prefix_and_in_portions() {
     // All or none.
     assert_eq!(world.run(&["name", "unbind", &all[0], "/none"]).code, 3);
     assert_eq!(world.run(&["name", "resolve", &all[0]]).ok(), bound[&all[0]]);
+    // A directory moves with everything below it, to a free name.
+    assert_eq!(world.run(&["mv", "/a", "/moved"]).code, 0);
+    assert_eq!(listed(&["/a/"]), [""; 0]);
+    assert_eq!(listed(&["/moved/"]).len(), begin_so("/a/").len());
+    assert_eq!(world.run(&["mv", "/moved", "/moved/below"]).code, 2);
+    assert_eq!(world.run(&["mv", "/none", "/a"]).code, 3);
+    assert_eq!(world.run(&["mv", "/moved", &all[all.len() - 1]]).code, 4);
+    assert_eq!(world.run(&["mv", "/moved", "/a"]).code, 0);
     // Directories have no bytes.
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for directory in ["/", "/a"] {
@@ -95,4 +103,8 @@ fn names_of_a_store_are_listed_by_the_same_command() {
     assert_eq!(listed(&["name", "ls"]), ["/a", "/b/1", "/b/2", "/c"]);
     assert_eq!(listed(&["name", "ls", "/b/"]), ["/b/1", "/b/2"]);
     assert_eq!(listed(&["name", "ls", "--after", "/a", "--limit", "2"]), ["/b/1", "/b/2"]);
+    server.run(&["mv", "/a", "/d"]).ok();
+    assert_eq!(listed(&["name", "ls"]), ["/b/1", "/b/2", "/c", "/d"]);
+    assert_eq!(server.run(&["mv", "/c", "/d"]).code, 4);
+    assert_eq!(server.run(&["mv", "/a", "/e"]).code, 3);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, name, node,
-    object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
+    node, object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -106,6 +106,7 @@ pub(crate) enum Command {
     #[command(alias = "list")]
     Ls(ls::Ls),
     Stat(stat::Stat),
+    Mv(mv::Mv),
     Rm(rm::Rm),
     Attr(attr::Attr),
     Collection(collection::Collection),

@@ -33,8 +33,8 @@ use tokio::signal;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, name, node,
-    object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
+    node, object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
@@ -145,6 +145,7 @@ async fn run_with_server(command: Command, session: &mut CommandContext) -> Resu
         Command::Get(args) => get::run(args, session).await,
         Command::Ls(args) => ls::run(args, session).await,
         Command::Stat(args) => stat::run(args, session).await,
+        Command::Mv(args) => mv::run(args, session).await,
         Command::Rm(args) => rm::run(args, session).await,
         Command::Attr(args) => attr::run(args, session).await,
         Command::Collection(args) => collection::run(args, session).await,

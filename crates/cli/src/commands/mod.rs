@@ -15,6 +15,7 @@ pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod member;
+pub(crate) mod mv;
 pub(crate) mod name;
 pub(crate) mod node;
 pub(crate) mod object;
@@ -49,6 +50,11 @@ pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed
         Outcome::Committed(committed) => Ok(committed),
         Outcome::Conflict(conflict) => Err(conflict.into()),
     }
+}
+
+/// Whether the server is a peer server of a cluster.
+pub(crate) async fn is_of_cluster(client: &Client) -> Result<bool> {
+    Ok(client.status().await?.role == "peer server")
 }
 
 /// The report of a change without further results.

@@ -8,7 +8,7 @@ use client::{Client, Error, ErrorKind};
 use model::{Oid, Op, Transaction};
 use serde::Serialize;
 
-use super::{CommitReport, LISTING_PAGE, commit};
+use super::{CommitReport, LISTING_PAGE, commit, is_of_cluster};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
@@ -141,11 +141,6 @@ pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
             list(session, &client, &prefix, (after, limit)).await
         }
     }
-}
-
-/// Whether the server is a peer server of a cluster.
-async fn is_of_cluster(client: &Client) -> Result<bool> {
-    Ok(client.status().await?.role == "peer server")
 }
 
 /// Binds a name of a cluster.
