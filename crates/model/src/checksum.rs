@@ -23,6 +23,23 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes)
 }
 
+/// [`crc64`] of the concatenated parts.
+#[must_use]
+pub fn crc64_parts(parts: &[&[u8]]) -> u64 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize()
+}
+
+/// Spreads a number or a checksum over all bits, the same on every machine and in every version: the last steps of MurmurHash3. Numbers
+/// that follow each other, and checksums of similar bytes, differ in few bits.
+#[must_use]
+pub const fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ hash >> 33
+}
+
 /// The checksum of the concatenated parts.
 #[must_use]
 pub fn crc32c_parts(parts: &[impl AsRef<[u8]>]) -> u32 {

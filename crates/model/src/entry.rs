@@ -64,10 +64,10 @@ impl EntryKey {
         &self.0
     }
 
-    /// The member that is the key, if the key has 16 bytes.
+    /// The same bytes, shared with the key.
     #[must_use]
-    pub fn to_member(&self) -> Option<Oid> {
-        Some(Oid::from_bytes(self.0.as_ref().try_into().ok()?))
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.clone()
     }
 
     /// The name that is the key, if it is UTF-8.
@@ -128,7 +128,6 @@ mod tests {
         let page = |number| PageId { space: SpaceId(1), node: NodeId(1), number };
         let [one, two] = [1, 256].map(|number| Oid::new(ClassId::NONE, page(number), 7));
         assert!(EntryKey::member(one) < EntryKey::member(two));
-        assert_eq!(EntryKey::member(two).to_member(), Some(two));
-        assert_eq!(EntryKey::name("short").unwrap().to_member(), None);
+        assert_eq!(EntryKey::member(two).to_bytes(), two.to_bytes()[..]);
     }
 }

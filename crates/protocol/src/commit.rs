@@ -44,6 +44,11 @@ pub type Writes<T> = BTreeMap<Oid, ObjectState<T>>;
 /// The new targets of entries of collections; `None` removes the entry.
 pub type EntryChanges = BTreeMap<Entry, Option<Oid>>;
 
+/// Whether a transaction with these changes changes nothing.
+fn is_unchanged<T>(writes: &Writes<T>, touches: &BTreeSet<Oid>, entries: &EntryChanges) -> bool {
+    writes.is_empty() && touches.is_empty() && entries.is_empty()
+}
+
 /// The guards of changed entries that a transaction writes, and those that it touches.
 fn guards_of(entries: &EntryChanges) -> (BTreeSet<Oid>, BTreeSet<Oid>) {
     let written = entries.keys().filter(|_| !planted(Bug::KeyGuardNotWritten)).map(entry_guard).collect();
@@ -113,7 +118,7 @@ impl<T> Part<T> {
     /// Whether it changes nothing.
     #[must_use]
     pub fn only_reads(&self) -> bool {
-        self.writes.is_empty() && self.touches.is_empty() && self.entries.is_empty()
+        is_unchanged(&self.writes, &self.touches, &self.entries)
     }
 }
 
@@ -142,7 +147,7 @@ impl<T> Change<T> {
     /// Whether no page has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.touches.is_empty() && self.entries.is_empty()
+        is_unchanged(&self.writes, &self.touches, &self.entries)
     }
 
     /// A page that has a new version, if any has.
@@ -480,11 +485,11 @@ impl<T> Record<T> {
     pub fn into_row(self, at: Version) -> Self {
         let (txn, outcome, is_changed, participants) = match self {
             Self::Committed { txn, timestamp, writes, touches, entries } => {
-                let is_changed = !writes.is_empty() || !touches.is_empty() || !entries.is_empty();
+                let is_changed = !is_unchanged(&writes, &touches, &entries);
                 (txn, Outcome::Committed(timestamp), is_changed, Vec::new())
             }
             Self::Decided { txn, outcome, writes, touches, entries, participants } => {
-                let is_changed = !writes.is_empty() || !touches.is_empty() || !entries.is_empty();
+                let is_changed = !is_unchanged(&writes, &touches, &entries);
                 (txn, outcome, is_changed, participants)
             }
             other => return other,

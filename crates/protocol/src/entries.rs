@@ -69,25 +69,11 @@ pub fn is_guard_page(page: PageId) -> bool {
 }
 
 fn guard(collection: Oid, key: &[u8]) -> Oid {
-    let hash = hash(collection, key);
+    // The same on every machine and in every version, because clients and bricks compute it.
+    let hash = checksum::mix(checksum::crc64_parts(&[&collection.to_bytes(), key]));
     let PageId { space, node, .. } = collection.page();
     let page = PageId { space, node, number: GUARDS | hash & GUARD_BITS };
     Oid::new(ClassId((hash >> 24) as u32 & ClassId::MAX.0), page, (hash >> 8) as u16)
-}
-
-/// The same on every machine and in every version, because clients and bricks compute it.
-fn hash(collection: Oid, key: &[u8]) -> u64 {
-    let mut bytes = Vec::with_capacity(16 + key.len());
-    bytes.extend_from_slice(&collection.to_bytes());
-    bytes.extend_from_slice(key);
-    mix(checksum::crc64(&bytes))
-}
-
-/// Spreads a checksum over all bits: the last steps of MurmurHash3. A checksum of similar keys differs in few bits.
-const fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ hash >> 33
 }
 
 #[cfg(test)]

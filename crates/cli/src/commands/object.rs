@@ -266,12 +266,12 @@ async fn find(t: &Transaction, target: &Option<Target>) -> client::Result<Option
     }
 }
 
-/// Checks that an object is no set and no directory, which have entries instead of bytes.
-async fn check_no_collection(t: &Transaction, oid: Oid) -> client::Result<()> {
+/// Reads an object that has bytes: no set and no directory.
+async fn get_bytes(t: &Transaction, oid: Oid) -> client::Result<Option<Object>> {
     let kind = match t.get(oid).await? {
         Some(object) if object.is_collection() => object.kind.name(),
         _ if oid == t.root()? => "root directory",
-        _ => return Ok(()),
+        found => return Ok(found),
     };
     Err(Error::new(ErrorKind::Invalid, format!("{oid} is a {kind}, which has no bytes")))
 }
@@ -295,7 +295,6 @@ async fn put(cluster: &Cluster, target: &Option<Target>, content: &NewContent, n
                     Err(Error::new(ErrorKind::Invalid, what))
                 }
                 Some(oid) => {
-                    check_no_collection(&t, oid).await?;
                     content.replace(&t, oid).await?;
                     Ok((oid, t, false))
                 }
@@ -328,8 +327,15 @@ async fn put_large(
     new: bool,
 ) -> Result<StoredObject> {
     let target = &Some(target);
-    let known = cluster.transact(|t| async move { find(&t, target).await }).await?;
     // A wrong target is reported before the upload.
+    let known = cluster.transact(|t| async move {
+        let known = find(&t, target).await?;
+        if let Some(oid) = known {
+            get_bytes(&t, oid).await?;
+        }
+        Ok(known)
+    });
+    let known = known.await?;
     if let Some(oid) = known.filter(|_| new) {
         return Err(is_taken(target, oid));
     }
@@ -362,10 +368,7 @@ async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {
                 Target::Path(path) => t.resolve(path.as_str()).await?,
             };
             match oid {
-                Some(oid) => {
-                    check_no_collection(&t, oid).await?;
-                    Ok(t.get(oid).await?.map(|object| (oid, object)))
-                }
+                Some(oid) => Ok(get_bytes(&t, oid).await?.map(|object| (oid, object))),
                 None => Ok(None),
             }
         })

@@ -90,13 +90,15 @@ impl Cluster {
     /// Begins an upload whose bytes come one after the other: see [`Cluster::upload`].
     #[must_use]
     pub fn content_writer(&self, node: Option<NodeId>) -> ContentWriter {
-        ContentWriter { core: self.core.clone(), node, id: None, size: 0, tail: BytesMut::new(), in_flight: None }
+        let (core, tail) = (self.core.clone(), BytesMut::new());
+        ContentWriter { core, node, id: None, size: 0, tail, is_interrupted: false, in_flight: None }
     }
 
     /// Reads the bytes of a blob, wherever they are, from `offset` on, piece by piece. All pieces are of one state.
     #[must_use]
     pub fn content_reader(&self, oid: Oid, offset: u64) -> ContentReader {
-        ContentReader { core: self.core.clone(), oid, next: offset, end: None, expected: None, pieces: VecDeque::new() }
+        let (core, pieces) = (self.core.clone(), VecDeque::new());
+        ContentReader { core, oid, returned: offset, requested: offset, end: None, expected: None, pieces }
     }
 }
 
@@ -109,6 +111,8 @@ pub struct ContentWriter {
     size: u64,
     /// The bytes after them.
     tail: BytesMut,
+    /// Whether a write has failed, or its future was dropped: then bytes are missing.
+    is_interrupted: bool,
     in_flight: Option<JoinHandle<Result<()>>>,
 }
 
@@ -139,8 +143,25 @@ impl ContentWriter {
     /// Adds bytes. It waits while earlier ones are on the way.
     ///
     /// # Errors
-    /// As [`Cluster::upload`]; perhaps the error of earlier bytes. The upload cannot go on then.
-    pub async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
+    /// As [`Cluster::upload`]; perhaps the error of earlier bytes. After an error, or if the future was dropped, bytes are missing: the
+    /// upload cannot go on, and each further call fails with [`ErrorKind::Invalid`].
+    pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.check_uninterrupted()?;
+        self.is_interrupted = true;
+        self.send_all(bytes).await?;
+        self.is_interrupted = false;
+        Ok(())
+    }
+
+    fn check_uninterrupted(&self) -> Result<()> {
+        if self.is_interrupted {
+            let what = "a write of this upload has failed or was dropped, so bytes are missing: begin another upload";
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(())
+    }
+
+    async fn send_all(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
             let room = PIECE_BYTES - self.tail.len();
             let taken = bytes.split_to(room.min(bytes.len()));
@@ -179,6 +200,7 @@ impl ContentWriter {
     /// # Errors
     /// As [`ContentWriter::write`].
     pub async fn finish(mut self) -> Result<StagedContent> {
+        self.check_uninterrupted()?;
         let id = self.begin().await?;
         self.settle().await?;
         let last = self.tail.split().freeze();
@@ -232,17 +254,23 @@ async fn read_range(core: &Core, read: ReadContent) -> Result<ReadBytes> {
 pub struct ContentReader {
     core: Arc<Core>,
     oid: Oid,
-    /// The first byte that was not asked for, and the end.
-    next: u64,
+    /// The offset behind the bytes that were returned, and the offset behind those that were requested.
+    returned: u64,
+    requested: u64,
+    /// The size of the blob, once it is known.
     end: Option<u64>,
     /// The state that is read, once it is known.
     expected: Option<(ContentId, u64)>,
-    pieces: VecDeque<JoinHandle<Result<ReadBytes>>>,
+    /// The pieces that were requested, each with its length.
+    pieces: VecDeque<(u32, JoinHandle<Result<ReadBytes>>)>,
 }
 
 impl std::fmt::Debug for ContentReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ContentReader").field("oid", &self.oid).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("ContentReader")
+            .field("oid", &self.oid)
+            .field("returned", &self.returned)
+            .finish_non_exhaustive()
     }
 }
 
@@ -251,37 +279,66 @@ impl ContentReader {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such blob; [`ErrorKind::Conflict`] if it has changed since the first piece: read it
-    /// again; otherwise as [`Cluster::get`].
+    /// again; otherwise as [`Cluster::get`]. After an error, or if the future was dropped, the next call returns the bytes that this one
+    /// did not.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let Some(end) = self.end else { return self.first().await.map(Some) };
-        while self.next < end && self.pieces.len() < PIECES_AHEAD {
-            let length = (end - self.next).min(PIECE_BYTES as u64) as u32;
-            let read = ReadContent { oid: self.oid, offset: self.next, length, expected: self.expected };
+        while self.requested < end && self.pieces.len() < PIECES_AHEAD {
+            let length = (end - self.requested).min(PIECE_BYTES as u64) as u32;
+            let read = ReadContent { oid: self.oid, offset: self.requested, length, expected: self.expected };
             let core = self.core.clone();
-            self.pieces.push_back(tokio::spawn(async move { read_range(&core, read).await }));
-            self.next += u64::from(length);
+            self.pieces.push_back((length, tokio::spawn(async move { read_range(&core, read).await })));
+            self.requested += u64::from(length);
         }
-        let Some(piece) = self.pieces.pop_front() else { return Ok(None) };
-        let read = piece.await.map_err(|_| Error::new(ErrorKind::Internal, "the read of a piece was cancelled"))??;
-        read.bytes.map(Some).ok_or_else(|| changed_error(self.oid))
+        // It stays in the queue until it has come.
+        let Some((length, piece)) = self.pieces.front_mut() else { return Ok(None) };
+        let (length, read) = (*length, piece.await);
+        self.pieces.pop_front();
+        let read = read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "the read of a piece was cancelled")));
+        match read.and_then(|read| self.whole_piece(read, length)) {
+            Ok(bytes) => {
+                self.returned += u64::from(length);
+                Ok(Some(bytes))
+            }
+            Err(error) => {
+                self.abort_pieces();
+                self.requested = self.returned;
+                Err(error)
+            }
+        }
+    }
+
+    fn whole_piece(&self, read: ReadBytes, length: u32) -> Result<Bytes> {
+        let bytes = read.bytes.ok_or_else(|| changed_error(self.oid))?;
+        if bytes.len() != length as usize {
+            let (oid, found) = (self.oid, bytes.len());
+            let what = format!("the brick returned {found} bytes of {oid} instead of {length}");
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        Ok(bytes)
+    }
+
+    fn abort_pieces(&mut self) {
+        self.pieces.drain(..).for_each(|(_, piece)| piece.abort());
     }
 
     async fn first(&mut self) -> Result<Bytes> {
         let length = PIECE_BYTES as u32;
-        let read = ReadContent { oid: self.oid, offset: self.next, length, expected: None };
+        let read = ReadContent { oid: self.oid, offset: self.returned, length, expected: None };
         let ReadBytes { object, bytes } = read_range(&self.core, read).await?;
         let (Some(object), Some(bytes)) = (object, bytes) else { return Err(no_blob_error(self.oid)) };
         self.expected = object.content().map(|content| (content.id, content.generation));
         let is_whole = self.expected.is_none();
-        self.next += bytes.len() as u64;
-        self.end = Some(if is_whole { self.next } else { object.size() });
+        self.returned += bytes.len() as u64;
+        self.requested = self.returned;
+        self.end = Some(if is_whole { self.returned } else { object.size() });
         Ok(bytes)
     }
 }
 
 impl Drop for ContentReader {
     fn drop(&mut self) {
-        self.pieces.iter().for_each(JoinHandle::abort);
+        self.abort_pieces();
     }
 }
 

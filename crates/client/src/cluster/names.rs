@@ -107,7 +107,7 @@ impl Names {
             self.levels = self.begin().await?;
             self.has_begun = true;
         }
-        // What was read stays if a later request fails or nobody waits for it any more: the next call continues there.
+        // `levels` and `portion` change only when a request has succeeded. So a call that fails, or whose future is dropped, can be repeated.
         while self.portion.len() < self.portion_size
             && let Some(level) = self.levels.last()
         {
@@ -151,7 +151,7 @@ impl Names {
 
     /// The entry of a directory with this name.
     async fn find(&self, directory: Oid, key: &EntryKey) -> Result<Option<Oid>> {
-        let list = first_portion(directory, None, Bytes::copy_from_slice(key.as_bytes()), 1);
+        let list = first_portion(directory, None, key.to_bytes(), 1);
         let EntryList { entries, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
         let Some(entry) = entries.into_iter().next().filter(|entry| entry.key == *key) else { return Ok(None) };
         Ok(if self.is_directory(entry.target, entry.kind).await? { Some(entry.target) } else { None })

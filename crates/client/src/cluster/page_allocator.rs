@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId};
+use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId, checksum};
 use protocol::ident::ClientId;
 use wire::proto;
 use wire::proto::request::Request;
@@ -159,7 +159,7 @@ pub(super) struct PageSource {
 impl PageSource {
     /// A source for a client. Clients with different numbers begin at different logical nodes, about as many at each.
     pub(super) fn new(client: ClientId) -> Self {
-        let current = mix(client.0) as usize;
+        let current = checksum::mix(client.0) as usize;
         let allocator = PageAllocator { current, ..PageAllocator::default() };
         Self { allocator: Mutex::new(allocator), reserving: Mutex::default() }
     }
@@ -224,13 +224,6 @@ impl PageSource {
         filling.into_iter().for_each(|page| self.release(page));
         Ok(placed)
     }
-}
-
-/// A hash of a number: the finalizer of SplitMix64.
-fn mix(number: u64) -> u64 {
-    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 fn no_nodes_error() -> Error {

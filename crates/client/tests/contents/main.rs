@@ -4,6 +4,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint};
 use client::{ErrorKind, Oid};
@@ -60,6 +62,47 @@ fn large_blobs_are_read_as_they_were_uploaded() {
             let range = reader.transact(|t| async move { t.read_at(oid, from as u64, len).await }).await.unwrap();
             assert!(range == bytes[from..(from + len).min(size)], "a range of {size} bytes");
         }
+        world.end().await;
+    });
+}
+
+/// As in a `select!` whose other branch is chosen.
+#[test]
+fn dropped_reads_skip_no_bytes() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let bytes = pattern(6 * (1 << 20) + 5, 3);
+        let oid = create(&cluster, "blob", &bytes).await;
+        let mut reader = cluster.content_reader(oid, 0);
+        let (mut read, mut dropped) = (reader.next().await.unwrap().unwrap().to_vec(), 0);
+        loop {
+            match tokio::time::timeout(Duration::ZERO, reader.next()).await {
+                Ok(Ok(Some(piece))) => read.extend_from_slice(&piece),
+                Ok(end) => break assert_eq!(end.unwrap(), None),
+                Err(_) => {
+                    dropped += 1;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        }
+        assert!(dropped > 0 && read == bytes, "{} of {} bytes, {dropped} dropped", read.len(), bytes.len());
+        world.end().await;
+    });
+}
+
+#[test]
+fn upload_with_a_dropped_write_is_not_finished() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let mut writer = cluster.content_writer(None);
+        writer.write(pattern(10, 1).into()).await.unwrap();
+        let dropped = tokio::time::timeout(Duration::ZERO, writer.write(pattern(3 << 20, 2).into())).await;
+        assert!(dropped.is_err(), "it waits for the brick");
+        assert_eq!(writer.write(Bytes::from_static(b"x")).await.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(writer.finish().await.unwrap_err().kind(), ErrorKind::Invalid);
+        world.wait_until_no_uploads().await;
         world.end().await;
     });
 }

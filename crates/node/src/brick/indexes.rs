@@ -106,6 +106,8 @@ pub(crate) enum WriteRejection {
     /// An object replaces one of another class, or its class differs from that of its identifier, or two objects are written in
     /// the same place.
     WrongClass(Oid),
+    /// An object of another kind replaces a collection, or a collection replaces an object of another kind.
+    WrongKind(Oid),
     /// The class of the object is not in the local catalogue.
     UnknownClass(Oid),
     /// An object gets values of a unique index for which the transaction has not searched.
@@ -118,10 +120,20 @@ pub(crate) struct Replaced {
     pub(crate) before: Option<ClassId>,
     /// The object itself, if it is a blob.
     pub(crate) blob: Option<Object>,
-    /// Whether that object was a collection, and the new one is not.
+    /// The kind of the object, if it is a collection.
+    collection: Option<Kind>,
+    /// Whether it is a collection, and is deleted.
     pub(crate) removes_collection: bool,
     pub(crate) old: Entries,
     pub(crate) new: Entries,
+}
+
+impl Replaced {
+    /// Whether a collection replaces an object of another kind, or the reverse: names and entries would belong to something else.
+    fn is_of_other_kind(&self, object: &Object) -> bool {
+        let after = Some(object.kind).filter(|_| object.is_collection());
+        self.before.is_some() && self.collection != after
+    }
 }
 
 /// What the writes of a transaction replace, by place.
@@ -151,7 +163,7 @@ impl ReplacedObjects {
         self.places.get_mut(at).map(|(_, replaced)| std::mem::take(replaced))
     }
 
-    /// The collections that are deleted, or replaced by other objects.
+    /// The collections that are deleted.
     pub(crate) fn removed_collections(&self) -> impl Iterator<Item = Oid> {
         let removed = self.places.iter().filter(|(_, replaced)| replaced.removes_collection);
         removed.map(|((page, slot), _)| Oid::new(ClassId::NONE, *page, *slot))
@@ -324,11 +336,11 @@ impl Indexes {
             ObjectState::Value(object) => self.entries(page.space, object),
             ObjectState::Absent | ObjectState::Changed(_) => Entries::new(),
         };
-        let is_collection = matches!(content, ObjectState::Value(object) if object.is_collection());
-        let removes_collection = !is_collection && before.as_ref().is_some_and(Object::is_collection);
+        let collection = before.as_ref().filter(|object| object.is_collection()).map(|object| object.kind);
+        let removes_collection = collection.is_some() && matches!(content, ObjectState::Absent);
         let class = before.as_ref().map(|object| object.class);
         let blob = before.filter(|object| object.kind == Kind::Blob);
-        Ok(Replaced { before: class, blob, removes_collection, old, new })
+        Ok(Replaced { before: class, blob, collection, removes_collection, old, new })
     }
 
     fn entries(&self, space: SpaceId, object: &Object) -> Entries {
@@ -389,6 +401,11 @@ impl Indexes {
                 |class| !needs_definition(class) || schema.is_none_or(|schema| schema.class(class).is_some());
             if classes.clone().any(|class| class != oid.class()) {
                 wrong = Some(WriteRejection::WrongClass(*oid));
+            } else if let ObjectState::Value(object) = content
+                && replaced.is_of_other_kind(object)
+                && !planted(Bug::CollectionReplaced)
+            {
+                wrong = Some(WriteRejection::WrongKind(*oid));
             } else if !is_known(oid.class()) {
                 wrong = Some(WriteRejection::UnknownClass(*oid));
             } else if let ObjectState::Value(object) = content

@@ -34,6 +34,7 @@ model::planted_bugs! {
         "I" RemovalOvertakesEntries "the entries of a dropped index are removed before all its entries are durable"
         "S" StagedUnmarked "a staged content has no row that marks it"
         "S" StagedUsedTwice "two transactions take the same staged content"
+        "S" CollectionReplaced "an object of another kind replaces a collection"
         "S" OtherSpaceContentTaken "an object takes a content that was staged in another space"
         "S" StagedMarkKept "the mark of a staged content stays after its commit"
         "S" PreparedContentExpires "the content of a prepared transaction is freed when its lease ends"

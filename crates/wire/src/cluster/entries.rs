@@ -136,7 +136,7 @@ impl LookUp {
     #[must_use]
     pub fn into_proto(self) -> Box<messages::LookUp> {
         let (space, node) = (u32::from(self.collection.space().0), self.node().0);
-        let keys = self.keys.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
+        let keys = self.keys.iter().map(EntryKey::to_bytes).collect();
         Box::new(messages::LookUp { space, node, collection: Some(self.collection.into()), keys })
     }
 
@@ -235,7 +235,7 @@ impl ListEntries {
     #[must_use]
     pub fn into_proto(self) -> Box<messages::ListEntries> {
         let (space, node) = (u32::from(self.collection.space().0), self.node().0);
-        let after = self.after.map(|key| Bytes::copy_from_slice(key.as_bytes()));
+        let after = self.after.map(|key| key.to_bytes());
         let Self { collection, prefix, limit, reverse, kinds, .. } = self;
         let collection = Some(collection.into());
         Box::new(messages::ListEntries { space, node, collection, after, prefix, limit, reverse, kinds })
@@ -332,7 +332,7 @@ impl ListEntriesOf {
     #[must_use]
     pub fn into_proto(self) -> Box<messages::ListEntriesOf> {
         let (after_collection, after_key) = match self.after {
-            Some(Entry { collection, key }) => (Some(collection.into()), Bytes::copy_from_slice(key.as_bytes())),
+            Some(Entry { collection, key }) => (Some(collection.into()), key.to_bytes()),
             None => (None, Bytes::new()),
         };
         let (space, target) = (u32::from(self.target.space().0), Some(self.target.into()));

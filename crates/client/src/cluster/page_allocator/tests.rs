@@ -71,11 +71,11 @@ fn clients_begin_at_different_logical_nodes() {
     // Numbers of clients have gaps, if a client takes several.
     for stride in 1..=8 {
         let mut clients = BTreeMap::<NodeId, u32>::new();
-        for number in (0..64).map(|n| 1 + n * stride) {
+        for number in (0..256).map(|n| 1 + n * stride) {
             let source = PageSource::new(ClientId(number));
             *clients.entry(source.lock().home(&nodes, &BTreeSet::new()).unwrap()).or_default() += 1;
         }
-        assert!(nodes.iter().all(|node| (3..=16).contains(clients.get(node).unwrap_or(&0))), "{stride}: {clients:?}");
+        assert!(nodes.iter().all(|node| (16..=48).contains(clients.get(node).unwrap_or(&0))), "{stride}: {clients:?}");
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, limits};
-use protocol::commit::Part;
+use protocol::commit::{EntryChanges, Part};
 use protocol::entries::collection_guard;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
@@ -26,7 +26,7 @@ const OBJECT_OVERHEAD: usize = 256;
 const HEAD_SIZE: usize = 256;
 /// Why a brick in memory that is full takes nothing that makes it fuller.
 pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
-/// Bytes of keys of entries that one transaction may change.
+/// Bytes of keys of entries of indexes, and of rows of entries of collections, that one transaction may change.
 const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
@@ -209,24 +209,15 @@ impl<C: Clone> NodeDriver<C> {
         }
         self.check_contents(txn, part, &replaced).map_err(|rejection| reject_content(part, rejection))?;
         self.check_removed_collections(&replaced, part)?;
-        let (entries, bytes) = replaced.entries();
-        let heads = if part.entries.is_empty() { 0 } else { GUARD_HEADS };
-        let of_collections = ROWS_PER_ENTRY * part.entries.len() + heads;
-        let rows = entries + ROWS_PER_OBJECT * part.writes.len() + touches.len();
-        if rows + of_collections >= limits::OPERATIONS && !part.entries.is_empty() && !planted(Bug::EntriesUnbounded) {
+        let (of_indexes, key_bytes) = replaced.entries();
+        let (of_collections, row_bytes) = rows_of_entries(&part.entries);
+        let rows = of_indexes + of_collections + ROWS_PER_OBJECT * part.writes.len() + touches.len();
+        if rows >= limits::OPERATIONS || key_bytes + row_bytes > MAX_KEY_BYTES {
             let (objects, entries) = (part.writes.len(), part.entries.len());
-            let why = format!("the transaction writes {objects} objects and {entries} entries of collections: part it");
-            return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
-        }
-        let row_bytes = |entry: &Entry| ROWS_WITH_KEY * (entry.key.as_bytes().len() + ENTRY_ROW_BYTES);
-        let entry_bytes: usize = part.entries.keys().map(row_bytes).sum();
-        if bytes + entry_bytes > MAX_KEY_BYTES && entry_bytes > 0 && !planted(Bug::EntriesUnbounded) {
-            let why =
-                format!("the transaction changes entries of collections, with rows of {entry_bytes} bytes: part it");
-            return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
-        }
-        if rows >= limits::OPERATIONS || bytes > MAX_KEY_BYTES {
-            let why = format!("the transaction changes {entries} entries of indexes, of {bytes} bytes: part it");
+            let why = format!(
+                "the transaction writes {objects} objects, {of_indexes} entries of indexes ({key_bytes} bytes) and {entries} \
+                 entries of collections ({row_bytes} bytes): part it"
+            );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
         part.touches = touches;
@@ -290,6 +281,10 @@ impl<C: Clone> NodeDriver<C> {
                 let why = "names another class than that of the object in its place: nothing was written";
                 DeferredTransaction { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
             }
+            WriteRejection::WrongKind(oid) => {
+                let why = "is a set or a directory, and would become something else, or the reverse: delete it first";
+                DeferredTransaction { kind: ErrorKind::Invalid, why: format!("{oid} {why}") }
+            }
             WriteRejection::UnknownClass(oid) => {
                 let deferred = self.admission.defer_unknown_class(txn, oid);
                 if deferred.kind == ErrorKind::Unavailable {
@@ -303,6 +298,15 @@ impl<C: Clone> NodeDriver<C> {
             }
         }
     }
+}
+
+/// How many rows changed entries of collections become at most, and their bytes without the heads of pages of guards.
+fn rows_of_entries(entries: &EntryChanges) -> (usize, usize) {
+    if entries.is_empty() || planted(Bug::EntriesUnbounded) {
+        return (0, 0);
+    }
+    let bytes = |entry: &Entry| ROWS_WITH_KEY * (entry.key.as_bytes().len() + ENTRY_ROW_BYTES);
+    (ROWS_PER_ENTRY * entries.len() + GUARD_HEADS, entries.keys().map(bytes).sum())
 }
 
 /// A transaction that has read the object conflicts: another one has changed it since.

@@ -78,6 +78,7 @@ const DIRECTED: &[Bug] = &[
     Bug::DroppedIndexTrusted,
     Bug::StagedUsedTwice,
     Bug::OtherSpaceContentTaken,
+    Bug::CollectionReplaced,
     Bug::PreparedContentExpires,
     Bug::RecoveredContentForgotten,
     Bug::GenerationKept,

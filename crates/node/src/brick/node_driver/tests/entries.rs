@@ -110,6 +110,24 @@ fn collection_is_deleted_only_when_it_is_empty() {
 }
 
 #[test]
+fn collection_is_replaced_by_one_of_its_kind_only() {
+    let kept = || {
+        let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+        let [directory, set] = [Kind::Directory, Kind::Collection].map(Object::collection);
+        let blob = Object::blob("x".into());
+        for (first, others) in [(&directory, [&set, &blob]), (&set, [&directory, &blob]), (&blob, [&set, &directory])] {
+            assert!(world.commit_part(write(ObjectState::Value(first.clone()))));
+            for other in others {
+                assert!(!world.commit_part(write(ObjectState::Value(other.clone()))), "{first:?}, {other:?}");
+            }
+            assert!(world.commit_part(write(ObjectState::Value(first.clone()))));
+            assert!(world.commit_part(write(ObjectState::Absent)));
+        }
+    };
+    assert_noticed(&[Bug::CollectionReplaced], kept);
+}
+
+#[test]
 fn transaction_changes_a_bounded_number_of_entries() {
     let bounded = || {
         let mut world = with_names();
