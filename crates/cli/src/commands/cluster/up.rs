@@ -131,17 +131,14 @@ impl RunningCluster {
             for part in self.layout.with_role(role).cloned().collect::<Vec<_>>() {
                 let (child, ready) = self.start(&part)?;
                 children.spawn(wait_exit(part.clone(), child));
+                // New processes start one after another, so that `brick-1` becomes brick 1 of the cluster.
+                let is_new = !part.has_run();
                 starting.spawn(async move { (ready.await, part) });
-            }
-            while let Some(one) = starting.join_next().await {
-                match one {
-                    Ok((Some(ready), part)) if Instant::now() <= until => {
-                        started.push(self.on_ready(&part.name, &ready)?);
-                    }
-                    Ok((_, part)) => return Err(start_failure(&part)),
-                    Err(_) => {}
+                if is_new {
+                    self.wait_ready(&mut starting, &mut started, until).await?;
                 }
             }
+            self.wait_ready(&mut starting, &mut started, until).await?;
             if role == ProcessRole::Brick {
                 self.make_space().await?;
             }
@@ -172,6 +169,23 @@ impl RunningCluster {
         }
         // All processes have ended, and others may have been started instead.
         std::future::pending().await
+    }
+
+    /// Waits until the processes that are starting are ready.
+    async fn wait_ready(
+        &mut self,
+        starting: &mut JoinSet<(Option<node::Ready>, ProcessFiles)>,
+        started: &mut Vec<StartedProcess>,
+        until: Instant,
+    ) -> Result {
+        while let Some(one) = starting.join_next().await {
+            match one {
+                Ok((Some(ready), part)) if Instant::now() <= until => started.push(self.on_ready(&part.name, &ready)?),
+                Ok((_, part)) => return Err(start_failure(&part)),
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Skips bricks that were removed from the cluster, because they would be refused.
