@@ -31,7 +31,7 @@ use model::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 pub use procedure::{OpeningProcedure, OpeningStep};
-pub use witnesses::{MAX_SUBJECTS, Subject, WitnessedPosition, Witnesses};
+pub use witnesses::{MAX_SUBJECTS, MAX_WITNESSED_OPENINGS, Subject, WitnessedPosition, Witnesses};
 
 use plant::{Bug, planted};
 

@@ -194,8 +194,8 @@ impl server::ServerRole for BrickRole {
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
         let own = self.nodes.as_ref().and_then(|nodes| nodes.opening.as_ref());
-        if let (Some(own), Some(seen)) = (own, &hello.witnessed) {
-            own.check_witnessed(seen, "a process that connects saw it")?;
+        if let Some(own) = own {
+            hello.witnessed.iter().try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
         }
         if let Some(nodes) = &self.nodes {
             nodes.check_current()?;

@@ -327,7 +327,7 @@ impl BrickLinks {
             self.close_superseded();
         }
         self.note_positions();
-        Ok(cluster::Witnesses { seen: self.witnesses.witnessed(subject).into_iter().collect() })
+        Ok(cluster::Witnesses { seen: self.witnesses.witnessed(subject) })
     }
 
     /// Tells the connected bricks what this process saw and has not told yet.
@@ -419,6 +419,8 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
                 return Err(superseded_error(brick));
             }
             uplinks.witnesses.note(subject, forced);
+            // It has compared its log with all of that, and serves.
+            uplinks.witnesses.drop_compared(subject, forced.opening);
             Ok((stream, terms.max_frame, Some(forced)))
         }
         0 => Err(Error::new(ErrorKind::Invalid, format!("the server at {address} is not a brick of a cluster"))),

@@ -110,7 +110,7 @@ impl ClusterView {
         let editor = CatalogEditor::new(store.clone());
         editor.parameters().await?;
         let seen = witnesses.clone();
-        let seen = move || seen.get(Subject::Catalogue).map(|seen| seen.forced);
+        let seen = move || seen.of(Subject::Catalogue).last().map(|seen| seen.forced);
         let follower = Follower::start_after(store, seen).await?;
         let stock = NumberPool::new(editor.clone());
         let (placement, spaces) = (Arc::default(), ArcSwap::default());
@@ -254,6 +254,8 @@ impl ClusterView {
         self.witnesses.note_catalog(&catalog);
         if let Some(forced) = catalog.forced() {
             self.witnesses.note(Subject::Catalogue, forced);
+            // The follower has compared the catalogue with it.
+            self.witnesses.drop_compared(Subject::Catalogue, forced.opening);
         }
         let space = |space: &Arc<meta::catalog::Space>| SpaceView {
             id: space.id,

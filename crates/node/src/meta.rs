@@ -116,14 +116,16 @@ impl MetaRole {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`] if the catalogue is known to have gone back in time.
-    fn check_witnessed(&self, seen: Option<&Witnessed>) -> Result<()> {
+    fn check_witnessed(&self, seen: &[Witnessed]) -> Result<()> {
         if let Some(why) = &*self.ended.borrow() {
             return Err(Error::new(ErrorKind::Denied, why.clone()));
         }
-        let Some(seen) = seen.filter(|seen| seen.brick == 0) else { return Ok(()) };
-        let forced = openings::witnessed_of(seen)?.1.forced;
         let catalog = self.follower.load();
-        if catalog.own_openings().check(catalog.revision().0, forced).is_err() {
+        for seen in seen.iter().filter(|seen| seen.brick == 0) {
+            let forced = openings::witnessed_of(seen)?.1.forced;
+            if catalog.own_openings().check(catalog.revision().0, forced).is_ok() {
+                continue;
+            }
             // The copy of this process may be behind, so the store of the catalogue decides.
             let (editor, ended) = (self.editor.clone(), self.ended.clone());
             tokio::spawn(async move {
@@ -159,7 +161,7 @@ impl server::ServerRole for MetaRole {
     fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
         // The catalogue has data of all users.
         who.check_administrator(Some(&self.follower.load()))?;
-        self.check_witnessed(hello.witnessed.as_ref())?;
+        self.check_witnessed(&hello.witnessed)?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0, opening: None }, who.clone()))
     }

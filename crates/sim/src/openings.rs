@@ -5,7 +5,8 @@
 //! catalogue, and what witnesses remember. Processes, disks, the catalogue and connections are simulated here. What must hold:
 //!
 //! 1. A directory that was never replaced or copied is opened again after every crash.
-//! 2. A directory that lacks a position which a living witness saw is not served, and does not end what is served.
+//! 2. A directory that lacks a write which a living witness saw is not served, and does not end what is served. It ends when it is
+//!    served and a witness returns that was away and saw a write which it lacks.
 //! 3. Of two processes of the brick, none has an acknowledgement believed after the other had one, except the one that opened last;
 //!    and it has one only if it has everything that was acknowledged under earlier openings and that a witness saw.
 //! 4. The directory that served last is opened again, unless a later opening got as far as its own log.
@@ -53,9 +54,29 @@ pub struct OpeningCounts {
 #[derive(Clone, Debug, Default)]
 struct Disk {
     history: Vec<u8>,
-    position: u64,
+    /// The numbers of the writes in the log. Directories that differ have other numbers at the same position.
+    log: Vec<u64>,
     /// Whether it is the only directory of the brick and was never replaced by an older one.
     is_honest: bool,
+}
+
+impl Disk {
+    /// The position at which the log ends.
+    fn position(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    /// Whether the log has what a witness saw.
+    fn has(&self, seen: Option<SeenWrite>) -> bool {
+        seen.is_none_or(|seen| self.log.get(seen.position as usize - 1) == Some(&seen.write))
+    }
+}
+
+/// A write that a witness knows, at a position of at least 1.
+#[derive(Clone, Copy, Debug)]
+struct SeenWrite {
+    position: u64,
+    write: u64,
 }
 
 /// A process of the brick.
@@ -76,6 +97,7 @@ struct Process {
 struct Answer {
     to: usize,
     forced: ForcedPosition,
+    write: u64,
 }
 
 /// The world of a run.
@@ -88,8 +110,16 @@ struct World {
     images: Vec<Disk>,
     processes: BTreeMap<usize, Process>,
     witnesses: Vec<Witnesses>,
-    /// The highest position that each witness saw and has to remember.
-    seen: Vec<u64>,
+    /// Witnesses that are stopped, and whose entries in the catalogue have expired.
+    away: Vec<bool>,
+    /// The openings that each witness is connected to: their processes compared their logs with what it saw.
+    connected: Vec<Vec<Opening>>,
+    /// The last position that each witness got on its connections and has not noted yet.
+    received: Vec<Option<ForcedPosition>>,
+    /// The last write that each witness saw and has to remember.
+    seen: Vec<Option<SeenWrite>>,
+    /// Writes so far.
+    writes: u64,
     answers: Vec<Answer>,
     /// The last opening of which an acknowledgement was believed.
     last_believed: Option<Opening>,
@@ -111,7 +141,11 @@ pub fn simulate_openings(plan: OpeningPlan, seed: u64) -> Result<OpeningCounts, 
         images: Vec::new(),
         processes: BTreeMap::new(),
         witnesses: vec![Witnesses::default(); WITNESSES],
-        seen: vec![0; WITNESSES],
+        away: vec![false; WITNESSES],
+        connected: vec![Vec::new(); WITNESSES],
+        received: vec![None; WITNESSES],
+        seen: vec![None; WITNESSES],
+        writes: 0,
         answers: Vec::new(),
         last_believed: None,
         last_served: None,
@@ -141,6 +175,14 @@ impl World {
                 self.lose_witness();
                 Ok(())
             }
+            96..98 => self.pause_witness(),
+            98 => {
+                let witness = self.rng.random_range(0..WITNESSES);
+                if !self.away[witness] {
+                    self.follow_catalogue(witness);
+                }
+                Ok(())
+            }
             _ => {
                 self.disturb();
                 Ok(())
@@ -160,8 +202,8 @@ impl World {
             false => OpeningHistory::decode(&state.history).map_err(|error| error.to_string())?,
         };
         // The first witness forgets nothing, so it knows that until the end.
-        let is_behind = self.seen[0] > state.position;
-        match OpeningProcedure::begin(&history, self.record, state.position, self.rng.random()) {
+        let is_behind = !state.has(self.seen[0]);
+        match OpeningProcedure::begin(&history, self.record, state.position(), self.rng.random()) {
             Ok(opening) => {
                 self.processes.insert(disk, Process { disk, opening, serving: None, left: Vec::new(), is_behind });
                 Ok(())
@@ -218,7 +260,7 @@ impl World {
                 self.processes.insert(disk, process);
                 self.counts.served += 1;
                 self.last_served = Some(opening);
-                return self.check_served(disk);
+                return self.check_served(disk, opening);
             }
         };
         if process.opening.handle_done(is_replaced) {
@@ -240,14 +282,19 @@ impl World {
     /// Asks the next witness, or ends the step if all have answered.
     fn ask_next(&mut self, disk: usize, mut process: Process, step: &OpeningStep) -> Result<(), String> {
         if process.left.is_empty() {
-            process.left = (0..WITNESSES).collect();
+            process.left = (0..WITNESSES).filter(|witness| !self.away[*witness]).collect();
         }
         let Some(witness) = process.left.pop() else { return Ok(()) };
-        let known = self.witnesses[witness].get(BRICK);
+        if self.away[witness] {
+            self.processes.insert(disk, process);
+            return Ok(());
+        }
+        self.note_received(witness);
+        let known = self.witnesses[witness].of(BRICK).to_vec();
         if let OpeningStep::Announce(opening) = step {
             self.witnesses[witness].note_claim(BRICK, *opening);
         }
-        if let Some(Err(refusal)) = known.map(|known| process.opening.handle_seen(known.forced)) {
+        if let Some(refusal) = known.iter().find_map(|known| process.opening.handle_seen(known.forced).err()) {
             if process.is_behind && matches!(step, OpeningStep::Announce(_)) {
                 return Err("a directory that a witness knew to be older was claimed".to_owned());
             }
@@ -260,16 +307,19 @@ impl World {
         Ok(())
     }
 
-    /// A process that serves lacks nothing that a living witness saw.
-    fn check_served(&self, disk: usize) -> Result<(), String> {
-        let position = self.disks[disk].position;
-        let recorded = self.record.map_or(0, |record| record.position);
-        match self.seen.iter().copied().fold(recorded, u64::max) {
-            seen if seen > position => {
-                Err(format!("position {seen} was seen, and a log that ends at {position} serves"))
-            }
-            _ => Ok(()),
+    /// A process that begins to serve lacks nothing that the catalogue and the first witness know, which were asked. Those that were
+    /// away connect now.
+    fn check_served(&mut self, disk: usize, opening: Opening) -> Result<(), String> {
+        let (state, seen) = (&self.disks[disk], self.seen[0]);
+        let (position, recorded) = (state.position(), self.record.map_or(0, |record| record.position));
+        if recorded > position {
+            return Err(format!("position {recorded} was recorded, and a log that ends at {position} serves"));
         }
+        if !state.has(seen) {
+            return Err(format!("{seen:?} is missing in a log that ends at {position} and serves"));
+        }
+        let living: Vec<usize> = (0..WITNESSES).filter(|witness| !self.away[*witness]).collect();
+        living.into_iter().try_for_each(|witness| self.connect(witness, opening).map(drop))
     }
 
     /// A process that serves forces a write and acknowledges it.
@@ -278,8 +328,10 @@ impl World {
         let Some(opening) = self.processes.get(&disk).and_then(|process| process.serving) else { return };
         let to = self.rng.random_range(0..WITNESSES);
         let state = &mut self.disks[disk];
-        state.position += 1;
-        let position = state.position;
+        self.writes += 1;
+        let write = self.writes;
+        state.log.push(write);
+        let position = state.position();
         if self.rng.random_range(0..8) == 0
             && let Some(record) = &mut self.record
             && record.base == Some(opening)
@@ -287,7 +339,7 @@ impl World {
         {
             record.position = record.position.max(position);
         }
-        self.answers.push(Answer { to, forced: ForcedPosition { opening, position } });
+        self.answers.push(Answer { to, forced: ForcedPosition { opening, position }, write });
     }
 
     /// A witness gets an acknowledgement.
@@ -296,14 +348,22 @@ impl World {
             return Ok(());
         }
         let at = self.rng.random_range(0..self.answers.len());
-        let Answer { to, forced } = self.answers.remove(at);
-        // It follows the catalogue, from which it knows openings that were confirmed.
-        let is_believed = self.witnesses[to].believes(BRICK, forced.opening);
-        if !is_believed {
+        let Answer { to, forced, write } = self.answers.remove(at);
+        if self.away[to] || !self.connected[to].contains(&forced.opening) && !self.connect(to, forced.opening)? {
             return Ok(());
         }
-        self.witnesses[to].note(BRICK, forced, 0);
-        self.seen[to] = self.seen[to].max(forced.position);
+        // It follows the catalogue, from which it knows openings that were confirmed.
+        if !self.witnesses[to].believes(BRICK, forced.opening) {
+            return Ok(());
+        }
+        self.received[to] = Some(forced);
+        // The first witness keeps at once what it saw, as its row is all that it has after a restart.
+        if to == 0 || self.rng.random_range(0..2) == 0 {
+            self.note_received(to);
+        }
+        if self.seen[to].is_none_or(|seen| seen.position < forced.position) {
+            self.seen[to] = Some(SeenWrite { position: forced.position, write });
+        }
         self.counts.acknowledged += 1;
         match self.last_believed {
             Some(last) if forced.opening.number < last.number => {
@@ -319,6 +379,46 @@ impl World {
         }
     }
 
+    /// A witness connects to the process that serves under an opening, and says what it saw. Returns whether that process serves on.
+    fn connect(&mut self, witness: usize, opening: Opening) -> Result<bool, String> {
+        let serving = self.processes.iter().find(|(_, process)| process.serving == Some(opening));
+        let Some(disk) = serving.map(|(disk, _)| *disk) else { return Ok(false) };
+        self.note_received(witness);
+        let state = &self.disks[disk];
+        let history = OpeningHistory::decode(&state.history).map_err(|error| error.to_string())?;
+        let seen = self.witnesses[witness].of(BRICK).iter();
+        if let Some(refusal) = seen.map(|seen| seen.forced).find_map(|seen| history.check(state.position(), seen).err())
+        {
+            return self.refuse(disk, &refusal).map(|()| false);
+        }
+        if !self.witnesses[witness].believes(BRICK, opening) {
+            return Ok(false);
+        }
+        if !state.has(self.seen[witness]) {
+            let position = state.position();
+            return Err(format!(
+                "a witness saw {:?}, and a log without it serves up to {position}",
+                self.seen[witness]
+            ));
+        }
+        self.witnesses[witness].drop_compared(BRICK, opening);
+        self.connected[witness].push(opening);
+        Ok(true)
+    }
+
+    /// A witness, but not the first one, is stopped for a while and misses openings, or goes on and connects to what is served.
+    fn pause_witness(&mut self) -> Result<(), String> {
+        let witness = self.rng.random_range(1..WITNESSES);
+        self.away[witness] = !self.away[witness];
+        if self.away[witness] {
+            return Ok(());
+        }
+        self.connected[witness].clear();
+        self.follow_catalogue(witness);
+        let serving: Vec<Opening> = self.processes.values().filter_map(|process| process.serving).collect();
+        serving.into_iter().try_for_each(|opening| self.connect(witness, opening).map(drop))
+    }
+
     fn crash(&mut self) {
         if let Some(disk) = self.any_process() {
             self.processes.remove(&disk);
@@ -329,14 +429,27 @@ impl World {
     fn lose_witness(&mut self) {
         let witness = self.rng.random_range(0..WITNESSES);
         if witness != 0 {
-            self.seen[witness] = 0;
+            (self.seen[witness], self.received[witness]) = (None, None);
         }
         let kept = match witness == 0 && !planted(Bug::WitnessNotKept) {
             true => Witnesses::decode(&self.witnesses[witness].encode()).unwrap_or_default(),
             false => Witnesses::default(),
         };
         self.witnesses[witness] = kept;
-        // It reads the catalogue before it believes anything.
+        self.away[witness] = false;
+        self.connected[witness].clear();
+        self.follow_catalogue(witness);
+    }
+
+    /// A witness notes what it got on its connections.
+    fn note_received(&mut self, witness: usize) {
+        if let Some(forced) = self.received[witness].take() {
+            self.witnesses[witness].note(BRICK, forced, 0);
+        }
+    }
+
+    /// A witness reads the catalogue, which it does before it believes anything.
+    fn follow_catalogue(&mut self, witness: usize) {
         let Some(record) = self.record else { return };
         if let Some(base) = record.base {
             self.witnesses[witness].note(BRICK, ForcedPosition { opening: base, position: record.position }, 0);

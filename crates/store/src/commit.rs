@@ -52,8 +52,10 @@ use writer::WriterState;
 pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) id: StoreId,
-    /// How often the store was opened.
+    /// How often the store was opened and changed.
     pub(crate) incarnation: AtomicU32,
+    /// Whether the log says so. It does from the first change on: an opening without changes leaves the log as it is.
+    opening: Arc<OpeningStep>,
     /// What readers see.
     pub(crate) state: ReadState,
     /// `None` for a store in memory.
@@ -65,6 +67,21 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Keeps other processes out of the directory. The last field, so that all files are closed before the lock is released.
     pub(crate) directory_lock: Option<File>,
+}
+
+/// How far the step has come that says that the store was opened.
+#[derive(Default)]
+struct OpeningStep {
+    is_queued: AtomicBool,
+    is_forced: AtomicBool,
+}
+
+impl OpeningStep {
+    /// The step is forced, or failed and precedes the next change.
+    fn end(&self, is_forced: bool) {
+        self.is_forced.store(is_forced, Ordering::Release);
+        self.is_queued.store(is_forced, Ordering::Release);
+    }
 }
 
 /// The queue of transactions, the state in which they are applied, and the lock under which they are forced.
@@ -171,6 +188,7 @@ impl Core {
             options,
             id,
             incarnation: AtomicU32::new(0),
+            opening: Arc::default(),
             state,
             log,
             pipeline: Pipeline { writer: Mutex::new(writer), ..Pipeline::default() },
@@ -253,11 +271,54 @@ impl Core {
         }
     }
 
+    /// Whether this opening of the store has changed something, or is about to.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.opening.is_queued.load(Ordering::Acquire)
+    }
+
+    /// Forces the step that says that the store was opened, unless that was done before.
+    pub(crate) fn log_opening(&self) -> Result<()> {
+        if self.opening.is_forced.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let logged = self.commit_steps(vec![self.opening_step()], Vec::new());
+        self.opening.end(logged.is_ok());
+        logged
+    }
+
+    fn opening_step(&self) -> Step {
+        Step::Open { incarnation: self.incarnation.load(Ordering::Relaxed) }
+    }
+
+    /// Commits the first steps of a new store, one of which says that it was opened. Its threads do not run yet.
+    pub(crate) fn initialize(&self, steps: Vec<Step>) -> Result<()> {
+        self.opening.is_queued.store(true, Ordering::Release);
+        self.submit_steps(steps, &Arc::default());
+        let forced = self.force();
+        self.opening.end(forced.is_ok());
+        forced
+    }
+
+    /// Queues the step that says that the store was opened, which precedes the first change.
+    fn queue_opening(&self) {
+        if self.has_changes() {
+            return;
+        }
+        let opening = Arc::clone(&self.opening);
+        let done = Box::new(move |result: Result<Outcome>| opening.end(result.is_ok()));
+        let steps = vec![self.opening_step()];
+        // A closing store refuses the change, too.
+        let _ = self.pipeline.queue.push(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
+        // A second thread either comes behind this, or queues the step once more, which is harmless.
+        self.opening.is_queued.store(true, Ordering::Release);
+    }
+
     /// Queues a transaction for the committer. A store without a committer applies it.
     pub(crate) fn submit_job(&self, job: Job) {
         if !self.is_durable() {
             return self.apply_now(job);
         }
+        self.queue_opening();
         match self.pipeline.queue.push(job) {
             Ok(()) => self.wake_committer(),
             Err(job) => self.refuse(job, error::closed()),
@@ -279,6 +340,7 @@ impl Core {
         if !self.is_durable() {
             self.apply_now(job);
         } else {
+            self.queue_opening();
             match self.pipeline.queue.push_and_join(job) {
                 Ok(end) => {
                     self.wake_committer();

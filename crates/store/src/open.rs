@@ -159,14 +159,13 @@ fn initialize(core: &Core) -> Result<()> {
         Ok(row.map(u32::from_be_bytes))
     })?;
     let incarnation = before.unwrap_or(0) + 1;
-    let mut steps = vec![Step::Open { incarnation }];
-    if before.is_none() {
-        steps.push(Step::CreateSpace { id: 1, name: MAIN_SPACE.to_owned() });
-    }
     core.incarnation.store(incarnation, std::sync::atomic::Ordering::Relaxed);
-    // The threads do not run yet.
-    core.submit_steps(steps, &Arc::default());
-    core.force()
+    match before {
+        Some(_) => Ok(()),
+        None => {
+            core.initialize(vec![Step::Open { incarnation }, Step::CreateSpace { id: 1, name: MAIN_SPACE.to_owned() }])
+        }
+    }
 }
 
 /// Lets a store with losses continue at position `last`. Installs this in one batch together with everything that was

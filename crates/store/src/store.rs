@@ -591,6 +591,18 @@ impl Store {
         scrub::run(&snapshot, snapshot.version(), progress)
     }
 
+    /// Writes to the log that the store was opened, as the first change does.
+    ///
+    /// A server calls it before it serves, if nobody compares positions of its log. The log of a store that was only opened and read
+    /// stays as it was: otherwise each start of an old copy would raise its [position](Store::position), until it seems to have what is
+    /// missing in it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] or [`ErrorKind::Full`] if the log cannot be written.
+    pub fn log_opening(&self) -> Result<()> {
+        self.core().log_opening()
+    }
+
     /// The newest durable position of the log: everything up to it is kept, whatever happens to the process.
     #[must_use]
     pub fn position(&self) -> u64 {

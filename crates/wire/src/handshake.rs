@@ -112,8 +112,8 @@ pub struct Introduction {
     pub insecure: bool,
     /// How long it waits for answers for which the server has to ask the meta-server; `None`: the server decides.
     pub catalog_timeout: Option<Duration>,
-    /// The highest position that it saw of the log that the server serves.
-    pub witnessed: Option<Witnessed>,
+    /// The highest positions that it saw of the log that the server serves: one for each opening, rising.
+    pub witnessed: Vec<Witnessed>,
 }
 
 impl Introduction {
@@ -128,7 +128,7 @@ impl Introduction {
             credentials: None,
             insecure: false,
             catalog_timeout: None,
-            witnessed: None,
+            witnessed: Vec::new(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Introduction {
             user,
             password,
             catalog_timeout_ms,
-            witnessed: self.witnessed,
+            witnessed: self.witnessed.clone(),
         })
     }
 }

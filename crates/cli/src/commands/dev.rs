@@ -216,7 +216,13 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
 /// Opens the store in a directory, which must have this purpose.
 pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: bool) -> Result<Store> {
     let options = Options { allow_loose_permissions, ..Options::default() };
-    let opened = Store::open(data, options).and_then(|store| purpose.check(&store).map(|()| store));
+    let opened = Store::open(data, options).and_then(|store| {
+        purpose.check(&store)?;
+        if purpose != Purpose::Brick {
+            store.log_opening()?;
+        }
+        Ok(store)
+    });
     opened.map_err(|error| match (purpose, error.kind()) {
         (Purpose::Brick, ErrorKind::Corrupt) => Failure::local(error).hint(format!(
             "See what `mortar repair --data {}` can keep. A backup or a copy of this directory is no remedy: the brick would go back \

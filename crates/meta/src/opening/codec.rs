@@ -8,8 +8,8 @@
 use model::{Error, ErrorKind, Result};
 
 use super::{
-    ForcedPosition, MAX_STARTS, MAX_SUBJECTS, Opening, OpeningHistory, OpeningStart, Subject, WitnessedPosition,
-    Witnesses,
+    ForcedPosition, MAX_STARTS, MAX_SUBJECTS, MAX_WITNESSED_OPENINGS, Opening, OpeningHistory, OpeningStart, Subject,
+    WitnessedPosition, Witnesses,
 };
 
 const VERSION: u8 = 1;
@@ -52,7 +52,7 @@ impl Witnesses {
     /// [`ErrorKind::Unsupported`] for a newer version; [`ErrorKind::Corrupt`] if a number is too large, or bytes are missing.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut witnesses = Self::default();
-        for [brick, number, nonce, position, at_us] in decode(bytes, MAX_SUBJECTS)? {
+        for [brick, number, nonce, position, at_us] in decode(bytes, MAX_SUBJECTS * MAX_WITNESSED_OPENINGS)? {
             let brick = u32::try_from(brick).map_err(|_| damaged("a number of a brick is too large"))?;
             let subject = if brick == 0 { Subject::Catalogue } else { Subject::Brick(brick) };
             witnesses.note(subject, ForcedPosition { opening: Opening { number, nonce }, position }, at_us);

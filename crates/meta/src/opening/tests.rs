@@ -177,9 +177,10 @@ pub(crate) fn witness_keeps_the_highest_position() {
     assert!(witnesses.note(brick, forced(1, 5), 1));
     assert!(!witnesses.note(brick, forced(1, 4), 2));
     assert!(!witnesses.note(brick, forced(1, 5), 3));
-    assert_eq!(witnesses.get(brick), Some(WitnessedPosition { forced: forced(1, 5), at_us: 1 }));
+    assert_eq!(witnesses.of(brick), [WitnessedPosition { forced: forced(1, 5), at_us: 1 }]);
     assert!(witnesses.note(brick, forced(2, 0), 4));
-    assert!(!witnesses.note(brick, forced(1, 50), 5));
+    assert!(!witnesses.note(brick, forced(1, 3), 5));
+    assert!(!witnesses.note(brick, ForcedPosition { opening: Opening { number: 2, nonce: 1 }, position: 9 }, 6));
     assert!(!witnesses.believes(brick, opening(1)));
     witnesses.forget(brick);
     assert!(witnesses.believes(brick, opening(1)));
@@ -192,12 +193,38 @@ fn claim_bars_earlier_openings_and_hides_no_position() {
     witnesses.note_claim(brick, opening(2));
     witnesses.note_claim(brick, Opening { number: 2, nonce: 1 });
     assert!(!witnesses.believes(brick, opening(1)) && witnesses.believes(brick, opening(2)));
-    assert_eq!(witnesses.get(brick).unwrap().forced, forced(1, 50));
+    assert_eq!(positions(&witnesses, brick), [forced(1, 50)]);
     witnesses.note(brick, forced(1, 60), 0);
     assert!(!witnesses.believes(brick, opening(1)), "a late position of the earlier opening changes no belief");
-    assert_eq!(witnesses.get(brick).unwrap().forced, forced(1, 60));
+    assert_eq!(positions(&witnesses, brick), [forced(1, 60)]);
     witnesses.note(brick, forced(3, 60), 0);
     assert!(!witnesses.believes(brick, opening(2)));
+}
+
+fn positions(witnesses: &Witnesses, of: Subject) -> Vec<ForcedPosition> {
+    witnesses.of(of).iter().map(|seen| seen.forced).collect()
+}
+
+/// A witness that was not asked when the log was opened again knows the later opening from the catalogue.
+pub(crate) fn earlier_positions_are_kept_until_the_log_is_compared() {
+    let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
+    witnesses.note(brick, forced(1, 57), 0);
+    witnesses.note(brick, forced(2, 40), 0);
+    assert_eq!(positions(&witnesses, brick), [forced(1, 57), forced(2, 40)]);
+    witnesses.note(brick, forced(1, 58), 0);
+    assert_eq!(positions(&witnesses, brick), [forced(1, 58), forced(2, 40)], "noted when the connection ended");
+    let older = history(&[0, 40]);
+    let refused = positions(&witnesses, brick).into_iter().filter(|seen| older.check(60, *seen).is_err());
+    assert_eq!(refused.collect::<Vec<_>>(), [forced(1, 58)]);
+    witnesses.drop_compared(brick, opening(2));
+    assert_eq!(positions(&witnesses, brick), [forced(2, 40)]);
+    witnesses.drop_compared(brick, opening(9));
+    assert_eq!(positions(&witnesses, brick), [forced(2, 40)], "the last one says what to believe");
+    for number in 3..20 {
+        witnesses.note(brick, forced(number, 100), 0);
+    }
+    let kept = positions(&witnesses, brick);
+    assert_eq!((kept.len(), kept[0], kept[7]), (MAX_WITNESSED_OPENINGS, forced(2, 40), forced(19, 100)));
 }
 
 #[test]
@@ -242,17 +269,19 @@ tests! {
     witnessed_positions_end_where_the_next_opening_begins
     process_believes_only_the_newest_opening_that_it_knows
     witness_keeps_the_highest_position
+    earlier_positions_are_kept_until_the_log_is_compared
 }
 
 #[test]
 fn planted_bugs_in_the_rules_are_noticed() {
-    let noticed: [(Bug, fn()); 6] = [
+    let noticed: [(Bug, fn()); 7] = [
         (Bug::NonceIgnored, copy_opened_under_the_same_number_is_refused),
         (Bug::AnyBase, older_copy_is_refused_in_every_state),
         (Bug::RecordedPositionIgnored, log_below_the_position_of_the_record_is_refused),
         (Bug::PositionIgnored, witnessed_positions_end_where_the_next_opening_begins),
         (Bug::OldOpeningBelieved, process_believes_only_the_newest_opening_that_it_knows),
         (Bug::WitnessForgotten, witness_keeps_the_highest_position),
+        (Bug::EarlierOpeningForgotten, earlier_positions_are_kept_until_the_log_is_compared),
     ];
     for (bug, test) in noticed {
         assert_noticed(&[bug], test);

@@ -8,6 +8,9 @@ use super::{ForcedPosition, Opening, believes};
 /// Subjects that a process remembers: all bricks of a cluster, and the catalogue.
 pub const MAX_SUBJECTS: usize = crate::limits::MEMBERS + 1;
 
+/// Openings of one log of which a process remembers positions.
+pub const MAX_WITNESSED_OPENINGS: usize = 8;
+
 /// A log that others witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
@@ -26,30 +29,34 @@ pub struct WitnessedPosition {
     pub at_us: u64,
 }
 
-/// The highest openings and positions that a process saw of other logs.
+/// The highest positions that a process saw of other logs, under their last openings.
+///
+/// A position under an earlier opening is kept until the log has been compared with it: a process that was away when a log was opened
+/// may be the only one that knows what is missing in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witnesses {
-    seen: BTreeMap<Subject, WitnessedPosition>,
+    /// At least one for each log, with rising numbers of openings.
+    seen: BTreeMap<Subject, Vec<WitnessedPosition>>,
     /// Openings that were claimed and are not known to have served. They say what to believe, and are no positions of the log.
     claimed: BTreeMap<Subject, Opening>,
 }
 
 impl Witnesses {
-    /// What was seen of a log.
+    /// What was seen of a log: the highest position under each opening, the last opening last.
     #[must_use]
-    pub fn get(&self, subject: Subject) -> Option<WitnessedPosition> {
-        self.seen.get(&subject).copied()
+    pub fn of(&self, subject: Subject) -> &[WitnessedPosition] {
+        self.seen.get(&subject).map_or(&[], Vec::as_slice)
     }
 
     /// All that was seen.
     pub fn iter(&self) -> impl Iterator<Item = (Subject, WitnessedPosition)> {
-        self.seen.iter().map(|(subject, seen)| (*subject, *seen))
+        self.seen.iter().flat_map(|(subject, seen)| seen.iter().map(|seen| (*subject, *seen)))
     }
 
     /// Whether messages from this opening of a log are believed.
     #[must_use]
     pub fn believes(&self, subject: Subject, opening: Opening) -> bool {
-        let seen = self.seen.get(&subject).map(|seen| seen.forced.opening);
+        let seen = self.of(subject).last().map(|seen| seen.forced.opening);
         let known = seen.into_iter().chain(self.claimed.get(&subject).copied());
         known.max_by_key(|known| known.number).is_none_or(|known| believes(known, opening))
     }
@@ -64,25 +71,53 @@ impl Witnesses {
         }
     }
 
-    /// Notes a position. Returns whether it is higher than all before.
+    /// Notes a position. Returns whether it is higher than all before under its opening.
     ///
-    /// A lower opening, another opening with the same number, and a lower position change nothing. Neither does another subject when
-    /// there are [`MAX_SUBJECTS`].
+    /// An earlier opening counts as well: a process may learn of a later one before it notes what it saw last. Another opening with the
+    /// same number changes nothing. Neither does another subject when there are [`MAX_SUBJECTS`]. Of more than
+    /// [`MAX_WITNESSED_OPENINGS`], the first and the last ones are kept.
     pub fn note(&mut self, subject: Subject, forced: ForcedPosition, at_us: u64) -> bool {
-        let room = self.seen.len() < MAX_SUBJECTS;
-        let before = self.seen.get(&subject).map(|seen| seen.forced);
-        let is_higher = match before {
-            None => room,
-            Some(before) if before.opening == forced.opening => {
-                forced.position > before.position || planted(Bug::WitnessForgotten)
+        if !self.seen.contains_key(&subject) && self.seen.len() >= MAX_SUBJECTS {
+            return false;
+        }
+        let seen = self.seen.entry(subject).or_default();
+        let noted = WitnessedPosition { forced, at_us };
+        let number = forced.opening.number;
+        let is_higher = match seen.binary_search_by_key(&number, |seen| seen.forced.opening.number) {
+            Ok(at) if seen[at].forced.opening == forced.opening => {
+                let is_higher = forced.position > seen[at].forced.position || planted(Bug::WitnessForgotten);
+                if is_higher {
+                    seen[at] = noted;
+                }
+                is_higher
             }
-            Some(before) => forced.opening.number > before.opening.number,
+            Ok(_) => false,
+            Err(at) if planted(Bug::EarlierOpeningForgotten) => {
+                if at == seen.len() {
+                    *seen = vec![noted];
+                }
+                at == seen.len()
+            }
+            Err(at) => {
+                seen.insert(at, noted);
+                if seen.len() > MAX_WITNESSED_OPENINGS {
+                    seen.remove(1);
+                }
+                true
+            }
         };
         if is_higher {
-            self.seen.insert(subject, WitnessedPosition { forced, at_us });
-            self.claimed.retain(|of, claimed| *of != subject || claimed.number > forced.opening.number);
+            self.claimed.retain(|of, claimed| *of != subject || claimed.number > number);
         }
         is_higher
+    }
+
+    /// Drops what was seen of a log under openings before this one: a process that serves it under this opening has compared it.
+    pub fn drop_compared(&mut self, subject: Subject, opening: Opening) {
+        if let Some(seen) = self.seen.get_mut(&subject) {
+            let last = seen.last().copied();
+            seen.retain(|one| one.forced.opening.number >= opening.number || Some(*one) == last);
+        }
     }
 
     /// Forgets a log, such as that of a brick that was removed from the cluster.

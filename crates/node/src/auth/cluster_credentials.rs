@@ -24,7 +24,7 @@ impl ClusterCredentials {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if nothing listens there; as [`handshake::introduce`].
     pub(crate) async fn dial(&self, address: &Address, role: Role) -> Result<(Stream, Terms)> {
-        self.dial_as_witness(address, role, None).await
+        self.dial_as_witness(address, role, Vec::new()).await
     }
 
     /// The same, and says what this process saw of the log that the other one serves.
@@ -35,7 +35,7 @@ impl ClusterCredentials {
         &self,
         address: &Address,
         role: Role,
-        witnessed: Option<Witnessed>,
+        witnessed: Vec<Witnessed>,
     ) -> Result<(Stream, Terms)> {
         let mut stream = Stream::dial(address, self.tls.as_ref()).await?;
         let password = self.secret.as_ref().map(Secret::primary);

@@ -120,10 +120,7 @@ impl Opener<'_> {
         let known = self.view.catalog().map(|catalog| catalog.counters().clone()).unwrap_or_default();
         let mut changes = RowChanges::new();
         kept_rows::put_history(&mut changes, &history);
-        match kept_rows::raised(&known, kept) {
-            Some(raised) => kept_rows::put_counters(&mut changes, &raised)?,
-            None => kept_rows::put_counters(&mut changes, &known)?,
-        }
+        kept_rows::put_counters(&mut changes, kept_rows::raised(&known, kept).as_ref().unwrap_or(&known))?;
         let store = self.store.clone();
         blocking::wait(move || store.commit_rows(changes).map(drop)).await
     }
@@ -131,7 +128,7 @@ impl Opener<'_> {
     /// Compares the catalogue with what this brick saw of it before, and raises its counters to what the brick saw. Returns that.
     async fn check_catalogue(&self) -> Result<Counters> {
         self.view.witnesses().add_kept(self.store)?;
-        if let Some(seen) = self.view.witnesses().get(Subject::Catalogue) {
+        for seen in self.view.witnesses().of(Subject::Catalogue) {
             check_own_position(self.editor, seen.forced, &format!("brick {} saw it", self.brick)).await?;
         }
         let store = self.store.clone();

@@ -81,14 +81,19 @@ impl WitnessTable {
         Ok(())
     }
 
-    /// What was seen of a log.
-    pub(crate) fn get(&self, subject: Subject) -> Option<WitnessedPosition> {
-        self.lock().get(subject)
+    /// Drops what was seen of a log under earlier openings, with which it has been compared.
+    pub(crate) fn drop_compared(&self, subject: Subject, opening: Opening) {
+        self.lock().drop_compared(subject, opening);
     }
 
-    /// What was seen of a log, for the wire.
-    pub(crate) fn witnessed(&self, subject: Subject) -> Option<Witnessed> {
-        self.get(subject).map(|seen| witnessed_to_proto(subject, seen))
+    /// What was seen of a log: the highest position under each opening, the last opening last.
+    pub(crate) fn of(&self, subject: Subject) -> Vec<WitnessedPosition> {
+        self.lock().of(subject).to_vec()
+    }
+
+    /// The same, for the wire.
+    pub(crate) fn witnessed(&self, subject: Subject) -> Vec<Witnessed> {
+        self.lock().of(subject).iter().map(|seen| witnessed_to_proto(subject, *seen)).collect()
     }
 
     /// Whether messages from this opening of a brick are believed.
@@ -104,7 +109,7 @@ impl WitnessTable {
     /// What was seen and is not in `known`, for the wire.
     pub(crate) fn news_since(&self, known: &Witnesses) -> cluster::Witnesses {
         let witnesses = self.lock();
-        let news = witnesses.iter().filter(|(subject, seen)| known.get(*subject) != Some(*seen));
+        let news = witnesses.iter().filter(|(subject, seen)| !known.of(*subject).contains(seen));
         cluster::Witnesses { seen: news.map(|(subject, seen)| witnessed_to_proto(subject, seen)).collect() }
     }
 }

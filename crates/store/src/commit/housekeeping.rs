@@ -57,7 +57,12 @@ impl Core {
     }
 
     /// Removes a part of the content that no object uses.
+    ///
+    /// Before the first change nothing is removed: see [`Store::log_opening`](crate::Store::log_opening).
     pub(crate) fn reclaim(&self) -> Result<()> {
+        if self.is_durable() && !self.has_changes() {
+            return Ok(());
+        }
         if self.installer.reclaiming.load(Ordering::Acquire) {
             return Ok(());
         }

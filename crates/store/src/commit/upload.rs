@@ -38,6 +38,8 @@ impl FinishedUpload {
 
 impl Core {
     pub(crate) fn begin_upload(&self) -> Result<UploadId> {
+        // The identifier has the number of the opening, which no later opening may have.
+        self.log_opening()?;
         self.uploads.begin(self.options.uploads, self.incarnation.load(Ordering::Relaxed))
     }
 

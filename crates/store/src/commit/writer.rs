@@ -69,7 +69,8 @@ pub(crate) struct WriterState {
 impl WriterState {
     /// Continues at position `next`, after a frame with checksum `crc`.
     pub(crate) fn resume_at(next: Seq, crc: u32) -> Self {
-        Self { next_seq: next, crc, ..Self::default() }
+        // The log stays as it is until something is changed.
+        Self { next_seq: next, crc, has_marker: true, ..Self::default() }
     }
 }
 

@@ -213,21 +213,20 @@ impl Run {
         let told = Arc::new(AtomicU64::new(acknowledged));
         let images = again.then(|| watch(&disk, &engine, &told));
         let world = open(disk, engine);
-        let version = self.check_shown_state(&world, acknowledged, u64::MAX);
+        let version = self.check_shown_state(&world, acknowledged);
         for image in images.map(|images| std::mem::take(&mut *images.lock())).into_iter().flatten() {
             let world = open(image.disk.crash(self.points), image.engine.image());
             self.points += 1;
-            // The next opening finds the same, and perhaps the record of this opening.
-            assert_eq!(self.check_shown_state(&world, acknowledged, version), version);
+            // The next opening finds the same.
+            assert_eq!(self.check_shown_state(&world, acknowledged), version);
         }
         world.disk.watch(|_| {});
         world
     }
 
-    /// Panics unless a reopened store shows an allowed state. Returns the version of that state, at most `last`.
-    fn check_shown_state(&self, world: &SimulatedStore, acknowledged: u64, last: u64) -> u64 {
-        // The newest transaction is the record of the opening.
-        let version = (world.store.status().version - 1).min(last);
+    /// Panics unless a reopened store shows an allowed state. Returns the version of that state.
+    fn check_shown_state(&self, world: &SimulatedStore, acknowledged: u64) -> u64 {
+        let version = world.store.status().version;
         assert!(version >= acknowledged, "{acknowledged} was acknowledged, and the log ends at {version}");
         let (_, state) = self.states.range(..=version).next_back().unwrap();
         compare_contents(&world.store, state);
@@ -236,7 +235,7 @@ impl Run {
 
     /// Continues the run with a reopened store.
     fn continue_with(&mut self, world: SimulatedStore) {
-        let version = world.store.status().version - 1;
+        let version = world.store.status().version;
         self.states.split_off(&(version + 1));
         self.acknowledged.store(version, Ordering::SeqCst);
         self.maker.uploads.clear();

@@ -125,7 +125,7 @@ fn openings_are_unchanged() {
     };
     let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
     let seen = proto::cluster::Witnessed { brick: 7, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
-    let witness = proto::Hello { witnessed: Some(seen), ..hello.clone() };
+    let witness = proto::Hello { witnessed: vec![seen], ..hello.clone() };
     let opened = proto::Accepted { opening: Some(seen), ..of_a_brick.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
