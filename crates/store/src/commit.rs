@@ -281,13 +281,8 @@ impl Core {
         if self.opening.is_forced.load(Ordering::Acquire) {
             return Ok(());
         }
-        let logged = self.commit_steps(vec![self.opening_step()], Vec::new());
-        self.opening.end(logged.is_ok());
-        logged
-    }
-
-    fn opening_step(&self) -> Step {
-        Step::Open { incarnation: self.incarnation.load(Ordering::Relaxed) }
+        // The step precedes the first change, even one without steps.
+        self.commit_steps(Vec::new(), Vec::new())
     }
 
     /// Commits the first steps of a new store, one of which says that it was opened. Its threads do not run yet.
@@ -306,7 +301,7 @@ impl Core {
         }
         let opening = Arc::clone(&self.opening);
         let done = Box::new(move |result: Result<Outcome>| opening.end(result.is_ok()));
-        let steps = vec![self.opening_step()];
+        let steps = vec![Step::Open { incarnation: self.incarnation.load(Ordering::Relaxed) }];
         // A closing store refuses the change, too.
         let _ = self.pipeline.queue.push(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
         // A second thread either comes behind this, or queues the step once more, which is harmless.

@@ -61,11 +61,12 @@ fn opening_leaves_the_log_as_it_was_until_the_first_change() {
         assert_eq!((world.store.position(), world.store.status().incarnation), (position, 2));
     }
     world.store.log_opening().unwrap();
+    let logged = world.store.position();
     world.store.log_opening().unwrap();
-    assert_eq!(world.store.position(), position + 1);
+    assert!(logged > position && world.store.position() == logged, "it is logged once");
     let world = world.crash(1).unwrap();
     let upload = world.store.begin_upload().unwrap();
-    assert_eq!((world.store.position(), world.store.status().incarnation), (position + 2, 3));
+    assert!(world.store.position() > logged && world.store.status().incarnation == 3);
     let world = world.crash(1).unwrap();
     assert_ne!(world.store.begin_upload().unwrap(), upload, "an identifier is not given twice");
 }
