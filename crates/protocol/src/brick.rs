@@ -20,7 +20,7 @@ use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::participant::{self, Participant, ParticipantSettings};
 use crate::commit::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request};
 use crate::directory::Directory;
-use crate::ident::{HlcTimestamp, HolderId, TxnId, Version};
+use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use crate::lease::{Ms, holder_expiry};
 use crate::locks::LockMode;
 use crate::page_cache::{FetchId, FetchReply, Invalidation, PageImage, SlotStates};
@@ -55,6 +55,8 @@ pub enum Output<A, T> {
     Append(u64, Record<T>),
     /// These transactions are forgotten: without a log, remove their rows, after everything that was appended before.
     RemoveRows(Vec<TxnId>),
+    /// These clients need no marks any more: without a log, remove their rows, after everything that was appended before.
+    RemoveMarks(Vec<ClientId>),
     /// A page has changed durably: store the new states and the version. A page that was only touched has no new
     /// states.
     Store(Invalidation, SlotStates<T>),
@@ -220,6 +222,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             match output {
                 participant::Output::Append(position, record) => self.out.push(Output::Append(position, record)),
                 participant::Output::RemoveRows(txns) => self.out.push(Output::RemoveRows(txns)),
+                participant::Output::RemoveMarks(clients) => self.out.push(Output::RemoveMarks(clients)),
                 participant::Output::Changed(invalidation, contents) => {
                     self.publish_change(invalidation, contents, now)
                 }

@@ -170,7 +170,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
             Some(gateway) => gateway.handle_call(from, txn, call, now).map(|()| None),
             None => {
                 // A release has no answer.
-                if !matches!(call, Call::Release { .. }) {
+                if !matches!(call, Call::Heard { .. } | Call::Release { .. }) {
                     self.callers.insert(txn, from);
                 }
                 Ok(Some(Output::Call(txn, call)))

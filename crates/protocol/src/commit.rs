@@ -27,14 +27,17 @@ use std::fmt;
 
 use model::{Entry, NodeId, Oid, PageId};
 
+use client_mark::ClientMark;
+
 use crate::clock::ClockSkewError;
 use crate::entries::{collection_guard, entry_guard};
-use crate::ident::{HlcTimestamp, TxnId, Version};
+use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::LockMode;
 use crate::page_cache::{ObjectState, SlotStates};
 use crate::plant::{Bug, planted};
 use crate::validate::{Footprint, Read, ValidationConflict};
 
+pub mod client_mark;
 pub mod coordinator;
 pub mod participant;
 
@@ -232,6 +235,13 @@ pub enum Request<T> {
         /// The transaction.
         txn: TxnId,
     },
+    /// The client has heard these outcomes, which may be forgotten (C3). Not answered.
+    Heard {
+        /// A transaction of the client.
+        txn: TxnId,
+        /// What it has heard.
+        mark: ClientMark,
+    },
     /// Check the reads of a read-only transaction at this time. If they are current, no later commit gets a timestamp
     /// at or before it.
     Check {
@@ -265,7 +275,7 @@ impl<T> Request<T> {
             Self::Commit { part, .. } => part.is_at(node),
             Self::Check { reads, .. } => reads.iter().all(|read| read.oid.page().node == node),
             Self::Lock { oid, .. } => oid.page().node == node,
-            Self::Decide { .. } | Self::Ask { .. } | Self::Forget { .. } => true,
+            Self::Decide { .. } | Self::Ask { .. } | Self::Forget { .. } | Self::Heard { .. } => true,
         }
     }
 
@@ -278,6 +288,7 @@ impl<T> Request<T> {
             | Self::Decide { txn, .. }
             | Self::Ask { txn, .. }
             | Self::Forget { txn }
+            | Self::Heard { txn, .. }
             | Self::Check { txn, .. }
             | Self::Lock { txn, .. } => *txn,
         }
@@ -430,6 +441,13 @@ pub enum Record<T> {
     Bound(HlcTimestamp),
     /// The horizon: unknown transactions that began at or before it are refused (C3).
     Horizon(HlcTimestamp),
+    /// What a client has heard: its other transactions are refused if they are unknown (C3).
+    Heard {
+        /// The client.
+        client: ClientId,
+        /// What it has heard.
+        mark: ClientMark,
+    },
     /// An outcome whose pages are stored. It is written when all participants have acknowledged the outcome, when its
     /// log segment is freed, and when the node moves.
     Ended {
@@ -454,7 +472,7 @@ impl<T> Record<T> {
             | Self::Decided { txn, .. }
             | Self::Marked { txn }
             | Self::Ended { txn, .. } => Some(*txn),
-            Self::Bound(_) | Self::Horizon(_) => None,
+            Self::Bound(_) | Self::Horizon(_) | Self::Heard { .. } => None,
         }
     }
 
@@ -479,8 +497,8 @@ impl<T> Record<T> {
     }
 
     /// The row that a brick stores for a record that was appended `at` this version, if it stores the pages together
-    /// with the row and has no log to read again: one row for each [transaction](Record::txn), one for the bound and
-    /// one for the horizon, each replacing the previous row. The writes are in the pages.
+    /// with the row and has no log to read again: one row for each [transaction](Record::txn), one for the bound,
+    /// one for the horizon and one for each client, each replacing the previous row. The writes are in the pages.
     #[must_use]
     pub fn into_row(self, at: Version) -> Self {
         let (txn, outcome, is_changed, participants) = match self {

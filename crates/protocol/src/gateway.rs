@@ -20,6 +20,7 @@ use model::{NodeId, Oid};
 
 use crate::brick::LockedObject;
 use crate::clock::{Clock, ClockSkewError};
+use crate::commit::client_mark::ClientMark;
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
@@ -74,6 +75,13 @@ pub enum Call<T> {
         /// The mode of the lock.
         mode: LockMode,
     },
+    /// The client has heard these outcomes (C3). Not answered: the next call of this kind says it again.
+    Heard {
+        /// Participants of its last transactions.
+        nodes: Vec<NodeId>,
+        /// What it has heard.
+        mark: ClientMark,
+    },
     /// Release the locks of a transaction.
     Release {
         /// The nodes where it may hold locks.
@@ -86,7 +94,8 @@ impl<T: MemorySize> Call<T> {
     fn memory_size(&self) -> usize {
         match self {
             Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
-            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => 0,
+            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } => 0,
+            Self::Heard { .. } | Self::Release { .. } => 0,
         }
     }
 }
@@ -99,7 +108,8 @@ impl<T> Call<T> {
                 part.writes.values().all(|content| matches!(content, ObjectState::Absent))
                     && part.entries.values().all(Option::is_none)
             }),
-            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
+            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } => true,
+            Self::Heard { .. } | Self::Release { .. } => true,
         }
     }
 
@@ -111,7 +121,7 @@ impl<T> Call<T> {
             Self::Check { reads, .. } => {
                 reads.iter().all(|(node, reads)| reads.iter().all(|read| read.oid.page().node == *node))
             }
-            Self::Resolve { .. } | Self::Lock { .. } | Self::Release { .. } => true,
+            Self::Resolve { .. } | Self::Lock { .. } | Self::Heard { .. } | Self::Release { .. } => true,
         }
     }
 }
@@ -226,7 +236,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 self.backlog.full_participant(participants.iter().copied(), is_little, now)
             }
             // These are removed when their clients disconnect.
-            Call::Check { .. } | Call::Lock { .. } | Call::Release { .. } => None,
+            Call::Check { .. } | Call::Lock { .. } | Call::Heard { .. } | Call::Release { .. } => None,
         }
     }
 
@@ -295,6 +305,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 locking.participants.insert(oid.page().node);
                 (locking.client, locking.waiting) = (from, Some(request.clone()));
                 self.out.push(Output::Ask(oid.page().node, request));
+            }
+            Call::Heard { nodes, mark } => {
+                let request = || Request::Heard { txn, mark: mark.clone() };
+                self.out.extend(nodes.into_iter().map(|node| Output::Ask(node, request())));
             }
             Call::Release { participants } => {
                 self.locking.remove(&txn);

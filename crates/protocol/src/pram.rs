@@ -129,6 +129,11 @@ impl<T: Clone> Pram<T> {
         self.queue.is_empty() && self.sent.is_none() && self.written.is_empty()
     }
 
+    /// The numbers of the batches that are not settled.
+    pub fn unsettled(&self) -> impl Iterator<Item = TxnId> {
+        self.written.keys().copied().chain(self.sent.iter().map(|(write, _)| *write))
+    }
+
     /// The node of the next batch.
     #[must_use]
     pub fn next_node(&self) -> Option<NodeId> {

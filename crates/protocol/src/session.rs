@@ -18,6 +18,7 @@
 //! its copies are suspended; the next session revalidates them (D4, R4). The module `upstreams` has the messages from
 //! and to the nodes above.
 
+mod heard;
 mod upstreams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,7 @@ use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
 use crate::validate::{Read, ReadVersion};
+use heard::HeardOutcomes;
 
 /// How long the client waits for an answer before it repeats a call, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
@@ -177,6 +179,8 @@ pub struct Session<T> {
     subscribe: bool,
     /// The largest timestamp of the client's operations (G2).
     last: HlcTimestamp,
+    /// Outcomes that it has heard and not told the participants.
+    heard: HeardOutcomes,
     out: Vec<Output<T>>,
 }
 
@@ -202,6 +206,7 @@ impl<T: Clone + MemorySize> Session<T> {
             waiting: Vec::new(),
             subscribe: false,
             last: HlcTimestamp::ZERO,
+            heard: HeardOutcomes::default(),
             out: Vec::new(),
         }
     }
@@ -443,6 +448,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.locking.remove(&txn);
         if let Some(running) = self.running.remove(&txn) {
             self.release(txn, &running);
+            self.note_heard(txn, running.asked);
         }
     }
 
@@ -472,6 +478,11 @@ impl<T: Clone + MemorySize> Session<T> {
     }
 
     fn finish_txn(&mut self, txn: TxnId, ended: TxnOutcome) {
+        let mut participants: BTreeSet<NodeId> = match self.calls.get(&txn) {
+            Some(Call::Commit { parts, .. }) => parts.keys().copied().collect(),
+            Some(Call::Resolve { participants }) => participants.iter().copied().collect(),
+            _ => BTreeSet::new(),
+        };
         self.remove_call(txn);
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
@@ -492,8 +503,10 @@ impl<T: Clone + MemorySize> Session<T> {
             running.filter(|running| running.only_reads() || !matches!(ended, TxnOutcome::Committed(_)))
         {
             self.release(txn, &running);
+            participants.extend(running.asked);
         }
         self.out.push(Output::Ended(txn, ended));
+        self.note_heard(txn, participants);
     }
 
     /// Ends a group snapshot, now or when the closed timestamps allow it (G2).

@@ -448,7 +448,8 @@ impl World {
                 brick::Output::Ask(..)
                 | brick::Output::Down(..)
                 | brick::Output::Read(_)
-                | brick::Output::RemoveRows(_) => {}
+                | brick::Output::RemoveRows(_)
+                | brick::Output::RemoveMarks(_) => {}
             }
         }
         let one = &mut self.bricks[number];

@@ -28,7 +28,6 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::ChangesForgotten,
     Bug::ContentsNotMoved,
     Bug::ContentChangesForgotten,
-    Bug::RestForgotten,
 ];
 
 /// Bugs in queries.

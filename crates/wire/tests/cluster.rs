@@ -14,6 +14,7 @@ use proptest::option;
 use proptest::prelude::*;
 use prost::Message as _;
 use protocol::brick::LockedObject;
+use protocol::commit::client_mark::{ClientMark, MAX_OPEN};
 use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
@@ -246,6 +247,14 @@ fn down(node: NodeId) -> BoxedStrategy<Down<Object>> {
     .boxed()
 }
 
+fn mark() -> BoxedStrategy<ClientMark> {
+    let open = btree_set(time(), 0..MAX_OPEN);
+    let mark = (open, time()).prop_filter_map("a time after all", |(open, below)| {
+        ClientMark::new(below, open.into_iter().filter(|start| *start < below).collect())
+    });
+    mark.boxed()
+}
+
 fn call() -> BoxedStrategy<Call<Object>> {
     prop_oneof![
         (parts(), any::<bool>()).prop_map(|(parts, creates)| Call::Commit { parts, creates }),
@@ -256,6 +265,7 @@ fn call() -> BoxedStrategy<Call<Object>> {
         }),
         (txn(), oid(), mode()).prop_map(|(first, oid, mode)| Call::Lock { first, oid, mode }),
         participants().prop_map(|participants| Call::Release { participants }),
+        (participants(), mark()).prop_map(|(nodes, mark)| Call::Heard { nodes, mark }),
     ]
     .boxed()
 }
@@ -280,6 +290,7 @@ fn request() -> BoxedStrategy<Request<Object>> {
         (txn(), outcome()).prop_map(|(txn, outcome)| Request::Decide { txn, outcome }),
         (txn(), any::<u32>()).prop_map(|(txn, round)| Request::Ask { txn, round }),
         txn().prop_map(|txn| Request::Forget { txn }),
+        (txn(), mark()).prop_map(|(txn, mark)| Request::Heard { txn, mark }),
         (txn(), reads(), time()).prop_map(|(txn, reads, at)| Request::Check { txn, reads, at }),
         (txn(), txn(), oid(), mode()).prop_map(|(txn, first, oid, mode)| Request::Lock { txn, first, oid, mode }),
     ]
@@ -365,6 +376,7 @@ fn kept() -> BoxedStrategy<Record<Object>> {
         txn().prop_map(|txn| Record::Marked { txn }),
         time().prop_map(Record::Bound),
         time().prop_map(Record::Horizon),
+        (any::<u64>(), mark()).prop_map(|(client, mark)| Record::Heard { client: ClientId(client), mark }),
         (txn(), outcome(), option::of(version()), participants()).prop_map(|(txn, outcome, version, participants)| {
             Record::Ended { txn, outcome, version, participants }
         }),

@@ -491,6 +491,7 @@ impl<C: Clone> NodeDriver<C> {
         match output {
             Output::Append(position, record) => self.append(position, record, now)?,
             Output::RemoveRows(txns) => self.txn_rows.forget(txns),
+            Output::RemoveMarks(clients) => self.txn_rows.forget_marks(clients),
             Output::Store(change, _) => self.recent.on_emitted(change.page, change.version),
             Output::Read(ticket) => self.read_page(ticket, now)?,
             Output::Answer(to, answer) => self.send_answer(to, answer, now)?,
@@ -568,6 +569,16 @@ fn recover_records(
     })?;
     failed?;
     recover_one(&whole, pieces)?;
+    let (from, to) = rows::mark_range(node);
+    let mut failed = Ok(());
+    reader.each(&from, &to, |_, row| {
+        if planted(Bug::MarksNotRead) {
+            return ControlFlow::Break(());
+        }
+        failed = recover_one(row, 1);
+        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    failed?;
     for key in [rows::bound_key(node), rows::horizon_key(node)] {
         recover_one(&reader.get(&key)?.unwrap_or_default(), 1)?;
     }

@@ -9,6 +9,7 @@
 //! | `K` node transaction piece | a record of the protocol about a transaction, in pieces if it is large |
 //! | `B` node | the bound of promises (V4) |
 //! | `H` node | the horizon (C3) |
+//! | `M` node client | what a client has heard (C3) |
 //! | `L` node | a position above all positions used |
 //! | `U` content | a staged content, which begins with its node: its size |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
@@ -22,7 +23,7 @@ use std::ops::ControlFlow;
 use bytes::{BufMut, Bytes, BytesMut};
 use model::checksum::crc32c_parts;
 use model::{ClassId, ContentId, Error, ErrorKind, Kind, NodeId, Object, Oid, PageId, Result, SpaceId};
-use protocol::ident::{HlcTimestamp, TxnId, Version};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{Snapshot, Store};
@@ -187,13 +188,23 @@ pub(crate) fn horizon_key(node: NodeId) -> Key {
     key(b'H', &[&node.0.to_be_bytes()])
 }
 
+/// The key of what a client has heard.
+pub(crate) fn mark_key(node: NodeId, client: ClientId) -> Key {
+    key(b'M', &[&node.0.to_be_bytes(), &client.0.to_be_bytes()])
+}
+
+/// The range of what clients have heard.
+pub(crate) fn mark_range(node: NodeId) -> (Key, Key) {
+    (key(b'M', &[&node.0.to_be_bytes()]), key(b'M', &[&(node.0 + 1).to_be_bytes()]))
+}
+
 /// The key of the position above all positions used.
 pub(crate) fn limit_key(node: NodeId) -> Key {
     key(b'L', &[&node.0.to_be_bytes()])
 }
 
 /// The tables whose rows move with a logical node, in order.
-const TABLES: [u8; 12] = *b"BCDEFHIKLPRU";
+const TABLES: [u8; 13] = *b"BCDEFHIKLMPRU";
 
 /// The tables whose rows move with a logical node.
 fn tables() -> impl Iterator<Item = u8> {

@@ -14,6 +14,8 @@ model::planted_bugs! {
         "L1" TakenWithoutRoom "transactions are accepted although the store accepts no rows"
         "C2" DeferredIsMarked "a deferred transaction is aborted durably"
         "C3" OldPiecesKept "a record that shrinks leaves pieces of the previous one"
+        "C3" MarksNotRead "what clients have heard is not read when a logical node opens"
+        "C3" MarkRowRemovedLate "the removal of an old mark of a client removes the new one"
         "D1" FirstConnectionKept "a holder is sent messages over its first connection for ever"
         "D2" ShownBeforeTold "a page is sent before the invalidation of its last change"
         "V4" NewestHeadForgotten "the timestamp of a page is computed from its last durable head"

@@ -158,9 +158,9 @@ impl<A> PeerClient<A> {
                 .iter()
                 .try_for_each(|(node, reads)| self.check_pages(*node, reads.iter().map(|read| read.oid.page()))),
             Call::Lock { oid, .. } => self.check_pages(oid.page().node, [oid.page()]),
-            Call::Resolve { participants } | Call::Release { participants } => {
-                participants.iter().try_for_each(|node| self.check_pages(*node, []))
-            }
+            Call::Resolve { participants: nodes }
+            | Call::Release { participants: nodes }
+            | Call::Heard { nodes, .. } => nodes.iter().try_for_each(|node| self.check_pages(*node, [])),
         }
     }
 }
@@ -197,6 +197,7 @@ pub(super) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> 
             limits::check_writes(entries().count(), keys)
         }
         Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, now),
+        Call::Heard { mark, .. } => check_clock(mark.below(), now),
         _ => Ok(()),
     }
 }
@@ -216,7 +217,7 @@ pub(super) fn required_permission<T>(call: &Call<T>) -> Option<(Permission, Vec<
             let needed = if *mode == LockMode::Shared { Permission::Read } else { Permission::Write };
             Some((needed, vec![oid.page().node]))
         }
-        Call::Resolve { .. } | Call::Release { .. } => None,
+        Call::Resolve { .. } | Call::Heard { .. } | Call::Release { .. } => None,
     }
 }
 

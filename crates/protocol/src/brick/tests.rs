@@ -40,6 +40,7 @@ impl World {
                 match output {
                     Output::Append(_, record) => self.log.push(record),
                     Output::RemoveRows(txns) => self.dropped.extend(txns),
+                    Output::RemoveMarks(_) => {}
                     Output::Store(message, _) => drop(self.stored.insert(message.page, message.version)),
                     _ => {}
                 }

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::{Entry, NodeId, Oid, PageId};
 
+use super::client_mark::{ClientMark, ClientMarks};
 use super::{Answer, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
 use crate::clock::{Clock, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
@@ -46,6 +47,8 @@ pub enum Output<A, T> {
     RemoveRows(Vec<TxnId>),
     /// Send this answer.
     Answer(A, Answer),
+    /// These clients need no marks any more: without a log, remove their rows, after everything that was appended before.
+    RemoveMarks(Vec<ClientId>),
     /// A page has changed durably: store the new states, and inform the holders before any later answer. A page that
     /// was only touched has a new version and no new states.
     Changed(Invalidation, SlotStates<T>),
@@ -136,6 +139,10 @@ pub struct Participant<A, T> {
     transactions: BTreeMap<TxnId, TxnState<T>>,
     /// The transactions that need no further message.
     finished: BTreeSet<TxnId>,
+    /// The same by their clients.
+    finished_of: BTreeSet<(ClientId, HlcTimestamp)>,
+    /// What clients have heard.
+    marks: ClientMarks,
     /// Datastore transactions that are not prepared.
     locking: BTreeMap<TxnId, LockingTxn<A>>,
     /// When silent datastore transactions are aborted.
@@ -181,6 +188,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             validator: Validator::new(settings.window_limit),
             transactions: BTreeMap::new(),
             finished: BTreeSet::new(),
+            finished_of: BTreeSet::new(),
+            marks: ClientMarks::default(),
             locking: BTreeMap::new(),
             expiring: Schedule::default(),
             last: 0,
@@ -245,6 +254,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             Request::Ask { txn, round } => self.handle_ask(from, txn, round),
             Request::Forget { txn } => self.handle_forget(txn),
+            Request::Heard { txn, mark } => self.handle_heard(txn.client, mark, now_ms),
             Request::Check { txn, reads, at } => {
                 let verdict = self.handle_check(txn, &reads, at, now_ms, versions)?;
                 let position = if self.bound > at || planted(Bug::PromiseIgnored) { 0 } else { self.bound_position };
@@ -273,8 +283,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if !again {
             return self.answer(from, txn);
         }
-        if txn.start <= self.horizon {
-            return self.refuse_too_old(from, txn);
+        if let Some(since) = self.too_old_since(txn) {
+            return self.refuse_too_old(from, txn, since);
         }
         let footprint = part.footprint();
         if let Err(conflict) = self.validator.check(txn, &part.reads, &footprint, versions) {
@@ -331,10 +341,10 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             Some(TxnState::Marked { .. }) if outcome != Outcome::Aborted => return Err(Rejected::Contradiction(txn)),
             Some(_) => {}
-            None if txn.start <= self.horizon => {
+            None if let Some(since) = self.too_old_since(txn) => {
                 // Forgotten, so every participant has acknowledged it.
                 let answer = Answer::Ended { txn, outcome, version: None };
-                self.run_when_durable(self.horizon_position, DurableAction::Answer(from, answer));
+                self.run_when_durable(since, DurableAction::Answer(from, answer));
                 return Ok(());
             }
             None if outcome == Outcome::Aborted => self.mark(txn, Refusal::Aborted),
@@ -362,11 +372,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// Handles a question of a coordinator that finishes a transaction or resolves its outcome (C2).
     fn handle_ask(&mut self, from: A, txn: TxnId, round: u32) {
         if !self.transactions.contains_key(&txn) {
-            let why = if txn.start <= self.horizon { Refusal::TooOld } else { Refusal::Aborted };
-            if why == Refusal::TooOld {
-                return self.refuse_too_old(from, txn);
+            if let Some(since) = self.too_old_since(txn) {
+                return self.refuse_too_old(from, txn, since);
             }
             if planted(Bug::NoAbortMark) {
+                let why = Refusal::Aborted;
                 return self.run_when_durable(0, DurableAction::Answer(from, Answer::Refused { txn, why }));
             }
             self.mark(txn, Refusal::Aborted);
@@ -374,12 +384,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         self.answer_in_round(from, txn, round);
     }
 
-    /// Refuses an unknown transaction that is older than the horizon, as soon as the horizon is durable.
-    fn refuse_too_old(&mut self, from: A, txn: TxnId) {
-        self.run_when_durable(
-            self.horizon_position,
-            DurableAction::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }),
-        );
+    /// The position of the record by which an unknown transaction is too old: the horizon, or the mark of its client.
+    fn too_old_since(&self, txn: TxnId) -> Option<u64> {
+        let by_horizon = (txn.start <= self.horizon).then_some(self.horizon_position);
+        by_horizon.or_else(|| self.marks.heard_at(txn))
+    }
+
+    /// Refuses an unknown transaction that is too old, as soon as the record at `since` is durable, by which it is.
+    fn refuse_too_old(&mut self, from: A, txn: TxnId, since: u64) {
+        self.run_when_durable(since, DurableAction::Answer(from, Answer::Refused { txn, why: Refusal::TooOld }));
     }
 
     /// Marks a transaction as aborted for ever at this participant, and releases its locks.
@@ -412,12 +425,18 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Sets the state of a transaction.
     fn set_state(&mut self, txn: TxnId, known: TxnState<T>) {
-        if known.is_over() {
+        self.set_finished(txn, known.is_over());
+        self.transactions.insert(txn, known);
+    }
+
+    fn set_finished(&mut self, txn: TxnId, is_finished: bool) {
+        if is_finished {
             self.finished.insert(txn);
+            self.finished_of.insert((txn.client, txn.start));
         } else {
             self.finished.remove(&txn);
+            self.finished_of.remove(&(txn.client, txn.start));
         }
-        self.transactions.insert(txn, known);
     }
 
     /// Transactions at or before the horizon that need no further message, without a scan of the others.
@@ -434,11 +453,43 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if let Some(known @ TxnState::Ended { .. }) = self.transactions.get_mut(&txn)
             && known.set_acknowledged()
         {
-            self.finished.insert(txn);
             let record = known.record(txn);
+            self.set_finished(txn, true);
             self.append(record);
             self.forget_old();
         }
+    }
+
+    /// Forgets the outcomes that a client has heard, and makes its mark durable before. A mark that lets nothing be forgotten is not kept,
+    /// so a repeated one writes nothing.
+    fn handle_heard(&mut self, client: ClientId, mark: ClientMark, now_ms: u64) {
+        if !self.marks.is_news(client, &mark) {
+            return;
+        }
+        let heard: Vec<TxnId> = self.finished_and_heard(client, &mark).collect();
+        if heard.is_empty() {
+            return;
+        }
+        let position = self.append(Record::Heard { client, mark: mark.clone() });
+        self.marks.insert(client, mark, position);
+        // Every commit after a restart is later than these (V4). The bound is raised in advance, so this is rarely necessary.
+        if heard.iter().any(|txn| !self.transactions.get(txn).is_none_or(|known| known.is_below(self.bound_appended))) {
+            self.raise_bound(HlcTimestamp::at(now_ms + LEAD_MS).max(self.clock.last().next()));
+        }
+        self.remove(heard);
+    }
+
+    /// Transactions that need no further message, whose records are durable and whose outcomes their client has heard.
+    fn finished_and_heard<'a>(&'a self, client: ClientId, mark: &'a ClientMark) -> impl Iterator<Item = TxnId> + 'a {
+        let finished = self.finished_of.range((client, HlcTimestamp::ZERO)..(client, mark.below()));
+        let txns = finished.map(|(client, start)| TxnId { start: *start, client: *client });
+        let early = self.transactions.iter().filter(|(_, known)| matches!(known, TxnState::Ended { .. }));
+        let early = early.map(|(txn, _)| *txn).filter(move |txn| txn.client == client);
+        let early = early.filter(|_| planted(Bug::HeardBeforeAcknowledged));
+        txns.chain(early).filter(|txn| {
+            let is_durable = self.transactions.get(txn).is_some_and(|known| known.position() <= self.forced);
+            is_durable && mark.has_heard(txn.start)
+        })
     }
 
     /// Raises the horizon: unknown transactions that began at or before it are refused from now on. The driver chooses
@@ -446,11 +497,21 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     /// last horizon, nothing can be forgotten and the horizon stays, so an idle brick writes nothing.
     pub fn raise_horizon(&mut self, to: HlcTimestamp) {
         let between = self.transactions.range(first_txn_after(self.horizon)..first_txn_after(to.max(self.horizon)));
-        if between.into_iter().any(|(_, known)| !matches!(known, TxnState::Prepared { .. })) {
+        let has_ended = between.into_iter().any(|(_, known)| !matches!(known, TxnState::Prepared { .. }));
+        if has_ended || to > self.horizon && self.marks.has_old(to) {
             self.horizon = to;
             self.horizon_position = self.append(Record::Horizon(to));
+            self.remove_old_marks();
         }
         self.forget_old();
+    }
+
+    /// Forgets the marks of clients that the horizon makes superfluous.
+    fn remove_old_marks(&mut self) {
+        let clients = self.marks.remove_old(self.horizon);
+        if !clients.is_empty() {
+            self.out.push(Output::RemoveMarks(clients));
+        }
     }
 
     /// Raises the bound above old outcomes and forgets them, so that every commit after a restart is later (V4).
@@ -473,13 +534,18 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             let old = self.old_finished().filter(|(_, known)| known.position() <= forced && known.is_below(bound));
             old.map(|(txn, _)| txn).collect()
         };
-        if !dropped.is_empty() {
-            for txn in &dropped {
-                self.transactions.remove(txn);
-                self.finished.remove(txn);
-            }
-            self.out.push(Output::RemoveRows(dropped));
+        self.remove(dropped);
+    }
+
+    fn remove(&mut self, dropped: Vec<TxnId>) {
+        if dropped.is_empty() {
+            return;
         }
+        for txn in &dropped {
+            self.transactions.remove(txn);
+            self.set_finished(*txn, false);
+        }
+        self.out.push(Output::RemoveRows(dropped));
     }
 
     /// Transactions that ended before the horizon and have unacknowledged outcomes, with the participants that have not
@@ -695,7 +761,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                     return Err(format!("V2: {txn:?} is prepared but does not hold the objects that it writes"));
                 }
             }
-            if known.is_over() != self.finished.contains(txn) {
+            if known.is_over() != self.finished.contains(txn)
+                || known.is_over() != self.finished_of.contains(&(txn.client, txn.start))
+            {
                 return Err(format!("C3: {txn:?} is ended but not listed as finished, or the reverse"));
             }
             if known.position() > self.last {

@@ -1,6 +1,7 @@
 use model::{ClassId, SpaceId};
 
 use super::*;
+use crate::commit::client_mark::ClientMark;
 use crate::ident::Version;
 use crate::page_cache::{FetchReply as Page, Invalidation, PageImage};
 
@@ -173,6 +174,38 @@ fn resolving_an_outcome_is_repeated_until_it_is_known() {
     assert_eq!(calls(&mut session), asked);
     session.handle_reply(txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld)));
     assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Unknown)]);
+}
+
+#[test]
+fn participants_are_told_what_the_client_has_heard_except_what_is_open() {
+    let mut session = session().with_heard_batch(2);
+    let txns = [1_001, 1_002, 1_003, 1_004].map(|now| session.begin(Level::Optimistic, now));
+    for (txn, slot) in txns.into_iter().zip(1..) {
+        assert_eq!(session.write(txn, oid(slot), ObjectState::Value(11)), Ok(()));
+    }
+    for txn in [txns[0], txns[2], txns[3]] {
+        session.commit(txn, 1_005);
+    }
+    let reply = |session: &mut Session<u64>, txn, reply| {
+        calls(session);
+        session.handle_reply(txn, Reply::Ended(reply));
+        calls(session)
+    };
+    let committed = coordinator::CommitReply::Committed(HlcTimestamp::at(1_005));
+    assert_eq!(reply(&mut session, txns[0], committed), [], "one outcome at a time is not worth a message");
+    let open = vec![txns[1].start, txns[2].start];
+    let mark = ClientMark::new(session.clock.last().next(), open).unwrap();
+    let refused = coordinator::CommitReply::Refused(Refusal::Aborted);
+    assert_eq!(reply(&mut session, txns[3], refused), [(txns[3], Call::Heard { nodes: vec![NODE], mark })]);
+    assert_eq!(reply(&mut session, txns[2], committed), []);
+    let check = session.begin(Level::Optimistic, 1_006);
+    assert_eq!(session.read(check, oid(9), 1_006), Lookup::Absent);
+    session.commit(check, 1_006);
+    session.handle_reply(check, Reply::Checked(Ok(HlcTimestamp::at(1_006))));
+    assert!(
+        !calls(&mut session).iter().any(|(_, call)| matches!(call, Call::Heard { .. })),
+        "checks leave no outcomes"
+    );
 }
 
 #[test]

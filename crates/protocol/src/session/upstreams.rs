@@ -79,7 +79,7 @@ impl<T: Clone + MemorySize> Session<T> {
             }
             Down::Written { write, result: Err(Refusal::TooOld) } => {
                 // If it was written, this was so long ago that every holder has acknowledged it or expired.
-                let numbers = self.pram.handle_settled(write);
+                let numbers = self.settle(node, write);
                 let outcome = if planted(Bug::TooOldIsWritten) { Output::Written } else { Output::Unknown };
                 self.out.extend(numbers.into_iter().map(outcome));
             }
@@ -87,7 +87,7 @@ impl<T: Clone + MemorySize> Session<T> {
                 self.pram.handle_refused(write);
                 self.retry = Some(now + RETRY_MS);
             }
-            Down::Settled { write } => self.handle_settled(write),
+            Down::Settled { write } => self.handle_settled(node, write),
         }
         self.send_writes(now);
     }
@@ -97,9 +97,16 @@ impl<T: Clone + MemorySize> Session<T> {
         self.out.extend(numbers.into_iter().map(Output::Written));
     }
 
-    pub(super) fn handle_settled(&mut self, write: TxnId) {
-        let numbers = self.pram.handle_settled(write);
+    pub(super) fn handle_settled(&mut self, node: NodeId, write: TxnId) {
+        let numbers = self.settle(node, write);
         self.out.extend(numbers.into_iter().map(Output::Written));
+    }
+
+    /// A write is settled: it is not repeated any more. Returns the client's numbers if they were not reported before.
+    fn settle(&mut self, node: NodeId, write: TxnId) -> Vec<u64> {
+        let numbers = self.pram.handle_settled(write);
+        self.note_heard(write, [node]);
+        numbers
     }
 
     /// A session has opened: suspended copies are revalidated, and writes that may not have arrived are sent again.

@@ -66,7 +66,7 @@ impl TestBrick {
                     self.log.push(record);
                     assert_eq!(position, self.log.len() as u64);
                 }
-                Output::RemoveRows(_) => {}
+                Output::RemoveRows(_) | Output::RemoveMarks(_) => {}
                 Output::Answer(to, answer) => answers.push((to, answer)),
                 Output::Changed(invalidation, contents) => {
                     assert_eq!(invalidation.previous, self.version, "P2: a message contains the previous version");

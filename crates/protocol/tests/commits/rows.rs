@@ -1,9 +1,10 @@
 //! Compares a participant that stores its state as rows with one that stores a log. They receive the same requests and
 //! crash at the same points, and must give the same answers and have the same state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Entry, EntryKey, NodeId, Oid, PageId};
+use protocol::commit::client_mark::ClientMark;
 use protocol::commit::participant::{Output, Participant, ParticipantSettings};
 use protocol::commit::{Answer, Outcome, Part, Record, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
@@ -25,6 +26,7 @@ type Machine = Participant<u64, u64>;
 enum Key {
     Bound,
     Horizon,
+    Mark(ClientId),
     Of(TxnId),
 }
 
@@ -32,7 +34,7 @@ enum Key {
 #[derive(Clone, Debug)]
 enum DiskChange {
     Put(Key, u64, Record<u64>),
-    Remove(TxnId),
+    Remove(Key),
 }
 
 /// A disk that makes changes durable in their order.
@@ -47,7 +49,7 @@ impl Rows {
         for (_, change) in self.pending.drain(..upto) {
             match change {
                 DiskChange::Put(key, position, record) => drop(self.durable.insert(key, (position, record))),
-                DiskChange::Remove(txn) => drop(self.durable.remove(&Key::Of(txn))),
+                DiskChange::Remove(key) => drop(self.durable.remove(&key)),
             }
         }
     }
@@ -115,14 +117,15 @@ impl World {
                     let key = match &record {
                         Record::Bound(_) => Key::Bound,
                         Record::Horizon(_) => Key::Horizon,
+                        Record::Heard { client, .. } => Key::Mark(*client),
                         other => Key::Of(other.txn().unwrap()),
                     };
                     let change = DiskChange::Put(key, position, record.into_row(at(position)));
                     self.rows.pending.push((position, change));
                 }
-                Output::RemoveRows(txns) => {
+                output @ (Output::RemoveRows(_) | Output::RemoveMarks(_)) => {
                     let position = self.log.len() as u64;
-                    self.rows.pending.extend(txns.into_iter().map(|txn| (position, DiskChange::Remove(txn))));
+                    self.rows.pending.extend(removed(output).map(|key| (position, DiskChange::Remove(key))));
                 }
                 Output::Answer(_, Answer::Prepared { txn, proposal, .. }) => {
                     // Assumes that all other participants have prepared it, or that one has refused.
@@ -191,9 +194,17 @@ impl World {
                 Request::Decide { txn, outcome }
             }
             80..85 => Request::Ask { txn, round: 1 },
-            85..95 => Request::Forget { txn },
+            85..92 => Request::Forget { txn },
+            92..95 => Request::Heard { txn, mark: self.mark(txn) },
             _ => Request::Check { txn, reads: part.reads, at: HlcTimestamp::at(self.now) },
         }
+    }
+
+    /// What a client may have heard.
+    fn mark(&mut self, txn: TxnId) -> ClientMark {
+        let open: BTreeSet<HlcTimestamp> = (0..self.rng.random_range(0..3)).map(|_| self.txn().start).collect();
+        let below = open.last().copied().unwrap_or_default().max(txn.start).next();
+        ClientMark::new(below, open.into_iter().collect()).unwrap()
     }
 
     /// Performs one random event.
@@ -274,15 +285,20 @@ impl World {
             machine.handle(7, Request::Forget { txn: unknown }, seen, now, &Version::ZERO).unwrap();
         }
         // Rows that were not removed before the crash are removed now. The participant with the log forgets more.
-        let again: Vec<TxnId> = self.rowed.outputs().flat_map(dropped).collect();
-        self.rows.pending.extend(again.into_iter().map(|txn| (kept, DiskChange::Remove(txn))));
-        self.logged.outputs().flat_map(dropped).for_each(drop);
+        let again: Vec<Key> = self.rowed.outputs().flat_map(removed).collect();
+        self.rows.pending.extend(again.into_iter().map(|key| (kept, DiskChange::Remove(key))));
+        self.logged.outputs().flat_map(removed).for_each(drop);
     }
 }
 
-fn dropped(output: Output<u64, u64>) -> Vec<TxnId> {
-    let Output::RemoveRows(txns) = output else { panic!("unexpected output after the recovery: {output:?}") };
-    txns
+/// The keys of the rows that an output removes.
+fn removed(output: Output<u64, u64>) -> impl Iterator<Item = Key> {
+    let (txns, clients) = match output {
+        Output::RemoveRows(txns) => (txns, Vec::new()),
+        Output::RemoveMarks(clients) => (Vec::new(), clients),
+        other => panic!("not a removal: {other:?}"),
+    };
+    txns.into_iter().map(Key::Of).chain(clients.into_iter().map(Key::Mark))
 }
 
 fn run(seed: u64) -> usize {

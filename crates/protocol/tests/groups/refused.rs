@@ -84,7 +84,9 @@ impl TestMember {
             match output {
                 participant::Output::Append(_, record) => drop(self.replica.append(record, 0).unwrap()),
                 participant::Output::Answer((), answer) => self.answers.push(answer),
-                participant::Output::Changed(..) | participant::Output::RemoveRows(_) => {}
+                participant::Output::Changed(..)
+                | participant::Output::RemoveRows(_)
+                | participant::Output::RemoveMarks(_) => {}
             }
         }
     }

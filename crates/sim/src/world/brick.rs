@@ -113,7 +113,7 @@ impl World {
                 assert_eq!(position, disk.last(), "L1: a record is appended where the participant says");
             }
             // The log says it too.
-            Output::RemoveRows(_) => {}
+            Output::RemoveRows(_) | Output::RemoveMarks(_) => {}
             Output::Store(message, contents) => {
                 let page = disk.store(&message, &contents);
                 self.oracle.record_change(&message, &contents, &page.objects);

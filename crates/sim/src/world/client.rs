@@ -39,6 +39,8 @@ const TRIES: usize = 12;
 const JITTER_MS: u64 = 40;
 /// Elements of a list from which on some transactions append by a change of a part; shorter lists are replaced.
 const MIN_PATCHED_LEN: usize = 5;
+/// How long the outcome of a transaction is known at least to a client that has not heard it.
+const KEPT_MS: u64 = 100_000;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -93,7 +95,9 @@ pub(super) struct ClientProcess {
 
 impl ClientProcess {
     pub(super) fn new(member: u64, first_holder: HolderId, is_direct: bool, snapshots: bool) -> Self {
-        let mut session = Session::new(ClientId(member), first_holder, SKEW_MS);
+        // Small batches, so that participants forget soon.
+        let batch = 1 + (member % 3) as u32;
+        let mut session = Session::new(ClientId(member), first_holder, SKEW_MS).with_heard_batch(batch);
         if snapshots {
             session.subscribe();
         }
@@ -237,7 +241,13 @@ impl World {
             }
             Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
             Ok(CallResult::Outcome(CommitOutcome::Committed(at))) => self.finish(pid, Outcome::Ok, Some(at.0)),
-            Ok(CallResult::Outcome(CommitOutcome::Unknown(_))) => self.finish(pid, Outcome::Unknown, None),
+            Ok(CallResult::Outcome(CommitOutcome::Unknown(txn))) => {
+                let age = self.local_time(pid).saturating_sub(txn.start.ms());
+                if age < KEPT_MS {
+                    self.oracle.report(format!("C3: the outcome of {txn:?} is lost after {age} ms"));
+                }
+                self.finish(pid, Outcome::Unknown, None);
+            }
             Ok(CallResult::Outcome(CommitOutcome::Conflict(_))) => self.finish(pid, Outcome::Failed, None),
             Err(error) if error.kind() == ErrorKind::Unknown => self.finish(pid, Outcome::Unknown, None),
             Err(_) => self.give_up(pid),

@@ -485,7 +485,7 @@ impl World {
                     self.resign(pid, node);
                 }
             }
-            brick::Output::RemoveRows(_) => {}
+            brick::Output::RemoveRows(_) | brick::Output::RemoveMarks(_) => {}
             brick::Output::Store(message, contents) => {
                 let objects = pages.store(&message, &contents).objects.clone();
                 self.oracle.record_change(&message, &contents, &objects);

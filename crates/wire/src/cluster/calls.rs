@@ -58,6 +58,10 @@ pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMe
             CallMessage::Check(proto::CallCheck { parts: Some(parts), seen: seen.0 })
         }
         Call::Lock { first, oid, mode } => CallMessage::Lock(lock(*first, *oid, *mode)),
+        Call::Heard { nodes, mark } => CallMessage::Heard(proto::CallHeard {
+            nodes: ids::numbers(nodes),
+            mark: Some(verdict::mark_to_proto(mark)),
+        }),
         Call::Release { participants: nodes } => CallMessage::Release(participants(nodes)),
     }
 }
@@ -67,6 +71,7 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
         CallMessage::Commit(commit) => {
             Call::Commit { parts: states::parts(commit.parts, data)?, creates: commit.creates }
         }
+        CallMessage::Heard(heard) => Call::Heard { nodes: ids::nodes(heard.nodes)?, mark: verdict::mark(heard.mark)? },
         CallMessage::Resolve(resolve) => Call::Resolve { participants: ids::nodes(resolve.nodes)? },
         CallMessage::Check(check) => {
             let parts = states::parts(check.parts, data)?;
@@ -148,6 +153,7 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
         Request::Decide { outcome, .. } => RequestMessage::Decide(verdict::outcome_to_proto(*outcome)),
         Request::Ask { round, .. } => RequestMessage::Ask(*round),
         Request::Forget { .. } => RequestMessage::Forget(proto::Nothing {}),
+        Request::Heard { mark, .. } => RequestMessage::Heard(verdict::mark_to_proto(mark)),
         Request::Check { reads, at, .. } => {
             RequestMessage::Check(proto::Check { reads: states::reads_to_proto(reads.iter()), at: at.0 })
         }
@@ -169,6 +175,7 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
         RequestMessage::Decide(outcome) => Request::Decide { txn, outcome: verdict::outcome(Some(outcome))? },
         RequestMessage::Ask(round) => Request::Ask { txn, round },
         RequestMessage::Forget(_) => Request::Forget { txn },
+        RequestMessage::Heard(mark) => Request::Heard { txn, mark: verdict::mark(Some(mark))? },
         RequestMessage::Check(check) => {
             Request::Check { txn, reads: states::reads(check.reads)?, at: ids::timestamp(check.at)? }
         }

@@ -14,7 +14,7 @@ use bytes::{BufMut, Bytes};
 use model::{Object, Result};
 use prost::Message;
 use protocol::commit::Record;
-use protocol::ident::{TxnId, Version};
+use protocol::ident::{ClientId, TxnId, Version};
 
 use super::states::{self, Check, Data};
 use super::{calls, entries, ids, verdict};
@@ -78,6 +78,10 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
         Record::Marked { txn } => (Some(*txn), RecordMessage::Marked(proto::Nothing {})),
         Record::Bound(at) => (None, RecordMessage::Bound(at.0)),
         Record::Horizon(at) => (None, RecordMessage::Horizon(at.0)),
+        Record::Heard { client, mark } => {
+            let heard = proto::RecordHeard { client: client.0, mark: Some(verdict::mark_to_proto(mark)) };
+            (None, RecordMessage::Heard(heard))
+        }
         Record::Ended { txn, outcome, version, participants } => {
             let ended = proto::RecordEnded {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
@@ -148,6 +152,9 @@ fn record_from_proto(
         RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },
         RecordMessage::Bound(at) => Record::Bound(ids::timestamp(at)?),
         RecordMessage::Horizon(at) => Record::Horizon(ids::timestamp(at)?),
+        RecordMessage::Heard(heard) => {
+            Record::Heard { client: ClientId(heard.client), mark: verdict::mark(heard.mark)? }
+        }
         RecordMessage::Ended(ended) => Record::Ended {
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(ended.outcome)?,

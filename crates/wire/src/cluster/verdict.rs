@@ -1,13 +1,14 @@
 //! Outcomes of transactions, and reasons of refusals.
 
 use model::Result;
+use protocol::commit::client_mark::ClientMark;
 use protocol::commit::coordinator;
 use protocol::commit::{Outcome, Refusal};
 use protocol::ident::HlcTimestamp;
 use protocol::validate::{Cause, ValidationConflict};
 
 use super::ids;
-use crate::convert::missing;
+use crate::convert::{invalid, missing};
 use crate::proto::cluster as proto;
 
 pub(super) fn outcome_to_proto(outcome: Outcome) -> proto::Outcome {
@@ -23,6 +24,17 @@ pub(super) fn outcome(field: Option<proto::Outcome>) -> Result<Outcome> {
         proto::outcome::Outcome::Committed(at) => Ok(Outcome::Committed(ids::timestamp(at)?)),
         proto::outcome::Outcome::Aborted(_) => Ok(Outcome::Aborted),
     }
+}
+
+pub(super) fn mark_to_proto(mark: &ClientMark) -> proto::Mark {
+    proto::Mark { below: mark.below().0, open: mark.open().iter().map(|start| start.0).collect() }
+}
+
+pub(super) fn mark(field: Option<proto::Mark>) -> Result<ClientMark> {
+    let proto::Mark { below, open } = field.ok_or_else(|| missing("mark of a client"))?;
+    let open = open.into_iter().map(ids::timestamp).collect::<Result<_>>()?;
+    ClientMark::new(ids::timestamp(below)?, open)
+        .ok_or_else(|| invalid("the mark of a client excepts impossible times"))
 }
 
 pub(super) fn conflict_to_proto(conflict: ValidationConflict) -> proto::Conflict {

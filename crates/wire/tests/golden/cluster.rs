@@ -8,6 +8,7 @@ use model::{
     SpaceId, Value,
 };
 use protocol::brick::LockedObject;
+use protocol::commit::client_mark::ClientMark;
 use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
@@ -26,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 49 + 20 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 51 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -144,6 +145,10 @@ fn down() -> Vec<(&'static str, Down<Object>)> {
     ]
 }
 
+fn mark() -> ClientMark {
+    ClientMark::new(AT, vec![HlcTimestamp(1), HlcTimestamp(3)]).unwrap()
+}
+
 fn calls() -> Vec<(&'static str, Call<Object>)> {
     let idle = Part::default();
     let parts = BTreeMap::from([(NODE, part()), (NodeId(5), idle)]);
@@ -155,6 +160,7 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
         ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Exclusive }),
         ("call-commit-touching", Call::Commit { parts: BTreeMap::from([(NODE, touch())]), creates: false }),
         ("call-lock-touch", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Touch }),
+        ("call-heard", Call::Heard { nodes: participants.clone(), mark: mark() }),
         ("call-release", Call::Release { participants }),
     ]
 }
@@ -180,6 +186,7 @@ fn asks() -> Vec<(&'static str, Request<Object>)> {
         ("decide", Request::Decide { txn, outcome: Outcome::Committed(AT) }),
         ("ask", Request::Ask { txn, round: 2 }),
         ("forget", Request::Forget { txn }),
+        ("heard", Request::Heard { txn, mark: mark() }),
         ("check", Request::Check { txn, reads: reads(), at: AT }),
         ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: LockMode::Shared }),
     ]
@@ -585,6 +592,7 @@ fn records_of_transactions_are_unchanged() {
         ("marked", Record::Marked { txn }),
         ("bound", Record::Bound(AT)),
         ("horizon", Record::Horizon(AT)),
+        ("heard", Record::Heard { client: ClientId(9), mark: mark() }),
         ("ended", Record::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)), participants }),
     ];
     for (name, record) in records {

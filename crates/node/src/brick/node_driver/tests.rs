@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
 use proptest::prelude::*;
+use protocol::commit::client_mark::ClientMark;
 use protocol::commit::{Outcome, Record, Refusal, Writes};
 use protocol::ident::{ClientId, TxnId};
 use protocol::page_cache::ObjectState;
@@ -654,6 +655,54 @@ fn marks_are_read_as_they_were_written() {
     for damaged in [&b""[..], &[1], &[2, 0, 0, 0], &[9, 0, 0, 0, 1]] {
         assert_eq!(Mark::decode(id, damaged).unwrap_err().kind(), ErrorKind::Corrupt);
     }
+}
+
+/// The rows that the store has of transactions, and of what clients have heard.
+fn outcome_rows(world: &World) -> (usize, usize) {
+    let count = |(from, to): (rows::Key, rows::Key)| {
+        let mut rows = 0;
+        world
+            .store
+            .each(&from, &to, |_, _| {
+                rows += 1;
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        rows
+    };
+    (count(rows::txn_range(NODE)), count(rows::mark_range(NODE)))
+}
+
+#[test]
+fn outcomes_that_a_client_has_heard_leave_one_row() {
+    let txn = |number: u64| TxnId { start: HlcTimestamp::at(1_000_000 + number), client: ClientId(7) };
+    let commit = |world: &mut World, number| {
+        let writes: Writes<Object> = [(oid(ClassId::NONE, 1), ObjectState::Value(Object::blob("x".into())))].into();
+        world.ask(Request::Commit { txn: txn(number), part: Part { writes, ..Part::default() } });
+        world.answer_all()
+    };
+    let repeated = || {
+        let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+        for number in 0..20 {
+            commit(&mut world, number);
+        }
+        assert_eq!(outcome_rows(&world), (20, 0));
+        let mark = ClientMark::new(txn(20).start, vec![txn(4).start]).unwrap();
+        world.ask(Request::Heard { txn: txn(19), mark });
+        // Some rows are removed with the mark, the others with later changes: these are of another client.
+        for number in 0..5 {
+            let txn = TxnId { client: ClientId(8), ..txn(number) };
+            world.ask(Request::Ask { txn, round: 0 });
+            world.answer_all();
+        }
+        assert_eq!(outcome_rows(&world), (1 + 5, 1));
+        let mut world = world.reopen();
+        commit(&mut world, 3)
+    };
+    let refused = [Answer::Refused { txn: txn(3), why: Refusal::TooOld }];
+    assert_eq!(repeated(), refused, "it is not executed again");
+    let _planted = plant(Bug::MarksNotRead);
+    assert_ne!(repeated(), refused, "the bug is noticed");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The rows that keep what is known of transactions: a record each, in as many pieces as it takes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 use model::NodeId;
-use protocol::ident::TxnId;
+use protocol::ident::{ClientId, TxnId};
 use store::RowChanges;
 
 use crate::brick::page_rows as rows;
@@ -23,11 +23,13 @@ pub(super) struct TxnRows {
     pieces: HashMap<TxnId, u16>,
     /// Transactions of which nothing is known any more and whose rows are still there.
     forgotten: VecDeque<TxnId>,
+    /// Clients whose marks are not needed any more and whose rows are still there.
+    old_marks: BTreeSet<ClientId>,
 }
 
 impl TxnRows {
     pub(super) fn new(node: NodeId) -> Self {
-        Self { node, pieces: HashMap::new(), forgotten: VecDeque::new() }
+        Self { node, pieces: HashMap::new(), forgotten: VecDeque::new(), old_marks: BTreeSet::new() }
     }
 
     /// A transaction has this many rows in the store.
@@ -59,8 +61,25 @@ impl TxnRows {
         self.forgotten.extend(txns);
     }
 
-    /// Removes rows of some forgotten transactions.
+    /// Replaces the mark of a client.
+    pub(super) fn write_mark(&mut self, client: ClientId, mark: Bytes, changes: &mut RowChanges) {
+        // Its former row is not removed later.
+        if !planted(Bug::MarkRowRemovedLate) {
+            self.old_marks.remove(&client);
+        }
+        changes.put(&rows::mark_key(self.node, client), mark);
+    }
+
+    /// These clients need no marks any more.
+    pub(super) fn forget_marks(&mut self, clients: Vec<ClientId>) {
+        self.old_marks.extend(clients);
+    }
+
+    /// Removes rows of some forgotten transactions and clients.
     pub(super) fn remove_forgotten(&mut self, changes: &mut RowChanges) {
+        for client in (0..REMOVE_BATCH).map_while(|_| self.old_marks.pop_first()) {
+            changes.remove(&rows::mark_key(self.node, client));
+        }
         for txn in self.forgotten.drain(..self.forgotten.len().min(REMOVE_BATCH)).collect::<Vec<_>>() {
             self.write(txn, &Bytes::new(), changes);
         }
@@ -69,7 +88,8 @@ impl TxnRows {
 
 #[cfg(test)]
 mod tests {
-    use protocol::ident::{ClientId, HlcTimestamp};
+    use model::planted_bug::plant;
+    use protocol::ident::HlcTimestamp;
 
     use super::*;
 
@@ -96,6 +116,23 @@ mod tests {
         txns.forget(vec![TXN]);
         txns.remove_forgotten(&mut none);
         assert_eq!(keys(&none), pieces(0..1));
+    }
+
+    #[test]
+    fn new_mark_of_a_client_outlives_the_removal_of_its_old_one() {
+        let last = ClientId(REMOVE_BATCH as u64);
+        let removed_last = || {
+            let (mut txns, mut first, mut second) = (TxnRows::new(NodeId(3)), RowChanges::new(), RowChanges::new());
+            txns.forget_marks((0..=REMOVE_BATCH as u64).map(ClientId).collect());
+            txns.remove_forgotten(&mut first);
+            assert_eq!(first.keys().count(), REMOVE_BATCH);
+            txns.write_mark(last, Bytes::from_static(b"new"), &mut second);
+            assert_eq!(keys(&second), [rows::mark_key(NodeId(3), last).to_vec()]);
+            std::mem::take(&mut txns.old_marks)
+        };
+        assert!(removed_last().is_empty());
+        let _planted = plant(Bug::MarkRowRemovedLate);
+        assert_eq!(removed_last(), [last].into(), "the bug is noticed");
     }
 
     #[test]

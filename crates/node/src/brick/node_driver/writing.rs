@@ -40,6 +40,7 @@ impl<C: Clone> NodeDriver<C> {
         let changes = self.writer.rows();
         match (&record, record.txn()) {
             (_, Some(txn)) => self.txn_rows.write(txn, &row, changes),
+            (Record::Heard { client, .. }, None) => self.txn_rows.write_mark(*client, row, changes),
             (Record::Horizon(_), None) => changes.put(&rows::horizon_key(self.node), row),
             (_, None) => changes.put(&rows::bound_key(self.node), row),
         }

@@ -33,8 +33,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         if self.transactions.contains_key(&txn) {
             return self.answer(from, txn);
         }
-        if txn.start <= self.horizon {
-            return self.refuse_too_old(from, txn);
+        if let Some(since) = self.too_old_since(txn) {
+            return self.refuse_too_old(from, txn, since);
         }
         let fresh = || LockingTxn { from: from.clone(), waits: BTreeMap::new() };
         let locking = self.locking.entry(txn).or_insert_with(fresh);

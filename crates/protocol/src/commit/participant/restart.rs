@@ -53,6 +53,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.horizon_position = position.max(self.horizon_position);
                 None
             }
+            Record::Heard { client, mark } => {
+                if !planted(Bug::MarkForgotten) && self.marks.is_news(client, &mark) {
+                    self.marks.insert(client, mark, position);
+                }
+                None
+            }
             Record::Ended { txn, outcome, version, participants } => {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.advance_past(timestamp);
@@ -90,6 +96,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         (self.last, self.forced) = (position.max(self.last), position.max(self.forced));
         self.clock.advance_past(self.bound);
         self.remove_forgotten();
+        self.remove_old_marks();
+        let (marks, bound) = (&self.marks, self.bound_appended);
+        let heard = marks.iter().flat_map(|(client, mark, _)| self.finished_and_heard(client, mark));
+        let heard = heard.filter(|txn| self.transactions.get(txn).is_some_and(|known| known.is_below(bound)));
+        let heard: Vec<TxnId> = heard.collect();
+        self.remove(heard);
     }
 
     /// The state of this participant as records, to begin another log or to continue at another brick (section 5 of the
@@ -100,6 +112,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     pub fn state_records(&self) -> Vec<Record<T>> {
         assert!(self.forced == self.last, "L1: the log is handed over but not durable to its end");
         let mut records = vec![Record::Bound(self.bound), Record::Horizon(self.horizon)];
+        records.extend(self.marks.iter().map(|(client, mark, _)| Record::Heard { client, mark: mark.clone() }));
         records.extend(self.transactions.iter().map(|(txn, known)| known.record(*txn)));
         records
     }
@@ -112,6 +125,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         }
         if self.horizon_position <= upto && self.horizon > HlcTimestamp::ZERO {
             self.horizon_position = self.append(Record::Horizon(self.horizon));
+        }
+        let old_marks = self.marks.iter().filter(|(.., position)| *position <= upto);
+        let old_marks: Vec<_> = old_marks.map(|(client, mark, _)| (client, mark.clone())).collect();
+        for (client, mark) in old_marks {
+            let position = self.append(Record::Heard { client, mark: mark.clone() });
+            self.marks.insert(client, mark, position);
         }
         let old = self.transactions.iter().filter(|(_, known)| known.position() <= upto);
         let old: Vec<(TxnId, Record<T>)> = old.map(|(txn, known)| (*txn, known.record(*txn))).collect();

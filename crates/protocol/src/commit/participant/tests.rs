@@ -69,7 +69,7 @@ impl World {
                     self.log.push(record);
                     assert_eq!(position, self.log.len() as u64);
                 }
-                Output::RemoveRows(_) => {}
+                Output::RemoveRows(_) | Output::RemoveMarks(_) => {}
                 Output::Answer(to, answer) => self.answers.push((to, answer)),
                 Output::Changed(invalidation, _) => {
                     self.stored.insert(invalidation.page, invalidation.version);
@@ -282,6 +282,77 @@ fn forgetting_outcomes_does_not_visit_unacknowledged_ones() {
     assert_eq!(world.participant.unacknowledged().count() as u64, LINGERING - 100);
     let visited = world.participant.visited.get() - before;
     assert!(visited < 1_000, "{visited} outcomes were visited to forget 100");
+}
+
+fn heard(ms: u64, open: &[u64]) -> Request<u64> {
+    let open = open.iter().map(|ms| txn(*ms).start).collect();
+    Request::Heard { txn: txn(ms), mark: ClientMark::new(txn(ms).start.next(), open).unwrap() }
+}
+
+#[test]
+fn outcomes_that_a_client_has_heard_are_forgotten_and_never_executed_again() {
+    let mut world = World::new();
+    for ms in 1..=3 {
+        world.ask_forced(commit(ms, part(&[], &[1])));
+    }
+    assert_eq!(world.ask_forced(heard(3, &[2])), [], "nobody waits for an answer");
+    assert_eq!([1, 2, 3].map(|ms| world.participant.knows(txn(ms))), [false, true, false]);
+    let length = world.log.len();
+    world.ask_forced(heard(3, &[2]));
+    world.ask_forced(heard(2, &[]));
+    assert_eq!(world.log.len(), length, "a mark that says nothing new writes nothing");
+    for world in [&mut world.restart(length), &mut world] {
+        for ms in [1, 3] {
+            assert_eq!(refused(&world.ask_forced(commit(ms, part(&[], &[1])))), Refusal::TooOld);
+            assert_eq!(refused(&world.ask_forced(Request::Ask { txn: txn(ms), round: 1 })), Refusal::TooOld);
+        }
+        assert!(matches!(ended(&world.ask_forced(commit(2, part(&[], &[1])))).0, Outcome::Committed(_)));
+    }
+    assert_eq!(world.changed.len(), 3, "each was executed once");
+}
+
+#[test]
+fn mark_is_durable_before_what_it_lets_a_participant_answer() {
+    let mut world = World::new();
+    world.ask_forced(commit(1, part(&[], &[1])));
+    world.ask(heard(1, &[])).ask(commit(1, part(&[], &[1])));
+    assert_eq!(world.take_answers(), []);
+    assert_eq!(refused(&world.force().take_answers()), Refusal::TooOld);
+}
+
+#[test]
+fn heard_outcome_is_kept_until_all_participants_have_it() {
+    let mut world = World::new();
+    let proposed = proposal(&world.ask_forced(prepare(1, part(&[], &[1]))));
+    let prepared = world.log.len();
+    world.ask_forced(heard(1, &[]));
+    assert_eq!(world.log.len(), prepared, "it is prepared");
+    let done = world.ask_forced(decide(1, Outcome::Committed(proposed)));
+    world.ask_forced(heard(1, &[]));
+    assert_eq!(world.ask_forced(prepare(1, part(&[], &[1]))), done);
+    world.ask(Request::Forget { txn: txn(1) }).force();
+    world.ask_forced(heard(1, &[]));
+    assert_eq!(refused(&world.ask_forced(prepare(1, part(&[], &[1])))), Refusal::TooOld);
+}
+
+#[test]
+fn marks_of_clients_that_vanished_are_forgotten_by_the_horizon() {
+    let mut world = World::new();
+    world.ask_forced(commit(1, part(&[], &[1])));
+    world.ask_forced(heard(1, &[]));
+    let has_mark =
+        |world: &World| world.participant.state_records().iter().any(|one| matches!(one, Record::Heard { .. }));
+    assert!(has_mark(&world));
+    world.participant.raise_horizon(HlcTimestamp::at(5));
+    world.drain();
+    world.force();
+    assert!(!has_mark(&world));
+    assert_eq!(refused(&world.ask_forced(commit(1, part(&[], &[1])))), Refusal::TooOld);
+    let length = world.log.len();
+    world.participant.raise_horizon(HlcTimestamp::at(6));
+    world.drain();
+    assert_eq!(world.log.len(), length, "an idle participant writes nothing");
+    assert!(!has_mark(&world.restart(length)));
 }
 
 #[test]

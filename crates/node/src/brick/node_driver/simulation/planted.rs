@@ -75,6 +75,8 @@ fn first_noticing_seed(bug: impl PlantedBug) -> Option<u64> {
 /// Mistakes that tests beside the code notice: those of the row writer, and those of moves, most of which whole clusters notice, too.
 const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
+    Bug::MarksNotRead,
+    Bug::MarkRowRemovedLate,
     Bug::DroppedIndexTrusted,
     Bug::StagedUsedTwice,
     Bug::OtherSpaceContentTaken,
