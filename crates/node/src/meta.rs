@@ -121,24 +121,26 @@ impl MetaRole {
             return Err(Error::new(ErrorKind::Denied, why.clone()));
         }
         let catalog = self.follower.load();
-        for seen in seen.iter().filter(|seen| seen.brick == 0) {
-            let forced = openings::witnessed_of(seen)?.1.forced;
-            if catalog.own_openings().check(catalog.revision().0, forced).is_ok() {
-                continue;
-            }
-            // The copy of this process may be behind, so the store of the catalogue decides.
-            let (editor, ended) = (self.editor.clone(), self.ended.clone());
-            tokio::spawn(async move {
-                let Err(why) = openings::check_own_position(&editor, forced, "a process that connects saw it").await
-                else {
-                    return;
-                };
-                if why.kind() == ErrorKind::Denied {
+        let forced = seen.iter().filter(|seen| seen.brick == 0).map(|seen| Ok(openings::witnessed_of(seen)?.1.forced));
+        let mut later = forced.collect::<Result<Vec<_>>>()?;
+        later.retain(|forced| catalog.own_openings().check(catalog.revision().0, *forced).is_err());
+        if later.is_empty() {
+            return Ok(());
+        }
+        // The copy of this process may be behind, so the store of the catalogue decides.
+        let (editor, ended) = (self.editor.clone(), self.ended.clone());
+        tokio::spawn(async move {
+            for forced in later {
+                let checked = openings::check_own_position(&editor, forced, "a process that connects saw it").await;
+                if let Err(why) = checked
+                    && why.kind() == ErrorKind::Denied
+                {
                     error!(%why, "this meta-server stops serving");
                     ended.send_replace(Some(why.to_string()));
+                    return;
                 }
-            });
-        }
+            }
+        });
         Ok(())
     }
 }

@@ -478,12 +478,7 @@ impl<T: Clone + MemorySize> Session<T> {
     }
 
     fn finish_txn(&mut self, txn: TxnId, ended: TxnOutcome) {
-        let mut participants: BTreeSet<NodeId> = match self.calls.get(&txn) {
-            Some(Call::Commit { parts, .. }) => parts.keys().copied().collect(),
-            Some(Call::Resolve { participants }) => participants.iter().copied().collect(),
-            _ => BTreeSet::new(),
-        };
-        self.remove_call(txn);
+        let call = self.remove_call(txn);
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
         assert!(running.is_some(), "C3: {txn:?} ends as {ended:?}, and has ended before");
@@ -499,14 +494,20 @@ impl<T: Clone + MemorySize> Session<T> {
                 self.cache.abort(txn);
             }
         }
+        let mut released = BTreeSet::new();
         if let Some(running) =
             running.filter(|running| running.only_reads() || !matches!(ended, TxnOutcome::Committed(_)))
         {
             self.release(txn, &running);
-            participants.extend(running.asked);
+            released = running.asked;
         }
         self.out.push(Output::Ended(txn, ended));
-        self.note_heard(txn, participants);
+        match call {
+            Some(Call::Commit { parts, .. }) => self.note_heard(txn, parts.into_keys()),
+            Some(Call::Resolve { participants }) => self.note_heard(txn, participants),
+            // To release locks leaves an outcome, too.
+            _ => self.note_heard(txn, released),
+        }
     }
 
     /// Ends a group snapshot, now or when the closed timestamps allow it (G2).
@@ -596,9 +597,9 @@ impl<T: Clone + MemorySize> Session<T> {
     }
 
     /// Removes the pending call.
-    fn remove_call(&mut self, txn: TxnId) {
-        self.calls.remove(&txn);
+    fn remove_call(&mut self, txn: TxnId) -> Option<Call<T>> {
         self.repeating.set(txn, None);
+        self.calls.remove(&txn)
     }
 
     /// A call is answered.

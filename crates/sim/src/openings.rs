@@ -356,6 +356,7 @@ impl World {
         if !self.witnesses[to].believes(BRICK, forced.opening) {
             return Ok(());
         }
+        self.note_received(to);
         self.received[to] = Some(forced);
         // The first witness keeps at once what it saw, as its row is all that it has after a restart.
         if to == 0 || self.rng.random_range(0..2) == 0 {

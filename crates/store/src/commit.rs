@@ -278,11 +278,11 @@ impl Core {
 
     /// Forces the step that says that the store was opened, unless that was done before.
     pub(crate) fn log_opening(&self) -> Result<()> {
-        if self.opening.is_forced.load(Ordering::Acquire) {
-            return Ok(());
+        // The step precedes the first change, even one without steps. It is queued again if it was forced in a batch that failed.
+        while !self.opening.is_forced.load(Ordering::Acquire) {
+            self.commit_steps(Vec::new(), Vec::new())?;
         }
-        // The step precedes the first change, even one without steps.
-        self.commit_steps(Vec::new(), Vec::new())
+        Ok(())
     }
 
     /// Commits the first steps of a new store, one of which says that it was opened. Its threads do not run yet.

@@ -593,9 +593,9 @@ impl Store {
 
     /// Writes to the log that the store was opened, as the first change does.
     ///
-    /// A server calls it before it serves, if nobody compares positions of its log. The log of a store that was only opened and read
-    /// stays as it was: otherwise each start of an old copy would raise its [position](Store::position), until it seems to have what is
-    /// missing in it.
+    /// A standalone server and a meta-server call it before they serve. A brick does not: other processes remember the
+    /// [position](Store::position) of its log, and each start of an old copy would raise that, until the copy seems complete. So the log
+    /// of a store that was only opened and read stays as it was.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] or [`ErrorKind::Full`] if the log cannot be written.

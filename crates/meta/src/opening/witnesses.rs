@@ -92,14 +92,11 @@ impl Witnesses {
                 is_higher
             }
             Ok(_) => false,
-            Err(at) if planted(Bug::EarlierOpeningForgotten) => {
-                if at == seen.len() {
-                    *seen = vec![noted];
-                }
-                at == seen.len()
-            }
+            Err(at) if at < seen.len() && planted(Bug::EarlierOpeningForgotten) => false,
             Err(at) => {
+                let forgotten = if planted(Bug::EarlierOpeningForgotten) { at } else { 0 };
                 seen.insert(at, noted);
+                seen.drain(..forgotten);
                 if seen.len() > MAX_WITNESSED_OPENINGS {
                     seen.remove(1);
                 }
@@ -115,8 +112,9 @@ impl Witnesses {
     /// Drops what was seen of a log under openings before this one: a process that serves it under this opening has compared it.
     pub fn drop_compared(&mut self, subject: Subject, opening: Opening) {
         if let Some(seen) = self.seen.get_mut(&subject) {
-            let last = seen.last().copied();
-            seen.retain(|one| one.forced.opening.number >= opening.number || Some(*one) == last);
+            // The last one says what to believe, so it is kept.
+            let earlier = seen.partition_point(|one| one.forced.opening.number < opening.number);
+            seen.drain(..earlier.min(seen.len().saturating_sub(1)));
         }
     }
 

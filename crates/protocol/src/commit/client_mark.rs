@@ -1,7 +1,7 @@
 //! What clients have heard (C3): outcomes that their clients have heard need not be kept.
 //!
-//! A client numbers its transactions by their [start](TxnId::start), which only rises. Its *mark* says which outcomes it has heard: those
-//! of all transactions that began before a time, except a few. It sends the mark now and then to the participants of its transactions.
+//! A client numbers its transactions by their [start](TxnId::start), which only rises. Its *client mark* says which outcomes it has heard: those
+//! of all transactions that began before a time, except a few. It sends the client mark now and then to the participants of its transactions.
 //! A participant makes the mark durable before, or together with, what it forgets, and refuses what was heard from then on, as it does
 //! with transactions that are too old. So what is known of transactions is bounded by the number of clients, not by time and rate. The
 //! horizon is for clients that vanish. It is how RIFL (Lee et al., SOSP 2015) collects its completion records.
@@ -15,7 +15,7 @@ use crate::plant::{Bug, planted};
 pub const MAX_OPEN: usize = 16;
 
 /// The outcomes that a client has heard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientMark {
     below: HlcTimestamp,
     open: Vec<HlcTimestamp>,
@@ -55,6 +55,11 @@ impl ClientMark {
     pub fn has_heard(&self, start: HlcTimestamp) -> bool {
         start < self.below && (planted(Bug::OpenIsHeard) || self.open.binary_search(&start).is_err())
     }
+
+    /// Whether all transactions that the mark is about began at or before the horizon.
+    fn is_old(&self, horizon: HlcTimestamp) -> bool {
+        self.below <= horizon.next()
+    }
 }
 
 /// The marks that a participant has of its clients, each with the position of its record.
@@ -93,13 +98,6 @@ impl ClientMarks {
     /// Removes the marks that the horizon `at` makes superfluous, and returns their clients.
     pub(super) fn remove_old(&mut self, at: HlcTimestamp) -> Vec<ClientId> {
         self.marks.extract_if(.., |_, (mark, _)| mark.is_old(at)).map(|(client, _)| client).collect()
-    }
-}
-
-impl ClientMark {
-    /// Whether all transactions that the mark is about began at or before the horizon.
-    fn is_old(&self, horizon: HlcTimestamp) -> bool {
-        self.below <= horizon.next()
     }
 }
 

@@ -44,7 +44,7 @@ impl HeardOutcomes {
 }
 
 impl<T: Clone + MemorySize> Session<T> {
-    /// Sets after how many outcomes a participant is told that the client has heard them. The default is 16.
+    /// Sets the number of outcomes at a participant after which the client sends its mark there. The default is 16.
     #[must_use]
     pub fn with_heard_batch(mut self, batch: u32) -> Self {
         self.heard.batch = batch;

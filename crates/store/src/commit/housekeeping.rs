@@ -60,7 +60,7 @@ impl Core {
     ///
     /// Before the first change nothing is removed: see [`Store::log_opening`](crate::Store::log_opening).
     pub(crate) fn reclaim(&self) -> Result<()> {
-        if self.is_durable() && !self.has_changes() {
+        if !self.has_changes() {
             return Ok(());
         }
         if self.installer.reclaiming.load(Ordering::Acquire) {

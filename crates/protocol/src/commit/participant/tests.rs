@@ -295,7 +295,7 @@ fn outcomes_that_a_client_has_heard_are_forgotten_and_never_executed_again() {
     for ms in 1..=3 {
         world.ask_forced(commit(ms, part(&[], &[1])));
     }
-    assert_eq!(world.ask_forced(heard(3, &[2])), [], "nobody waits for an answer");
+    assert_eq!(world.ask_forced(heard(3, &[2])), [], "a mark is not answered");
     assert_eq!([1, 2, 3].map(|ms| world.participant.knows(txn(ms))), [false, true, false]);
     let length = world.log.len();
     world.ask_forced(heard(3, &[2]));
