@@ -9,6 +9,10 @@
 //! - **W1.** Prepares never wait. A prepared transaction is never wounded and waits for nothing, so it ends soon. A
 //!   waiting lock bars later prepares: a stream of optimistic transactions cannot block it for ever. A retry has the
 //!   age of the first attempt, so it becomes the oldest eventually.
+//! - The prepare of a datastore transaction may take what it has not locked, or has locked in a weaker mode: only the
+//!   brick knows the guards that a write touches. It wounds younger holders, as a lock request does, and passes younger
+//!   waiters. Otherwise two transactions that lock a set for reading and then insert into it refuse each other,
+//!   attempt after attempt.
 //! - A lock covers a place: a slot of a page. Two transactions that create objects of different classes in one slot
 //!   conflict, although the identifiers differ.
 //! - An object that a datastore transaction has locked does not change, so its read stays current while other objects
@@ -111,8 +115,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// The transaction that bars a prepare: one that holds the object, or waits for it, in a conflicting mode. `None`
-    /// if `txn` holds the object already.
+    /// The transaction that bars a prepare: one that holds the object, or waits for it, in a conflicting mode, and does
+    /// not [give way](Locks::gives_way). `None` if `txn` holds the object already.
     #[must_use]
     pub fn blocker(&self, txn: TxnId, oid: Oid, mode: LockMode) -> Option<TxnId> {
         let lock = self.locks.get(&slot_key(oid))?;
@@ -123,22 +127,38 @@ impl Locks {
         let waiters = lock.waiters.values().filter(|_| !planted(Bug::PrepareIgnoresWaiters));
         let waiters = waiters.map(|waiter| (waiter.txn, waiter.mode));
         let mut others = holders.chain(waiters).filter(|(other, _)| *other != txn);
-        others.find(|(_, held)| held.conflicts(mode)).map(|(other, _)| other)
+        others.find(|(other, held)| held.conflicts(mode) && !self.gives_way(*other, txn)).map(|(other, _)| other)
     }
 
-    /// Locks an object for a transaction that is about to be prepared.
+    /// Whether a datastore transaction is aborted, or keeps waiting, so that an older one can be prepared.
+    fn gives_way(&self, other: TxnId, txn: TxnId) -> bool {
+        self.ages.get(&txn).is_some_and(|first| self.is_wounded_by(other, *first)) && !planted(Bug::YoungerBarsPrepare)
+    }
+
+    /// Whether a transaction whose first attempt was `first` wounds another one: the other one is a younger datastore
+    /// transaction, and is not prepared.
+    fn is_wounded_by(&self, other: TxnId, first: TxnId) -> bool {
+        let is_younger = self.ages.get(&other).is_some_and(|age| *age > first);
+        is_younger && (!self.prepared.contains(&other) || planted(Bug::PreparedWounded))
+    }
+
+    /// Locks an object for a transaction that is about to be prepared. Returns the younger holders that give way: they
+    /// must be aborted.
     ///
     /// # Panics
     /// If another transaction holds it: [`Locks::blocker`] was not called.
-    pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) {
+    #[must_use]
+    pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) -> Vec<TxnId> {
         let oid = slot_key(oid);
-        let lock = self.locks.entry(oid).or_default();
-        let other = lock.holders.iter().find(|(other, held)| **other != txn && held.conflicts(mode));
+        let holders = self.locks.get(&oid).into_iter().flat_map(|lock| &lock.holders);
+        let others = holders.filter(|(other, held)| **other != txn && held.conflicts(mode)).map(|(other, _)| *other);
+        let (wound, barring): (Vec<TxnId>, Vec<TxnId>) = others.partition(|other| self.gives_way(*other, txn));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
-        assert!(other.is_none() || blind, "V2: {txn:?} locks {oid}, but {other:?} holds it");
-        let held = lock.holders.entry(txn).or_insert(mode);
+        assert!(barring.is_empty() || blind, "V2: {txn:?} locks {oid}, but {barring:?} hold it");
+        let held = self.locks.entry(oid).or_default().holders.entry(txn).or_insert(mode);
         *held = held.join(mode);
         self.by_txn.entry(txn).or_default().insert(oid);
+        wound
     }
 
     /// Requests a lock for a datastore transaction whose first attempt was `first`.
@@ -165,11 +185,9 @@ impl Locks {
     /// here, and are granted the lock after the older one.
     fn to_wound(&self, oid: Oid, txn: TxnId, first: TxnId, mode: LockMode) -> Vec<TxnId> {
         let Some(lock) = self.locks.get(&oid) else { return Vec::new() };
-        let younger = |other: &TxnId| self.ages.get(other).is_some_and(|age| *age > first);
         let holders = lock.holders.iter().filter(|(other, held)| **other != txn && held.conflicts(mode));
         let holders = holders.map(|(other, _)| *other);
-        let prepared = |other: &TxnId| self.prepared.contains(other) && !planted(Bug::PreparedWounded);
-        holders.filter(|other| younger(other) && !prepared(other) && !planted(Bug::WoundOmitted)).collect()
+        holders.filter(|other| self.is_wounded_by(*other, first) && !planted(Bug::WoundOmitted)).collect()
     }
 
     /// Marks a transaction as prepared: it is not wounded until it is released.

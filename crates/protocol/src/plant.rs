@@ -56,6 +56,7 @@ model::planted_bugs! {
         "W1" PreparedWounded "a prepared transaction is wounded"
         "W1" LocksOutlive "locks of vanished transactions are kept"
         "W1" PrepareIgnoresWaiters "a prepare passes transactions that wait for the lock"
+        "W1" YoungerBarsPrepare "the prepare of an older transaction with locks is refused because of a younger one"
         "W1" AnyModeGranted "the answer to a weaker lock is taken for that to a stronger one"
         "W1" GuardShared "a guard is locked for reading and for touching at the same time"
         "W1" RaisedAnew "a transaction that upgrades a lock forgets its read under the weaker one"

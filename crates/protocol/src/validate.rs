@@ -139,7 +139,7 @@ impl Validator {
     }
 
     /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
-    /// read or writes (V2). `versions` must have the page of each read whose page has no [window](Validator::version).
+    /// read or writes (V2), except younger ones that give way (W1). `versions` must have the page of each read whose page has no [window](Validator::version).
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes and the touches.
@@ -191,17 +191,21 @@ impl Validator {
     }
 
     /// Holds what a transaction read and writes until the locks release it: it is prepared, or decided and not yet
-    /// durable (V2).
+    /// durable (V2). Returns the younger datastore transactions that must be aborted before the transaction is recorded
+    /// (W1).
     ///
     /// # Panics
     /// If another transaction holds what it writes: [`Validator::check`] was not called.
-    pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) {
-        footprint.reads.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Shared));
-        footprint.writes.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Exclusive));
-        if !planted(Bug::TouchUnheld) {
-            footprint.touches.iter().for_each(|oid| self.locks.take(txn, *oid, LockMode::Touch));
-        }
+    #[must_use]
+    pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) -> BTreeSet<TxnId> {
+        let Footprint { reads, writes, touches } = footprint;
+        let reads = reads.iter().map(|oid| (*oid, LockMode::Shared));
+        let writes = writes.iter().map(|oid| (*oid, LockMode::Exclusive));
+        let touches = touches.iter().map(|oid| (*oid, LockMode::Touch)).filter(|_| !planted(Bug::TouchUnheld));
+        let taken = reads.chain(writes).chain(touches);
+        let wound = taken.flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
         self.locks.prepare(txn);
+        wound
     }
 
     /// The locks: holders and waiters.

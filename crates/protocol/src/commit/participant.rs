@@ -295,7 +295,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.mark(txn, why);
             return self.answer(from, txn);
         }
-        self.validator.hold(txn, &footprint);
+        for younger in self.validator.hold(txn, &footprint) {
+            self.wound(younger);
+        }
         self.locking.remove(&txn);
         self.expiring.set(txn, None);
         let timestamp = self.clock.tick(now_ms);

@@ -50,13 +50,34 @@ fn older_transaction_wounds_younger_ones_unless_they_are_prepared() {
 #[test]
 fn waiting_request_bars_later_prepares() {
     let mut locks = Locks::default();
-    locks.take(txn(9), oid(1), Shared);
+    assert_eq!(locks.take(txn(9), oid(1), Shared), []);
     locks.prepare(txn(9));
     assert_eq!(locks.blocker(txn(10), oid(1), Shared), None);
     assert_eq!(ask(&mut locks, 1, 1, Exclusive), waits(&[]));
     assert_eq!(locks.blocker(txn(10), oid(1), Shared), Some(txn(1)));
     assert_eq!(ask(&mut locks, 2, 1, Shared), waits(&[]), "a later reader waits, too");
     assert_eq!(locks.release(txn(9)), [(txn(1), oid(1))]);
+}
+
+#[test]
+fn prepare_of_an_older_transaction_passes_younger_ones_unless_they_are_prepared() {
+    let mut locks = Locks::default();
+    for number in [1, 5, 6, 9] {
+        assert_eq!(ask(&mut locks, number, 1, Shared), LockResult::Granted);
+    }
+    assert_eq!(ask(&mut locks, 7, 1, Exclusive), waits(&[9]));
+    assert_eq!(locks.blocker(txn(5), oid(1), Exclusive), Some(txn(1)), "it is older");
+    assert_eq!(locks.blocker(txn(10), oid(1), Exclusive), Some(txn(1)), "it has no age: it is optimistic");
+    assert_eq!(locks.release(txn(1)), []);
+    locks.prepare(txn(6));
+    assert_eq!(locks.blocker(txn(5), oid(1), Exclusive), Some(txn(6)), "it is prepared");
+    assert_eq!(locks.release(txn(6)), []);
+    assert_eq!(locks.blocker(txn(5), oid(1), Exclusive), None);
+    assert_eq!(locks.take(txn(5), oid(1), Exclusive), [txn(9)]);
+    locks.prepare(txn(5));
+    assert_eq!(locks.release(txn(9)), [], "the waiter keeps waiting");
+    locks.check_invariants().unwrap();
+    assert_eq!(locks.release(txn(5)), [(txn(7), oid(1))]);
 }
 
 #[test]
@@ -82,8 +103,8 @@ fn retry_has_the_age_of_the_first_attempt() {
 #[should_panic(expected = "V2")]
 fn taking_a_held_object_panics() {
     let mut locks = Locks::default();
-    locks.take(txn(1), oid(1), Shared);
-    locks.take(txn(2), oid(1), Exclusive);
+    assert_eq!(locks.take(txn(1), oid(1), Shared), []);
+    assert_eq!(locks.take(txn(2), oid(1), Exclusive), []);
 }
 
 proptest! {
@@ -139,11 +160,11 @@ proptest! {
 #[test]
 fn touches_are_compatible_with_each_other_but_not_with_reads() {
     let mut locks = Locks::default();
-    locks.take(txn(1), oid(1), Touch);
+    assert_eq!(locks.take(txn(1), oid(1), Touch), []);
     assert_eq!(locks.blocker(txn(2), oid(1), Touch), None);
     assert_eq!(locks.blocker(txn(2), oid(1), Shared), Some(txn(1)));
     assert_eq!(locks.blocker(txn(2), oid(1), Exclusive), Some(txn(1)));
-    locks.take(txn(3), oid(2), Shared);
+    assert_eq!(locks.take(txn(3), oid(2), Shared), []);
     assert_eq!(locks.blocker(txn(2), oid(2), Touch), Some(txn(3)));
     // A transaction that holds a touch lock and requests a read lock waits for the other touch locks.
     assert_eq!(ask(&mut locks, 5, 3, Touch), LockResult::Granted);
@@ -159,7 +180,7 @@ fn touches_are_compatible_with_each_other_but_not_with_reads() {
 fn objects_of_different_classes_in_one_slot_conflict() {
     let mut locks = Locks::default();
     let of_class = |class| Oid::new(ClassId(class), oid(1).page(), oid(1).slot());
-    locks.take(txn(1), of_class(5), LockMode::Exclusive);
+    assert_eq!(locks.take(txn(1), of_class(5), LockMode::Exclusive), []);
     assert_eq!(locks.blocker(txn(2), of_class(6), LockMode::Exclusive), Some(txn(1)));
     assert_eq!(locks.blocker(txn(2), of_class(0), LockMode::Shared), Some(txn(1)));
     assert!(locks.holds(txn(1), of_class(7), LockMode::Shared));

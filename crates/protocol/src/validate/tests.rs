@@ -136,7 +136,7 @@ fn full_window_raises_the_floor() {
 #[test]
 fn held_objects_can_be_neither_read_nor_overwritten() {
     let mut validator = changed(&[]);
-    validator.hold(txn(1), &footprint(&[1], &[2]));
+    assert_eq!(validator.hold(txn(1), &footprint(&[1], &[2])), BTreeSet::new());
     validator.check_invariants().unwrap();
     assert_eq!(check(&validator, &[(1, 4)], &[]), Ok(()));
     assert_eq!(check(&validator, &[(2, 4)], &[]), held(2, 1));

@@ -55,7 +55,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 
     /// Aborts a transaction that blocks an older one, or is silent.
-    fn wound(&mut self, txn: TxnId) {
+    pub(super) fn wound(&mut self, txn: TxnId) {
         let from = self.locking.get(&txn).map(|locking| locking.from.clone());
         if matches!(self.transactions.get(&txn), Some(TxnState::Ended { .. })) {
             return;

@@ -19,7 +19,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Record::Prepared { .. } if planted(Bug::PreparedForgotten) => None,
             Record::Prepared { txn, participants, part, proposal } => {
                 if !planted(Bug::LocksForgotten) {
-                    self.validator.hold(txn, &part.footprint());
+                    let wound = self.validator.hold(txn, &part.footprint());
+                    assert!(wound.is_empty(), "W1: {txn:?} is prepared, and {wound:?} hold what it has locked");
                 }
                 self.clock.advance_past(proposal);
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal, position });

@@ -433,6 +433,35 @@ fn older_datastore_transaction_wounds_a_younger_one_and_gets_its_lock() {
     assert!(ended(&world.ask_forced(commit(10, part(&[(1, 0)], &[1])))).1.is_some());
 }
 
+/// Found by the simulator: transactions that locked a set and inserted into it refused each other again and again.
+#[test]
+fn prepare_of_an_older_datastore_transaction_wounds_younger_readers_of_what_it_touches() {
+    for older_is_retry in [false, true] {
+        let mut world = World::new();
+        let lock = |ms, first| {
+            let mode = crate::locks::LockMode::Shared;
+            Request::Lock { txn: txn(ms), first: txn(first), oid: oid(1), mode }
+        };
+        let (older, first) = if older_is_retry { (30, 10) } else { (10, 10) };
+        world.ask_forced(lock(older, first));
+        world.ask_forced(lock(20, 20));
+        let insert = |ms| Request::Prepare {
+            txn: txn(ms),
+            participants: vec![HERE, THERE],
+            part: Part { reads: part(&[(1, 0)], &[]).reads, ..touching(&[1]) },
+        };
+        assert!(matches!(refused(&world.ask_forced(insert(20))), Refusal::Conflict(_)), "the other one is older");
+        world.ask_forced(lock(21, 20));
+        let answers = world.ask_forced(insert(older));
+        assert!(answers.contains(&Answer::Refused { txn: txn(21), why: Refusal::Aborted }), "{answers:?}");
+        assert!(matches!(answers.last(), Some(Answer::Prepared { .. })), "{answers:?}");
+        for world in [&mut world.restart(world.log.len()), &mut world] {
+            world.participant.check_invariants().unwrap();
+            assert_eq!(refused(&world.ask_forced(insert(21))), Refusal::Aborted);
+        }
+    }
+}
+
 #[test]
 fn locks_of_a_silent_transaction_are_released() {
     let mut world = World::new();
