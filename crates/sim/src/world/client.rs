@@ -77,6 +77,8 @@ struct Current {
     /// The entries of directories that it has bound.
     own_entries: BTreeMap<Entry, i64>,
     query: Option<ClientQuery>,
+    /// The guards that the next query reads, which are locked before it.
+    guards: Option<Vec<(Oid, LockMode)>>,
     /// Contents that it has read, by their states.
     contents: BTreeMap<(ContentId, u64), Bytes>,
 }
@@ -453,6 +455,7 @@ impl World {
             own_writes: BTreeMap::new(),
             own_entries: BTreeMap::new(),
             query: None,
+            guards: None,
             contents: BTreeMap::new(),
         });
         self.push_timer(now + RUN_MS, pid, life);

@@ -58,6 +58,16 @@ impl QueryAnswer {
     }
 }
 
+/// A query for the members of the sets of a page, or for those who have a unique value there.
+pub(super) struct SetQuery {
+    pub(super) guard: Key,
+    pub(super) value: Option<i64>,
+    /// Only the guards are wanted that it reads.
+    pub(super) only_guards: bool,
+    /// What the transaction has written.
+    pub(super) own_writes: BTreeMap<Oid, Option<Object>>,
+}
+
 /// A query at a peer server.
 pub(super) struct PeerQuery {
     client: Pid,
@@ -108,15 +118,9 @@ impl World {
         matches!(self.plan.cluster.topology, Topology::Peer | Topology::Site) && self.is_driven()
     }
 
-    /// A client asks for the members of the sets of a page at these logical nodes, or for those who have a unique value there. Returns
-    /// the number of the query; `None` if there is no connection.
-    pub(super) fn begin_query(
-        &mut self,
-        client: Pid,
-        (guard, value): (Key, Option<i64>),
-        nodes: Vec<NodeId>,
-        own_writes: BTreeMap<Oid, Option<Object>>,
-    ) -> Option<u64> {
+    /// A client sends a query for these logical nodes. Returns the number of the query; `None` if there is no connection.
+    pub(super) fn begin_query(&mut self, client: Pid, asked: SetQuery, nodes: Vec<NodeId>) -> Option<u64> {
+        let SetQuery { guard, value, only_guards, own_writes } = asked;
         let peer = self.query_server(client)?;
         let class = if value.is_some() { guard.claim_class() } else { guard.set_class() };
         let condition = value.map(|value| {
@@ -128,6 +132,7 @@ impl World {
             query: query.encode().ok()?.into(),
             own_writes,
             report_reads: true,
+            only_guards,
             unique: value.map(|_| guard.claim_index()),
             ..QueryRequest::default()
         };

@@ -16,7 +16,7 @@ use crate::history;
 use crate::object::Content;
 use crate::plan::Key;
 use crate::world::net::Pid;
-use crate::world::query::QueryAnswer;
+use crate::world::query::{QueryAnswer, SetQuery};
 use crate::world::{ProcessMachine, World};
 
 /// How soon a query of a brick that is down is tried again, in milliseconds.
@@ -74,36 +74,63 @@ impl World {
         true
     }
 
-    /// The answer of the peer server to a query for the sets of a page; `None` while it is awaited. Some optimistic transactions query
-    /// those at all logical nodes.
+    /// The members of the sets of a page, from the peer server; `None` while its answer is awaited. Some optimistic transactions query
+    /// the sets at all logical nodes.
     fn query_members(&mut self, pid: Pid, guard: Key, value: Option<i64>) -> Option<SetMembers> {
-        self.update_index_states();
-        let (now, bricks) = (self.now, self.plan.cluster.bricks as u32);
+        let bricks = self.plan.cluster.bricks as u32;
         let current = self.current_mut(pid)?;
         let is_wide = current.isolation != IsolationLevel::Locks && current.record.number % WIDE_QUERY_ODDS == 0;
-        let nodes = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
+        let nodes: Vec<u32> = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
+        let own_writes = current.own_writes.clone();
+        let request = SetQuery { guard, value, only_guards: false, own_writes };
+        let answer = self.await_answer(pid, request, nodes.iter().copied().map(NodeId).collect())?;
+        let guards = nodes.into_iter().map(|node| Key { node, ..guard });
+        let guards = guards.filter(|one| value.is_none() || one.node == guard.node);
+        let name = |guard: Key| value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
+        let sets = guards.map(|one| (name(one), answer.numbers(NodeId(one.node)))).collect();
+        let QueryAnswer { reads, seen, .. } = answer;
+        Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
+    }
+
+    /// The answer of the peer server to a query, which is sent if none is under way; `None` while it is awaited.
+    fn await_answer(&mut self, pid: Pid, request: SetQuery, nodes: Vec<NodeId>) -> Option<QueryAnswer> {
+        self.update_index_states();
+        let now = self.now;
+        let current = self.current_mut(pid)?;
         match current.query.take() {
             Some(ClientQuery::Asked { query, until }) if now < until => {
                 current.query = Some(ClientQuery::Asked { query, until });
                 None
             }
-            Some(ClientQuery::Answered(answer)) => {
-                let guards = nodes.into_iter().map(|node| Key { node, ..guard });
-                let guards = guards.filter(|one| value.is_none() || one.node == guard.node);
-                let name = |guard: Key| value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-                let sets = guards.map(|one| (name(one), answer.numbers(NodeId(one.node)))).collect();
-                let QueryAnswer { reads, seen, .. } = answer;
-                Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
-            }
+            Some(ClientQuery::Answered(answer)) => Some(answer),
             Some(ClientQuery::Asked { .. }) | None => {
-                let own_writes = current.own_writes.clone();
-                let nodes = nodes.into_iter().map(NodeId).collect();
-                let query = self.begin_query(pid, (guard, value), nodes, own_writes)?;
+                let query = self.begin_query(pid, request, nodes)?;
                 let until = now + QUERY_TIMEOUT_MS;
                 self.current_mut(pid)?.query = Some(ClientQuery::Asked { query, until });
                 None
             }
         }
+    }
+
+    /// Locks the guards of a query before it is sent, as the client that ships: the peer server says first which those are. Results
+    /// as those of [`World::read_all`].
+    fn lock_guards(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> Option<bool> {
+        let known = self.current_mut(pid).and_then(|current| current.guards.clone());
+        let guards = match known {
+            Some(guards) => guards,
+            None => {
+                let request = SetQuery { guard, value, only_guards: true, own_writes: BTreeMap::new() };
+                let Some(answer) = self.await_answer(pid, request, vec![NodeId(guard.node)]) else {
+                    let life = self.processes[pid].incarnation;
+                    self.push_timer(self.now + RESCAN_MS, pid, life);
+                    return Some(false);
+                };
+                let guards: Vec<_> = answer.reads.iter().map(|read| (read.oid, LockMode::Shared)).collect();
+                self.current_mut(pid)?.guards = Some(guards.clone());
+                guards
+            }
+        };
+        self.read_all(pid, txn, &guards)
     }
 
     pub(super) fn current_mut(&mut self, pid: Pid) -> Option<&mut Current> {
@@ -152,8 +179,15 @@ impl World {
         let life = self.processes[pid].incarnation;
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
         let Some(current) = &client.current else { return false };
-        let (number, isolation) = (current.record.number, current.isolation);
-        let members = match self.sends_queries() {
+        let (number, isolation, sends_queries) = (current.record.number, current.isolation, self.sends_queries());
+        if sends_queries && isolation == IsolationLevel::Locks {
+            match self.lock_guards(pid, txn, guard, value) {
+                Some(true) => {}
+                Some(false) => return false,
+                None => return true,
+            }
+        }
+        let members = match sends_queries {
             true => self.query_members(pid, guard, value),
             false => self.scan_set(guard, number, value).map(|scanned| SetMembers::of_scan(guard, value, scanned)),
         };
@@ -164,7 +198,7 @@ impl World {
         };
         let (place, class) = (guard.claim(number), guard.claim_class());
         let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
-        let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks);
+        let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks && !sends_queries);
         let locked = locked.map(|read| (read.oid, LockMode::Shared));
         let reads: Vec<_> = locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))).collect();
         match self.read_all(pid, txn, &reads) {
@@ -196,7 +230,7 @@ impl World {
             assert_eq!(written, Ok(()), "{txn:?} runs, and has read {oid} to write it");
             current.record.steps.push(history::Step::append(name, element));
         }
-        current.at += 1;
+        (current.at, current.guards) = (current.at + 1, None);
         true
     }
 }
