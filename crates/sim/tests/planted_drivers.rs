@@ -16,7 +16,7 @@ use sim::run::run;
 use sim::workload::{Choice, Faults, Workload, plan};
 
 /// Seeds that are tried for each bug at most.
-const LIMIT: u64 = 200;
+const LIMIT: u64 = 300;
 
 /// Bugs in moves of logical nodes.
 const MOVE_BUGS: &[Bug] = &[
@@ -26,6 +26,7 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::EndsBeforeDurable,
     Bug::OldMapRemovesRows,
     Bug::ChangesForgotten,
+    Bug::RestForgotten,
     Bug::ContentsNotMoved,
     Bug::ContentChangesForgotten,
 ];
