@@ -51,11 +51,15 @@ fn options() -> Options {
     Options { mob_bytes: MOB_BYTES, segment_bytes: SEGMENT_BYTES, ..Options::default() }
 }
 
+/// Changes that were written and are not known to be durable: those of each logical node, in order. Logical nodes are independent of each
+/// other: the store may refuse rows of one for lack of room and take later rows of another.
+type AppendedChanges = BTreeMap<NodeId, VecDeque<(Version, Change<Object>)>>;
+
 /// What is left of a brick that is not running: its disk, and the changes that it wrote and did not report as durable.
 #[derive(Default)]
 pub struct SimulatedDisk {
     image: DiskImage,
-    appended: VecDeque<(Version, Change<Object>)>,
+    appended: AppendedChanges,
 }
 
 impl SimulatedDisk {
@@ -74,7 +78,7 @@ impl SimulatedDisk {
         if !pages.is_empty() {
             machine.store().commit_rows(changes)?;
         }
-        Ok(Self { image: machine.crash(0), appended: VecDeque::new() })
+        Ok(Self { image: machine.crash(0), appended: AppendedChanges::new() })
     }
 }
 
@@ -192,8 +196,7 @@ pub struct SimulatedBrick<C> {
     openings: u64,
     schemas: BTreeMap<SpaceId, Arc<Schema>>,
     unforced: VecDeque<UnforcedSubmission>,
-    /// Changes that were written and are not known to be durable, in order.
-    appended: VecDeque<(Version, Change<Object>)>,
+    appended: AppendedChanges,
     local: VecDeque<Local>,
     out: VecDeque<BrickOutput<C>>,
 }
@@ -431,17 +434,19 @@ impl<C: Clone> SimulatedBrick<C> {
         SimulatedDisk { image: self.machine.crash(seed), appended: self.appended }
     }
 
-    /// Reports the changes that the store has, in their order.
+    /// Reports the changes that the store has, those of each logical node in their order.
     fn report_durable(&mut self) -> Result<()> {
         let reader = RowReader::new(self.machine.store());
-        while let Some((version, change)) = self.appended.front() {
-            if let Some(page) = change.any_page()
-                && rows::read_head(&reader, page)?.version < *version
-            {
-                break;
+        for appended in self.appended.values_mut() {
+            while let Some((version, change)) = appended.front() {
+                if let Some(page) = change.any_page()
+                    && rows::read_head(&reader, page)?.version < *version
+                {
+                    break;
+                }
+                let Some((version, change)) = appended.pop_front() else { break };
+                self.out.push_back(BrickOutput::Stored { version, change });
             }
-            let Some((version, change)) = self.appended.pop_front() else { break };
-            self.out.push_back(BrickOutput::Stored { version, change });
         }
         Ok(())
     }
@@ -493,7 +498,9 @@ impl<C: Clone> SimulatedBrick<C> {
                 }
                 DriverOutput::Answer { to, answer } => self.local.push_back(Local::Answer { from: node, to, answer }),
                 DriverOutput::RefreshSchema { space } => self.out.push_back(BrickOutput::RefreshSchema { space }),
-                DriverOutput::Appended { version, change } => self.appended.push_back((version, change)),
+                DriverOutput::Appended { version, change } => {
+                    self.appended.entry(node).or_default().push_back((version, change));
+                }
             }
         }
     }
@@ -642,3 +649,6 @@ impl<C> fmt::Debug for SimulatedBrick<C> {
         f.debug_struct("SimulatedBrick").field("nodes", &nodes).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
