@@ -35,6 +35,8 @@ impl<C: Clone> SimulatedBrick<C> {
     pub(super) fn carry_out_managed(&mut self, now: Ms) {
         loop {
             for (node, mut driver) in self.closing.extract_if(.., |_, driver| driver.is_closed()) {
+                // Its other rows were refused, or waited for room: they are never durable.
+                self.appended.remove(&node);
                 self.manager.handle_closed(node, driver.take_changes(), now);
             }
             let outputs = self.manager.take_outputs();

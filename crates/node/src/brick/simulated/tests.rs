@@ -121,3 +121,14 @@ fn change_that_is_found_after_a_crash_is_reported_though_rows_of_another_node_wa
     test.take_outputs();
     assert_eq!(test.reported, [durable]);
 }
+
+#[test]
+fn change_whose_rows_waited_for_room_when_its_node_was_closed_is_never_reported() {
+    let mut test = ReportTest::new();
+    test.commit_without_room();
+    test.serve(2);
+    // The next change of the page has a higher version.
+    let next = test.commit(FIRST, 10);
+    test.settle();
+    assert_eq!((&test.reported[..], &test.answered[..]), (&[next][..], &[next][..]));
+}
