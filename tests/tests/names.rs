@@ -44,7 +44,7 @@ fn names_are_listed_in_order_by_prefix_and_in_portions() {
         let (mut listed, mut portions) = (Vec::new(), Vec::new());
         while let Some(portion) = names.next().await.unwrap() {
             portions.push(portion.len());
-            listed.extend(portion.into_iter().map(|(path, oid)| (path, oid.to_string())));
+            listed.extend(portion.into_iter().map(|name| (name.path, name.oid.to_string())));
         }
         assert_eq!(portions, [150, 150, 99]);
         assert_eq!(listed, bound.clone().into_iter().collect::<Vec<_>>());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use client::Client;
+use client::cluster::{Cluster, ObjectStat};
 use model::{Name, Oid, SpaceId, limits};
 
 use crate::failure::{Failure, Result};
@@ -105,6 +106,20 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    /// The identifier of the object of a cluster. An identifier is not looked up.
+    pub(crate) async fn find(&self, cluster: &Cluster) -> Result<Oid> {
+        match self {
+            Self::Oid(oid) => Ok(*oid),
+            Self::Path(path) => cluster.resolve(path.as_str()).await?.ok_or_else(|| no_such_name(path)),
+        }
+    }
+
+    /// The properties of the object of a cluster.
+    pub(crate) async fn stat(&self, cluster: &Cluster) -> Result<ObjectStat> {
+        let oid = self.find(cluster).await?;
+        cluster.stat(oid).await?.ok_or_else(|| no_such_object(self))
+    }
+
     /// The identifier of the object.
     pub(crate) async fn resolve(&self, client: &Client) -> Result<Oid> {
         match self {

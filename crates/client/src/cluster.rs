@@ -35,6 +35,7 @@ mod paths;
 mod prefetch;
 mod rows;
 mod scan_results;
+mod stat;
 mod timeout_error;
 mod transaction;
 mod typed;
@@ -58,11 +59,12 @@ use self::rows::QueryOptions;
 pub use contents::{ContentReader, ContentWriter, StagedContent};
 pub use events::{Event, Events};
 pub use loaded::{Loaded, LoadedMut};
-pub use names::Names;
+pub use names::{NamedObject, Names};
 pub use options::ClusterOptions;
 pub use outcome::{CommitOutcome, ConflictReason};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;
+pub use stat::ObjectStat;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
 pub use wire::cluster::{BrickStatus, SpaceStatus};
 
@@ -220,8 +222,8 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ErrorKind::Unknown`] if a brick has deferred the transaction and does not answer in time.
-    pub async fn resolve(&self, txn: TxnId) -> Result<CommitOutcome> {
-        self.core.resolve(txn).await
+    pub async fn outcome(&self, txn: TxnId) -> Result<CommitOutcome> {
+        self.core.find_outcome(txn).await
     }
 
     // -------------------------------------------------------------------------------------------- outside of transactions
@@ -276,13 +278,38 @@ impl Cluster {
     /// # async fn example(cluster: client::cluster::Cluster) -> client::Result<()> {
     /// let mut names = cluster.names("notes/");
     /// while let Some(portion) = names.next().await? {
-    ///     portion.iter().for_each(|(path, oid)| println!("{path} {oid}"));
+    ///     portion.iter().for_each(|name| println!("{} {}", name.path, name.oid));
     /// }
     /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn names(&self, prefix: &str) -> Names {
         Names::new(self.core.clone(), prefix)
+    }
+
+    /// The object that a path is bound to, if any; the root directory for an empty path. Not part of a transaction:
+    /// [`Transaction::resolve`] is.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`]; [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an invalid path.
+    pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
+        self.core.resolve(path).await
+    }
+
+    /// The properties of an object, read from its brick. `None` if there is no such object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    pub async fn stat(&self, oid: Oid) -> Result<Option<ObjectStat>> {
+        self.core.stat(oid).await
+    }
+
+    /// The first members of a set after `after`, in the order of identifiers, at most `limit`. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`].
+    pub async fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+        self.core.members(collection, after, limit).await
     }
 
     /// The absolute paths that an object is bound to, found from the object. Not part of a transaction.

@@ -131,6 +131,15 @@ impl Object {
         self.data.len() + self.extension.as_ref().map_or(0, |extension| extension.encoded_len())
     }
 
+    /// A checksum of what the object is: its kind, class, bytes and attributes. The bytes of a content count by its identifier and
+    /// generation. Objects with other states have other tags, but for chance; it is no cryptographic hash.
+    #[must_use]
+    pub fn etag(&self) -> u64 {
+        let extension = self.encoded_extension().unwrap_or_default();
+        let lengths = [self.class.0, extension.len() as u32, u32::from(self.code())].map(u32::to_be_bytes);
+        crate::checksum::crc64_parts(&[lengths.as_flattened(), &extension, &self.data])
+    }
+
     /// The code of its kind and form, which [`Object::decode`] needs.
     #[must_use]
     pub fn code(&self) -> u8 {

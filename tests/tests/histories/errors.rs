@@ -160,7 +160,7 @@ async fn dead_brick_is_named_and_pending_transactions_are_resolved_when_it_is_ba
     ground.wait_ready(ServerId::Brick(2)).await.unwrap();
     let until = time::Instant::now() + RECOVERY_TIMEOUT;
     let decided = loop {
-        match cluster.resolve(txn).await.unwrap() {
+        match cluster.outcome(txn).await.unwrap() {
             CommitOutcome::Unknown(_) if time::Instant::now() < until => {}
             decided => break decided,
         }

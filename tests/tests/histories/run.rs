@@ -203,7 +203,7 @@ impl World {
         for (cluster, InDoubt { number, txn, .. }) in opens {
             let until = Instant::now() + RECOVERY_TIMEOUT;
             loop {
-                match cluster.resolve(txn).await {
+                match cluster.outcome(txn).await {
                     Ok(CommitOutcome::Committed(_)) => happened.push(number),
                     Ok(CommitOutcome::Conflict(_)) => self.record.mark_failed(number),
                     Ok(CommitOutcome::Unknown(_)) if Instant::now() < until => continue,

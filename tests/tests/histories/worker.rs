@@ -202,7 +202,7 @@ impl Client {
             && writes
             && self.rng.random_bool(0.5)
         {
-            decided = self.cluster.resolve(txn).await.unwrap_or(decided);
+            decided = self.cluster.outcome(txn).await.unwrap_or(decided);
         }
         self.finish_operation(operation, decided, writes);
     }

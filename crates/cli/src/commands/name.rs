@@ -204,7 +204,7 @@ async fn list_of_cluster(session: &mut CommandContext, prefix: &str, after: Opti
         let Some(mut page) = names.next().await? else { return Ok(()) };
         page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         left -= page.len() as u64;
-        print(session, page)?;
+        print(session, page.into_iter().map(|name| (name.path, name.oid)).collect())?;
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ impl Cluster {
     #[must_use]
     pub fn content_reader(&self, oid: Oid, offset: u64) -> ContentReader {
         let (core, pieces) = (self.core.clone(), VecDeque::new());
-        ContentReader { core, oid, returned: offset, requested: offset, end: None, expected: None, pieces }
+        let (limit, end, expected) = (u64::MAX, None, None);
+        ContentReader { core, oid, returned: offset, requested: offset, limit, end, expected, pieces }
     }
 }
 
@@ -257,7 +258,9 @@ pub struct ContentReader {
     /// The offset behind the bytes that were returned, and the offset behind those that were requested.
     returned: u64,
     requested: u64,
-    /// The size of the blob, once it is known.
+    /// Only bytes before this offset are read.
+    limit: u64,
+    /// The offset behind the last byte to read, once the size of the blob is known.
     end: Option<u64>,
     /// The state that is read, once it is known.
     expected: Option<(ContentId, u64)>,
@@ -275,6 +278,13 @@ impl std::fmt::Debug for ContentReader {
 }
 
 impl ContentReader {
+    /// Reads only the bytes before `end`.
+    #[must_use]
+    pub fn until(mut self, end: u64) -> Self {
+        self.limit = end;
+        self
+    }
+
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
@@ -323,15 +333,22 @@ impl ContentReader {
     }
 
     async fn first(&mut self) -> Result<Bytes> {
-        let length = PIECE_BYTES as u32;
+        let length = self.limit.saturating_sub(self.returned).min(PIECE_BYTES as u64) as u32;
         let read = ReadContent { oid: self.oid, offset: self.returned, length, expected: None };
         let ReadBytes { object, bytes } = read_range(&self.core, read).await?;
         let (Some(object), Some(bytes)) = (object, bytes) else { return Err(no_blob_error(self.oid)) };
-        self.expected = object.content().map(|content| (content.id, content.generation));
-        let is_whole = self.expected.is_none();
+        let end = object.size().min(self.limit);
+        let bytes = match object.content() {
+            Some(content) => {
+                self.expected = Some((content.id, content.generation));
+                bytes
+            }
+            // The object has all its bytes, and the answer has the object.
+            None => object.data.slice(self.returned.min(end) as usize..end as usize),
+        };
         self.returned += bytes.len() as u64;
         self.requested = self.returned;
-        self.end = Some(if is_whole { self.returned } else { object.size() });
+        self.end = Some(end);
         Ok(bytes)
     }
 }

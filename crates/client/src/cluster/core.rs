@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// Finds out the outcome of a transaction.
-    pub(super) async fn resolve(&self, txn: TxnId) -> Result<CommitOutcome> {
+    pub(super) async fn find_outcome(&self, txn: TxnId) -> Result<CommitOutcome> {
         outcome_result(self.call(ClientCall::Resolve(txn)).await?)
     }
 

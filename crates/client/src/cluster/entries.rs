@@ -32,7 +32,7 @@ impl Core {
     }
 
     /// Looks up keys at the logical node of a collection.
-    async fn look_up(&self, collection: Oid, keys: &[EntryKey]) -> Result<LookedUp> {
+    pub(super) async fn look_up(&self, collection: Oid, keys: &[EntryKey]) -> Result<LookedUp> {
         let keys = keys.iter().take(MAX_LOOK_UP_KEYS).cloned().collect();
         let request = Request::LookUp(LookUp { collection, keys }.into_proto());
         let (Response::LookedUp(found), _) = self.ask(request).await? else { return Err(unexpected_answer_error()) };
@@ -52,6 +52,22 @@ impl Core {
         self.check_in_space(collection)?;
         let found = self.list_entries(first_portion(collection, None, Bytes::new(), 0)).await?;
         Ok((found.count, found.modified))
+    }
+
+    /// See [`Cluster::members`](super::Cluster::members).
+    pub(super) async fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+        self.check_in_space(collection)?;
+        let mut members: Vec<Oid> = Vec::new();
+        while members.len() < limit {
+            let after = members.last().copied().or(after).map(EntryKey::member);
+            let wanted = (limit - members.len()).min(PORTION) as u32;
+            let found = self.list_entries(first_portion(collection, after, Bytes::new(), wanted)).await?;
+            members.extend(found.entries.iter().map(|entry| entry.target));
+            if !found.more {
+                break;
+            }
+        }
+        Ok(members)
     }
 
     /// See [`Cluster::collections_of`](super::Cluster::collections_of).

@@ -51,6 +51,17 @@ impl Level {
     }
 }
 
+/// A name of a space, and the object that it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedObject {
+    /// The absolute path.
+    pub path: String,
+    /// The object.
+    pub oid: Oid,
+    /// Whether the object is a directory.
+    pub is_directory: bool,
+}
+
 /// The names of a space in order, in portions: [`Cluster::names`](super::Cluster::names).
 ///
 /// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is
@@ -62,18 +73,20 @@ pub struct Names {
     after: Option<String>,
     portion_size: usize,
     with_directories: bool,
+    one_level: bool,
     has_begun: bool,
     /// The directories that are being listed, the deepest last.
     levels: Vec<Level>,
     /// Names of the next portion.
-    portion: Vec<(String, Oid)>,
+    portion: Vec<NamedObject>,
 }
 
 impl Names {
     pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
         let (prefix, levels, portion) = (prefix.to_owned(), Vec::new(), Vec::new());
-        let (portion_size, with_directories, has_begun) = (MAX_PORTION, false, false);
-        Self { core, prefix, after: None, portion_size, with_directories, has_begun, levels, portion }
+        let (with_directories, one_level, has_begun) = (false, false, false);
+        let portion_size = MAX_PORTION;
+        Self { core, prefix, after: None, portion_size, with_directories, one_level, has_begun, levels, portion }
     }
 
     /// Begins after this name, whether or not it exists.
@@ -97,12 +110,19 @@ impl Names {
         self
     }
 
+    /// Lists only the names of one directory: those behind the last `/` of the prefix, directories among them.
+    #[must_use]
+    pub fn one_level(mut self) -> Self {
+        self.one_level = true;
+        self.with_directories()
+    }
+
     /// The next names with the objects that they are bound to; `None` at the end.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
     /// never omits names silently: after an error, the next call continues where this one ended.
-    pub async fn next(&mut self) -> Result<Option<Vec<(String, Oid)>>> {
+    pub async fn next(&mut self) -> Result<Option<Vec<NamedObject>>> {
         if !self.has_begun {
             self.levels = self.begin().await?;
             self.has_begun = true;
@@ -126,14 +146,14 @@ impl Names {
             let (path, target) = (format!("{}{}", level.path, name_of(key)?), *target);
             let is_directory = self.is_directory(target, *kind).await?;
             self.levels.last_mut().and_then(|level| level.entries.pop_front());
-            if is_directory {
+            if is_directory && !self.one_level {
                 if self.levels.iter().any(|above| above.directory == target) {
                     return Err(Error::new(ErrorKind::Corrupt, format!("the directory {path:?} contains itself")));
                 }
                 self.levels.push(Level::new(target, format!("{path}/"), Bytes::new(), None));
             }
             if !is_directory || self.with_directories {
-                self.portion.push((path, target));
+                self.portion.push(NamedObject { path, oid: target, is_directory });
             }
         }
         Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))

@@ -1,7 +1,10 @@
 //! Paths: names of objects in the tree of directories below the root of a space.
 
-use model::{ClassId, EntryKey, Error, ErrorKind, Kind, Object, Oid, Result, limits};
+use model::{ClassId, Entry, EntryKey, Error, ErrorKind, Kind, Object, Oid, Result, limits};
 
+use wire::cluster::LookedUp;
+
+use super::core::Core;
 use super::transaction::{PlacementHint, Transaction};
 use crate::plant::{Bug, planted};
 
@@ -45,6 +48,24 @@ impl FoundPath {
     fn parent(&self) -> Result<Oid> {
         let none = || Error::new(ErrorKind::Internal, "a path has no root");
         self.parents.last().copied().ok_or_else(none)
+    }
+}
+
+impl Core {
+    /// See [`Cluster::resolve`](super::Cluster::resolve).
+    pub(super) async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
+        let (keys, mut at) = (components(path)?, self.root()?);
+        let mut rest = keys.as_slice();
+        while !rest.is_empty() {
+            // A brick follows the keys as far as they are at its logical node.
+            let LookedUp { targets, guards, .. } = self.look_up(at, rest).await?;
+            match targets.last() {
+                Some(target) if targets.len() == guards.len() => at = *target,
+                _ => return Ok(None),
+            }
+            rest = rest.get(targets.len()..).unwrap_or_default();
+        }
+        Ok(Some(at))
     }
 }
 
@@ -163,6 +184,20 @@ impl Transaction {
         }
         self.delete(directory).await?;
         self.change_entry(found.parent()?, found.last, None).await
+    }
+
+    /// Deletes an object with all its names and its memberships in sets. Names that are bound meanwhile are not found: they stay, and
+    /// name an object that does not exist.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`].
+    pub async fn delete_with_names(&self, oid: Oid) -> Result<()> {
+        for Entry { collection, key } in self.inner.core.entries_of(oid).await? {
+            if self.look_up_key(collection, &key).await? == Some(oid) {
+                self.change_entry(collection, key, None).await?;
+            }
+        }
+        self.delete(oid).await
     }
 
     /// Binds the object of one path to another path instead. A directory is moved with everything below it, at the same cost.

@@ -143,7 +143,7 @@ impl Transaction {
         Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out }) }
     }
 
-    /// The identifier of the transaction, for [`Cluster::resolve`](super::Cluster::resolve).
+    /// The identifier of the transaction, for [`Cluster::outcome`](super::Cluster::outcome).
     #[must_use]
     pub fn id(&self) -> TxnId {
         self.inner.txn

@@ -297,6 +297,39 @@ fn attributes_stay_with_their_object() {
     });
 }
 
+/// A blob of up to 4 MiB may have its bytes in its page.
+#[test]
+fn ranges_are_read_wherever_the_bytes_are() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let bytes = pattern(3 << 20, 9);
+        let inline = Bytes::from(bytes.clone());
+        let (t, blob) = cluster
+            .transact(|t| {
+                let inline = inline.clone();
+                async move {
+                    let blob = t.create_blob(inline)?;
+                    Ok((t, blob))
+                }
+            })
+            .await
+            .unwrap();
+        let beside = create(&cluster, "blob", &bytes).await;
+        for oid in [t.real_oid(blob).unwrap(), beside] {
+            for (from, to) in [(0, 3 << 20), (1_500_000, 2_800_000), (10, 11), (3 << 20, 4 << 20), (5, 5)] {
+                let (mut reader, mut read) = (cluster.content_reader(oid, from).until(to), Vec::new());
+                while let Some(piece) = reader.next().await.unwrap() {
+                    read.extend_from_slice(&piece);
+                }
+                let to = (to as usize).min(bytes.len());
+                assert!(read == bytes[from as usize..to], "{from}..{to} of {oid}");
+            }
+        }
+        world.end().await;
+    });
+}
+
 #[test]
 fn contents_survive_a_restart_of_the_brick() {
     run(async {

@@ -365,7 +365,7 @@ async fn names_are_listed_by_prefix_until_they_are_removed() {
         let mut names = cluster.names(prefix);
         let mut paths = Vec::new();
         while let Some(portion) = names.next().await.unwrap() {
-            paths.extend(portion.into_iter().map(|(path, _)| path));
+            paths.extend(portion.into_iter().map(|name| name.path));
         }
         paths
     };

@@ -48,7 +48,7 @@ async fn resolve(cluster: &Cluster, path: &str) -> Option<Oid> {
 async fn names(cluster: &Cluster, prefix: &str) -> Vec<String> {
     let (mut names, mut all) = (cluster.names(prefix).portion_size(3), Vec::new());
     while let Some(portion) = names.next().await.unwrap() {
-        all.extend(portion.into_iter().map(|(name, _)| name));
+        all.extend(portion.into_iter().map(|name| name.path));
     }
     all.iter().map(|name| name.strip_prefix('/').expect("paths are absolute").to_owned()).collect()
 }
@@ -74,11 +74,11 @@ fn paths_are_bound_resolved_and_listed_in_order() {
         let after = |after: &str| cluster.names("").after(after);
         for (from, first) in [("a", Some("/b/one")), ("b/one", Some("/b/sub/x")), ("/b/sub/x", Some("/b/two"))] {
             let portion = after(from).portion_size(1).next().await.unwrap();
-            assert_eq!(portion.map(|names| names[0].0.clone()).as_deref(), first, "after {from}");
+            assert_eq!(portion.map(|names| names[0].path.clone()).as_deref(), first, "after {from}");
         }
         assert_eq!(after("c-d").next().await.unwrap(), None);
         let all = cluster.names("b").with_directories().next().await.unwrap().unwrap();
-        assert_eq!(all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>()[..2], ["/b", "/b/one"]);
+        assert_eq!(all.iter().map(|name| name.path.as_str()).collect::<Vec<_>>()[..2], ["/b", "/b/one"]);
     });
 }
 
