@@ -58,7 +58,7 @@ fn commands_find_the_server_of_the_current_directory() {
         command
     };
     let log = std::fs::File::create(dir.path().join("log")).unwrap();
-    let mut dev = at(&["dev", "--bricks", "1", "--listen", "none", "--http", "none"]);
+    let mut dev = at(&["dev", "--listen", "none", "--http", "none"]);
     dev.stdout(log.try_clone().unwrap()).stderr(log);
     let mut dev = spawn(dev).unwrap();
     let until = std::time::Instant::now() + TEST_TIMEOUT;
@@ -116,7 +116,7 @@ fn health_and_metrics_are_served_by_http() {
     assert!(ask("/health").starts_with("HTTP/1.1 200"));
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     let metrics = ask("/metrics");
-    assert!(metrics.contains("\nmortar_store_commits_total "), "{metrics}");
+    assert!(metrics.contains("\nmortar_transactions_committed_total "), "{metrics}");
     assert!(ask("/other").starts_with("HTTP/1.1 404"));
 }
 
@@ -135,7 +135,7 @@ fn status_shows_metrics_and_its_exit_code_tells_whether_the_server_runs() {
     let mut server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/a"], "x").ok();
     let status = server.run(&["status", "--json"]).json().remove(0);
-    assert!(status["metrics"]["store_commits_total"].as_u64().unwrap() >= 1, "{status}");
+    assert!(status["metrics"]["transactions_committed_total"].as_u64().unwrap() >= 1, "{status}");
     assert_eq!(server.run(&["status", "--quiet"]).ok(), "");
     server.stop();
     let url = server.url();

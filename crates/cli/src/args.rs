@@ -11,7 +11,7 @@ use crate::commands::{
 };
 
 const AFTER: &str = "\
-Objects are named by identifier (1.0.0.2a.3) or by name (/path, or name:path if the name does not begin with a slash).
+Objects are named by identifier (1.0.1.2a.3) or by name (/path).
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict, 5 no server, 6 damaged data, 7 full or over a \
 limit, 8 a commit's outcome is unknown, 9 not allowed, 130 stopped by Ctrl-C.

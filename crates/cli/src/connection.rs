@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use client::cluster::{Cluster, ClusterOptions};
 use client::{Client, ConnectOptions, Credentials, Error, Url, tls};
+use meta::catalog::{BrickId, MemberRequest};
 
 use crate::args::{Global, Identity};
+use crate::commands::member;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Output;
 use crate::password;
@@ -117,6 +119,26 @@ impl CommandContext {
     /// A connection without a space, for requests about the whole cluster such as its users.
     pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, true).await).await
+    }
+
+    /// A connection to each brick of the cluster, with its number and state; to the server itself if that is a brick.
+    pub(crate) async fn bricks(&self) -> Result<Vec<(Option<BrickId>, Client)>> {
+        let client = self.connect_to_cluster().await?;
+        if client.status().await?.role == "brick" {
+            return Ok(vec![(None, client)]);
+        }
+        let mut bricks = Vec::new();
+        for brick in member::ask(&client, &MemberRequest::List).await?.bricks {
+            let what = format!("brick {}", brick.brick);
+            let urls = brick.addresses.iter().map(|address| {
+                let address = address.parse()?;
+                Ok(Url { user: self.user(), address, space: String::new() }.to_string())
+            });
+            let urls = urls.collect::<client::Result<Vec<_>>>()?;
+            let connected = first_that_answers(urls, async |url| self.connect_as(&url, true).await).await;
+            bricks.push((Some(brick.brick), connected.map_err(|failure| failure.context(&what))?));
+        }
+        Ok(bricks)
     }
 
     /// A client of the named cluster, which may have several peer servers.

@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod connection;
 mod distinct_json;
+mod etag;
 mod failure;
 mod output;
 mod password;

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum, value_parser};
 use client::Url;
@@ -105,7 +106,7 @@ pub(crate) struct PartialSettings {
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
     /// The meta-servers: mortar://HOST:PORT or mortars://HOST:PORT; may be repeated. Of a brick and a peer server
-    #[arg(long, value_name = "URL")]
+    #[arg(long, visible_alias = "join", value_name = "URL")]
     meta: Option<Vec<String>>,
     /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
     /// repeated. Of a meta-server
@@ -249,6 +250,9 @@ impl PartialSettings {
     }
 }
 
+/// How long a meta-server that ends waits for its connections.
+const META_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
 impl Settings {
     /// The settings that follow from the given ones and the defaults.
     pub(crate) fn resolve(given: PartialSettings) -> Result<Self> {
@@ -320,16 +324,23 @@ impl Settings {
         let (tls, membership) = (self.auth.load()?.tls.clone(), self.membership()?);
         let (connections, unfinished_input_bytes) =
             (self.connections.limits(), self.connections.unfinished_input_bytes());
+        let defaults = Config::default();
+        let shutdown_timeout = match self.role {
+            // Watches of the catalogue end only with their connections, and everything else is answered at once.
+            ProcessRole::Meta => META_SHUTDOWN_TIMEOUT,
+            ProcessRole::Brick | ProcessRole::Peer => defaults.shutdown_timeout,
+        };
         Ok(Config {
             listen,
             tls,
+            shutdown_timeout,
             cluster_credentials: membership,
             http,
             insecure,
             threads,
             connections,
             unfinished_input_bytes,
-            ..Config::default()
+            ..defaults
         })
     }
 

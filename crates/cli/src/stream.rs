@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use client::{BlobWriter, Client};
+use client::cluster::ContentWriter;
 use tokio::sync::mpsc;
 use tokio::task;
 
@@ -13,16 +13,6 @@ use tokio::task;
 const PIECE_BYTES: usize = 1 << 20;
 /// Pieces that are read but not sent.
 const READ_AHEAD_PIECES: usize = 2;
-
-/// Content that was uploaded and is not finished.
-pub(crate) struct Staged<R> {
-    /// The writer of the content; finishing it returns the upload's identifier.
-    pub(crate) writer: BlobWriter,
-    /// Number of bytes.
-    pub(crate) bytes: u64,
-    /// The source, at its end.
-    pub(crate) source: R,
-}
 
 /// Why content could not be uploaded.
 pub(crate) enum StageError {
@@ -38,44 +28,41 @@ impl From<model::Error> for StageError {
     }
 }
 
-/// Uploads all of `source`, and calls `sent` with the size of each piece.
-pub(crate) async fn stage<R: Read + Send + 'static>(
-    client: &Client,
+/// Uploads all of `source`, and calls `sent` with the size of each piece. Returns the source, at its end.
+pub(crate) async fn send<R: Read + Send + 'static>(
+    writer: &mut ContentWriter,
     source: R,
-    sent: impl Fn(u64),
-) -> Result<Staged<R>, StageError> {
+    mut sent: impl FnMut(u64),
+) -> Result<R, StageError> {
     let mut pieces = SourcePieces::begin(source);
-    let mut bytes = 0;
-    let mut writer = client.writer();
     while let Some(piece) = pieces.next().await {
         let size = piece.len() as u64;
         writer.write(piece).await?;
-        bytes += size;
         sent(size);
     }
-    Ok(Staged { writer, bytes, source: pieces.end().await? })
+    pieces.end().await
 }
 
 /// The bytes of a source, which one blocking thread reads.
-pub(crate) struct SourcePieces<R> {
+struct SourcePieces<R> {
     pieces: mpsc::Receiver<Bytes>,
     reader: task::JoinHandle<io::Result<R>>,
 }
 
 impl<R: Read + Send + 'static> SourcePieces<R> {
     /// Begins to read.
-    pub(crate) fn begin(source: R) -> Self {
+    fn begin(source: R) -> Self {
         let (sender, pieces) = mpsc::channel(READ_AHEAD_PIECES);
         Self { pieces, reader: task::spawn_blocking(move || read_pieces(source, &sender)) }
     }
 
     /// The next bytes; `None` at the end, or after an error.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Bytes> {
         self.pieces.recv().await
     }
 
     /// The source, at its end.
-    pub(crate) async fn end(self) -> Result<R, StageError> {
+    async fn end(self) -> Result<R, StageError> {
         match self.reader.await {
             Ok(Ok(source)) => Ok(source),
             Ok(Err(error)) => Err(StageError::Source(error)),

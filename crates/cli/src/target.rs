@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use client::Client;
 use client::cluster::{Cluster, ObjectStat};
-use model::{Name, Oid, SpaceId, limits};
+use model::{Oid, limits};
 
 use crate::failure::{Failure, Result};
 use crate::output::Printable;
@@ -13,8 +12,7 @@ use crate::output::Printable;
 /// An object given on the command line.
 ///
 /// - `1.0.0.2a.3`: five hexadecimal numbers separated by dots are an identifier.
-/// - `/photos/cat.jpg`: a text that begins with a slash is a name, including the slash.
-/// - `name:inbox`: after `name:` any text is a name.
+/// - `/photos/cat.jpg`: a text that begins with a slash is a name.
 ///
 /// Everything else is refused, so that a forgotten slash is noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,11 +28,6 @@ pub(crate) enum Target {
 pub(crate) struct NamePath(String);
 
 impl NamePath {
-    /// The path as an operand of a transaction.
-    pub(crate) fn in_space(&self, space: SpaceId) -> Name {
-        Name { space, path: self.0.clone() }
-    }
-
     /// The path's text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
@@ -42,6 +35,8 @@ impl NamePath {
 
     /// The path with this text, if it is valid.
     pub(crate) fn try_new(text: &str) -> std::result::Result<Self, String> {
+        // `ls` shows directories with a slash behind them.
+        let text = text.strip_suffix('/').filter(|directory| !directory.is_empty()).unwrap_or(text);
         if text.is_empty() {
             return Err("a name has at least one character".to_owned());
         }
@@ -61,17 +56,14 @@ impl fmt::Display for NamePath {
     }
 }
 
-/// A name: `/path`, or `name:` and any text.
+/// A name: `/path`.
 impl FromStr for NamePath {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text.strip_prefix("name:") {
-            Some(path) => Self::try_new(path),
-            None if text.starts_with('/') => Self::try_new(text),
-            None => Err(format!(
-                "a name is written /path, or name:path if it does not begin with a slash; did you mean /{text} ?"
-            )),
+        match text.starts_with('/') {
+            true => Self::try_new(text),
+            false => Err(format!("a name begins with a slash; did you mean /{text} ?")),
         }
     }
 }
@@ -80,7 +72,7 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        if text.starts_with('/') || text.starts_with("name:") {
+        if text.starts_with('/') {
             return text.parse().map(Self::Path);
         }
         match text.parse::<Oid>() {
@@ -89,8 +81,7 @@ impl FromStr for Target {
             }
             Ok(oid) => Ok(Self::Oid(oid)),
             Err(_) => Err(format!(
-                "neither an identifier (five hexadecimal parts: 1.0.0.2a.3) nor a name (/path or name:path); \
-                 did you mean /{text} ?"
+                "neither an identifier (five hexadecimal parts: 1.0.0.2a.3) nor a name (/path); did you mean /{text} ?"
             )),
         }
     }
@@ -119,14 +110,6 @@ impl Target {
         let oid = self.find(cluster).await?;
         cluster.stat(oid).await?.ok_or_else(|| no_such_object(self))
     }
-
-    /// The identifier of the object.
-    pub(crate) async fn resolve(&self, client: &Client) -> Result<Oid> {
-        match self {
-            Self::Oid(oid) => Ok(*oid),
-            Self::Path(path) => client.resolve(path.as_str()).await?.ok_or_else(|| no_such_name(path)),
-        }
-    }
 }
 
 /// The failure for a name that is not bound.
@@ -136,8 +119,11 @@ pub(crate) fn no_such_name(path: &NamePath) -> Failure {
 
 /// The failure for an object that does not exist.
 pub(crate) fn no_such_object(target: &Target) -> Failure {
-    Failure::not_found(format!("there is no object {target}"))
-        .hint("`mortar ls --objects` lists every object of the space.")
+    match target {
+        Target::Path(path) => no_such_name(path),
+        Target::Oid(oid) => Failure::not_found(format!("there is no object {oid}"))
+            .hint("`mortar ls --objects` lists every object of the space, `mortar query CLASS` those of a class."),
+    }
 }
 
 #[cfg(test)]
@@ -147,16 +133,16 @@ mod tests {
     #[test]
     fn identifiers_and_names_are_distinguished() {
         assert!(matches!("1.0.0.2a.3".parse(), Ok(Target::Oid(_))));
+        assert_eq!("/photos/".parse::<Target>(), "/photos".parse());
+        assert_eq!("/".parse(), Ok(NamePath("/".to_owned())));
         assert_eq!("/1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("/1.0.0.2a.3".into()))));
-        assert_eq!("name:1.0.0.2a.3".parse(), Ok(Target::Path(NamePath("1.0.0.2a.3".into()))));
-        assert_eq!("name:/a".parse::<Target>(), "/a".parse());
     }
 
     #[test]
     fn other_texts_are_refused_with_a_suggestion() {
         let error = "photos/cat.jpg".parse::<Target>().unwrap_err();
         assert!(error.contains("did you mean /photos/cat.jpg"), "{error}");
-        for wrong in ["", "name:", "~1.0.0.0.1", "/a\0b", "1.2.3"] {
+        for wrong in ["", "inbox", "~1.0.0.0.1", "/a\0b", "1.2.3"] {
             assert!(wrong.parse::<Target>().is_err(), "{wrong:?}");
         }
         assert!(format!("/{}", "x".repeat(limits::NAME)).parse::<Target>().is_err());

@@ -1,5 +1,7 @@
 //! Points in time as text.
 
+use std::time::SystemTime;
+
 use jiff::Timestamp;
 
 /// Microseconds since 1970 as RFC 3339 in UTC, with six decimals: `2025-01-31T12:00:00.000001Z`.
@@ -8,6 +10,20 @@ pub(crate) fn from_microseconds(microseconds: i64) -> String {
         Ok(time) => format!("{time:.6}"),
         Err(_) => format!("{microseconds} µs"),
     }
+}
+
+/// A time in that form.
+pub(crate) fn from_system_time(time: SystemTime) -> String {
+    match Timestamp::try_from(time) {
+        Ok(time) => format!("{time:.6}"),
+        Err(_) => "out of range".to_owned(),
+    }
+}
+
+/// Seconds and nanoseconds since 1970 in that form; `None` if they are out of range.
+pub(crate) fn from_seconds(seconds: i64, nanoseconds: u32) -> Option<String> {
+    let time = Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()?;
+    Some(format!("{time:.6}"))
 }
 
 /// The current time of this machine in that form.

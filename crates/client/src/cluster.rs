@@ -28,6 +28,7 @@ mod events;
 mod link;
 mod loaded;
 mod names;
+mod objects;
 mod options;
 mod outcome;
 mod page_allocator;
@@ -59,14 +60,15 @@ use self::rows::QueryOptions;
 pub use contents::{ContentReader, ContentWriter, StagedContent};
 pub use events::{Event, Events};
 pub use loaded::{Loaded, LoadedMut};
-pub use names::{NamedObject, Names};
+pub use names::{ListedName, Names};
+pub use objects::Objects;
 pub use options::ClusterOptions;
 pub use outcome::{CommitOutcome, ConflictReason};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;
 pub use stat::ObjectStat;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
-pub use wire::cluster::{BrickStatus, SpaceStatus};
+pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};
 
 /// How often [`Cluster::transact`] runs a transaction that conflicts before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
@@ -287,6 +289,13 @@ impl Cluster {
         Names::new(self.core.clone(), prefix)
     }
 
+    /// Lists the objects of the space, with or without names, in portions. Not part of a transaction: objects that are created or
+    /// deleted meanwhile may be listed or not.
+    #[must_use]
+    pub fn objects(&self) -> Objects {
+        Objects::new(self.core.clone())
+    }
+
     /// The object that a path is bound to, if any; the root directory for an empty path. Not part of a transaction:
     /// [`Transaction::resolve`] is.
     ///
@@ -294,6 +303,14 @@ impl Cluster {
     /// As [`Cluster::get`]; [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an invalid path.
     pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
         self.core.resolve(path).await
+    }
+
+    /// The object that a name in a directory is bound to, if any. Not part of a transaction: [`Transaction::entry`] is.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`]; [`ErrorKind::Invalid`] for a name that is not one component of a path.
+    pub async fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>> {
+        self.core.entry(directory, name).await
     }
 
     /// The properties of an object, read from its brick. `None` if there is no such object. Not part of a transaction.

@@ -52,6 +52,7 @@ fn decode_requests(request: &Request, raw: &[u8]) {
         Request::Scan(scan) => drop(wire::cluster::Scan::from_proto(scan.clone())),
         Request::LookUp(look_up) => drop(wire::cluster::LookUp::from_proto((**look_up).clone())),
         Request::ListEntries(list) => drop(wire::cluster::ListEntries::from_proto((**list).clone())),
+        Request::ListNodeObjects(list) => drop(wire::cluster::ListNodeObjects::from_proto(*list)),
         Request::ListEntriesOf(list) => drop(wire::cluster::ListEntriesOf::from_proto((**list).clone())),
         Request::BuildIndex(build) => drop(wire::cluster::BuildIndex::try_from(*build)),
         Request::ReadObject(look) => drop(wire::cluster::read_object_from_proto(*look)),

@@ -30,6 +30,7 @@ mod recent_pages;
 mod resident;
 mod row_reader;
 mod scan;
+mod scrub;
 mod service;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod simulated;

@@ -73,6 +73,7 @@ const CACHE_BYTES: usize = 256 << 20;
 ///
 /// Dropping it does not stop the server: it serves until the process ends or [`PeerServer::shutdown`] is called.
 pub struct PeerServer {
+    peer: Arc<PeerProcess>,
     server: Server<PeerRole>,
 }
 
@@ -89,7 +90,7 @@ impl PeerServer {
     /// As [`Brick::start`](crate::Brick::start).
     pub async fn start(view: Arc<ClusterView>, process: u64, config: Config) -> Result<Self> {
         let peer = PeerProcess::new(view, process, config.cluster_credentials.clone());
-        Ok(Self { server: start_server(PeerRole { peer }, config).await? })
+        Ok(Self { server: start_server(PeerRole { peer: peer.clone() }, config).await?, peer })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -102,6 +103,12 @@ impl PeerServer {
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.server.http
+    }
+
+    /// What `/health` reports; `None` if there is no problem.
+    #[must_use]
+    pub fn health_problem(&self) -> Option<String> {
+        self.peer.health_problem()
     }
 
     /// Stops accepting connections and answers pending requests.

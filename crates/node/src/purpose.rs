@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use meta::Embedded;
 use model::{Error, ErrorKind, Result};
-use store::Store;
+use store::{RowChanges, Store};
 
 use crate::member;
+
+/// The row that marks a store with a catalogue and a brick.
+const WHOLE_ROW: &[u8] = b"whole";
 
 /// The kind of server that a store belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +19,8 @@ pub enum Purpose {
     Brick,
     /// The catalogue of a cluster.
     Catalogue,
-    /// Objects of its own.
-    Standalone,
+    /// The catalogue and a brick of a cluster (`mortar dev`).
+    Whole,
 }
 
 impl fmt::Display for Purpose {
@@ -24,18 +28,24 @@ impl fmt::Display for Purpose {
         f.write_str(match self {
             Self::Brick => "a brick's",
             Self::Catalogue => "a meta-server's",
-            Self::Standalone => "that of a store of its own (`mortar dev`)",
+            Self::Whole => "that of a whole cluster (`mortar dev`)",
         })
     }
 }
 
 impl Purpose {
-    /// Checks that a store belongs to this kind of server. A new store belongs to any.
+    /// Checks that a store belongs to this kind of server. A new store belongs to any; one of a whole cluster is marked as such, as its
+    /// catalogue and its brick are made one after the other.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if it belongs to another kind; the errors of reading it.
+    /// [`ErrorKind::Invalid`] if it belongs to another kind; the errors of reading and writing it.
     pub fn check(self, store: &Store) -> Result<()> {
         match Self::detect(store)? {
+            None if self == Self::Whole => {
+                let mut changes = RowChanges::new();
+                changes.put(WHOLE_ROW, Bytes::from_static(b"1"));
+                store.commit_rows(changes).map(drop)
+            }
             Some(found) if found != self => {
                 let what =
                     format!("this data directory is {found}, not {self}: name the right one; nothing was changed");
@@ -46,18 +56,13 @@ impl Purpose {
     }
 
     fn detect(store: &Store) -> Result<Option<Self>> {
+        if store.row(WHOLE_ROW)?.is_some() {
+            return Ok(Some(Self::Whole));
+        }
         if store.row(member::IDENTITY_ROW)?.is_some() {
             return Ok(Some(Self::Brick));
         }
-        if Embedded::exists_in(store)? {
-            return Ok(Some(Self::Catalogue));
-        }
-        for (space, _) in store.spaces()? {
-            if !store.objects(space, None, 1)?.is_empty() {
-                return Ok(Some(Self::Standalone));
-            }
-        }
-        Ok(None)
+        Ok(Embedded::exists_in(store)?.then_some(Self::Catalogue))
     }
 }
 
@@ -66,15 +71,14 @@ mod tests {
     use std::sync::Arc;
 
     use meta::catalog::{CatalogEditor, Parameters};
-    use model::{ClassId, Kind, Oid, Op, Transaction};
-    use store::{Options, RowChanges};
+    use store::Options;
 
     use super::*;
 
     #[tokio::test]
     async fn each_kind_of_server_takes_its_own_store_and_new_ones() {
         let new = || Store::in_memory(Options::default()).unwrap();
-        let (brick, catalogue, alone) = (new(), new(), new());
+        let (brick, catalogue, whole) = (new(), new(), new());
         let mut changes = RowChanges::new();
         changes.put(member::IDENTITY_ROW, "1 cluster 7".into());
         brick.commit_rows(changes).unwrap();
@@ -82,11 +86,8 @@ mod tests {
             .set_up(&Parameters::generate())
             .await
             .unwrap();
-        let (space, _) = alone.spaces().unwrap().remove(0);
-        let oid = Oid::temporary(space, ClassId::NONE, 0);
-        let object = Op::Create { oid, kind: Kind::Blob, data: "an object".into(), near: None };
-        let _ = alone.commit(Transaction { ops: vec![object] }).unwrap();
-        let stores = [(Purpose::Brick, brick), (Purpose::Catalogue, catalogue), (Purpose::Standalone, alone)];
+        Purpose::Whole.check(&whole).unwrap();
+        let stores = [(Purpose::Brick, brick), (Purpose::Catalogue, catalogue), (Purpose::Whole, whole)];
         for (is, store) in &stores {
             assert!(is.check(&new()).is_ok());
             for (other, _) in &stores {

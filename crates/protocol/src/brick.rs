@@ -509,6 +509,18 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.participant.unsettled_entries()
     }
 
+    /// Whether any transaction is prepared: see [`Participant::has_prepared`].
+    #[must_use]
+    pub fn has_prepared(&self) -> bool {
+        self.participant.has_prepared()
+    }
+
+    /// Whether the outcome of a write of an object is not known or not durable: see [`Participant::is_unsettled`].
+    #[must_use]
+    pub fn is_unsettled(&self, oid: Oid) -> bool {
+        self.participant.is_unsettled(oid)
+    }
+
     /// The largest timestamp that it has seen.
     #[must_use]
     pub fn clock(&self) -> HlcTimestamp {

@@ -116,7 +116,7 @@ pub struct Locks {
 
 impl Locks {
     /// The transaction that bars a prepare: one that holds the object, or waits for it, in a conflicting mode, and does
-    /// not [give way](Locks::gives_way). `None` if `txn` holds the object already.
+    /// not give way: younger datastore transactions do. `None` if `txn` holds the object already.
     #[must_use]
     pub fn blocker(&self, txn: TxnId, oid: Oid, mode: LockMode) -> Option<TxnId> {
         let lock = self.locks.get(&slot_key(oid))?;

@@ -139,7 +139,8 @@ impl Validator {
     }
 
     /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
-    /// read or writes (V2), except younger ones that give way (W1). `versions` must have the page of each read whose page has no [window](Validator::version).
+    /// read or writes (V2), except younger ones that give way (W1). `versions` must have the page of each read whose page has
+    /// no [window](Validator::version).
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes and the touches.
@@ -216,6 +217,12 @@ impl Validator {
     /// Transactions that [hold](Validator::hold) objects.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.locks.prepared()
+    }
+
+    /// Whether a transaction [holds](Validator::hold) an object that it writes.
+    #[must_use]
+    pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {
+        self.locks.holds(txn, oid, LockMode::Exclusive)
     }
 
     /// Applies a durable change of some slots of a page (L1). Returns the previous version of the page, which the

@@ -15,13 +15,13 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
-use model::{Error, Oid, PageId, Result, SpaceId};
+use model::{ContentId, Error, Oid, PageId, Result, SpaceId};
 
 use crate::content::chunk_set;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
-use crate::rows::key::Key;
+use crate::rows::key::{Key, content_of};
 use crate::rows::mob::{Row, Seq};
 use crate::rows::row::{self, CHUNK, Extent};
 
@@ -48,6 +48,14 @@ pub struct Damage {
     pub names: Vec<String>,
     /// What is wrong.
     pub what: String,
+}
+
+impl Damage {
+    /// The damaged content, if it is one of [`ContentChange`](crate::ContentChange) and belongs to no object of the store.
+    #[must_use]
+    pub fn content(&self) -> Option<ContentId> {
+        self.oid.and_then(content_of)
+    }
 }
 
 impl fmt::Display for Damage {

@@ -23,8 +23,9 @@ use protocol::page_cache::{self, FetchId, Invalidation, ObjectState, PageImage, 
 use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
-    EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, ListedEntry, LookUp, Message, Scan, ScanPosition,
-    Scanned, decode_record, encode_record, object_read_from_proto, object_read_to_proto,
+    EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, ListNodeObjects, ListedEntry, ListedObject, LookUp,
+    Message, NodeObjects, Scan, ScanPosition, Scanned, decode_record, encode_record, object_read_from_proto,
+    object_read_to_proto,
 };
 use wire::frame::Raw;
 use wire::proto;
@@ -484,6 +485,18 @@ proptest! {
         let found = EntriesOf { entries, more };
         let (message, raw) = found.clone().into_proto();
         prop_assert_eq!(EntriesOf::from_proto(*message, &raw).unwrap(), found);
+    }
+
+    #[test]
+    fn listings_of_objects_round_trip(objects in vec((oid(), any::<u64>()), 0..5), page in 0..1_u64 << 48, slot in any::<u16>()) {
+        let list = ListNodeObjects { space: SpaceId(3), node: NodeId(4), from: (page, slot), limit: 7 };
+        prop_assert_eq!(ListNodeObjects::from_proto(list.clone().into_proto()).unwrap(), list);
+        let objects = objects.into_iter().map(|(oid, size)| ListedObject { oid, kind: model::Kind::Record, size }).collect();
+        let found = NodeObjects { objects, next: Some((page, slot)) };
+        let mut short = found.clone().into_proto();
+        prop_assert_eq!(NodeObjects::from_proto(short.clone()).unwrap(), found);
+        short.sizes.push(1);
+        prop_assert!(NodeObjects::from_proto(short).is_err());
     }
 
     #[test]

@@ -3,38 +3,26 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use client::Client;
+use client::cluster::Cluster;
 use tempfile::TempDir;
 
 use crate::Result;
 use crate::process::{Address, Server};
 use crate::run::Run;
 
-/// Where the server stores its data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
-    Durable,
-    Memory,
-}
-
 /// A running server, with a directory that ends with it.
 pub(crate) struct MortarServer {
     pub(crate) server: Server,
-    pub(crate) tcp: Address,
-    pub(crate) unix: Address,
+    unix: Address,
     // Last: the server has ended when its directory goes.
-    pub(crate) directory: TempDir,
+    _directory: TempDir,
 }
 
 impl MortarServer {
     /// Starts a server with an empty store.
-    pub(crate) fn start(run: &Run, engine: Engine) -> Result<Self> {
-        Self::start_in(run.directory("mortar")?, engine)
-    }
-
-    /// Starts a server in the directory of an earlier one.
-    pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
-        let data = Self::data(&directory)?;
+    pub(crate) fn start(run: &Run) -> Result<Self> {
+        let directory = run.directory("mortar")?;
+        let data = std::path::absolute(directory.path())?.join("data");
         let socket = data.with_file_name("mortar.sock");
         let (tcp, unix) = (Address::free_tcp()?, Address::Unix(socket.clone()));
         let mut command = Command::new(binary()?);
@@ -42,41 +30,30 @@ impl MortarServer {
         if let Address::Tcp(address) = &tcp {
             command.args(["--listen", &address.to_string()]);
         }
-        if engine == Engine::Memory {
-            command.arg("--memory");
-        }
         let addresses = [tcp, unix];
         let server = Server::start("mortar dev", &mut command, &directory.path().join("mortar.log"), &addresses)?;
-        let [tcp, unix] = addresses;
-        Ok(Self { server, tcp, unix, directory })
+        let [_, unix] = addresses;
+        Ok(Self { server, unix, _directory: directory })
     }
 
-    /// Kills the server, and returns its directory.
-    pub(crate) fn kill(mut self) -> Result<TempDir> {
-        self.server.kill()?;
-        Ok(self.directory)
-    }
-
-    /// The path of the store in the directory of a server.
-    pub(crate) fn data(directory: &TempDir) -> Result<PathBuf> {
-        Ok(std::path::absolute(directory.path())?.join("data"))
+    /// The URL of the Unix socket.
+    fn url(&self) -> String {
+        match &self.unix {
+            Address::Unix(path) => format!("mortar+unix://{}/main", path.display()),
+            Address::Tcp(address) => format!("mortar://{address}/main"),
+        }
     }
 
     /// Runs the command line against this server.
     pub(crate) fn command(&self) -> Result<Command> {
         let mut command = Command::new(binary()?);
-        if let Address::Unix(path) = &self.unix {
-            command.arg("--server").arg(format!("mortar+unix://{}/main", path.display()));
-        }
+        command.arg("--server").arg(self.url());
         Ok(command)
     }
 
     /// A client on the Unix socket.
-    pub(crate) async fn connect(&self) -> Result<Client> {
-        match &self.unix {
-            Address::Unix(path) => Ok(Client::connect(&format!("mortar+unix://{}/main", path.display())).await?),
-            Address::Tcp(address) => Ok(Client::connect(&format!("mortar://{address}/main")).await?),
-        }
+    pub(crate) async fn connect(&self) -> Result<Cluster> {
+        Ok(Cluster::connect(&self.url()).await?)
     }
 }
 

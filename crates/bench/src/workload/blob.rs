@@ -3,13 +3,11 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use model::{ClassId, Kind, Oid, Op, Transaction};
 
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::embedded::created_oids;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::server::{MortarServer, runtime};
 use crate::rival::plain_file;
 use crate::run::{MetricSpec, Run};
 
@@ -43,7 +41,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     };
     if run.wants("blob", &cells) {
         let content = Content::new(pieces);
-        let served = MortarServer::start(run, Engine::Durable)?;
+        let served = MortarServer::start(run)?;
         let mut sides = [
             Side::new("Mortar", || runtime()?.block_on(measure_mortar(&served, &content))),
             Side::new("plain file", || measure_file(run, &content)),
@@ -93,21 +91,20 @@ impl Content {
 }
 
 async fn measure_mortar(served: &MortarServer, content: &Content) -> Result<Vec<f64>> {
-    let client = served.connect().await?;
+    let cluster = served.connect().await?;
     let begun = Instant::now();
-    let mut writer = client.writer();
+    let mut writer = cluster.content_writer(None);
     for piece in &content.pieces {
         writer.write(piece.clone()).await?;
     }
-    let upload = writer.finish().await?;
-    let oid = Oid::temporary(client.space(), ClassId::NONE, 0);
-    let create = Op::Create { oid, kind: Kind::Blob, data: Bytes::new(), near: None };
-    let oids = created_oids(client.commit(Transaction { ops: vec![create, Op::PutUpload { oid, upload }] }).await?)?;
+    let staged = writer.finish().await?;
+    let created = cluster.transact(|t| async move { Ok((t.create_blob_from(staged)?, t)) });
+    let (blob, t) = created.await?;
     let writing = begun.elapsed().as_secs_f64();
-    let oid = *oids.first().ok_or("the commit created nothing")?;
+    let oid = t.real_oid(blob).ok_or("the commit created nothing")?;
 
     let begun = Instant::now();
-    let mut reader = client.reader(oid, ..);
+    let mut reader = cluster.content_reader(oid, 0);
     let mut offset = 0;
     while let Some(bytes) = reader.next().await? {
         if !content.is_right(offset, &bytes) {

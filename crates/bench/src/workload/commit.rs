@@ -17,7 +17,8 @@ use crate::hammer::hammer;
 use crate::load::mortar::{self, Mortar};
 use crate::load::{Data, LoadPlan, Order, drive};
 use crate::mortar::embedded;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::former::{Engine, FormerServer};
+use crate::mortar::server::runtime;
 use crate::rival::group_commit::{FileAllocation, GroupCommit};
 use crate::run::{MetricSpec, Run};
 
@@ -139,7 +140,7 @@ fn measure_append(run: &Run, committers: usize, duration: Duration, space: FileA
 
 /// Connections of the generator: the minimal cost of a client.
 fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = MortarServer::start(run, Engine::Durable)?;
+    let served = FormerServer::start(run, Engine::Durable)?;
     let data = Data::new(1024, OBJECTS * SIZE);
     let requests = mortar::creates(&data, OBJECTS);
     let plan = LoadPlan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration) };
@@ -148,7 +149,7 @@ fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
 
 /// The same number of clients of the client library, all on one thread.
 fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = MortarServer::start(run, Engine::Durable)?;
+    let served = FormerServer::start(run, Engine::Durable)?;
     runtime()?.block_on(async {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {

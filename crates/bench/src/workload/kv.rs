@@ -15,7 +15,8 @@ use crate::load::mortar::{self, Mortar};
 use crate::load::redis::{self, Redis};
 use crate::load::{Data, LoadPlan, LoadResult, Order, Protocol, Requests, drive};
 use crate::mortar::embedded;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::former::{Engine, FormerServer};
+use crate::mortar::server::runtime;
 use crate::process::{Address, Server};
 use crate::rival::servers;
 use crate::run::{MetricSpec, Run};
@@ -148,7 +149,7 @@ impl<P: Protocol> LoadedServer<'_, P> {
 }
 
 fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Mortar>> {
-    let served = MortarServer::start(run, Engine::Memory)?;
+    let served = FormerServer::start(run, Engine::Memory)?;
     let oids = runtime()?.block_on(create_all(&served, data))?;
     Ok(LoadedServer {
         address: if transport == Transport::Tcp { served.tcp } else { served.unix },
@@ -160,7 +161,7 @@ fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<L
 }
 
 /// Creates an object for each value.
-async fn create_all(served: &MortarServer, data: &Data) -> Result<Vec<Oid>> {
+async fn create_all(served: &FormerServer, data: &Data) -> Result<Vec<Oid>> {
     let client = served.connect().await?;
     let mut oids = Vec::with_capacity(data.keys());
     for first in (0..data.keys()).step_by(256) {

@@ -8,14 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::Client;
-use model::{ClassId, Kind, Name, Oid, Op, Transaction};
+use client::cluster::{Cluster, StagedContent, Transaction};
 
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::embedded::created_oids;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::server::{MortarServer, runtime};
 use crate::process::Memory;
 use crate::progress;
 use crate::run::{MetricSpec, Run};
@@ -106,7 +104,7 @@ fn small_files(run: &Run, files: usize) -> Result<Vec<f64>> {
 }
 
 fn idle_server(run: &Run) -> Result<(MortarServer, Memory)> {
-    let served = MortarServer::start(run, Engine::Durable)?;
+    let served = MortarServer::start(run)?;
     thread::sleep(Duration::from_secs(2));
     let idle = served.server.memory()?;
     Ok((served, idle))
@@ -181,7 +179,7 @@ fn sample_peak(served: &MortarServer, done: &AtomicBool, imported: &AtomicU64) -
 
 /// Imports files with `total` bytes.
 async fn import(served: &MortarServer, total: u64, imported: &AtomicU64) -> Result<()> {
-    let client = served.connect().await?;
+    let cluster = served.connect().await?;
     let noise: Bytes = (0..SMALL_FILE_BYTES).map(|at| (at * 131 + at / 251) as u8).collect::<Vec<u8>>().into();
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for number in 0_u64.. {
@@ -190,37 +188,44 @@ async fn import(served: &MortarServer, total: u64, imported: &AtomicU64) -> Resu
         }
         let size = SIZES[number as usize % SIZES.len()];
         if size <= SMALL_FILE_BYTES {
-            push_file_ops(&client, &mut batch, number, noise.slice(..size));
+            batch.push((number, Content::Inline(noise.slice(..size))));
             bytes += size;
         } else {
-            let oid = push_file_ops(&client, &mut batch, number, Bytes::new());
-            let mut writer = client.writer();
+            let mut writer = cluster.content_writer(None);
             for _ in 0..size / SMALL_FILE_BYTES {
                 writer.write(noise.clone()).await?;
             }
-            batch.push(Op::PutUpload { oid, upload: writer.finish().await? });
+            batch.push((number, Content::Staged(writer.finish().await?)));
             imported.fetch_add(size as u64, Ordering::Relaxed);
         }
         if bytes >= TRANSACTION_BYTES {
-            created_oids(client.commit(Transaction { ops: std::mem::take(&mut batch) }).await?)?;
+            store(&cluster, &std::mem::take(&mut batch)).await?;
             imported.fetch_add(bytes as u64, Ordering::Relaxed);
             bytes = 0;
         }
     }
-    created_oids(client.commit(Transaction { ops: batch }).await?)?;
-    Ok(())
+    store(&cluster, &batch).await
 }
 
-/// Adds the operations that import one file: an object, its attributes, its name.
-fn push_file_ops(client: &Client, batch: &mut Vec<Op>, number: u64, data: Bytes) -> Oid {
-    let oid = Oid::temporary(client.space(), ClassId::NONE, number);
-    let attribute =
-        |key: &'static str, value: &'static str| Op::SetAttribute { oid, key: key.into(), value: value.into() };
-    batch.extend([
-        Op::Create { oid, kind: Kind::Blob, data, near: None },
-        attribute("mode", "100644"),
-        attribute("mtime", "2026-01-01T00:00:00Z"),
-        Op::Bind { name: Name { space: client.space(), path: format!("import/{}/{number}", number / 100) }, oid },
-    ]);
-    oid
+/// The bytes of a file.
+enum Content {
+    Inline(Bytes),
+    Staged(StagedContent),
+}
+
+/// Imports files in one transaction: an object, its attributes and its name for each.
+async fn store(cluster: &Cluster, files: &[(u64, Content)]) -> Result<()> {
+    let store_all = |t: Transaction| async move {
+        for (number, content) in files {
+            let blob = match content {
+                Content::Inline(data) => t.create_blob(data.clone())?,
+                Content::Staged(staged) => t.create_blob_from(*staged)?,
+            };
+            t.set_attribute(blob, "mode", Some("100644".into())).await?;
+            t.set_attribute(blob, "mtime", Some("2026-01-01T00:00:00Z".into())).await?;
+            t.bind(&format!("import/{}/{number}", number / 100), blob).await?;
+        }
+        Ok(())
+    };
+    Ok(cluster.transact(store_all).await?)
 }

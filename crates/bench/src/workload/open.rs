@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use crate::Result;
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::mortar::embedded::{self, created_oids};
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::former::{Engine, FormerServer};
+use crate::mortar::server::runtime;
 use crate::plot::quantity;
 use crate::progress;
 use crate::run::Run;
@@ -119,12 +120,12 @@ fn rows(case: &str, times: &[Times]) -> [Row; 2] {
 
 /// Fills a store through a server and keeps some of the identifiers.
 fn fill(run: &Run, objects: u64) -> Result<StoppedStore> {
-    let served = MortarServer::start(run, Engine::Durable)?;
+    let served = FormerServer::start(run, Engine::Durable)?;
     let oids = runtime()?.block_on(create(&served, objects))?;
     Ok(StoppedStore { directory: Some(served.kill()?), oids })
 }
 
-async fn create(served: &MortarServer, objects: u64) -> Result<Vec<Oid>> {
+async fn create(served: &FormerServer, objects: u64) -> Result<Vec<Oid>> {
     let begun = Instant::now();
     let client = served.connect().await?;
     let (mut oids, mut tasks, mut sent) = (Vec::new(), JoinSet::new(), 0);
@@ -161,10 +162,10 @@ async fn commit(client: Client, objects: u64) -> Result<(Client, Vec<Oid>)> {
 /// Kills a server during commits, and opens its store.
 fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
     let directory = store.directory.take().ok_or("a server is using the store")?;
-    let served = MortarServer::start_in(directory, Engine::Durable)?;
+    let served = FormerServer::start_in(directory, Engine::Durable)?;
     store.oids.extend(runtime()?.block_on(load(&served))?);
     let directory = served.kill()?;
-    let data = MortarServer::data(&directory)?;
+    let data = FormerServer::data(&directory)?;
     store.directory = Some(directory);
     let log = files_below(&data.join("log"))?;
     if !cached {
@@ -190,7 +191,7 @@ fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
 }
 
 /// Commits from many clients for a while, and leaves the last commits in flight. Returns the acknowledged objects.
-async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
+async fn load(served: &FormerServer) -> Result<Vec<Oid>> {
     let (mut oids, mut tasks) = (Vec::new(), JoinSet::new());
     for _ in 0..WRITERS {
         tasks.spawn(commit(served.connect().await?, OBJECTS_PER_COMMIT));

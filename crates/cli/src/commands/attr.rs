@@ -5,11 +5,10 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use client::Client;
-use model::{Oid, Op, Transaction, limits};
+use client::cluster::Transaction;
+use model::limits;
 use serde::Serialize;
 
-use super::{CommitReport, LISTING_PAGE, commit};
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
@@ -95,7 +94,7 @@ enum Value {
 }
 
 impl AttributePair {
-    fn new(key: &[u8], value: &[u8]) -> Self {
+    pub(crate) fn new(key: &[u8], value: &[u8]) -> Self {
         Self {
             key: text(key).map_or_else(|| Key::KeyHex(hex(key)), Key::Key),
             value: text(value).map_or_else(|| Value::ValueHex(hex(value)), Value::Value),
@@ -138,38 +137,43 @@ pub(crate) async fn run(args: Attr, session: &mut CommandContext) -> Result {
         Action::Get { target, key } => get(&target, &key, session).await,
         Action::Set { target, key, value } => {
             let value = if value == "-" { standard_input()? } else { value.into() };
-            let client = session.connect().await?;
-            let oid = target.resolve(&client).await?;
-            let ops = vec![Op::SetAttribute { oid, key: key.into(), value }];
-            let done = CommitReport::from(commit(&client, Transaction { ops }).await?);
-            session.output.print(&done)
+            change(&target, &[(key.into(), Some(value))], session).await
         }
         Action::Ls { target } => {
-            let client = session.connect().await?;
-            let oid = target.resolve(&client).await?;
-            all_attributes(&client, oid).await?.iter().try_for_each(|pair| session.output.print(pair))
+            let stat = target.stat(&session.cluster().await?).await?;
+            let mut pairs = stat.object.attributes().iter().map(|(key, value)| AttributePair::new(key, value));
+            pairs.try_for_each(|pair| session.output.print(&pair))
         }
         Action::Rm { target, keys } => {
-            let client = session.connect().await?;
-            let oid = target.resolve(&client).await?;
-            let ops = keys.into_iter().map(|key| Op::RemoveAttribute { oid, key: key.into() }).collect();
-            let done = CommitReport::from(commit(&client, Transaction { ops }).await?);
-            session.output.print(&done)
+            let removed: Vec<_> = keys.into_iter().map(|key| (key.into(), None)).collect();
+            change(&target, &removed, session).await
         }
     }
 }
 
+/// Changes attributes in one transaction.
+async fn change(target: &Target, changes: &[(Bytes, Option<Bytes>)], session: &CommandContext) -> Result {
+    let cluster = session.cluster().await?;
+    let oid = target.find(&cluster).await?;
+    let set_all = |t: Transaction| async move {
+        for (key, value) in changes {
+            t.set_attribute(oid, key.clone(), value.clone()).await?;
+        }
+        Ok(())
+    };
+    Ok(cluster.transact(set_all).await?)
+}
+
 async fn get(target: &Target, key: &str, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
-    let oid = target.resolve(&client).await?;
-    let value = client.attribute(oid, key.as_bytes()).await?.ok_or_else(|| {
+    let stat = target.stat(&session.cluster().await?).await?;
+    let value = stat.object.attributes().get(key.as_bytes()).ok_or_else(|| {
         Failure::not_found(format!("{target} has no attribute {}", Printable(key)))
             .hint(format!("`mortar attr ls {target}` lists those it has."))
     })?;
     if session.output.json() {
-        return session.output.print(&AttributePair::new(key.as_bytes(), &value));
+        return session.output.print(&AttributePair::new(key.as_bytes(), value));
     }
-    session.output.write_raw(&value)
+    session.output.write_raw(value)
 }
 
 fn standard_input() -> Result<Bytes> {
@@ -177,20 +181,6 @@ fn standard_input() -> Result<Bytes> {
     let read = io::stdin().take(limits::ATTRIBUTE_VALUE as u64 + 1).read_to_end(&mut value);
     read.map_err(|e| Failure::file("cannot read the standard input", &e))?;
     Ok(value.into())
-}
-
-/// All attributes of an object, in order.
-pub(crate) async fn all_attributes(client: &Client, oid: Oid) -> Result<Vec<AttributePair>> {
-    let mut pairs = Vec::new();
-    let mut after: Option<Bytes> = None;
-    loop {
-        let page = client.attributes(oid, after.as_deref(), LISTING_PAGE).await?;
-        pairs.extend(page.iter().map(|(key, value)| AttributePair::new(key, value)));
-        match page.into_iter().next_back() {
-            Some((last, _)) if pairs.len() % LISTING_PAGE == 0 => after = Some(last),
-            _ => return Ok(pairs),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio::signal;
 use super::dev::explain_open;
 use crate::connection::{CommandContext, DATA};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{HumanBytes, Output, Report, pluralize};
+use crate::output::{HumanBytes, Output, Report};
 use crate::progress::{HumanDuration, Progress, rate};
 
 const BACKUP: &str = "\
@@ -33,7 +33,7 @@ Examples:
   mortar restore monday.mortar --data restored      then: mortar dev --data restored
   zstd -dc monday.mortar.zst | mortar restore - --data restored";
 
-/// Write a backup of everything a server holds, while it serves
+/// Write a backup of a cluster in one process, its catalogue included, while it serves
 #[derive(Args)]
 #[command(after_help = BACKUP)]
 pub(crate) struct Backup {
@@ -59,7 +59,6 @@ pub(crate) struct Restore {
 struct ArchiveReport {
     #[serde(skip)]
     action: &'static str,
-    objects: u64,
     bytes: u64,
     seconds: f64,
 }
@@ -69,9 +68,8 @@ impl Report for ArchiveReport {
         let time = Duration::from_secs_f64(self.seconds);
         writeln!(
             out,
-            "{} {}, {} in {}, {}/s",
+            "{} {} in {}, {}/s",
             self.action,
-            pluralize(self.objects, "object", "objects"),
             HumanBytes(self.bytes),
             HumanDuration(time),
             HumanBytes(rate(self.bytes, time))
@@ -88,7 +86,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
         return Err(Failure::conflict(format!("{} exists", args.file.display()))
             .hint("Choose another name, or replace it with --overwrite."));
     }
-    let client = session.connect().await?;
+    let client = only_brick(session).await?;
     let progress = Progress::start("backing up", &session.output);
     let shown = progress.clone();
     let report = move |now: client::Progress| shown.set_done(now.done, 0);
@@ -99,17 +97,25 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
     };
     progress.end();
     let summary = done?;
-    let report = ArchiveReport {
-        action: "backed up",
-        objects: summary.objects,
-        bytes: summary.bytes,
-        seconds: progress.elapsed().as_secs_f64(),
-    };
+    let report = ArchiveReport { action: "backed up", bytes: summary.bytes, seconds: progress.elapsed().as_secs_f64() };
     if is_stream(&args.file) {
         // The standard output is the archive and contains nothing else.
         return Ok(());
     }
     session.output.print(&report)
+}
+
+/// The brick of a cluster that has one.
+async fn only_brick(session: &CommandContext) -> Result<client::Client> {
+    let mut bricks = session.bricks().await?;
+    match (bricks.pop(), bricks.len()) {
+        (Some((_, client)), 0) => Ok(client),
+        (_, others) => Err(Failure::from(model::Error::new(
+            ErrorKind::Unsupported,
+            format!("a cluster of {} bricks cannot be backed up as one yet", others + 1),
+        ))
+        .hint("`mortar export` writes its blobs as files.")),
+    }
 }
 
 async fn backup_to_file(
@@ -172,7 +178,6 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     };
     output.print(&ArchiveReport {
         action: "restored",
-        objects: summary.objects,
         bytes: summary.archive_bytes,
         seconds: progress.elapsed().as_secs_f64(),
     })

@@ -10,8 +10,6 @@ mod up;
 
 use std::path::PathBuf;
 
-pub(crate) use layout::refuse_foreign_directory;
-
 use clap::{Args, Subcommand, value_parser};
 
 use super::accept_loss::{AcceptLoss, CATALOGUE_LOSS_EXAMPLES, accept_catalogue_loss};

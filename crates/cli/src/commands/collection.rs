@@ -2,17 +2,16 @@
 
 use std::io::{self, Write};
 
-use bytes::Bytes;
 use clap::{Args, Subcommand};
-use client::Client;
-use model::{ClassId, Kind, Oid, Op, Transaction};
+use client::cluster::{Cluster, Transaction};
+use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
 
-use super::{CommitReport, LISTING_PAGE, commit};
+use super::LISTING_PAGE;
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::{Printable, Report};
-use crate::target::{NamePath, Target, no_such_object};
+use crate::target::{NamePath, Target};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +74,6 @@ struct Created {
     oid: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    version: u64,
 }
 
 impl Report for Created {
@@ -100,71 +98,89 @@ impl Report for Member {
 }
 
 pub(crate) async fn run(args: Collection, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     match args.action {
-        Action::Create { name } => create(name, &client, session).await,
+        Action::Create { name } => create(name, &cluster, session).await,
         Action::Add { collection, members } => {
-            let change = |collection, member| Op::Add { collection, member };
-            change_members(&collection, &members, &client, session, change).await
+            let (collection, members) = find_all(&collection, &members, &cluster).await?;
+            let members = &members;
+            let add = |t: Transaction| async move {
+                for member in members {
+                    if t.get(*member).await?.is_none() {
+                        return Err(Error::new(ErrorKind::NotFound, format!("there is no object {member}")));
+                    }
+                    t.add_member(collection, *member).await?;
+                }
+                Ok(())
+            };
+            Ok(cluster.transact(add).await?)
         }
         Action::Remove { collection, members } => {
-            let change = |collection, member| Op::Remove { collection, member };
-            change_members(&collection, &members, &client, session, change).await
+            let (collection, members) = find_all(&collection, &members, &cluster).await?;
+            let members = &members;
+            let remove = |t: Transaction| async move {
+                for member in members {
+                    t.remove_member(collection, *member).await?;
+                }
+                Ok(())
+            };
+            Ok(cluster.transact(remove).await?)
         }
-        Action::Ls { collection } => list(&collection, &client, session).await,
+        Action::Ls { collection } => list(&collection, &cluster, session).await,
         Action::Rm { collection } => {
-            let oid = resolve(&collection, &client).await?;
-            let done = commit(&client, Transaction { ops: vec![Op::Delete { oid }] }).await?;
-            session.output.print(&CommitReport::from(done))
+            let oid = find(&collection, &cluster).await?;
+            remove(oid, &cluster).await
         }
     }
 }
 
-async fn create(name: Option<NamePath>, client: &Client, session: &mut CommandContext) -> Result {
-    let oid = Oid::temporary(client.space(), ClassId::NONE, 0);
-    let mut ops = vec![Op::Create { oid, kind: Kind::Collection, data: Bytes::new(), near: None }];
-    if let Some(path) = &name {
-        ops.push(Op::ExpectName { name: path.in_space(client.space()), oid: None });
-        ops.push(Op::Bind { name: path.in_space(client.space()), oid });
-    }
-    let committed = commit(client, Transaction { ops }).await?;
-    let oid = committed
-        .created
-        .first()
-        .ok_or_else(|| Failure::new("the server did not return the identifier of the new object"))?;
-    session.output.print(&Created {
-        oid: oid.to_string(),
-        name: name.map(|path| path.as_str().to_owned()),
-        version: committed.version,
-    })
+async fn create(name: Option<NamePath>, cluster: &Cluster, session: &mut CommandContext) -> Result {
+    let path = name.as_ref();
+    let created = cluster.transact(|t| async move {
+        let collection = t.create_collection()?;
+        if let Some(path) = path {
+            if t.resolve(path.as_str()).await?.is_some() {
+                return Err(Error::new(ErrorKind::Exists, format!("the name {path} is taken")));
+            }
+            t.bind(path.as_str(), collection).await?;
+        }
+        Ok((collection, t))
+    });
+    let (oid, t) = created.await?;
+    let oid = t.real_oid(oid).unwrap_or(oid).to_string();
+    session.output.print(&Created { oid, name: name.map(|path| path.as_str().to_owned()) })
 }
 
-async fn change_members(
-    collection: &Target,
-    members: &[Target],
-    client: &Client,
-    session: &mut CommandContext,
-    change: fn(Oid, Oid) -> Op,
-) -> Result {
-    let collection = resolve(collection, client).await?;
-    let mut ops = Vec::with_capacity(members.len());
-    for member in members {
-        ops.push(change(collection, member.resolve(client).await?));
+/// Removes the members of a collection, in portions, and then the collection itself.
+async fn remove(collection: Oid, cluster: &Cluster) -> Result {
+    loop {
+        let is_removed = cluster.transact(|t| async move {
+            let members = t.members(collection, None, LISTING_PAGE).await?;
+            for member in &members {
+                t.remove_member(collection, *member).await?;
+            }
+            let is_last = members.len() < LISTING_PAGE;
+            if is_last {
+                t.delete_with_names(collection).await?;
+            }
+            Ok(is_last)
+        });
+        if is_removed.await? {
+            return Ok(());
+        }
     }
-    let done = commit(client, Transaction { ops }).await?;
-    session.output.print(&CommitReport::from(done))
 }
 
-async fn list(collection: &Target, client: &Client, session: &mut CommandContext) -> Result {
-    let oid = resolve(collection, client).await?;
+async fn list(collection: &Target, cluster: &Cluster, session: &mut CommandContext) -> Result {
+    let oid = find(collection, cluster).await?;
     let mut after = None;
     loop {
-        let members = client.members(oid, after, LISTING_PAGE).await?;
+        let members = cluster.members(oid, after, LISTING_PAGE).await?;
         let names: Vec<_> = members
             .iter()
             .map(|&member| {
-                let client = client.clone();
-                tokio::spawn(async move { client.names_of(member).await })
+                let cluster = cluster.clone();
+                tokio::spawn(async move { cluster.names_of(member).await })
             })
             .collect();
         for (member, names) in members.iter().zip(names) {
@@ -178,12 +194,21 @@ async fn list(collection: &Target, client: &Client, session: &mut CommandContext
     }
 }
 
-/// The named collection; other objects are refused.
-async fn resolve(target: &Target, client: &Client) -> Result<Oid> {
-    let oid = target.resolve(client).await?;
-    let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
-    if stat.kind != Kind::Collection {
-        return Err(Failure::usage(format!("{target} is a {}, not a collection", stat.kind.name())));
+/// The named collection and objects.
+async fn find_all(collection: &Target, members: &[Target], cluster: &Cluster) -> Result<(Oid, Vec<Oid>)> {
+    let collection = find(collection, cluster).await?;
+    let mut oids = Vec::with_capacity(members.len());
+    for member in members {
+        oids.push(member.find(cluster).await?);
     }
-    Ok(oid)
+    Ok((collection, oids))
+}
+
+/// The named collection; other objects are refused.
+async fn find(target: &Target, cluster: &Cluster) -> Result<Oid> {
+    let stat = target.stat(cluster).await?;
+    if stat.kind() != Kind::Collection {
+        return Err(Failure::usage(format!("{target} is a {}, not a collection", stat.kind().name())));
+    }
+    Ok(stat.oid)
 }

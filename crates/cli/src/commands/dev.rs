@@ -1,30 +1,46 @@
-//! `mortar dev`: a store, or a whole cluster, in one process.
-
-mod cluster;
+//! `mortar dev`: a whole cluster in one process.
+//!
+//! The catalogue and the first brick share one store, which is the data directory. So they have one log and one backup, and a
+//! directory that was copied or restored is of one moment. Further bricks have directories below it.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, value_parser};
 use client::Url;
+use meta::Embedded;
+use meta::catalog::SpaceOptions;
 use model::{Error, ErrorKind};
+use node::Config;
+use node::auth::Secret;
+use node::cluster_view::ClusterView;
+use node::meta::MetaServer;
 use node::purpose::Purpose;
-use node::{Brick, Config};
 use serde::Serialize;
-use store::{Options, Store};
+use store::{DirectoryContents, Options, Store};
 use wire::transport::Address;
 
+use super::node::{RunningServer, open};
 use crate::allocator;
 use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
-use crate::settings::{self, MEMORY_MIB, NONE};
+use crate::settings::{self, AuthSettings, MEMORY_MIB, NONE, ProcessRole, Settings};
 
 /// The default address of `/metrics` and `/health`.
 const HTTP: &str = "127.0.0.1:6679";
 /// The longest path of a socket that the system allows.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// The default address of the catalogue, where `mortar node` looks for it, and any free port.
+const META_LISTEN: &str = "127.0.0.1:6690";
+const LOOPBACK: &str = "127.0.0.1:0";
+/// The file in the data directory that authenticates processes that join.
+const SECRET_FILE: &str = "cluster.secret";
+/// The space of a new cluster.
+const MAIN_SPACE: &str = "main";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,12 +48,14 @@ Examples:
   mortar dev --data /srv/mortar
   mortar dev --memory --memory-mib 512          nothing is kept, and no more than this held
   mortar dev --listen 127.0.0.1:0 --http none   any free port, no metrics
-  mortar dev --bricks 4 --peers 2               a cluster in this process, its data in ./mortar-data too
+  mortar dev --bricks 4 --peers 2               more bricks and peer servers in this process
+  mortar node --role brick --data brick-2 --cluster-secret mortar-data/cluster.secret
+                                                a brick in a process of its own joins; mortar remap --spread uses it
   MORTAR_LOG=debug mortar dev --log-format json
 
 Ctrl-C or SIGTERM ends it in good order; after anything else it recovers when it is started again.";
 
-/// Run a server
+/// Run a whole cluster in one process: bricks, peer servers and the catalogue
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Dev {
@@ -59,7 +77,10 @@ pub(crate) struct Dev {
     /// Serve /metrics and /health here, or none
     #[arg(long, value_name = "ADDRESS", default_value = HTTP)]
     http: String,
-    /// Allow addresses that other machines can reach; this server has no users
+    /// Where processes that join find the catalogue [default: 127.0.0.1:6690 with the default of --listen, else any free port]
+    #[arg(long, value_name = "ADDRESS")]
+    meta_listen: Option<String>,
+    /// Allow addresses that other machines can reach without TLS
     #[arg(long)]
     insecure: bool,
     /// Open a data directory that other users of this machine can enter
@@ -68,30 +89,34 @@ pub(crate) struct Dev {
     /// Threads that serve connections [default: one for every two processors, at most 16]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
-    /// Run a cluster with this number of bricks, all in this process [default, with --peers: 1]
+    /// Run this number of bricks in this process [default: as many as the data directory has, at least 1]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
     bricks: Option<u16>,
-    /// Run a cluster with this number of peer servers; the first uses --listen, --socket and --http [default, with
-    /// --bricks: 1]
-    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=64))]
-    peers: Option<u16>,
+    /// Run this number of peer servers in this process; the first uses --listen, --socket and --http
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    peers: u16,
     /// Format of the log on the error stream; MORTAR_LOG=debug,store=trace sets its level
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
 
-/// The report of a server that has started.
+/// The report of a cluster that has started.
 #[derive(Serialize)]
 struct Ready {
-    /// The addresses as URLs for the space `main`.
+    /// The addresses of the peer servers, as one URL for the space `main`.
+    url: String,
+    /// All addresses of the peer servers, as URLs.
     urls: Vec<String>,
-    /// The address of `/metrics` and `/health`.
+    bricks: Vec<String>,
+    meta: String,
+    /// The address of `/metrics` and `/health` of the first peer server.
     #[serde(skip_serializing_if = "Option::is_none")]
     http: Option<String>,
     /// The data directory; absent in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     pid: u32,
+    /// The option with which commands find the server; empty if they find it by themselves.
     #[serde(skip)]
     flag: String,
 }
@@ -128,49 +153,185 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
     // The servers have their own threads; this thread starts and ends them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::file("cannot start", &e))?;
-    if args.bricks.is_some() || args.peers.is_some() {
-        return runtime.block_on(cluster::serve(args, config, output));
-    }
-    let store = match args.memory {
-        true => Store::in_memory(Options { memory_bytes: (args.memory_mib as usize) << 20, ..Options::default() })?,
-        false => open_for(&args.data, Purpose::Standalone, args.allow_loose_permissions)?,
-    };
-    runtime.block_on(serve(args, config, store, output))
+    runtime.block_on(serve(args, config, output))
 }
 
-async fn serve(args: &Dev, config: Config, store: Store, output: &mut Output) -> Result {
+/// Serves until a signal ends it. `config` is that of the first peer server.
+async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let brick = Brick::start(store, config).await.map_err(explain_start)?;
-    announce(args, &brick, output)?;
-    signals.next().await;
-    tokio::select! {
-        ended = brick.shutdown() => Ok(ended?),
+    let mut parts = Vec::new();
+    let served = tokio::select! {
+        started = start(args, config, &mut parts) => match started {
+            Ok(ready) => {
+                announce(&ready, output)?;
+                signals.next().await;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        },
+        () = signals.next() => Err(Failure::interrupted("stopped during its start")),
+    };
+    let ending = async {
+        // In reverse order, because later servers depend on earlier ones.
+        for part in parts.into_iter().rev() {
+            part.end().await?;
+        }
+        Ok(())
+    };
+    let ended = tokio::select! {
+        ended = ending => ended,
         () = signals.next() => {
             Err(Failure::interrupted("stopped by a second signal; the store recovers at its next start"))
         }
+    };
+    served.and(ended)
+}
+
+/// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
+async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Result<Ready> {
+    if !args.memory && args.data.join("meta.toml").exists() {
+        let message = format!("{} is a directory of `mortar cluster up`", args.data.display());
+        return Err(Failure::conflict(message).hint("Start it with that, or name another directory with --data DIR."));
+    }
+    if !args.memory
+        && let DirectoryContents::Other(name) = DirectoryContents::of(&args.data)?
+    {
+        let message = format!("{} contains other files than a cluster: {name}", args.data.display());
+        return Err(Failure::conflict(message).hint("Choose an empty or a new directory with --data DIR."));
+    }
+    let secret = args.data.join(SECRET_FILE);
+    let auth = match args.memory {
+        true => AuthSettings::with_shared_secret(Secret::generate()),
+        false => AuthSettings::with_secret_file(&secret),
+    };
+    let loopback: Address = LOOPBACK.parse()?;
+    let settings =
+        |role: ProcessRole, data: Option<PathBuf>, listen: Vec<Address>, http: Option<SocketAddr>| Settings {
+            role,
+            data: data.filter(|_| !args.memory),
+            memory: args.memory,
+            memory_mib: args.memory_mib,
+            listen,
+            advertise: Vec::new(),
+            http,
+            meta: Vec::new(),
+            etcd: None,
+            auth: auth.clone(),
+            insecure: args.insecure,
+            allow_loose_permissions: args.allow_loose_permissions,
+            io_threads: args.io_threads,
+            connections: Default::default(),
+            log: None,
+            log_format: args.log_format,
+        };
+    let of_brick = |number: u16| {
+        let data = if number == 1 { args.data.clone() } else { brick_directory(&args.data, number) };
+        settings(ProcessRole::Brick, Some(data), vec![loopback.clone()], None)
+    };
+    let store = open(&of_brick(1), Purpose::Whole)?;
+    if !args.memory && !secret.exists() {
+        Secret::create(&secret)?;
+    }
+    let catalogue = Arc::new(Embedded::open(&store)?);
+    let meta_listen = match &args.meta_listen {
+        Some(address) => address.parse()?,
+        None if args.listen == LISTEN => META_LISTEN.parse()?,
+        None => loopback.clone(),
+    };
+    let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
+    let server = MetaServer::start(catalogue.clone(), of_meta.config()?).await.map_err(|error| match error.kind() {
+        ErrorKind::Io => {
+            Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
+        }
+        _ => explain_start(error),
+    })?;
+    let meta = join_addresses(server.addresses());
+    let mut server = Some(server);
+    let realm = ClusterView::follow(catalogue).await?;
+    let mut bricks = Vec::new();
+    for number in 1..=args.bricks.unwrap_or(1).max(existing_bricks(args)) {
+        let settings = of_brick(number);
+        let store = if number == 1 { store.clone() } else { open(&settings, Purpose::Brick)? };
+        let brick = RunningServer::start_brick(&settings, realm.clone(), store).await?;
+        bricks.push(join_addresses(brick.addresses()));
+        parts.push(brick);
+        // The first brick closes the store that both use, so it ends after the meta-server.
+        parts.extend(server.take().map(|server| RunningServer::Meta(server, None)));
+    }
+    match realm.create_space(MAIN_SPACE, SpaceOptions::default()).await {
+        // The space exists already.
+        Err(error) if error.kind() == ErrorKind::Exists => {}
+        made => drop(made?),
+    }
+    let mut peers = Vec::new();
+    for number in 1..=args.peers {
+        let (listen, http) =
+            if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
+        let peer = RunningServer::start_peer(&settings(ProcessRole::Peer, None, listen, http), realm.clone()).await?;
+        peers.push(peer.addresses().to_vec());
+        parts.push(peer);
+    }
+    for part in parts.iter() {
+        part.wait_healthy().await;
+    }
+    let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
+    let urls: Vec<String> = peers.iter().flatten().map(of).collect();
+    Ok(Ready {
+        url: combined_url(&peers, of),
+        flag: server_flag(args, &urls),
+        urls,
+        bricks,
+        meta,
+        http: parts.iter().find_map(RunningServer::http).map(|http| http.to_string()),
+        data: (!args.memory).then(|| args.data.display().to_string()),
+        pid: std::process::id(),
+    })
+}
+
+/// The directory of a brick after the first one.
+fn brick_directory(data: &Path, number: u16) -> PathBuf {
+    data.join(format!("brick-{number}"))
+}
+
+/// The number of bricks of the data directory.
+fn existing_bricks(args: &Dev) -> u16 {
+    let is_there = |number: &u16| !args.memory && brick_directory(&args.data, *number).exists();
+    (2..=u16::MAX).take_while(is_there).last().unwrap_or(1)
+}
+
+/// The option with which a command in the same directory finds the server.
+fn server_flag(args: &Dev, urls: &[String]) -> String {
+    let is_found = !args.memory && args.data == Path::new(DATA) && args.socket.is_none();
+    match urls.first() {
+        Some(url) if !is_found && args.listen != LISTEN => format!(" --server {url}"),
+        _ => String::new(),
     }
 }
 
-/// Prints the addresses of the server. A closed output does not end the server.
-fn announce(args: &Dev, brick: &Brick, output: &mut Output) -> Result {
-    let urls: Vec<String> = brick
-        .addresses()
+/// One URL for several peer servers, by TCP where possible.
+fn combined_url(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> String {
+    let hosts: Vec<&str> = peers
         .iter()
-        .map(|address| Url { user: None, address: address.clone(), space: "main".to_owned() }.to_string())
+        .filter_map(|addresses| {
+            addresses.iter().find_map(|address| match address {
+                Address::Tcp(host) => Some(host.as_str()),
+                Address::Tls(_) | Address::Unix(_) => None,
+            })
+        })
         .collect();
-    let found_by_itself = !args.memory && args.data == Path::new(DATA) && args.socket.is_none();
-    let flag = match urls.first() {
-        Some(url) if !found_by_itself && args.listen != LISTEN => format!(" --server {url}"),
-        _ => String::new(),
-    };
-    let ready = Ready {
-        urls,
-        http: brick.http().map(|address| address.to_string()),
-        data: (!args.memory).then(|| args.data.display().to_string()),
-        pid: std::process::id(),
-        flag,
-    };
-    match output.print(&ready).and_then(|()| output.flush()) {
+    match peers.iter().flatten().next() {
+        Some(first) if hosts.is_empty() => of(first),
+        _ => format!("mortar://{}/{MAIN_SPACE}", hosts.join(",")),
+    }
+}
+
+fn join_addresses(addresses: &[Address]) -> String {
+    addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Prints the addresses of the cluster. A closed output does not end it.
+fn announce(ready: &Ready, output: &mut Output) -> Result {
+    match output.print(ready).and_then(|()| output.flush()) {
         Err(failure) if failure.is_broken_pipe() => Ok(()),
         printed => printed,
     }
@@ -218,7 +379,8 @@ pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: b
     let options = Options { allow_loose_permissions, ..Options::default() };
     let opened = Store::open(data, options).and_then(|store| {
         purpose.check(&store)?;
-        if purpose != Purpose::Brick {
+        // The opening of a brick is logged with its first change: see docs/decisions/openings.md.
+        if purpose == Purpose::Catalogue {
             store.log_opening()?;
         }
         Ok(store)

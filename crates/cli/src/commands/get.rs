@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use model::{Kind, Stat};
+use client::cluster::ObjectStat;
+use model::Kind;
 
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
-use crate::target::{Target, no_such_object};
-use crate::tree::SMALL_FILE_BYTES;
+use crate::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,35 +88,36 @@ impl ByteRange {
 }
 
 pub(crate) async fn run(args: Get, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
-    let oid = args.target.resolve(&client).await?;
-    let (stat, content) =
-        client.get(oid, SMALL_FILE_BYTES as usize).await?.ok_or_else(|| no_such_object(&args.target))?;
-    refuse_collection(&args.target, &stat)?;
+    let cluster = session.cluster().await?;
+    let stat = args.target.stat(&cluster).await?;
+    refuse_other_kinds(&args.target, &stat)?;
     let range = args.range.map_or(0..stat.size, |range| range.within(stat.size));
     let mut sink = Sink::open(&args.output)?;
-    match content {
-        Some(content) => {
-            let part = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-            let part = part.and_then(|(start, end)| content.get(start..end));
-            sink.write(&mut session.output, part.unwrap_or_default())?;
+    if stat.object.content().is_none() {
+        let part = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let part = part.and_then(|(start, end)| stat.object.data.get(start..end));
+        sink.write(&mut session.output, part.unwrap_or_default())?;
+    } else {
+        // What is appended meanwhile counts, unless a part was asked for.
+        let mut reader = cluster.content_reader(stat.oid, range.start);
+        if args.range.is_some() {
+            reader = reader.until(range.end);
         }
-        None => {
-            let mut reader = client.reader(oid, range);
-            while let Some(piece) = reader.next().await? {
-                sink.write(&mut session.output, &piece)?;
-            }
+        while let Some(piece) = reader.next().await? {
+            sink.write(&mut session.output, &piece)?;
         }
     }
     sink.finish()
 }
 
-fn refuse_collection(target: &Target, stat: &Stat) -> Result {
-    if stat.kind != Kind::Collection {
-        return Ok(());
-    }
-    Err(Failure::usage(format!("{target} is a collection: it has members but no content"))
-        .hint("`mortar collection ls` lists the members; `mortar export` writes a whole tree."))
+fn refuse_other_kinds(target: &Target, stat: &ObjectStat) -> Result {
+    let (what, hint) = match stat.kind() {
+        Kind::Blob => return Ok(()),
+        Kind::Record => ("record", "`mortar object get` shows it."),
+        Kind::Directory => ("directory", "`mortar ls` lists it; `mortar export` writes a whole tree."),
+        Kind::Collection => ("collection: it has members but no content", "`mortar collection ls` lists the members."),
+    };
+    Err(Failure::usage(format!("{target} is a {what}")).hint(hint))
 }
 
 /// The destination: the standard output, or a file that gets its name when it is complete.

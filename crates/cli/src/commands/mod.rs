@@ -32,46 +32,5 @@ pub(crate) mod status;
 pub(crate) mod tree;
 pub(crate) mod user;
 
-use std::io::{self, Write};
-
-use client::Client;
-use model::{Committed, Outcome, Transaction};
-use serde::Serialize;
-
-use crate::failure::Result;
-use crate::output::Report;
-
 /// Number of entries in one request of a listing.
 pub(crate) const LISTING_PAGE: usize = 1000;
-
-/// Commits a transaction. A conflict is a failure.
-pub(crate) async fn commit(client: &Client, tx: Transaction) -> Result<Committed> {
-    match client.commit(tx).await? {
-        Outcome::Committed(committed) => Ok(committed),
-        Outcome::Conflict(conflict) => Err(conflict.into()),
-    }
-}
-
-/// Whether the server is a peer server of a cluster.
-pub(crate) async fn is_of_cluster(client: &Client) -> Result<bool> {
-    Ok(client.status().await?.role == "peer server")
-}
-
-/// The report of a change without further results.
-#[derive(Serialize)]
-pub(crate) struct CommitReport {
-    /// The version of the change.
-    version: u64,
-}
-
-impl From<Committed> for CommitReport {
-    fn from(committed: Committed) -> Self {
-        Self { version: committed.version }
-    }
-}
-
-impl Report for CommitReport {
-    fn write_text(&self, _: &mut dyn Write) -> io::Result<()> {
-        Ok(())
-    }
-}

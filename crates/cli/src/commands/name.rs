@@ -3,12 +3,10 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand, value_parser};
-use client::cluster;
-use client::{Client, Error, ErrorKind};
-use model::{Oid, Op, Transaction};
+use client::cluster::{Cluster, ListedName, Transaction};
+use client::{Error, ErrorKind};
 use serde::Serialize;
 
-use super::{CommitReport, LISTING_PAGE, commit, is_of_cluster};
 use crate::connection::CommandContext;
 use crate::failure::Result;
 use crate::output::{Printable, Report};
@@ -22,7 +20,7 @@ Examples:
   mortar name ls /photos/
   mortar name ls --limit 10 --after /photos/cat.jpg
 
-In a cluster, `/` divides a name into directories, which `bind` makes where they are missing.";
+`/` divides a name into directories, which `bind` makes where they are missing.";
 
 /// Bind names to objects, and look them up
 #[derive(Args)]
@@ -97,58 +95,25 @@ impl Report for NameLine {
 }
 
 pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     match args.action {
-        Action::Bind { name, target, new } if is_of_cluster(&client).await? => {
-            bind_in_cluster(session, &name, &target, new).await
-        }
-        Action::Unbind { names } if is_of_cluster(&client).await? => unbind_in_cluster(session, &names).await,
-        Action::Bind { name, target, new } => {
-            let oid = target.resolve(&client).await?;
-            let name = name.in_space(client.space());
-            let mut ops = vec![Op::Bind { name: name.clone(), oid }];
-            if new {
-                ops.insert(0, Op::ExpectName { name, oid: None });
-            }
-            let done = commit(&client, Transaction { ops }).await?;
-            session.output.print(&CommitReport::from(done))
-        }
-        Action::Unbind { names } => {
-            let mut ops = Vec::with_capacity(names.len());
-            for name in &names {
-                client.resolve(name.as_str()).await?.ok_or_else(|| no_such_name(name))?;
-                ops.push(Op::Unbind { name: name.in_space(client.space()) });
-            }
-            let done = commit(&client, Transaction { ops }).await?;
-            session.output.print(&CommitReport::from(done))
-        }
-        Action::Resolve { name } if is_of_cluster(&client).await? => {
-            let (cluster, path) = (session.cluster().await?, name.as_str());
-            let oid = cluster.transact(|t| async move { t.resolve(path).await }).await?;
-            let none = || no_such_name(&name).hint("`mortar name ls` shows the names there are.");
-            let oid = oid.ok_or_else(none)?;
-            session.output.print(&ResolvedName { name: name.as_str().to_owned(), oid: oid.to_string() })
-        }
+        Action::Bind { name, target, new } => bind(&cluster, &name, &target, new).await,
+        Action::Unbind { names } => unbind(&cluster, &names).await,
         Action::Resolve { name } => {
-            let oid = client.resolve(name.as_str()).await?.ok_or_else(|| no_such_name(&name))?;
+            let oid = cluster.resolve(name.as_str()).await?.ok_or_else(|| no_such_name(&name))?;
             session.output.print(&ResolvedName { name: name.as_str().to_owned(), oid: oid.to_string() })
         }
         Action::Ls { prefix, after, limit } => {
-            let limit = limit.unwrap_or(u64::MAX);
-            if is_of_cluster(&client).await? {
-                return list_of_cluster(session, &prefix, after.as_deref(), limit).await;
-            }
-            list(session, &client, &prefix, (after, limit)).await
+            list(session, &cluster, &prefix, (after.as_deref(), limit.unwrap_or(u64::MAX))).await
         }
     }
 }
 
-/// Binds a name of a cluster.
-async fn bind_in_cluster(session: &mut CommandContext, name: &NamePath, target: &Target, new: bool) -> Result {
-    let (client, path) = (session.cluster().await?, name.as_str());
-    let bind = |t: cluster::Transaction| async move {
+async fn bind(cluster: &Cluster, name: &NamePath, target: &Target, new: bool) -> Result {
+    let path = name.as_str();
+    let bind = |t: Transaction| async move {
         let oid = match target {
-            Target::Oid(oid) => Some(*oid),
+            Target::Oid(oid) => t.get(*oid).await?.map(|_| *oid),
             Target::Path(path) => t.resolve(path.as_str()).await?,
         };
         let Some(oid) = oid else { return Ok(false) };
@@ -158,13 +123,12 @@ async fn bind_in_cluster(session: &mut CommandContext, name: &NamePath, target: 
         t.bind(path, oid).await?;
         Ok(true)
     };
-    if client.transact(bind).await? { Ok(()) } else { Err(no_such_object(target)) }
+    if cluster.transact(bind).await? { Ok(()) } else { Err(no_such_object(target)) }
 }
 
-/// Unbinds names of a cluster, all or none.
-async fn unbind_in_cluster(session: &mut CommandContext, names: &[NamePath]) -> Result {
-    let client = session.cluster().await?;
-    let unbind = |t: cluster::Transaction| async move {
+/// Unbinds names, all or none.
+async fn unbind(cluster: &Cluster, names: &[NamePath]) -> Result {
+    let unbind = |t: Transaction| async move {
         for name in names {
             if !t.unbind(name.as_str()).await? {
                 // Nothing is unbound then.
@@ -173,43 +137,27 @@ async fn unbind_in_cluster(session: &mut CommandContext, names: &[NamePath]) -> 
         }
         Ok(())
     };
-    Ok(client.transact(unbind).await?)
+    Ok(cluster.transact(unbind).await?)
 }
 
-/// Lists names of a store.
 async fn list(
     session: &mut CommandContext,
-    client: &Client,
+    cluster: &Cluster,
     prefix: &str,
-    (mut after, mut left): (Option<String>, u64),
+    (after, limit): (Option<&str>, u64),
 ) -> Result {
-    while left > 0 {
-        let wanted = usize::try_from(left).unwrap_or(LISTING_PAGE).min(LISTING_PAGE);
-        let page = client.names(prefix, after.as_deref(), wanted).await?;
-        left = if page.len() < wanted { 0 } else { left - page.len() as u64 };
-        after = page.last().map(|(name, _)| name.clone());
-        print(session, page)?;
-    }
-    Ok(())
-}
-
-/// Lists names of a cluster.
-async fn list_of_cluster(session: &mut CommandContext, prefix: &str, after: Option<&str>, limit: u64) -> Result {
-    let mut names = session.cluster().await?.names(prefix).portion_size(usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut names = cluster.names(prefix).portion_size(usize::try_from(limit).unwrap_or(usize::MAX));
     if let Some(after) = after {
         names = names.after(after);
     }
     let mut left = limit;
     while left > 0 {
-        let Some(mut page) = names.next().await? else { return Ok(()) };
-        page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= page.len() as u64;
-        print(session, page.into_iter().map(|name| (name.path, name.oid)).collect())?;
+        let Some(mut portion) = names.next().await? else { return Ok(()) };
+        portion.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= portion.len() as u64;
+        for ListedName { path, oid, .. } in portion {
+            session.output.print(&NameLine(ResolvedName { name: path, oid: oid.to_string() }))?;
+        }
     }
     Ok(())
-}
-
-fn print(session: &mut CommandContext, names: Vec<(String, Oid)>) -> Result {
-    let line = |(name, oid): (String, Oid)| NameLine(ResolvedName { name, oid: oid.to_string() });
-    names.into_iter().try_for_each(|name| session.output.print(&line(name)))
 }

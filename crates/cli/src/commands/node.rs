@@ -227,6 +227,20 @@ impl RunningServer {
         Ok(Self::Peer(server, id.0, member))
     }
 
+    /// Waits until a peer server reaches all bricks, but not for ever: one of another process may be away.
+    pub(crate) async fn wait_healthy(&self) {
+        const TIMEOUT: Duration = Duration::from_secs(5);
+        const POLL_INTERVAL: Duration = Duration::from_millis(5);
+        let Self::Peer(peer, ..) = self else { return };
+        let until = time::Instant::now() + TIMEOUT;
+        while let Some(problem) = peer.health_problem() {
+            if time::Instant::now() >= until {
+                return warn!(problem, "the peer server is not healthy yet");
+            }
+            time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
     /// The addresses on which it listens.
     pub(crate) fn addresses(&self) -> &[Address] {
         match self {

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use super::class as classes;
 use super::get::Sink;
-use super::put::{open, read_head};
+use super::put::{open, read_head, upload};
 use super::query::FoundObject;
 use crate::connection::CommandContext;
 use crate::distinct_json::DistinctJson;
@@ -21,11 +21,9 @@ use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::record_json::{self, NameBindings};
 use crate::record_reader::RecordReader;
-use crate::stream::{SourcePieces, StageError};
-use crate::target::{NamePath, Target};
+use crate::target::{NamePath, Target, no_such_object};
+use crate::tree::INLINE_BYTES;
 
-/// Bytes of a blob that are stored in its page; more are uploaded.
-const INLINE_BYTES: u64 = 64 << 10;
 /// The argument for the standard input.
 const STDIN: &str = "-";
 
@@ -122,7 +120,7 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
     match args.action {
         Action::Put { first, second, class: None, new } => {
             let (target, source) = (parse(&first)?, second.unwrap_or_default());
-            let (head, rest) = read_head(open(&source)?, INLINE_BYTES)?;
+            let (head, rest) = read_head(open(&source)?, INLINE_BYTES as u64)?;
             let stored = match rest {
                 None => put(&cluster, &Some(target), &NewContent::Object(Object::blob(head)), new).await?,
                 Some(rest) => put_large(&cluster, target, (&source, Cursor::new(head).chain(rest)), new).await?,
@@ -186,16 +184,6 @@ pub(crate) async fn run(args: ObjectCommand, session: &mut CommandContext) -> Re
 
 fn parse(target: &str) -> Result<Target> {
     target.parse().map_err(|why: String| Failure::usage(format!("{target:?} does not name an object: {why}")))
-}
-
-/// The failure for an object that does not exist in the cluster.
-fn no_such_object(target: &Target) -> Failure {
-    let what = match target {
-        Target::Oid(oid) => format!("there is no object {oid}"),
-        Target::Path(path) => format!("nothing has the name {path}"),
-    };
-    Failure::not_found(what)
-        .hint("`mortar name ls` shows the names there are, `mortar query CLASS` the objects of a class.")
 }
 
 fn parse_fields(json: &str) -> Result<Json> {
@@ -339,16 +327,8 @@ async fn put_large(
     if let Some(oid) = known.filter(|_| new) {
         return Err(is_taken(target, oid));
     }
-    let mut writer = cluster.content_writer(known.map(|oid| oid.page().node));
-    let mut pieces = SourcePieces::begin(source);
-    while let Some(piece) = pieces.next().await {
-        writer.write(piece).await?;
-    }
-    pieces.end().await.map_err(|error| match error {
-        StageError::Source(error) => Failure::file(format!("cannot read {name}"), &error),
-        StageError::Server(error) => error.into(),
-    })?;
-    put(cluster, target, &NewContent::Staged(writer.finish().await?), new).await
+    let staged = upload(cluster, known.map(|oid| oid.page().node), name, source).await?;
+    put(cluster, target, &NewContent::Staged(staged), new).await
 }
 
 /// Writes the bytes of a large blob to a file or the standard output.

@@ -6,18 +6,18 @@ use std::path::Path as FilePath;
 
 use bytes::Bytes;
 use clap::Args;
-use client::Client;
-use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction, limits};
+use client::cluster::{Cluster, PlacementHint, StagedContent, Transaction};
+use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, limits};
 use serde::Serialize;
 
-use super::commit;
 use crate::connection::CommandContext;
+use crate::etag::Etag;
 use crate::failure::{Failure, Result};
 use crate::output::Report;
 use crate::stream::{self, StageError};
-use crate::target::{NamePath, Target, no_such_object};
+use crate::target::{Target, no_such_name, no_such_object};
 use crate::tree::attributes::CONTENT_TYPE;
-use crate::tree::{SMALL_FILE_BYTES, content_type};
+use crate::tree::{INLINE_BYTES, content_type};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,11 +48,11 @@ pub(crate) struct Put {
     #[arg(long = "attr", value_name = "KEY=VALUE", value_parser = key_value)]
     attributes: Vec<(String, String)>,
     /// Fail if the name is taken
-    #[arg(long, conflicts_with_all = ["append", "offset", "if_version"])]
+    #[arg(long, conflicts_with_all = ["append", "offset", "if_match"])]
     new: bool,
-    /// Fail unless the object has this version, as `mortar stat` shows it
-    #[arg(long, value_name = "VERSION")]
-    if_version: Option<u64>,
+    /// Fail unless the object has this etag, as `mortar stat` shows it
+    #[arg(long, value_name = "ETAG")]
+    if_match: Option<Etag>,
 }
 
 /// `key=value`.
@@ -69,7 +69,7 @@ struct StoredObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     bytes: u64,
-    version: u64,
+    etag: Etag,
     created: bool,
 }
 
@@ -79,63 +79,75 @@ impl Report for StoredObject {
     }
 }
 
-/// The object that receives the content.
-enum Destination {
-    Existing(Oid),
-    New(Option<NamePath>),
+/// The bytes to store: in memory, or uploaded.
+enum Content {
+    Inline(Bytes),
+    Staged(StagedContent),
 }
 
-/// The content: in memory, or uploaded.
-enum Content {
-    Whole(Bytes),
-    Staged(model::UploadId, u64),
+impl Content {
+    fn size(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Staged(staged) => staged.size(),
+        }
+    }
+}
+
+/// What a transaction has done.
+enum Change {
+    Created(Oid),
+    Replaced(Oid),
+    /// Nothing: the object has another etag.
+    Mismatch(Etag),
 }
 
 pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
     let source = open(&args.source)?;
-    let client = session.connect().await?;
-    let place = find_destination(&args, &client).await?;
+    let cluster = session.cluster().await?;
+    let existing = find_existing(&args, &cluster).await?;
     let in_place = args.append || args.offset.is_some();
-    let limit = if in_place { limits::TRANSACTION as u64 } else { SMALL_FILE_BYTES };
+    let limit = if in_place { limits::OBJECT as u64 } else { INLINE_BYTES as u64 };
     let (head, rest) = read_head(source, limit)?;
     let media = media_type(&args, &head).filter(|_| !in_place);
     let content = match rest {
-        None => Content::Whole(head),
+        None => Content::Inline(head),
         Some(_) if in_place => {
-            return Err(Failure::from(model::Error::new(
-                model::ErrorKind::TooLarge,
-                format!("a write in place has at most {} bytes: split it", limits::TRANSACTION),
+            return Err(Failure::from(Error::new(
+                ErrorKind::TooLarge,
+                format!("a write in place has at most {} bytes: split it", limits::OBJECT),
             )));
         }
         Some(rest) => {
-            let staged = stream::stage(&client, io::Cursor::new(head).chain(rest), |_| {}).await;
-            let staged = staged.map_err(|error| match error {
-                StageError::Source(error) => Failure::file(format!("cannot read {}", args.source), &error),
-                StageError::Server(error) => error.into(),
-            })?;
-            Content::Staged(staged.writer.finish().await?, staged.bytes)
+            let source = io::Cursor::new(head).chain(rest);
+            Content::Staged(upload(&cluster, existing.map(|oid| oid.page().node), &args.source, source).await?)
         }
     };
-    let bytes = match &content {
-        Content::Whole(data) => data.len() as u64,
-        Content::Staged(_, bytes) => *bytes,
-    };
-    let created = matches!(place, Destination::New(_));
-    let tx = transaction(&args, &place, client.space(), content, media);
-    let committed = commit(&client, tx).await?;
-    let (oid, name) = match (place, args.target) {
-        (Destination::Existing(oid), Some(Target::Path(path))) => (oid, Some(path)),
-        (Destination::Existing(oid), _) => (oid, None),
-        (Destination::New(path), _) => {
-            let oid = committed.created.first().copied();
-            (oid.ok_or_else(|| Failure::new("the server did not return the identifier of the new object"))?, path)
+    let media = media.map(|value| (CONTENT_TYPE.to_owned(), value));
+    let attributes: Vec<_> = media.into_iter().chain(args.attributes.iter().cloned()).collect();
+    let (bytes, args_ref) = (content.size(), (&args, &content, &attributes));
+    let (change, t) = cluster
+        .transact(|t| async move {
+            let (args, content, attributes) = args_ref;
+            Ok((store(&t, args, content, attributes).await?, t))
+        })
+        .await?;
+    let (oid, created) = match change {
+        Change::Created(oid) => (t.real_oid(oid).unwrap_or(oid), true),
+        Change::Replaced(oid) => (oid, false),
+        Change::Mismatch(found) => {
+            return Err(Failure::conflict(format!("the object has the etag {found} now; nothing was changed")));
         }
     };
+    let stored = cluster.stat(oid).await?;
     session.output.print(&StoredObject {
         oid: oid.to_string(),
-        name: name.map(|path| path.as_str().to_owned()),
+        name: match &args.target {
+            Some(Target::Path(path)) => Some(path.as_str().to_owned()),
+            _ => None,
+        },
         bytes,
-        version: committed.version,
+        etag: Etag(stored.map_or(0, |stat| stat.object.etag())),
         created,
     })
 }
@@ -152,26 +164,119 @@ pub(crate) fn open(source: &str) -> Result<Box<dyn Read + Send>> {
     Ok(Box::new(file))
 }
 
-async fn find_destination(args: &Put, client: &Client) -> Result<Destination> {
-    match &args.target {
-        None if args.append || args.offset.is_some() || args.if_version.is_some() => {
-            Err(Failure::usage("--append, --offset and --if-version need a target object"))
-        }
-        None => Ok(Destination::New(None)),
-        Some(Target::Path(path)) => match client.resolve(path.as_str()).await? {
-            Some(_) if args.new => Err(Failure::conflict(format!("the name {path} is taken"))),
-            Some(oid) => Ok(Destination::Existing(oid)),
-            None if args.if_version.is_some() => Err(crate::target::no_such_name(path)),
-            None => Ok(Destination::New(Some(path.clone()))),
+/// The object that gets the bytes, if it exists. What is wrong with the target is reported before an upload.
+async fn find_existing(args: &Put, cluster: &Cluster) -> Result<Option<Oid>> {
+    let Some(target) = &args.target else {
+        return match args.append || args.offset.is_some() || args.if_match.is_some() {
+            true => Err(Failure::usage("--append, --offset and --if-match need a target object")),
+            false => Ok(None),
+        };
+    };
+    let oid = match target {
+        Target::Path(path) => match cluster.resolve(path.as_str()).await? {
+            Some(_) if args.new => return Err(Failure::conflict(format!("the name {path} is taken"))),
+            None if args.if_match.is_some() => return Err(no_such_name(path)),
+            None => return Ok(None),
+            Some(oid) => oid,
         },
-        Some(Target::Oid(_)) if args.new => {
-            Err(Failure::usage("--new needs a name: identifiers are assigned by the server"))
+        Target::Oid(_) if args.new => {
+            return Err(Failure::usage("--new needs a name: identifiers are assigned by the server"));
         }
-        Some(target @ Target::Oid(oid)) => match client.stat(*oid).await? {
-            Some(_) => Ok(Destination::Existing(*oid)),
-            None => Err(no_such_object(target)),
-        },
+        Target::Oid(oid) => *oid,
+    };
+    let stat = cluster.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
+    match stat.kind() {
+        Kind::Blob => Ok(Some(oid)),
+        Kind::Record => {
+            Err(Failure::usage(format!("{target} is a record")).hint("`mortar object put` replaces records."))
+        }
+        kind => Err(Failure::usage(format!("{target} is a {}, which has no bytes", kind.name()))),
     }
+}
+
+/// Uploads bytes to the logical node of the object that gets them.
+pub(crate) async fn upload(
+    cluster: &Cluster,
+    node: Option<NodeId>,
+    name: &str,
+    source: impl Read + Send + 'static,
+) -> Result<StagedContent> {
+    let mut writer = cluster.content_writer(node);
+    stream::send(&mut writer, source, |_| {}).await.map_err(|error| match error {
+        StageError::Source(error) => Failure::file(format!("cannot read {name}"), &error),
+        StageError::Server(error) => error.into(),
+    })?;
+    Ok(writer.finish().await?)
+}
+
+/// Stores the bytes and the attributes in a transaction.
+async fn store(
+    t: &Transaction,
+    args: &Put,
+    content: &Content,
+    attributes: &[(String, String)],
+) -> client::Result<Change> {
+    let found = match &args.target {
+        Some(Target::Oid(oid)) => Some(*oid),
+        Some(Target::Path(path)) => t.resolve(path.as_str()).await?,
+        None => None,
+    };
+    let Some(oid) = found else { return create(t, args, content, attributes).await.map(Change::Created) };
+    if args.new {
+        return Err(Error::new(ErrorKind::Exists, "the name is taken"));
+    }
+    let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {oid}"));
+    if let Some(expected) = args.if_match {
+        let etag = t.get(oid).await?.ok_or_else(missing)?.etag();
+        if etag != expected.0 {
+            return Ok(Change::Mismatch(Etag(etag)));
+        }
+    }
+    match (content, args.offset) {
+        (Content::Inline(data), Some(offset)) => t.write_at(oid, offset, data.clone()).await?,
+        (Content::Inline(data), None) if args.append => t.append(oid, data.clone()).await?,
+        (Content::Inline(data), None) => {
+            let before = t.get(oid).await?.ok_or_else(missing)?;
+            t.put(oid, before.with_data(data.clone())).await?;
+        }
+        (Content::Staged(staged), _) => t.put_content(oid, *staged).await?,
+    }
+    for (key, value) in attributes {
+        t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
+    }
+    Ok(Change::Replaced(oid))
+}
+
+async fn create(
+    t: &Transaction,
+    args: &Put,
+    content: &Content,
+    attributes: &[(String, String)],
+) -> client::Result<Oid> {
+    let oid = match content {
+        Content::Inline(data) => {
+            let mut blob = Object::blob(if args.offset.is_some() { Bytes::new() } else { data.clone() });
+            for (key, value) in attributes {
+                blob.set_attribute(key.clone().into(), Some(value.clone().into()));
+            }
+            let oid = t.create_object(blob.class, blob, PlacementHint::Anywhere)?;
+            if let Some(offset) = args.offset {
+                t.write_at(oid, offset, data.clone()).await?;
+            }
+            oid
+        }
+        Content::Staged(staged) => {
+            let oid = t.create_blob_from(*staged)?;
+            for (key, value) in attributes {
+                t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
+            }
+            oid
+        }
+    };
+    if let Some(Target::Path(path)) = &args.target {
+        t.bind(path.as_str(), oid).await?;
+    }
+    Ok(oid)
 }
 
 /// The first `limit` bytes, one more if there are more, and the source if it has more.
@@ -195,41 +300,4 @@ fn media_type(args: &Put, head: &[u8]) -> Option<String> {
             Some(content_type::guess(FilePath::new(name), head))
         }
     }
-}
-
-fn transaction(
-    args: &Put,
-    place: &Destination,
-    space: SpaceId,
-    content: Content,
-    media: Option<String>,
-) -> Transaction {
-    let mut ops = Vec::new();
-    let oid = match place {
-        Destination::Existing(oid) => *oid,
-        Destination::New(name) => {
-            let oid = Oid::temporary(space, ClassId::NONE, 0);
-            if let Some(path) = name {
-                ops.push(Op::ExpectName { name: path.in_space(space), oid: None });
-            }
-            ops.push(Op::Create { oid, kind: Kind::Blob, data: Bytes::new(), near: None });
-            if let Some(path) = name {
-                ops.push(Op::Bind { name: path.in_space(space), oid });
-            }
-            oid
-        }
-    };
-    if let Some(version) = args.if_version {
-        ops.push(Op::Expect { oid, version: Some(version) });
-    }
-    ops.push(match (content, args.offset) {
-        (Content::Whole(data), Some(offset)) => Op::Write { oid, offset, data },
-        (Content::Whole(data), None) if args.append => Op::Append { oid, data },
-        (Content::Whole(data), None) => Op::Put { oid, data },
-        (Content::Staged(upload, _), _) => Op::PutUpload { oid, upload },
-    });
-    let media = media.map(|value| (CONTENT_TYPE.to_owned(), value));
-    let attributes = media.into_iter().chain(args.attributes.iter().cloned());
-    ops.extend(attributes.map(|(key, value)| Op::SetAttribute { oid, key: key.into(), value: value.into() }));
-    Transaction { ops }
 }

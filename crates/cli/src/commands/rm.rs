@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::Client;
-use model::{Kind, Oid, Op, Transaction};
+use client::cluster::{Cluster, Transaction};
+use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
+use tokio::task::JoinSet;
 
-use super::{LISTING_PAGE, commit};
+use super::LISTING_PAGE;
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Report, pluralize};
-use crate::target::{Target, no_such_object};
+use crate::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,10 +47,10 @@ impl Report for DeleteReport {
 }
 
 pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     let mut report = DeleteReport::default();
     for target in &args.targets {
-        match delete(target, args.recursive, &client).await {
+        match delete(target, args.recursive, &cluster).await {
             Ok(deleted) => report.deleted += deleted,
             Err(failure) if args.force && failure.exit() == Exit::NotFound => {}
             Err(failure) => return Err(failure),
@@ -58,44 +59,69 @@ pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     session.output.print(&report)
 }
 
-async fn delete(target: &Target, recursive: bool, client: &Client) -> Result<u64> {
-    let below = match target {
-        Target::Path(path) => Some(format!("{}/", path.as_str().trim_end_matches('/'))),
-        Target::Oid(_) => None,
-    };
-    let mut deleted = 0;
-    if recursive && let Some(prefix) = &below {
-        deleted += delete_below(prefix, client).await?;
+async fn delete(target: &Target, recursive: bool, cluster: &Cluster) -> Result<u64> {
+    if matches!(target, Target::Path(path) if path.as_str() == "/") {
+        return Err(Failure::usage("the root directory cannot be deleted").hint("Name what is to be deleted below it."));
     }
-    let oid = match target.resolve(client).await {
-        // A level of names need not be bound itself.
-        Err(failure) if deleted > 0 && failure.exit() == Exit::NotFound => return Ok(deleted),
-        oid => oid?,
+    let stat = target.stat(cluster).await?;
+    let deleted = match (stat.kind(), target) {
+        (Kind::Directory, Target::Path(path)) if recursive => {
+            delete_below(path.as_str().trim_end_matches('/'), cluster).await?
+        }
+        (Kind::Directory, Target::Oid(_)) if recursive => {
+            return Err(Failure::usage(format!("{target} is a directory: delete it by its name")));
+        }
+        (Kind::Directory, _) if stat.size > 0 => {
+            let names = pluralize(stat.size, "name", "names");
+            return Err(Failure::usage(format!("{target} is a directory with {names}"))
+                .hint("`mortar rm -r NAME` deletes all that is named below it, too."));
+        }
+        (Kind::Collection, _) if stat.size > 0 => {
+            let members = pluralize(stat.size, "member", "members");
+            return Err(Failure::usage(format!("{target} is a collection of {members}"))
+                .hint("`mortar collection rm` deletes a collection; the members stay."));
+        }
+        _ => 0,
     };
-    let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
-    if !recursive && stat.kind == Kind::Collection && stat.size > 0 {
-        let members = pluralize(stat.size, "member", "members");
-        return Err(Failure::usage(format!("{target} is a collection of {members}")).hint(
-            "`mortar rm -r NAME` deletes all that is named below it too; `mortar collection rm` only the collection.",
-        ));
-    }
-    commit(client, Transaction { ops: vec![Op::Delete { oid }] }).await?;
+    delete_all(cluster, &[stat.oid]).await?;
     Ok(deleted + 1)
 }
 
-/// Deletes the objects of the names below a level, a page of names in each transaction.
-async fn delete_below(prefix: &str, client: &Client) -> Result<u64> {
-    let mut deleted = 0;
-    loop {
-        let names = client.names(prefix, None, LISTING_PAGE).await?;
-        if names.is_empty() {
-            return Ok(deleted);
-        }
+/// Deletes the objects of the names below a directory.
+async fn delete_below(path: &str, cluster: &Cluster) -> Result<u64> {
+    let mut names = cluster.names(&format!("{path}/")).portion_size(LISTING_PAGE).with_directories();
+    let (mut deleted, mut directories) = (0, Vec::new());
+    while let Some(portion) = names.next().await? {
+        let (inner, mut objects): (Vec<_>, Vec<_>) = portion.into_iter().partition(|name| name.is_directory);
+        directories.extend(inner.into_iter().map(|name| name.oid));
         // An object may have several names.
-        let mut oids: Vec<Oid> = names.into_iter().map(|(_, oid)| oid).collect();
-        oids.sort_unstable();
-        oids.dedup();
+        objects.sort_unstable_by_key(|name| name.oid);
+        objects.dedup_by_key(|name| name.oid);
+        let oids: Vec<Oid> = objects.into_iter().map(|name| name.oid).collect();
+        delete_all(cluster, &oids).await?;
         deleted += oids.len() as u64;
-        commit(client, Transaction { ops: oids.into_iter().map(|oid| Op::Delete { oid }).collect() }).await?;
     }
+    // Those in a directory follow it in the listing, and have to be deleted before it.
+    directories.reverse();
+    for group in directories.chunks(LISTING_PAGE) {
+        delete_all(cluster, group).await?;
+        deleted += group.len() as u64;
+    }
+    Ok(deleted)
+}
+
+/// Deletes objects with their names and memberships, in one transaction.
+async fn delete_all(cluster: &Cluster, oids: &[Oid]) -> Result {
+    let delete = |t: Transaction| async move {
+        let mut deletions: JoinSet<client::Result<()>> = JoinSet::new();
+        for &oid in oids {
+            let t = t.clone();
+            deletions.spawn(async move { t.delete_with_names(oid).await });
+        }
+        while let Some(deleted) = deletions.join_next().await {
+            deleted.map_err(|error| Error::new(ErrorKind::Internal, format!("deleting failed: {error}")))??;
+        }
+        Ok(())
+    };
+    Ok(cluster.transact(delete).await?)
 }

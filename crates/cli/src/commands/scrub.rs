@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use client::Client;
+use meta::catalog::BrickId;
 use serde::Serialize;
 
 use crate::connection::CommandContext;
@@ -15,7 +17,7 @@ Examples:
   mortar scrub
   mortar scrub --json        one object with all damage; exit code 6 if there is any";
 
-/// Read everything a server holds and check it against its checksums
+/// Read everything that the bricks hold and check it against its checksums
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Scrub {}
@@ -46,18 +48,11 @@ impl Report for ScrubSummary {
 }
 
 pub(crate) async fn run(_: Scrub, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
+    let bricks = session.bricks().await?;
     let progress = Progress::start("scrubbing", &session.output);
-    let shown = progress.clone();
-    let report = client
-        .scrub(move |now| {
-            shown.set_total(now.total, 0);
-            shown.set_done(now.done, 0);
-        })
-        .await;
+    let scrubbed = scrub_all(&bricks, &progress).await;
     progress.end();
-    let report = report?;
-    let found = ScrubSummary { objects: report.objects, bytes: report.bytes, damaged: report.damaged };
+    let found = scrubbed?;
     session.output.print(&found)?;
     match found.damaged.len() {
         0 => Ok(()),
@@ -65,4 +60,22 @@ pub(crate) async fn run(_: Scrub, session: &mut CommandContext) -> Result {
             Err(Failure::corrupt(format!("the store is damaged in {}", pluralize(damaged as u64, "place", "places"))))
         }
     }
+}
+
+/// Scrubs the bricks, one after the other.
+async fn scrub_all(bricks: &[(Option<BrickId>, Client)], progress: &Progress) -> Result<ScrubSummary> {
+    let mut summary = ScrubSummary { objects: 0, bytes: 0, damaged: Vec::new() };
+    for (brick, client) in bricks {
+        let (shown, before) = (progress.clone(), summary.bytes);
+        let show = move |now: client::Progress| {
+            shown.set_total(before + now.total, 0);
+            shown.set_done(before + now.done, 0);
+        };
+        let report = client.scrub(show).await?;
+        summary.objects += report.objects;
+        summary.bytes += report.bytes;
+        let place = brick.filter(|_| bricks.len() > 1).map(|brick| format!("brick {brick}: ")).unwrap_or_default();
+        summary.damaged.extend(report.damaged.into_iter().map(|damage| format!("{place}{damage}")));
+    }
+    Ok(summary)
 }

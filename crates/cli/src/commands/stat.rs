@@ -3,22 +3,24 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use model::Kind;
 use serde::Serialize;
 
-use super::LISTING_PAGE;
-use super::attr::{self, AttributePair};
+use super::attr::AttributePair;
+use super::class as classes;
 use super::ls::ObjectSummary;
 use crate::connection::CommandContext;
+use crate::etag::Etag;
 use crate::failure::Result;
 use crate::output::{Printable, Report, pluralize};
-use crate::target::{Target, no_such_object};
+use crate::target::Target;
 
 const EXAMPLES: &str = "\
 Examples:
   mortar stat /photos/cat.jpg
   mortar stat 1.0.0.2a.3 --json";
 
-/// Show kind, size, version, names, collections and attributes of objects
+/// Show kind, size, etag, names, collections and attributes of objects
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stat {
@@ -32,20 +34,33 @@ struct ObjectDetails {
     oid: String,
     #[serde(flatten)]
     summary: ObjectSummary,
+    /// The class of a record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    etag: Etag,
     names: Vec<String>,
-    /// The collections it is a member of; the first [`LISTING_PAGE`] of them.
+    /// The collections it is a member of.
     collections: Vec<String>,
     attributes: Vec<AttributePair>,
 }
 
 impl Report for ObjectDetails {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let unit = if self.summary.kind() == "collection" { ("member", "members") } else { ("byte", "bytes") };
+        let unit = match self.summary.kind() {
+            Kind::Collection => ("member", "members"),
+            Kind::Directory => ("name", "names"),
+            Kind::Blob | Kind::Record => ("byte", "bytes"),
+        };
         writeln!(out, "object      {}", self.oid)?;
-        writeln!(out, "kind        {}", self.summary.kind())?;
+        writeln!(out, "kind        {}", self.summary.kind().name())?;
+        if let Some(class) = &self.class {
+            writeln!(out, "class       {class}")?;
+        }
         writeln!(out, "size        {}", pluralize(self.summary.size(), unit.0, unit.1))?;
-        writeln!(out, "version     {}", self.summary.version())?;
-        writeln!(out, "modified    {}", self.summary.modified())?;
+        writeln!(out, "etag        {}", self.etag)?;
+        if let Some(modified) = self.summary.modified() {
+            writeln!(out, "modified    {modified}")?;
+        }
         for name in &self.names {
             writeln!(out, "name        {}", Printable(name))?;
         }
@@ -60,17 +75,21 @@ impl Report for ObjectDetails {
 }
 
 pub(crate) async fn run(args: Stat, session: &mut CommandContext) -> Result {
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     for target in &args.targets {
-        let oid = target.resolve(&client).await?;
-        let stat = client.stat(oid).await?.ok_or_else(|| no_such_object(target))?;
-        let collections = client.collections_of(oid, None, LISTING_PAGE).await?;
+        let stat = target.stat(&cluster).await?;
+        let class = match stat.kind() {
+            Kind::Record => classes::schema(&cluster).await?.class(stat.object.class).map(|class| class.name.clone()),
+            _ => None,
+        };
         session.output.print(&ObjectDetails {
-            oid: oid.to_string(),
+            oid: stat.oid.to_string(),
+            class,
+            names: cluster.names_of(stat.oid).await?,
+            collections: cluster.collections_of(stat.oid).await?.iter().map(ToString::to_string).collect(),
+            etag: Etag(stat.object.etag()),
+            attributes: stat.object.attributes().iter().map(|(key, value)| AttributePair::new(key, value)).collect(),
             summary: ObjectSummary::from(&stat),
-            names: client.names_of(oid).await?,
-            collections: collections.iter().map(ToString::to_string).collect(),
-            attributes: attr::all_attributes(&client, oid).await?,
         })?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use client::cluster::Cluster;
 use serde::Serialize;
 
 use crate::connection::CommandContext;
@@ -22,8 +23,8 @@ Examples:
   mortar import ~/photos --prefix /ann/photos
   mortar import /data --max-bytes 500000000       at most 500 MB of files
 
-Files become blobs, directories collections of their entries, symbolic links blobs with their target, marked by \
-the attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are \
+Files become blobs, directories become directories, symbolic links become blobs with their target, marked by the \
+attribute posix.type=symlink. Attributes: posix.mode, posix.mtime, content-type. Sockets, pipes and devices are \
 left out. A second import passes over what has not changed (size and time), replaces what has, and removes nothing.";
 
 const EXPORT: &str = "\
@@ -146,9 +147,9 @@ impl Report for ImportReport {
 
 pub(crate) async fn import(args: Import, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     let progress = Progress::start("importing", &session.output);
-    let done = import::import(&client, &plan, &progress, session.output.json()).await;
+    let done = import::import(&cluster, &plan, &progress, session.output.json()).await;
     progress.end();
     let report =
         ImportReport { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
@@ -185,16 +186,16 @@ impl Report for ExportReport {
 
 pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result {
     let prefix = prefix_of(&args.prefix)?;
-    let client = session.connect().await?;
+    let cluster = session.cluster().await?;
     let progress = Progress::start("exporting", &session.output);
     let plan = export::ExportPlan { prefix: prefix.clone(), root: args.dir.clone(), overwrite: args.overwrite };
-    let done = export::export(&client, plan, &progress, session.output.json()).await;
+    let done = export::export(&cluster, plan, &progress, session.output.json()).await;
     progress.end();
     let report = ExportReport { tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
     session.output.flush()?;
     if args.verify {
-        verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &client, session).await?;
+        verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &cluster, session).await?;
     }
     match report.tally.failed {
         0 => Ok(()),
@@ -238,13 +239,13 @@ impl Report for VerifyReport {
 
 pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result {
     let plan = args.tree.plan()?;
-    let client = session.connect().await?;
-    verify_tree(plan, &client, session).await
+    let cluster = session.cluster().await?;
+    verify_tree(plan, &cluster, session).await
 }
 
-async fn verify_tree(plan: TreePlan, client: &client::Client, session: &mut CommandContext) -> Result {
+async fn verify_tree(plan: TreePlan, cluster: &Cluster, session: &mut CommandContext) -> Result {
     let progress = Progress::start("verifying", &session.output);
-    let done = verify::verify(client, &plan, &progress, session.output.json()).await;
+    let done = verify::verify(cluster, &plan, &progress, session.output.json()).await;
     progress.end();
     let report =
         VerifyReport { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };

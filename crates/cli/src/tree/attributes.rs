@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use model::{Oid, Op};
+use model::Object;
 
 /// The key of the media type; `put` sets it too.
 pub(crate) const CONTENT_TYPE: &str = "content-type";
@@ -65,10 +65,10 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Reads the attributes of an object. Other attributes and invalid values are ignored.
-    pub(crate) fn read(pairs: &[(Bytes, Bytes)]) -> Self {
+    /// The attributes of an object. Other attributes and invalid values are ignored.
+    pub(crate) fn of(object: &Object) -> Self {
         let mut attributes = Self::default();
-        for (key, value) in pairs {
+        for (key, value) in object.attributes() {
             let (Ok(key), Ok(value)) = (std::str::from_utf8(key), std::str::from_utf8(value)) else { continue };
             match key {
                 MODE => attributes.mode = u32::from_str_radix(value, 8).ok().map(|mode| mode & 0o7777),
@@ -81,23 +81,17 @@ impl Attributes {
         attributes
     }
 
-    /// The operations that change the attributes of `oid` from `old` to these.
-    pub(crate) fn changes(&self, oid: Oid, old: &Self) -> Vec<Op> {
-        let mut ops = Vec::new();
-        let mut change = |key: &'static str, new: Option<String>, old: Option<String>| match new {
-            Some(value) if Some(&value) != old.as_ref() => {
-                ops.push(Op::SetAttribute { oid, key: Bytes::from_static(key.as_bytes()), value: value.into() });
-            }
-            None if old.is_some() => {
-                ops.push(Op::RemoveAttribute { oid, key: Bytes::from_static(key.as_bytes()) });
-            }
-            _ => {}
-        };
-        change(MODE, self.mode.map(octal), old.mode.map(octal));
-        change(MTIME, self.mtime.map(|t| t.to_string()), old.mtime.map(|t| t.to_string()));
-        change(TYPE, self.kind(), old.kind());
-        change(CONTENT_TYPE, self.content_type.clone(), old.content_type.clone());
-        ops
+    /// Gives these attributes to an object. Those that are absent here are removed; other attributes stay.
+    pub(crate) fn apply(&self, object: &mut Object) {
+        let pairs = [
+            (MODE, self.mode.map(octal)),
+            (MTIME, self.mtime.map(|time| time.to_string())),
+            (TYPE, self.kind()),
+            (CONTENT_TYPE, self.content_type.clone()),
+        ];
+        for (key, value) in pairs {
+            object.set_attribute(Bytes::from_static(key.as_bytes()), value.map(Bytes::from));
+        }
     }
 
     fn kind(&self) -> Option<String> {
@@ -113,8 +107,12 @@ fn octal(mode: u32) -> String {
 mod tests {
     use super::*;
 
-    fn pair(key: &str, value: &str) -> (Bytes, Bytes) {
-        (Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
+    fn object(pairs: &[(&'static str, &'static str)]) -> Object {
+        let mut object = Object::blob(Bytes::new());
+        for (key, value) in pairs {
+            object.set_attribute(Bytes::from(*key), Some(Bytes::from(*value)));
+        }
+        object
     }
 
     #[test]
@@ -125,28 +123,22 @@ mod tests {
             symlink: false,
             content_type: Some("text/plain".into()),
         };
-        let pairs: Vec<(Bytes, Bytes)> = attributes
-            .changes(Oid::MIN, &Attributes::default())
-            .into_iter()
-            .map(|op| match op {
-                Op::SetAttribute { key, value, .. } => (key, value),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(pairs, [pair(MODE, "4755"), pair(MTIME, "-5.000000007"), pair(CONTENT_TYPE, "text/plain")]);
-        assert_eq!(Attributes::read(&pairs), attributes);
+        let mut written = object(&[]);
+        attributes.apply(&mut written);
+        assert_eq!(written, object(&[(MODE, "4755"), (MTIME, "-5.000000007"), (CONTENT_TYPE, "text/plain")]));
+        assert_eq!(Attributes::of(&written), attributes);
     }
 
     #[test]
-    fn only_different_attributes_are_written() {
-        let link = Attributes { symlink: true, ..Attributes::default() };
-        assert_eq!(link.changes(Oid::MIN, &link), []);
-        assert!(matches!(&Attributes::default().changes(Oid::MIN, &link)[..], [Op::RemoveAttribute { .. }]));
+    fn absent_attributes_are_removed_and_others_stay() {
+        let mut link = object(&[(TYPE, SYMLINK), ("other", "x")]);
+        Attributes::default().apply(&mut link);
+        assert_eq!(link, object(&[("other", "x")]));
     }
 
     #[test]
     fn invalid_values_are_ignored() {
-        let pairs = [pair(MODE, "rwx"), pair(MTIME, "1.5"), pair(TYPE, "door"), pair("other", "x")];
-        assert_eq!(Attributes::read(&pairs), Attributes::default());
+        let object = object(&[(MODE, "rwx"), (MTIME, "1.5"), (TYPE, "door"), ("other", "x")]);
+        assert_eq!(Attributes::of(&object), Attributes::default());
     }
 }

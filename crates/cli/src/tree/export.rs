@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use client::Client;
-use model::{Kind, Oid, Stat};
+use client::cluster::{Cluster, ListedName};
+use model::{Error, ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
@@ -19,15 +19,13 @@ use tokio::task::{self, JoinSet};
 use self::export_directory::ExportDirectory;
 use super::attributes::Attributes;
 use super::walk::Prefix;
-use super::{BATCH_FILES, MAX_BATCHES, SMALL_READ_BYTES, file_name};
+use super::{
+    BATCH_FILES, FILES_AT_A_TIME, MAX_BATCHES, SMALL_FILE_BYTES, file_name, join_all, join_all_limited, lookup,
+};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// Number of names in one request.
-const NAMES_PER_REQUEST: usize = 10_000;
-/// Most attributes of an object that are read.
-const MAX_ATTRIBUTES: usize = 100;
 /// Pieces of a large object that are read ahead.
 const READ_AHEAD_PIECES: usize = 2;
 
@@ -58,7 +56,7 @@ pub(crate) struct Tally {
 
 /// The state shared by all parts of an export.
 struct Job {
-    client: Client,
+    cluster: Cluster,
     progress: Progress,
     json: bool,
     prefix: Prefix,
@@ -74,40 +72,29 @@ struct PendingWork {
     directories: Vec<(PathBuf, Attributes)>,
 }
 
-/// An object to write.
-struct Item {
-    /// Its name below the prefix.
-    relative: String,
-    oid: Oid,
-}
-
 /// Exports all names below the prefix.
-pub(crate) async fn export(client: &Client, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
-    progress.set_total(0, count_names(client, &plan.prefix).await?);
-    let place = ExportDirectory::open(plan.root, plan.overwrite)?;
+pub(crate) async fn export(cluster: &Cluster, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
+    let below = plan.prefix.below();
+    let count = lookup::count_names(cluster, &plan.prefix).await?;
+    if count == 0 {
+        return Err(Failure::not_found(format!("no name begins with {below}"))
+            .hint("`mortar ls` shows the names there are; --prefix says which to export."));
+    }
+    progress.set_total(0, count);
+    let directory = ExportDirectory::open(plan.root, plan.overwrite)?;
     let job = Arc::new(Job {
-        client: client.clone(),
+        cluster: cluster.clone(),
         progress: progress.clone(),
         json,
         prefix: plan.prefix,
-        directory: place,
+        directory,
         shared: Mutex::default(),
     });
-    if let Some(root) = client.resolve(job.prefix.root()).await? {
-        let pairs = client.attributes(root, None, MAX_ATTRIBUTES).await?;
-        job.with_pending(|later| later.directories.push((job.directory.root().to_owned(), Attributes::read(&pairs))));
-    }
+    job.add_root().await?;
     let mut running: JoinSet<Result> = JoinSet::new();
-    let below = job.prefix.below();
-    let mut after: Option<String> = None;
-    loop {
-        let names = client.names(&below, after.as_deref(), BATCH_FILES).await?;
-        let Some((last, _)) = names.last() else { break };
-        after = Some(last.clone());
-        let items = names.into_iter().filter_map(|(name, oid)| {
-            job.prefix.relative(&name).map(|relative| Item { relative: relative.to_owned(), oid })
-        });
-        running.spawn(Arc::clone(&job).write_all(items.collect()));
+    let mut names = cluster.names(&below).with_directories().portion_size(BATCH_FILES);
+    while let Some(portion) = names.next().await? {
+        running.spawn(Arc::clone(&job).write_all(portion));
         while running.len() >= MAX_BATCHES {
             join_one(&mut running).await?;
         }
@@ -119,27 +106,15 @@ pub(crate) async fn export(client: &Client, plan: ExportPlan, progress: &Progres
     task::spawn_blocking(move || job.finish()).await.map_err(|e| Failure::new(format!("exporting failed: {e}")))
 }
 
+/// Whether a blob could not be read because it was changed or deleted meanwhile.
+fn is_changed(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound)
+}
+
 async fn join_one(running: &mut JoinSet<Result>) -> Result {
     match running.join_next().await {
         Some(done) => done.map_err(|e| Failure::new(format!("exporting failed: {e}")))?,
         None => Ok(()),
-    }
-}
-
-async fn count_names(client: &Client, prefix: &Prefix) -> Result<u64> {
-    let below = prefix.below();
-    let (mut count, mut after) = (0, None::<String>);
-    loop {
-        let page = client.names(&below, after.as_deref(), NAMES_PER_REQUEST).await?;
-        count += page.len() as u64;
-        match page.into_iter().next_back() {
-            Some((last, _)) => after = Some(last),
-            None if count == 0 => {
-                return Err(Failure::not_found(format!("no name begins with {below}"))
-                    .hint("`mortar ls` shows the names there are; --prefix says which to export."));
-            }
-            None => return Ok(count),
-        }
     }
 }
 
@@ -154,86 +129,117 @@ impl Job {
         self.progress.suspend(|| output::warn(self.json, "not_exported", message));
     }
 
-    async fn write_all(self: Arc<Self>, items: Vec<Item>) -> Result {
-        let fetches: Vec<_> = items
-            .iter()
-            .map(|item| {
-                let (client, oid) = (self.client.clone(), item.oid);
-                tokio::spawn(async move {
-                    let (object, pairs) =
-                        tokio::join!(client.get(oid, SMALL_READ_BYTES), client.attributes(oid, None, MAX_ATTRIBUTES));
-                    Ok::<_, model::Error>((object?, pairs))
-                })
-            })
-            .collect();
-        for (item, fetched) in items.into_iter().zip(fetches) {
-            let (object, pairs) = fetched.await.map_err(|e| Failure::new(format!("exporting failed: {e}")))??;
-            // An object that was deleted meanwhile is not part of the tree any more.
-            if let Some((stat, content)) = object {
-                self.write(&item, stat, content, Attributes::read(&pairs?)).await?;
-            }
-            self.progress.advance(0, 1);
+    /// Records the directory of the prefix, whose mode and time the root of the exported tree gets.
+    async fn add_root(&self) -> Result {
+        let Some(oid) = self.cluster.resolve(self.prefix.root()).await? else { return Ok(()) };
+        if let Some(stat) = self.cluster.stat(oid).await? {
+            let root = (self.directory.root().to_owned(), Attributes::of(&stat.object));
+            self.with_pending(|later| later.directories.push(root));
         }
         Ok(())
     }
 
-    async fn write(
-        self: &Arc<Self>,
-        item: &Item,
-        stat: Stat,
-        content: Option<Bytes>,
-        attributes: Attributes,
-    ) -> Result {
-        let path = match file_name::to_path(&item.relative) {
+    async fn write_all(self: Arc<Self>, names: Vec<ListedName>) -> Result {
+        let read = |name: &ListedName| {
+            let (cluster, oid) = (self.cluster.clone(), name.oid);
+            async move { cluster.stat(oid).await }
+        };
+        let stats = join_all(names.iter().map(read).collect()).await?;
+        // An object that was deleted meanwhile is not part of the tree any more.
+        let found = names.into_iter().zip(stats).filter_map(|(name, stat)| Some((name, stat?.object)));
+        let (large, small): (Vec<_>, Vec<_>) = found.partition(|(_, object)| object.size() > SMALL_FILE_BYTES);
+        let small = small.into_iter().map(|(name, object)| Arc::clone(&self).write(name, object));
+        join_all_limited(FILES_AT_A_TIME, small.collect()).await?;
+        for (name, object) in large {
+            Arc::clone(&self).write(name, object).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object, or reports why it cannot be written.
+    async fn write(self: Arc<Self>, name: ListedName, object: Object) -> Result {
+        let written = self.write_as_kind(&name, object).await;
+        self.progress.advance(0, 1);
+        written
+    }
+
+    async fn write_as_kind(self: &Arc<Self>, name: &ListedName, object: Object) -> Result {
+        let relative = self.prefix.relative(&name.path).unwrap_or_default();
+        let path = match file_name::to_path(relative) {
             Ok(relative) => self.directory.root().join(relative),
             Err(why) => {
-                self.report_failure(&format!("{}{}: {why}", self.prefix.below(), item.relative));
+                self.report_failure(&format!("{}: {why}", name.path));
                 return Ok(());
             }
         };
-        if stat.kind == Kind::Collection {
-            let (job, directory) = (Arc::clone(self), path.clone());
-            let made = task::spawn_blocking(move || job.directory.create_directory(&directory)).await;
-            return self.record_result(made, &path, |later| later.directories.push((path.clone(), attributes)));
-        }
-        if attributes.symlink {
-            match content {
-                Some(target) => self.with_pending(|later| later.links.push((path, target, attributes))),
-                None => self.report_failure(&format!("{}: too long for the target of a link", path.display())),
+        let attributes = Attributes::of(&object);
+        match object.kind {
+            Kind::Directory => self.create_directory(path, attributes).await,
+            Kind::Blob if attributes.symlink => {
+                match object.content() {
+                    None => self.with_pending(|later| later.links.push((path, object.data, attributes))),
+                    Some(_) => self.report_failure(&format!("{}: too long for the target of a link", path.display())),
+                }
+                Ok(())
             }
-            return Ok(());
+            Kind::Blob => self.write_file(&path, name.oid, object, attributes).await,
+            kind @ (Kind::Record | Kind::Collection) => {
+                let what = if kind == Kind::Record { "a record" } else { "a set" };
+                self.report_failure(&format!("{}: it is {what}, which cannot become a file", name.path));
+                Ok(())
+            }
         }
+    }
+
+    async fn create_directory(self: &Arc<Self>, path: PathBuf, attributes: Attributes) -> Result {
+        let (job, directory) = (Arc::clone(self), path.clone());
+        let made = task::spawn_blocking(move || job.directory.create_directory(&directory)).await;
+        self.record_result(made, &path, |later| later.directories.push((path.clone(), attributes)))
+    }
+
+    async fn write_file(self: &Arc<Self>, path: &Path, oid: Oid, object: Object, attributes: Attributes) -> Result {
         let (pieces, read) = mpsc::channel(READ_AHEAD_PIECES);
-        let (job, file) = (Arc::clone(self), path.clone());
+        let (job, file) = (Arc::clone(self), path.to_owned());
         let writing = task::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
-        let sent = self.send_content(stat.oid, content, &pieces).await;
+        let sent = self.send_content(oid, object, &pieces).await;
         if sent.is_ok() {
             // The empty piece marks the content as complete; without it the file is removed.
             let _ = pieces.send(Bytes::new()).await;
         }
         drop(pieces);
         let written = writing.await;
-        let bytes = sent?;
-        self.record_result(written, &path, |later| {
+        let bytes = match sent {
+            Ok(bytes) => bytes,
+            Err(error) if is_changed(&error) => {
+                self.report_failure(&format!("{}: it changed while it was read; export again", path.display()));
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.record_result(written, path, |later| {
             later.tally.files += 1;
             later.tally.bytes += bytes;
         })
     }
 
     /// Sends the content to the thread that writes it. Returns its size.
-    async fn send_content(&self, oid: Oid, content: Option<Bytes>, pieces: &mpsc::Sender<Bytes>) -> Result<u64> {
+    async fn send_content(&self, oid: Oid, object: Object, pieces: &mpsc::Sender<Bytes>) -> model::Result<u64> {
         // If the receiver is gone, writing has failed, and that error is reported.
-        if let Some(content) = content {
-            let bytes = content.len() as u64;
+        if object.content().is_none() {
+            let bytes = object.size();
             if bytes > 0 {
-                let _ = pieces.send(content).await;
+                let _ = pieces.send(object.data).await;
             }
             self.progress.advance(bytes, 0);
             return Ok(bytes);
         }
         let mut bytes = 0;
-        let mut reader = self.client.reader(oid, ..);
+        let mut reader = self.cluster.content_reader(oid, 0);
         while let Some(piece) = reader.next().await? {
+            // An empty piece would mark the content as complete.
+            if piece.is_empty() {
+                continue;
+            }
             bytes += piece.len() as u64;
             self.progress.advance(piece.len() as u64, 0);
             if pieces.send(piece).await.is_err() {

@@ -1,31 +1,37 @@
 //! Imports a tree of files as objects.
 //!
-//! The tree is walked twice: first to count it and to find its directories, which become collections, and then to import the files.
-//! Many small files share a transaction, and several transactions are in flight. A large file is uploaded individually. Each
-//! transaction is complete: a file's object, attributes, name and membership in its directory are created together. So an import
-//! that is stopped leaves no partial objects, and can be continued by running it again.
+//! The tree is walked twice: first to count it and to find its directories, which are created, and then to import the files. Many
+//! small files share a transaction, and several transactions are in flight. A large file has a transaction of its own. Each
+//! transaction is complete: a file's object, attributes and name are created together. So an import that is stopped leaves no partial
+//! objects, and can be continued by running it again.
 
 mod batch;
 mod directories;
 mod existing;
 mod large;
+mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use client::Client;
+use client::cluster::Cluster;
 use model::{Error, ErrorKind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
+use tokio::time;
 
 use super::MAX_BATCHES;
 use super::plan::{TreePlan, Work};
+use super::walk::Entry;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
 
-/// Attempts of a transaction after conflicts or broken connections.
-const ATTEMPTS: usize = 5;
+/// Attempts of a transaction whose outcome is unknown, or that finds another state than was read before it.
+const MAX_ATTEMPTS: u32 = 5;
+/// The pause after the first attempt; it doubles after each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -68,13 +74,13 @@ impl Tally {
 
 /// The state shared by all parts of an import.
 struct Job {
-    client: Client,
+    cluster: Cluster,
     progress: Progress,
     json: bool,
-    /// Whether no name has the prefix yet, so that files need not be looked up.
-    is_prefix_empty: bool,
-    /// The collections of the tree's directories, by name.
+    /// The tree's directories in the store, by path.
     directories: HashMap<String, Oid>,
+    /// Those that this import has created: their files need not be looked up.
+    new_directories: HashSet<Oid>,
 }
 
 impl Job {
@@ -83,34 +89,65 @@ impl Job {
         tally.failed += 1;
         self.progress.suspend(|| output::warn(self.json, "not_imported", message));
     }
+
+    /// The directory in the store that a file is in.
+    fn parent(&self, entry: &Entry) -> Option<Oid> {
+        entry.parent.as_ref().and_then(|path| self.directories.get(path)).copied()
+    }
 }
 
-/// Whether a transaction that failed for this reason may succeed after the current state is read again.
+/// Whether what failed for this reason may succeed after the current state is read again: the outcome of a transaction is unknown, or
+/// another import has taken a name, or an object or staged bytes have disappeared.
 fn is_transient(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
+    use ErrorKind::{Conflict, Exists, NotFound, Unavailable, Unknown};
+    matches!(error.kind(), Unknown | Unavailable | Exists | NotFound | Conflict)
 }
 
-/// The failure of a transaction after [`ATTEMPTS`] attempts.
-fn attempts_exhausted() -> Failure {
-    Failure::conflict(format!(
-        "{ATTEMPTS} attempts failed: the server is unreachable, or another client changes the same names"
-    ))
-    .hint("Import again: existing files are skipped.")
+/// The attempts of a transaction that have failed.
+#[derive(Default)]
+struct Attempts {
+    failed: u32,
+}
+
+impl Attempts {
+    fn is_first(&self) -> bool {
+        self.failed == 0
+    }
+
+    /// Waits before the next attempt. Fails if there is none, or if it would fail, too.
+    async fn pause(&mut self, error: Error) -> Result {
+        if !is_transient(&error) {
+            return Err(error.into());
+        }
+        let pause = FIRST_PAUSE * 2_u32.pow(self.failed);
+        self.failed += 1;
+        if self.failed == MAX_ATTEMPTS {
+            return Err(Failure::conflict(format!(
+                "{MAX_ATTEMPTS} attempts failed: the server is unreachable, or another client changes the same names: {error}"
+            ))
+            .hint("Import again: existing files are skipped."));
+        }
+        time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+/// The message for a file whose directory was not imported.
+fn no_directory(entry: &Entry) -> String {
+    format!("{}: its directory is not in the store", entry.path.display())
 }
 
 /// Imports a tree. `json` selects the form of reports about files that could not be imported.
-pub(crate) async fn import(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn import(cluster: &Cluster, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
-    let nothing_below = client.names(&plan.prefix.below(), None, 1).await?.is_empty();
-    let fresh = nothing_below && client.resolve(plan.prefix.root()).await?.is_none();
     let mut tally = Tally { skipped: survey.skipped, left_out: survey.left_out, ..Tally::default() };
     let mut job = Job {
-        client: client.clone(),
+        cluster: cluster.clone(),
         progress: progress.clone(),
         json,
-        is_prefix_empty: fresh,
         directories: HashMap::new(),
+        new_directories: HashSet::new(),
     };
     tally.add(&directories::import(&mut job, &survey.directories).await?);
     tally.add(&import_files(Arc::new(job), plan.clone()).await?);

@@ -1,24 +1,24 @@
 //! Compares a tree on disk with the store: reads everything from the store and compares checksums.
 
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use client::Client;
+use client::cluster::Cluster;
 use crc_fast::{CrcAlgorithm, Digest};
-use model::{Kind, Oid, Stat};
+use model::{ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
 use tokio::task::{self, JoinSet};
 
+use super::attributes::Attributes;
+use super::lookup::{self, BoundObject, Lookup};
 use super::plan::{TreePlan, Work};
 use super::source::{self, Source};
 use super::walk::{Entry, EntryKind};
-use super::{MAX_BATCHES, SMALL_READ_BYTES, attributes};
+use super::{BATCH_DIRECTORIES, FILES_AT_A_TIME, MAX_BATCHES, join_all, join_all_limited};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;
-
-/// Number of names that are counted with one request.
-const NAMES_PER_REQUEST: usize = 10_000;
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -95,20 +95,23 @@ enum Finding {
 
 /// The state shared by all parts of a verification.
 struct Job {
-    client: Client,
+    cluster: Cluster,
     progress: Progress,
     json: bool,
+    /// The tree's directories in the store, by path.
+    directories: HashMap<String, Oid>,
 }
 
 /// Compares the tree with the objects of the same names.
-pub(crate) async fn verify(client: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn verify(cluster: &Cluster, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
-    let job = Arc::new(Job { client: client.clone(), progress: progress.clone(), json });
+    let mut job = Job { cluster: cluster.clone(), progress: progress.clone(), json, directories: HashMap::new() };
     let mut tally = Tally::default();
-    for group in survey.directories.chunks(NAMES_PER_REQUEST) {
-        tally.add(&Arc::clone(&job).compare_all(group.to_vec()).await?);
+    for group in survey.directories.chunks(BATCH_DIRECTORIES) {
+        tally.add(&job.compare_directories(group).await?);
     }
+    let job = Arc::new(job);
     let mut work = plan.clone().hand_out();
     let mut running: JoinSet<Result<Tally>> = JoinSet::new();
     while let Some(next) = work.recv().await {
@@ -125,7 +128,8 @@ pub(crate) async fn verify(client: &Client, plan: &TreePlan, progress: &Progress
     while !running.is_empty() {
         collect_one(&mut running, &mut tally).await?;
     }
-    let named = count_names(client, plan).await?;
+    let root = cluster.resolve(plan.prefix.root()).await?;
+    let named = u64::from(root.is_some()) + lookup::count_names(cluster, &plan.prefix).await?;
     tally.extra = named.saturating_sub(tally.same + tally.different);
     Ok(tally)
 }
@@ -135,22 +139,6 @@ async fn collect_one(running: &mut JoinSet<Result<Tally>>, tally: &mut Tally) ->
         tally.add(&done.map_err(|e| Failure::new(format!("verifying failed: {e}")))??);
     }
     Ok(())
-}
-
-/// Number of the tree's names in the store, including that of its root.
-async fn count_names(client: &Client, plan: &TreePlan) -> Result<u64> {
-    let below = plan.prefix.below();
-    let mut count = u64::from(client.resolve(plan.prefix.root()).await?.is_some());
-    let mut after: Option<String> = None;
-    loop {
-        let page = client.names(&below, after.as_deref(), NAMES_PER_REQUEST).await?;
-        // Without a prefix, the listing includes the root's own name.
-        count += page.iter().filter(|(name, _)| name != plan.prefix.root()).count() as u64;
-        match page.into_iter().next_back() {
-            Some((last, _)) => after = Some(last),
-            None => return Ok(count),
-        }
-    }
 }
 
 impl Job {
@@ -176,53 +164,61 @@ impl Job {
         self.progress.suspend(|| output::warn(self.json, kind, &message));
     }
 
-    async fn compare_all(self: Arc<Self>, entries: Vec<Entry>) -> Result<Tally> {
+    async fn look_up(&self, entries: &[Entry]) -> Result<Vec<Option<BoundObject>>> {
+        let lookups = entries.iter().map(|entry| Lookup::new(entry, &self.directories).find(self.cluster.clone()));
+        join_all(lookups.collect()).await.map_err(Failure::from)
+    }
+
+    /// Compares directories, and records where they are in the store.
+    async fn compare_directories(&mut self, entries: &[Entry]) -> Result<Tally> {
         let mut tally = Tally::default();
-        let lookups: Vec<_> = entries
-            .iter()
-            .map(|entry| {
-                let (client, name) = (self.client.clone(), entry.name.clone());
-                tokio::spawn(async move {
-                    match client.resolve(&name).await? {
-                        Some(oid) => client.get(oid, SMALL_READ_BYTES).await,
-                        None => Ok(None),
-                    }
-                })
-            })
-            .collect();
-        for (entry, lookup) in entries.into_iter().zip(lookups) {
-            let stored = lookup.await.map_err(|e| Failure::new(format!("reading back failed: {e}")))??;
-            let name = entry.name.clone();
-            let size = entry.size;
-            let finding = match stored {
-                None => classify_missing(entry).await,
-                Some((stat, content)) => self.compare(entry, &stat, content, &mut tally).await?,
+        for (entry, found) in entries.iter().zip(self.look_up(entries).await?) {
+            let (finding, directory) = match found {
+                None | Some(BoundObject { object: None, .. }) => (Finding::Missing, None),
+                Some(BoundObject { oid, object: Some(object) }) => match kind_difference(entry, &object) {
+                    Some(different) => (different, None),
+                    None => (Finding::Same, Some(oid)),
+                },
             };
-            self.progress.advance(size, 1);
-            self.record_finding(&mut tally, finding, &name);
+            self.directories.extend(directory.map(|oid| (entry.name.clone(), oid)));
+            self.progress.advance(0, 1);
+            self.record_finding(&mut tally, finding, &entry.name);
         }
         Ok(tally)
     }
 
-    async fn compare(
-        &self,
-        entry: Entry,
-        stat: &Stat,
-        content: Option<bytes::Bytes>,
-        tally: &mut Tally,
-    ) -> Result<Finding> {
-        let expected = if entry.kind == EntryKind::Directory { Kind::Collection } else { Kind::Blob };
-        if stat.kind != expected {
-            return Ok(Finding::Different(format!("in the store it is a {}", stat.kind.name())));
-        }
-        if entry.kind == EntryKind::Directory {
-            return Ok(Finding::Same);
-        }
-        let mtime = entry.mtime;
+    /// Compares files and links, which are small or one.
+    async fn compare_all(self: Arc<Self>, entries: Vec<Entry>) -> Result<Tally> {
+        let found = self.look_up(&entries).await?;
+        let compared = entries.into_iter().zip(found).map(|(entry, found)| Arc::clone(&self).compare(entry, found));
+        let mut tally = Tally::default();
+        join_all_limited(FILES_AT_A_TIME, compared.collect()).await?.iter().for_each(|one| tally.add(one));
+        Ok(tally)
+    }
+
+    async fn compare(self: Arc<Self>, entry: Entry, found: Option<BoundObject>) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let (name, size) = (entry.name.clone(), entry.size);
+        let finding = match found {
+            None | Some(BoundObject { object: None, .. }) => classify_missing(entry).await,
+            Some(BoundObject { oid, object: Some(object) }) => match kind_difference(&entry, &object) {
+                Some(different) => different,
+                None => self.compare_content(entry, oid, object, &mut tally).await?,
+            },
+        };
+        self.progress.advance(size, 1);
+        self.record_finding(&mut tally, finding, &name);
+        Ok(tally)
+    }
+
+    async fn compare_content(&self, entry: Entry, oid: Oid, object: Object, tally: &mut Tally) -> Result<Finding> {
+        let (mtime, then) = (entry.mtime, Attributes::of(&object).mtime);
         let on_disk = task::spawn_blocking(move || disk_checksum(entry));
-        let stored = match content {
-            Some(content) => Checksum::of(&content),
-            None => self.stored_checksum(stat.oid).await?,
+        let stored = match self.stored_checksum(oid, object).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
+                return Ok(Finding::Different("in the store it changed while it was read".to_owned()));
+            }
+            sum => sum?,
         };
         let on_disk = match on_disk.await.map_err(io::Error::other).and_then(|read| read) {
             Ok(on_disk) => on_disk,
@@ -232,8 +228,7 @@ impl Job {
         if stored == on_disk {
             return Ok(Finding::Same);
         }
-        let then = self.client.attribute(stat.oid, attributes::MTIME.as_bytes()).await?;
-        let changed = then.is_some_and(|then| then != mtime.to_string().as_bytes());
+        let changed = then.is_some_and(|then| then != mtime);
         Ok(Finding::Different(format!(
             "{} in the store, {} on disk{}",
             stored.describe(),
@@ -242,14 +237,23 @@ impl Job {
         )))
     }
 
-    async fn stored_checksum(&self, oid: Oid) -> Result<Checksum> {
+    async fn stored_checksum(&self, oid: Oid, object: Object) -> model::Result<Checksum> {
+        if object.content().is_none() {
+            return Ok(Checksum::of(&object.data));
+        }
         let mut summing = ChecksumBuilder::new();
-        let mut reader = self.client.reader(oid, ..);
+        let mut reader = self.cluster.content_reader(oid, 0);
         while let Some(piece) = reader.next().await? {
             summing.update(&piece);
         }
         Ok(summing.finish())
     }
+}
+
+/// The difference between the kinds of an entry and of an object, if there is one.
+fn kind_difference(entry: &Entry, object: &Object) -> Option<Finding> {
+    let expected = if entry.kind == EntryKind::Directory { Kind::Directory } else { Kind::Blob };
+    (object.kind != expected).then(|| Finding::Different(format!("in the store it is a {}", object.kind.name())))
 }
 
 /// Classifies an entry that is not in the store: it is missing, unless it could not have been imported.

@@ -14,6 +14,9 @@ use model::limits;
 use super::attributes::Mtime;
 use super::file_name;
 
+/// The path of the root directory of a space.
+const SPACE_ROOT: &str = "/";
+
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
@@ -76,9 +79,10 @@ struct Level {
 pub(crate) struct Prefix(String);
 
 impl Prefix {
-    /// The prefix that `--prefix` gives.
+    /// The prefix that `--prefix` gives. A slash at the beginning may be left out.
     pub(crate) fn new(text: &str) -> Self {
-        Self(text.trim_end_matches('/').to_owned())
+        let path = text.trim_end_matches('/');
+        Self(if path.is_empty() || path.starts_with('/') { path.to_owned() } else { format!("/{path}") })
     }
 
     /// The default prefix of a tree: the name of its directory.
@@ -88,7 +92,7 @@ impl Prefix {
 
     /// The name of the tree's root: the prefix, or `/` if there is none.
     pub(crate) fn root(&self) -> &str {
-        if self.0.is_empty() { "/" } else { &self.0 }
+        if self.0.is_empty() { SPACE_ROOT } else { &self.0 }
     }
 
     /// The prefix of all names below the root.
@@ -114,12 +118,8 @@ impl Walk {
     }
 
     fn visit(&mut self, path: PathBuf, name: String, parent: Option<String>) -> WalkItem {
-        if name.len() > limits::NAME {
-            return WalkItem::Failed(format!(
-                "{}: its name would have more than {} bytes",
-                path.display(),
-                limits::NAME
-            ));
+        if let Some(why) = check_name(&name) {
+            return WalkItem::Failed(format!("{}: {why}", path.display()));
         }
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
@@ -163,6 +163,16 @@ impl Iterator for Walk {
 }
 
 impl Entry {
+    /// Its name in its directory.
+    pub(crate) fn component(&self) -> &str {
+        last_component(&self.name)
+    }
+
+    /// Whether it is the root directory of the space, which always exists and has no attributes.
+    pub(crate) fn is_space_root(&self) -> bool {
+        self.name == SPACE_ROOT
+    }
+
     /// The entry that `metadata` describes; `None` for a socket, pipe or device.
     fn new(path: PathBuf, name: String, parent: Option<String>, metadata: &Metadata) -> Option<Self> {
         let kind = match metadata.file_type() {
@@ -183,6 +193,19 @@ impl Entry {
     }
 }
 
+/// Why a path cannot be a name in the store.
+fn check_name(name: &str) -> Option<String> {
+    if name.len() > limits::NAME {
+        return Some(format!("its path in the store would have more than {} bytes", limits::NAME));
+    }
+    let is_long = last_component(name).len() > limits::ENTRY_KEY;
+    is_long.then(|| format!("its name in the store, {name:?}, would have more than {} bytes", limits::ENTRY_KEY))
+}
+
+fn last_component(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, last)| last)
+}
+
 /// The time when the file last changed.
 pub(crate) fn mtime_of(metadata: &Metadata) -> Mtime {
     Mtime { seconds: metadata.mtime(), nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0) }
@@ -201,6 +224,8 @@ fn entries_of(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
@@ -247,6 +272,19 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_too_long_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        // Each of these bytes becomes three.
+        fs::write(dir.path().join(OsStr::from_bytes(&[0xff; 86])), "x").unwrap();
+        fs::write(dir.path().join(OsStr::from_bytes(&[0xff; 85])), "x").unwrap();
+        let walk = Walk::new(dir.path().to_owned(), Prefix::new("/t"), None);
+        let failed = walk.filter(|item| matches!(item, WalkItem::Failed(_)));
+        let failed: Vec<String> = failed.map(|item| format!("{item:?}")).collect();
+        assert_eq!(failed.len(), 1);
+        assert!(failed[0].contains("more than 255 bytes"), "{failed:?}");
+    }
+
+    #[test]
     fn without_a_prefix_the_root_is_a_slash() {
         let dir = tree();
         let (found, ..) = names(dir.path(), "/", None);
@@ -255,6 +293,7 @@ mod tests {
         assert_eq!(prefix.relative("/a/b"), Some("a/b"));
         assert_eq!(prefix.relative("/"), None);
         assert_eq!(Prefix::new("/t").relative("/tea"), None);
+        assert_eq!(Prefix::new("t"), Prefix::new("/t/"));
         assert_eq!(Prefix::of(Path::new("/usr/share")).root(), "/share");
     }
 }

@@ -425,6 +425,7 @@ impl Core {
             Request::LookUp(look_up) => vec![NodeId(look_up.node)],
             Request::ListEntries(list) => vec![NodeId(list.node)],
             Request::ListEntriesOf(list) => vec![NodeId(list.node)],
+            Request::ListNodeObjects(list) => vec![NodeId(list.node)],
             Request::ReadObject(proto::ReadObject { oid, .. })
             | Request::ReadContent(proto::contents::Read { oid, .. }) => {
                 convert::oid(*oid, "object").into_iter().map(|oid| oid.page().node).collect()

@@ -40,6 +40,13 @@ impl Core {
         if found.guards.is_empty() { Err(unexpected_answer_error()) } else { Ok(found) }
     }
 
+    /// See [`Cluster::entry`](super::Cluster::entry).
+    pub(super) async fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>> {
+        self.check_in_space(directory)?;
+        let found = self.look_up(directory, &[EntryKey::name(name)?]).await?;
+        Ok(found.targets.first().copied())
+    }
+
     /// Lists entries of a collection at its logical node.
     pub(super) async fn list_entries(&self, list: ListEntries) -> Result<EntryList> {
         let request = Request::ListEntries(list.into_proto());
@@ -200,6 +207,21 @@ impl Transaction {
         if self.look_up_key(directory, &key).await? != Some(target) {
             self.check_unnamed(target).await?;
         }
+        self.put_key(directory, key, target).await
+    }
+
+    /// Binds a free name in a directory to an object, which this transaction may have created.
+    ///
+    /// # Errors
+    /// As [`Transaction::put_entry`]; [`ErrorKind::Exists`] if the name is bound.
+    pub async fn add_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()> {
+        let (key, target) = (EntryKey::name(name)?, target.into());
+        self.require(directory, Kind::Directory).await?;
+        if let Some(before) = self.look_up_key(directory, &key).await? {
+            let what = format!("the name {name:?} in the directory {directory} is bound to {before}");
+            return Err(Error::new(ErrorKind::Exists, what));
+        }
+        self.check_unnamed(target).await?;
         self.put_key(directory, key, target).await
     }
 

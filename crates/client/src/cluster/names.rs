@@ -53,7 +53,7 @@ impl Level {
 
 /// A name of a space, and the object that it is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedObject {
+pub struct ListedName {
     /// The absolute path.
     pub path: String,
     /// The object.
@@ -78,7 +78,7 @@ pub struct Names {
     /// The directories that are being listed, the deepest last.
     levels: Vec<Level>,
     /// Names of the next portion.
-    portion: Vec<NamedObject>,
+    portion: Vec<ListedName>,
 }
 
 impl Names {
@@ -122,7 +122,7 @@ impl Names {
     /// # Errors
     /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
     /// never omits names silently: after an error, the next call continues where this one ended.
-    pub async fn next(&mut self) -> Result<Option<Vec<NamedObject>>> {
+    pub async fn next(&mut self) -> Result<Option<Vec<ListedName>>> {
         if !self.has_begun {
             self.levels = self.begin().await?;
             self.has_begun = true;
@@ -153,7 +153,7 @@ impl Names {
                 self.levels.push(Level::new(target, format!("{path}/"), Bytes::new(), None));
             }
             if !is_directory || self.with_directories {
-                self.portion.push(NamedObject { path, oid: target, is_directory });
+                self.portion.push(ListedName { path, oid: target, is_directory });
             }
         }
         Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))

@@ -67,7 +67,7 @@ fn directory_with_other_files_is_refused_and_not_changed() {
     let data = directory.path().to_str().unwrap();
     for args in [
         &["cluster", "up", "--json", "--data", data][..],
-        &["dev", "--json", "--bricks", "1", "--listen", "127.0.0.1:0", "--http", "none", "--data", data],
+        &["dev", "--json", "--listen", "127.0.0.1:0", "--http", "none", "--data", data],
     ] {
         let refused = run(&mut mortar(args));
         assert_eq!(refused.code, Some(4), "{args:?}: {}", refused.stderr);
@@ -82,7 +82,7 @@ fn dev_refuses_the_directory_of_cluster_up() {
     fs::write(directory.path().join("meta.toml"), "").unwrap();
     fs::create_dir(directory.path().join("meta")).unwrap();
     let data = directory.path().to_str().unwrap();
-    let args = ["dev", "--json", "--bricks", "1", "--listen", "127.0.0.1:0", "--http", "none", "--data", data];
+    let args = ["dev", "--json", "--listen", "127.0.0.1:0", "--http", "none", "--data", data];
     let refused = run(&mut mortar(&args));
     assert_eq!(refused.code, Some(4), "{}", refused.stderr);
     assert!(refused.error()["message"].as_str().unwrap().contains("mortar cluster up"), "{}", refused.stderr);
@@ -100,21 +100,6 @@ fn a_directory_that_others_can_enter_is_opened_only_if_allowed() {
     assert!(refused.error()["message"].as_str().unwrap().contains("chmod -R go-rwx"), "{}", refused.stderr);
     assert!(refused.error()["hint"].as_str().unwrap().contains("--allow-loose-permissions"), "{}", refused.stderr);
     drop(Running::start(mortar(&args).arg("--allow-loose-permissions")));
-}
-
-#[test]
-fn cluster_commands_explain_that_a_store_of_one_process_is_not_a_cluster() {
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("s");
-    let args =
-        ["dev", "--json", "--memory", "--listen", "none", "--http", "none", "--socket", socket.to_str().unwrap()];
-    let server = Running::start(&mut mortar(&args));
-    let url = server.ready["urls"][0].as_str().unwrap();
-    for args in [&["user", "list", "--json"][..], &["brick", "list", "--json"]] {
-        let refused = run(mortar(args).env("MORTAR_URL", url));
-        assert_eq!(refused.code, Some(1), "{args:?}: {}", refused.stderr);
-        assert!(refused.error()["message"].as_str().unwrap().contains("store of one process"), "{}", refused.stderr);
-    }
 }
 
 /// The fields that docs/operations.md lists for a command.
@@ -182,7 +167,9 @@ fn failures_have_the_documented_exit_codes() {
         (&["group", "remove", "administrators"], 2, "invalid"),
         (&["user", "disable", "unknown"], 3, "not_found"),
         (&["brick", "remove", "1"], 2, "invalid"),
-        (&["ls"], 1, "unsupported"),
+        (&["ls", "/ann"], 2, "usage"),
+        (&["ls", "/nowhere"], 3, "not_found"),
+        (&["backup", "-"], 1, "unsupported"),
     ] {
         let failed = cluster.run(&[args, &["--json"]].concat());
         assert_eq!(failed.code, Some(code), "{args:?}: {}", failed.stderr);

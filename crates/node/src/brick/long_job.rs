@@ -16,6 +16,8 @@ use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
+use super::scrub;
+
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
 /// Bytes in a piece of a backup.
@@ -66,11 +68,11 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>
     });
 }
 
-/// Reports the progress of a scrub, and then its result.
-pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Reports the progress of a scrub, and then its result. In a cluster it includes the objects of the brick.
+pub(crate) fn scrub(store: Store, is_of_cluster: bool, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("scrub", places, reply, move |deferred| {
         let reported_at = Cell::new(Instant::now());
-        let report = store.scrub(&|amount: Amount| {
+        let progress = |amount: Amount| {
             if reported_at.get().elapsed() < TELL_EVERY {
                 return ControlFlow::Continue(());
             }
@@ -78,7 +80,8 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>)
             let progress = proto::Progress { done: amount.bytes, total: amount.total_bytes };
             let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        };
+        let report = if is_of_cluster { scrub::scrub(&store, &progress)? } else { store.scrub(&progress)? };
         if !report.is_clean() {
             error!(damaged = report.damaged, "a scrub found damage");
         }

@@ -39,7 +39,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use model::{Entry, Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, UploadId};
+use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
@@ -413,6 +413,16 @@ impl<C: Clone> NodeDriver<C> {
     /// The entries of collections whose changes are not decided or not durable.
     pub(crate) fn unsettled_entries(&self) -> BTreeSet<Entry> {
         self.machine.unsettled_entries().cloned().collect()
+    }
+
+    /// Whether any transaction is prepared.
+    pub(crate) fn has_prepared(&self) -> bool {
+        self.machine.has_prepared()
+    }
+
+    /// Whether an object is written by a transaction whose outcome is not known or not durable here.
+    pub(crate) fn is_unsettled(&self, oid: Oid) -> bool {
+        self.machine.is_unsettled(oid)
     }
 
     /// A time at or after all that was committed here.

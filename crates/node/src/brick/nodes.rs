@@ -22,7 +22,8 @@ use store::Store;
 use tokio::time::{self, Instant};
 use tracing::{info, warn};
 use wire::cluster::{
-    BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, Scan, Scanned,
+    BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, LookedUp, Message,
+    NodeObjects, Scan, Scanned,
 };
 use wire::proto::cluster::{AskWitness, Witnesses};
 
@@ -65,6 +66,8 @@ pub(super) type Driver = NodeDriver<PeerHandle>;
 struct ServedNode {
     epoch: u64,
     driver: Mutex<Driver>,
+    /// Whether any transaction is prepared, so that reads need not lock the driver if none is. It is set before the vote is sent.
+    has_prepared: AtomicBool,
 }
 
 /// The logical nodes of a brick.
@@ -106,6 +109,12 @@ impl ServedNode {
     /// The rows that have changed since another brick began to copy the logical node.
     fn take_changes(&self) -> Option<ChangedRows> {
         self.driver.lock().ok()?.take_changes()
+    }
+
+    /// Whether an object is written by a transaction over several logical nodes whose outcome is not known or not durable here. A failed
+    /// driver is reported by what follows.
+    fn is_unsettled(&self, oid: Oid) -> bool {
+        self.has_prepared.load(Ordering::Acquire) && self.lock().is_ok_and(|driver| driver.is_unsettled(oid))
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
@@ -278,7 +287,8 @@ impl Nodes {
         let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
         self.follow_schema(&mut driver);
         info!(%node, epoch, "serving a logical node");
-        Ok(ServedNode { epoch, driver: Mutex::new(driver) })
+        let has_prepared = AtomicBool::new(driver.has_prepared());
+        Ok(ServedNode { epoch, driver: Mutex::new(driver), has_prepared })
     }
 
     /// Calls `act` with the driver of a logical node and carries out its outputs.
@@ -289,7 +299,7 @@ impl Nodes {
         let served = self.require_served(node)?;
         let mut driver = served.lock()?;
         let acted = act(&mut driver);
-        self.carry_out(&mut driver);
+        self.finish(&served, &mut driver);
         acted
     }
 
@@ -297,8 +307,14 @@ impl Nodes {
     fn act(&self, served: &ServedNode, act: impl FnOnce(&mut Driver)) {
         if let Ok(mut driver) = served.lock() {
             act(&mut driver);
-            self.carry_out(&mut driver);
+            self.finish(served, &mut driver);
         }
+    }
+
+    /// Ends a call of a driver: carries out its outputs.
+    fn finish(&self, served: &ServedNode, driver: &mut Driver) {
+        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
+        self.carry_out(driver);
     }
 
     /// Carries out the outputs of a driver in order.
@@ -373,7 +389,7 @@ impl Nodes {
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
                 let handled = driver.handle_up(from, holder, message, self.time.now());
-                self.carry_out(&mut driver);
+                self.finish(&served, &mut driver);
                 handled.map_err(invalid_message_error)
             }
             Message::Ask { node, epoch, seen, request } => {
@@ -383,7 +399,7 @@ impl Nodes {
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
                 let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
-                self.carry_out(&mut driver);
+                self.finish(&served, &mut driver);
                 handled.map_err(invalid_message_error)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
@@ -405,21 +421,50 @@ impl Nodes {
         served
     }
 
-    /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object.
+    /// Whether an object has to be [waited for](Self::wait_settled) before it is read.
+    pub(crate) fn is_unsettled(&self, oid: Oid) -> bool {
+        self.served.load().get(&oid.page().node).is_some_and(|served| served.is_unsettled(oid))
+    }
+
+    /// Waits until no transaction over several logical nodes, of which the client may have heard that it is committed, has yet to change
+    /// an object here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if that takes long.
+    pub(crate) async fn wait_settled(&self, oid: Oid) -> Result<()> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        while self.is_unsettled(oid) {
+            if Instant::now() >= until {
+                return Err(unsettled_error());
+            }
+            time::sleep(SETTLE_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object. Returns `None` if
+    /// that has to be [waited for](Self::wait_settled).
     ///
     /// # Errors
     /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn read_latest<T>(&self, oid: Oid, mut show: impl FnMut(Option<StoredObject<'_>>) -> T) -> Result<T> {
+    pub(crate) fn read_latest<T>(
+        &self,
+        oid: Oid,
+        mut show: impl FnMut(Option<StoredObject<'_>>) -> T,
+    ) -> Result<Option<T>> {
         let node = oid.page().node;
         let all = self.served.load();
         let served = all.get(&node).ok_or_else(|| not_served(node))?;
+        if served.is_unsettled(oid) {
+            return Ok(None);
+        }
         // If the node has moved away in the meantime, its rows may have been removed.
         let is_right = || {
             let now = self.served.load();
             Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
         };
         let shown = rows::show_object(&self.store, oid, |stored| is_right().then(|| show(stored)))?;
-        shown.ok_or_else(|| not_served(node))
+        shown.map(Some).ok_or_else(|| not_served(node))
     }
 
     /// Scans extents or an index: see [`scan`].
@@ -492,12 +537,20 @@ impl Nodes {
                 return Ok(found);
             }
             if Instant::now() >= until {
-                let what =
-                    "a transaction that changes what was asked for is not decided: a brick or peer server is away";
-                return Err(Error::new(ErrorKind::Unavailable, what));
+                return Err(unsettled_error());
             }
             time::sleep(SETTLE_PAUSE).await;
         }
+    }
+
+    /// Lists objects: see [`rows::list_objects`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_objects(&self, wanted: &ListNodeObjects) -> Result<NodeObjects> {
+        let served = self.require_served(wanted.node)?;
+        let found = rows::list_objects(&self.store, wanted)?;
+        served.lock().map(|_| found)
     }
 
     /// Lists the entries that have a target: see [`entries::list_of`].
@@ -612,7 +665,7 @@ impl Nodes {
         let Ok(mut driver) = served.lock() else { return Ms::MAX };
         if driver.deadline() <= now {
             driver.poll(now);
-            self.carry_out(&mut driver);
+            self.finish(served, &mut driver);
         }
         driver.deadline()
     }
@@ -651,7 +704,7 @@ impl Nodes {
             && let Ok(mut driver) = served.driver.lock()
         {
             act(&mut driver);
-            self.carry_out(&mut driver);
+            self.finish(&served, &mut driver);
         }
     }
 
@@ -730,6 +783,11 @@ fn check_part(part: &Part<Object>) -> Result<()> {
     let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
     limits::check_writes(part.writes.len(), bytes_of(part.writes.values()) + keys)?;
     limits::check_writes(part.entries.len(), keys)
+}
+
+fn unsettled_error() -> Error {
+    let what = "a transaction that changes what was asked for is not decided: a brick or peer server is away";
+    Error::new(ErrorKind::Unavailable, what)
 }
 
 fn not_served(node: NodeId) -> Error {

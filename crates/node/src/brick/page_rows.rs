@@ -27,6 +27,7 @@ use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{Snapshot, Store};
+use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
 
 use super::plant::{Bug, planted};
 
@@ -415,6 +416,75 @@ pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Obj
         }
     })?;
     failed.map_or(Ok(fetched), Err)
+}
+
+/// Most rows that are examined for one answer of a listing.
+const MAX_LISTED_ROWS: usize = 20_000;
+
+/// Lists the objects of a space at a logical node in the order of their places. The rows of a page's head are passed over.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] for a damaged row.
+pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Result<NodeObjects> {
+    let ListNodeObjects { space, node, from: (number, slot), limit } = *wanted;
+    let page = |number| PageId { space, node, number };
+    let (from, to) = (
+        object_key(page(number), slot),
+        key(b'P', &[&node.0.to_be_bytes(), &space.0.to_be_bytes(), &[0xff; PAGE_LEN + 3]]),
+    );
+    let (mut found, mut examined, mut failed) = (NodeObjects::default(), 0, None);
+    store.each(&from, &to, |key, row| {
+        let Some([p0, p1, p2, p3, p4, p5, rest @ ..]) = key.get(HEAD_KEY - PAGE_LEN..) else {
+            return ControlFlow::Continue(());
+        };
+        let number = u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]);
+        let slot = if let [high, low] = rest { Some(u16::from_be_bytes([*high, *low])) } else { None };
+        if examined == MAX_LISTED_ROWS || found.objects.len() >= limit as usize {
+            found.next = Some((number, slot.unwrap_or(0)));
+            return ControlFlow::Break(());
+        }
+        examined += 1;
+        let Some(slot) = slot else { return ControlFlow::Continue(()) };
+        match decode_object(page(number), row) {
+            Ok(object) => {
+                let size = if object.is_collection() { 0 } else { object.size() };
+                let oid = Oid::new(object.class, page(number), slot);
+                found.objects.push(ListedObject { oid, kind: object.kind, size });
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    failed.map_or(Ok(found), Err)
+}
+
+/// Calls `visit` with each object of all logical nodes, or with what is wrong with it: a row that is no object, or whose bytes have another
+/// checksum. The class in the identifier of a damaged object may be wrong.
+///
+/// # Errors
+/// If rows cannot be read.
+pub(crate) fn each_object(store: &impl Rows, mut visit: impl FnMut(Oid, Result<Object>)) -> Result<()> {
+    store.each(b"P", b"Q", |key, row| {
+        let Ok([_, n0, n1, n2, n3, s0, s1, p @ .., o0, o1]) = <&[u8; HEAD_KEY + 2]>::try_from(key) else {
+            return ControlFlow::Continue(());
+        };
+        let [p0, p1, p2, p3, p4, p5] = *p;
+        let number = u64::from_be_bytes([0, 0, p0, p1, p2, p3, p4, p5]);
+        let (node, space) = (NodeId(u32::from_be_bytes([*n0, *n1, *n2, *n3])), SpaceId(u16::from_be_bytes([*s0, *s1])));
+        let (page, slot) = (PageId { space, node, number }, u16::from_be_bytes([*o0, *o1]));
+        let checked = StoredObject::decode(page, row).and_then(|stored| {
+            if crc32c_parts(&[stored.bytes]) != stored.checksum {
+                return Err(damaged(page, &format!("the object in slot {slot} has another checksum")));
+            }
+            stored.with(page, Bytes::copy_from_slice(stored.bytes))
+        });
+        let class = checked.as_ref().map_or(ClassId::NONE, |object| object.class);
+        visit(Oid::new(class, page, slot), checked);
+        ControlFlow::Continue(())
+    })
 }
 
 /// The value of a row with one number.

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use meta::Embedded;
 use model::{Error, ErrorKind, Oid, Op, Outcome, Result, Stat, Transaction, UploadId};
 use store::{Snapshot, Store};
 use wire::cluster::{
-    BuildIndex, CopyRows, ListEntries, ListEntriesOf, LookUp, Message, ReadContent, Reserve, Scan, content_id,
-    object_read_to_proto, read_to_proto, upload_place,
+    BuildIndex, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent, Reserve, Scan,
+    content_id, object_read_to_proto, read_to_proto, upload_place,
 };
 use wire::convert;
 use wire::driving::PeerHandle;
@@ -142,6 +143,7 @@ impl Service for BrickConnection {
             Request::LookUp(look_up) => self.look_up(*look_up, reply),
             Request::ListEntries(list) => self.list_entries(*list, reply),
             Request::ListEntriesOf(list) => self.list_entries_of(*list, reply),
+            Request::ListNodeObjects(list) => self.list_node_objects(list, reply),
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Get(get) => self.get(get, reply),
             Request::Commit(commit) => self.commit(commit, &raw, reply),
@@ -166,8 +168,14 @@ impl Service for BrickConnection {
                     Ok((Response::SpaceCreated(proto::SpaceCreated { space }), Bytes::new()))
                 });
             }
-            Request::Backup(_) => long_job::backup(self.store.clone(), &self.thread.server.role.long_jobs, reply),
-            Request::Scrub(_) => long_job::scrub(self.store.clone(), &self.thread.server.role.long_jobs, reply),
+            Request::Backup(_) => match self.check_backup() {
+                Ok(()) => long_job::backup(self.store.clone(), &self.thread.server.role.long_jobs, reply),
+                Err(error) => reply.fail(&error),
+            },
+            Request::Scrub(_) => {
+                let role = &self.thread.server.role;
+                long_job::scrub(self.store.clone(), role.nodes.is_some(), &role.long_jobs, reply);
+            }
             request => match self.quick(request) {
                 Ok((response, raw)) => self.send(response, &raw, reply),
                 Err(error) => reply.fail(&error),
@@ -194,6 +202,15 @@ impl Drop for BrickConnection {
 }
 
 impl BrickConnection {
+    /// A brick without the catalogue of its cluster would go back in time with a backup, and the cluster would not.
+    fn check_backup(&self) -> Result<()> {
+        if self.thread.server.role.nodes.is_none() || Embedded::exists_in(&self.store)? {
+            return Ok(());
+        }
+        let what = "this brick cannot be backed up alone, because the catalogue of its cluster is elsewhere";
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
     fn view(&self, snapshot: u64) -> Result<View> {
         if snapshot == 0 {
             return Ok(View::Newest(self.store.clone()));
@@ -248,6 +265,10 @@ impl BrickConnection {
 
     /// The newest durable state of an object of a cluster, on the same way.
     fn look(&self, look: proto::ReadObject, reply: Responder<'_>) {
+        let oid = match convert::oid(look.oid, "object") {
+            Ok(oid) => oid,
+            Err(error) => return reply.fail(&error),
+        };
         let mut reply = Some(reply);
         let show = |stored: Option<StoredObject<'_>>| {
             let Some(reply) = reply.take() else { return };
@@ -259,11 +280,32 @@ impl BrickConnection {
                 None => reply.send(Response::ObjectRead(object_read_to_proto(None))),
             }
         };
-        let nodes = self.thread.server.role.nodes();
-        let shown = nodes.and_then(|nodes| nodes.read_latest(convert::oid(look.oid, "object")?, show));
-        if let (Err(error), Some(reply)) = (shown, reply) {
-            reply.fail(&error);
+        let shown = self.thread.server.role.nodes().and_then(|nodes| nodes.read_latest(oid, show));
+        match (shown, reply) {
+            (Ok(None), Some(reply)) => self.look_settled(oid, reply),
+            (Err(error), Some(reply)) => reply.fail(&error),
+            _ => {}
         }
+    }
+
+    /// Sends an object when no transaction of which the client may have heard has yet to change it.
+    fn look_settled(&self, oid: Oid, reply: Responder<'_>) {
+        let Some((oid, nodes, deferred)) = self.asked(Ok(oid), reply) else { return };
+        let show = |stored: Option<StoredObject<'_>>| {
+            let found = stored.as_ref().map(|stored| (stored.code, stored.bytes.len()));
+            let raw = stored.map(|stored| vec![Bytes::copy_from_slice(stored.bytes)]).unwrap_or_default();
+            (Response::ObjectRead(object_read_to_proto(found)), raw)
+        };
+        tokio::spawn(async move {
+            loop {
+                match nodes.wait_settled(oid).await.and_then(|()| nodes.read_latest(oid, show)) {
+                    Ok(Some((response, raw))) => return deferred.send(response, raw),
+                    // Another transaction has come in between.
+                    Ok(None) => {}
+                    Err(error) => return deferred.fail(&error),
+                }
+            }
+        });
     }
 
     /// What the logical nodes of this brick are asked, and the answer to come; refused, if they cannot be.
@@ -289,25 +331,13 @@ impl BrickConnection {
     /// Reads a range of the bytes of a blob.
     fn read_content(&self, wanted: proto::contents::Read, reply: Responder<'_>) {
         let Some((read, nodes, deferred)) = self.asked(ReadContent::try_from(wanted), reply) else { return };
-        blocking::run(move || {
-            let FoundRange { object, bytes } = match nodes.read_content(&read) {
-                Ok(found) => found,
-                Err(error) => return deferred.fail(&error),
-            };
-            let (found, mut raw) = read_to_proto(object.as_ref(), bytes.is_some());
-            let response = Response::ContentBytes(found);
-            match bytes {
-                None => deferred.send(response, raw),
-                Some(RangeBytes::Bytes(bytes)) => {
-                    raw.push(bytes);
-                    deferred.send(response, raw);
-                }
-                Some(RangeBytes::Pieces(pieces)) => {
-                    let heads = raw.into_iter().map(Piece::Bytes);
-                    let parts: Vec<Piece> = heads.chain(pieces.pieces.iter().map(piece)).collect();
-                    make_resident(&parts);
-                    deferred.send_pieces(response, parts, Arc::new(pieces));
-                }
+        if !nodes.is_unsettled(read.oid) {
+            return blocking::run(move || send_range(&nodes, &read, deferred));
+        }
+        tokio::spawn(async move {
+            match nodes.wait_settled(read.oid).await {
+                Ok(()) => blocking::run(move || send_range(&nodes, &read, deferred)),
+                Err(error) => deferred.fail(&error),
             }
         });
     }
@@ -369,6 +399,14 @@ impl BrickConnection {
                 }
                 Err(error) => deferred.fail(&error),
             }
+        });
+    }
+
+    /// Lists the objects of a logical node.
+    fn list_node_objects(&self, wanted: proto::entries::ListNodeObjects, reply: Responder<'_>) {
+        let Some((wanted, nodes, deferred)) = self.asked(ListNodeObjects::from_proto(wanted), reply) else { return };
+        blocking::run(move || {
+            deferred.answer(nodes.list_objects(&wanted).map(|found| Response::NodeObjects(found.into_proto())));
         });
     }
 
@@ -584,6 +622,29 @@ impl BrickConnection {
 enum Content {
     Bytes(Bytes),
     Pieces(store::Pieces),
+}
+
+/// Reads a range of the bytes of a blob, and sends it.
+fn send_range(nodes: &Nodes, read: &ReadContent, deferred: DeferredResponder) {
+    let FoundRange { object, bytes } = match nodes.read_content(read) {
+        Ok(found) => found,
+        Err(error) => return deferred.fail(&error),
+    };
+    let (found, mut raw) = read_to_proto(object.as_ref(), bytes.is_some());
+    let response = Response::ContentBytes(found);
+    match bytes {
+        None => deferred.send(response, raw),
+        Some(RangeBytes::Bytes(bytes)) => {
+            raw.push(bytes);
+            deferred.send(response, raw);
+        }
+        Some(RangeBytes::Pieces(pieces)) => {
+            let heads = raw.into_iter().map(Piece::Bytes);
+            let parts: Vec<Piece> = heads.chain(pieces.pieces.iter().map(piece)).collect();
+            make_resident(&parts);
+            deferred.send_pieces(response, parts, Arc::new(pieces));
+        }
+    }
 }
 
 fn piece(piece: &store::Piece) -> Piece {

@@ -269,6 +269,7 @@ impl Service for MetaConnection {
             | Request::LookUp(_)
             | Request::ListEntries(_)
             | Request::ListEntriesOf(_)
+            | Request::ListNodeObjects(_)
             | Request::BuildIndex(_)
             | Request::AskWitness(_)
             | Request::Witnesses(_)

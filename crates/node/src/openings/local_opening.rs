@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use meta::Embedded;
 use meta::catalog::{BrickId, Catalog, CatalogEditor};
 use meta::opening::plant::Bug;
 use meta::opening::{ForcedPosition, Opening, OpeningHistory, OpeningRefusal, Witnesses};
@@ -158,12 +159,14 @@ impl LocalOpening {
     pub async fn keep(opening: Weak<Self>, view: Weak<ClusterView>) {
         let mut keeper = Keeper::new();
         let mut recorded_at = Instant::now();
+        // A catalogue in the same log knows no more than the log itself, and each record would be a change of it.
+        let has_catalogue = opening.upgrade().is_some_and(|own| Embedded::exists_in(&own.store).unwrap_or(false));
         loop {
             time::sleep(KEEP_INTERVAL).await;
             let (Some(own), Some(view)) = (opening.upgrade(), view.upgrade()) else { return };
             keeper.keep(&own, &view);
             keeper.raise_counters(&view).await;
-            if recorded_at.elapsed() >= RECORD_INTERVAL {
+            if recorded_at.elapsed() >= RECORD_INTERVAL && !has_catalogue {
                 recorded_at = Instant::now();
                 if let Ok(editor) = view.editor() {
                     keeper.record(&own, editor).await;

@@ -147,6 +147,9 @@ pub(super) fn row(request: Request) -> Row {
         Request::ListEntries(list) => {
             answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListEntries(list)))
         }
+        Request::ListNodeObjects(list) => {
+            answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListNodeObjects(list)))
+        }
         Request::ListEntriesOf(list) => {
             answered(Work(Read), Handler::Forward(node(list.space, list.node), Request::ListEntriesOf(list)))
         }

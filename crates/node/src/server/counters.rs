@@ -11,7 +11,7 @@ use model::{Outcome, Result};
 use wire::proto::request::Request;
 
 /// The kinds of requests, by the code that [`kind`] gives.
-pub(crate) const KINDS: [&str; 69] = [
+pub(crate) const KINDS: [&str; 70] = [
     "ping",
     "commit",
     "get_stat",
@@ -81,6 +81,7 @@ pub(crate) const KINDS: [&str; 69] = [
     "look_up",
     "list_entries",
     "list_entries_of",
+    "list_node_objects",
 ];
 
 /// The place of a request's kind in [`KINDS`].
@@ -155,6 +156,7 @@ pub(crate) fn kind_index(request: &Request) -> usize {
         Request::LookUp(_) => 66,
         Request::ListEntries(_) => 67,
         Request::ListEntriesOf(_) => 68,
+        Request::ListNodeObjects(_) => 69,
     }
 }
 

@@ -304,6 +304,29 @@ fn new_objects_are_placed_at_their_directory() {
     });
 }
 
+#[test]
+fn entry_is_added_only_under_a_free_name() {
+    with_cluster(|cluster| async move {
+        let a = bind(&cluster, "dir/a").await;
+        let dir = resolve(&cluster, "dir").await.unwrap();
+        for level in [IsolationLevel::Optimistic, IsolationLevel::Locks] {
+            let t = cluster.begin(level);
+            assert_eq!(t.add_entry(dir, "a", a).await.unwrap_err().kind(), ErrorKind::Exists);
+        }
+        // Two transactions that have both seen that a name is free.
+        let [first, second] = [begin(&cluster), begin(&cluster)];
+        for t in [&first, &second] {
+            t.add_entry(dir, "b", t.create_blob("b").unwrap()).await.unwrap();
+        }
+        assert!(is_committed(&first.commit().await.unwrap()));
+        assert!(!is_committed(&second.commit().await.unwrap()));
+        assert_eq!(cluster.entry(dir, "a").await.unwrap(), Some(a));
+        assert_eq!(cluster.entry(dir, "b").await.unwrap(), resolve(&cluster, "dir/b").await);
+        assert_eq!(cluster.entry(dir, "c").await.unwrap(), None);
+        assert_eq!(cluster.entry(dir, "a/b").await.unwrap_err().kind(), ErrorKind::Invalid);
+    });
+}
+
 /// Otherwise a listing of all names would not end.
 #[test]
 fn directory_has_one_name() {

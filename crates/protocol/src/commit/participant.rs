@@ -741,6 +741,24 @@ impl<A: Clone, T: Clone> Participant<A, T> {
         prepared.chain(logged).flat_map(EntryChanges::keys)
     }
 
+    /// Whether any transaction is prepared, or its end is not durable yet.
+    #[must_use]
+    pub fn has_prepared(&self) -> bool {
+        self.validator.prepared().next().is_some()
+    }
+
+    /// Whether a transaction over several logical nodes writes an object, and its outcome is not known or not durable here. Its client may
+    /// have heard already that it is committed (C1).
+    #[must_use]
+    pub fn is_unsettled(&self, oid: Oid) -> bool {
+        let is_shared = |txn: &TxnId| match self.transactions.get(txn) {
+            Some(TxnState::Prepared { .. }) => true,
+            Some(TxnState::Ended { participants, .. }) => !participants.is_empty(),
+            Some(TxnState::Marked { .. }) | None => false,
+        };
+        self.validator.prepared().filter(is_shared).any(|txn| self.validator.is_written_by(txn, oid))
+    }
+
     /// Checks the invariants.
     ///
     /// # Errors

@@ -379,3 +379,93 @@ impl EntriesOf {
         Ok(Self { entries, more: list.more })
     }
 }
+
+// ------------------------------------------------------------------------------------------------ objects
+
+/// A request to list the objects of a logical node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListNodeObjects {
+    /// The space.
+    pub space: SpaceId,
+    /// The logical node.
+    pub node: NodeId,
+    /// Only objects at this place and behind it: a page number and a slot.
+    pub from: (u64, u16),
+    /// Maximum objects.
+    pub limit: u32,
+}
+
+/// An object in a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedObject {
+    /// Its identifier.
+    pub oid: Oid,
+    /// Its kind.
+    pub kind: Kind,
+    /// Bytes of the object; 0 for a collection.
+    pub size: u64,
+}
+
+/// The answer: objects in the order of their places.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeObjects {
+    /// The objects.
+    pub objects: Vec<ListedObject>,
+    /// The place to continue from; `None` at the end.
+    pub next: Option<(u64, u16)>,
+}
+
+fn place_to_number((page, slot): (u64, u16)) -> u64 {
+    page << 16 | u64::from(slot)
+}
+
+fn place_of_number(number: u64) -> (u64, u16) {
+    // The lower half is the slot.
+    (number >> 16, number as u16)
+}
+
+impl ListNodeObjects {
+    /// Encodes the request.
+    #[must_use]
+    pub fn into_proto(self) -> messages::ListNodeObjects {
+        let Self { space, node, from, limit } = self;
+        messages::ListNodeObjects { space: u32::from(space.0), node: node.0, from: place_to_number(from), limit }
+    }
+
+    /// Decodes a request.
+    ///
+    /// # Errors
+    /// If a part is invalid; the error names it.
+    pub fn from_proto(list: messages::ListNodeObjects) -> Result<Self> {
+        let (space, node) = (convert::space(list.space)?, ids::node(list.node)?);
+        Ok(Self { space, node, from: place_of_number(list.from), limit: checked_limit(list.limit)? })
+    }
+}
+
+impl NodeObjects {
+    /// Encodes the answer.
+    #[must_use]
+    pub fn into_proto(self) -> messages::NodeObjects {
+        let oids = halves(self.objects.iter().map(|object| &object.oid));
+        let kinds: Vec<u8> = self.objects.iter().map(|object| object.kind as u8).collect();
+        let sizes = self.objects.iter().map(|object| object.size).collect();
+        messages::NodeObjects { oids, kinds: kinds.into(), sizes, next: self.next.map(place_to_number) }
+    }
+
+    /// Decodes an answer.
+    ///
+    /// # Errors
+    /// If a part is invalid; the error names it.
+    pub fn from_proto(list: messages::NodeObjects) -> Result<Self> {
+        let oids = oid_pairs(&list.oids)?;
+        if list.kinds.len() != oids.len() || list.sizes.len() != oids.len() {
+            let (kinds, sizes) = (list.kinds.len(), list.sizes.len());
+            return Err(invalid(format!("{} objects with {kinds} kinds and {sizes} sizes", oids.len())));
+        }
+        let objects = oids.into_iter().zip(&list.kinds).zip(list.sizes).map(|((oid, code), size)| {
+            let kind = Kind::from_code(*code).ok_or_else(|| invalid(format!("no object has the kind {code}")))?;
+            Ok(ListedObject { oid, kind, size })
+        });
+        Ok(Self { objects: objects.collect::<Result<_>>()?, next: list.next.map(place_of_number) })
+    }
+}

@@ -43,7 +43,10 @@ use states::{Check, Data};
 pub use contents::{
     MAX_CONTENT_READ, ReadBytes, ReadContent, content_id, is_expected, read_from_proto, read_to_proto, upload_place,
 };
-pub use entries::{EntriesOf, EntryList, ListEntries, ListEntriesOf, ListedEntry, LookUp, LookedUp, MAX_LOOK_UP_KEYS};
+pub use entries::{
+    EntriesOf, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, ListedEntry, ListedObject, LookUp, LookedUp,
+    MAX_LOOK_UP_KEYS, NodeObjects,
+};
 pub use ids::{MAX_PARTICIPANTS, node};
 pub use moves::{CopiedRows, CopyRows, MAX_COPIED_ROWS};
 pub use query::{MAX_COLUMNS, MAX_QUERY_BYTES, MAX_WAITS_FOR, QueryRequest, QueryRows};

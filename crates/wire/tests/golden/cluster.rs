@@ -18,8 +18,8 @@ use protocol::tree::{Down, Up};
 use protocol::validate::{Cause, Read, ReadVersion, ValidationConflict};
 use wire::cluster::{
     BrickStatus, BuildIndex, CopiedRows, CopyRows, EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf,
-    ListedEntry, LookUp, LookedUp, Message, Reserve, Scan, ScanPosition, Scanned, SpaceStatus, decode_record,
-    encode_record, object_read_to_proto, policy_to_proto,
+    ListNodeObjects, ListedEntry, ListedObject, LookUp, LookedUp, Message, NodeObjects, Reserve, Scan, ScanPosition,
+    Scanned, SpaceStatus, decode_record, encode_record, object_read_to_proto, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
 use wire::proto;
@@ -27,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 51 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 53 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -310,6 +310,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let after = Some(Entry { collection: oid(3), key: key("a") });
     let list_of = ListEntriesOf { node: NODE, target: oid(2), after: after.clone(), limit: 9 };
     let build = BuildIndex { space: SpaceId(1), node: NODE, index: 3 };
+    let objects = ListNodeObjects { space: SpaceId(1), node: NODE, from: (0x2a, 3), limit: 9 };
     let requests = [
         ("reserve", Request::Reserve(reserve.into())),
         ("look", Request::ReadObject(proto::ReadObject { oid: sent(1), cached: false })),
@@ -320,6 +321,7 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
         ("look-up", Request::LookUp(look_up.into_proto())),
         ("list-entries", Request::ListEntries(list.into_proto())),
         ("list-entries-of", Request::ListEntriesOf(list_of.into_proto())),
+        ("list-node-objects", Request::ListNodeObjects(objects.into_proto())),
         ("scan-family", Request::Scan(Scan { family: Some(oid(1).class()), ..scan() }.into_proto().unwrap())),
     ];
     for (name, request) in requests {
@@ -336,7 +338,10 @@ fn requests_of_clients_of_a_cluster_are_unchanged() {
     let list = EntryList { entries: all, more: true, guards: reads(), seen: AT, count: 12, modified: AT };
     let (list, keys) = list.into_proto(true);
     let (entries_of, keys_of) = EntriesOf { entries: after.into_iter().collect(), more: true }.into_proto();
+    let listed = ListedObject { oid: oid(2), kind: model::Kind::Blob, size: 7 };
+    let listed = NodeObjects { objects: vec![listed], next: Some((0x2b, 0)) };
     let responses = [
+        ("node-objects", Response::NodeObjects(listed.into_proto()), Vec::new()),
         ("scanned", Response::Scanned(scanned), entries),
         ("looked-up", Response::LookedUp(looked_up.into_proto()), Vec::new()),
         ("entry-list", Response::EntryList(list), vec![keys]),

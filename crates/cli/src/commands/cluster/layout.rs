@@ -184,7 +184,7 @@ impl Layout {
 }
 
 /// Refuses a directory that contains files other than those that `is_own` accepts.
-pub(crate) fn refuse_foreign_directory(dir: &Path, what: &str, is_own: impl Fn(&str) -> bool) -> Result {
+fn refuse_foreign_directory(dir: &Path, what: &str, is_own: impl Fn(&str) -> bool) -> Result {
     let cannot = |error| Failure::file(format!("cannot read {}", dir.display()), &error);
     for entry in fs::read_dir(dir).map_err(cannot)? {
         let name = entry.map_err(cannot)?.file_name();

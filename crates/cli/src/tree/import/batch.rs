@@ -1,18 +1,19 @@
 //! Many small files in one transaction.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use model::{ClassId, Kind, Name, Oid, Op, Outcome, Transaction};
-use tokio::{task, time};
+use client::cluster::Cluster;
+use model::{Error, ErrorKind, NodeId, Oid};
+use tokio::task;
 
-use super::existing::{self, ExistingObject, FileAction};
-use super::{ATTEMPTS, Job, Tally, attempts_exhausted, is_transient};
-use crate::failure::{Failure, Result};
-use crate::tree::attributes::Attributes;
+use super::existing::{self, FileAction};
+use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
+use super::{Attempts, Job, Tally, no_directory};
+use crate::failure::Result;
 use crate::tree::content_type;
+use crate::tree::lookup::{BoundObject, Lookup};
 use crate::tree::source;
 use crate::tree::walk::{Entry, EntryKind};
+use crate::tree::{INLINE_BYTES, join_all};
 
 /// How much a file may grow between the walk and reading; more would make the transaction too large.
 const MAX_GROWTH_BYTES: u64 = 64 << 10;
@@ -20,150 +21,152 @@ const MAX_GROWTH_BYTES: u64 = 64 << 10;
 /// A file that is being imported.
 struct FileChange {
     entry: Entry,
+    /// Its directory.
+    directory: Oid,
     /// The existing object.
-    existing: Option<ExistingObject>,
+    existing: Option<BoundObject>,
     /// Its content; `None` if only attributes change.
     content: Option<Bytes>,
 }
 
+/// The result of an attempt. Failures are reported when the batch is done, not in every attempt.
+#[derive(Default)]
+struct BatchReport {
+    tally: Tally,
+    failures: Vec<String>,
+}
+
 /// Imports one batch of small files and links.
 pub(super) async fn import(job: &Job, entries: Vec<Entry>) -> Result<Tally> {
-    let mut look = !job.is_prefix_empty;
-    for attempt in 0..ATTEMPTS {
-        let mut tally = Tally::default();
-        // Reported when the batch is done, not in every attempt.
-        let mut failures = Vec::new();
-        let arrivals = choose(job, &entries, look, &mut tally, &mut failures).await?;
-        let arrivals = read(arrivals, &mut failures).await?;
-        let ops = operations(job, &arrivals, &mut tally);
-        let outcome = match ops.is_empty() {
-            true => None,
-            false => Some(job.client.commit(Transaction { ops }).await),
-        };
-        match outcome {
-            None | Some(Ok(Outcome::Committed(_))) => {
+    let mut attempts = Attempts::default();
+    loop {
+        // After a failure, another import may have been first, or the transaction may have been committed.
+        match try_import(job, &entries, !attempts.is_first()).await {
+            Ok(BatchReport { mut tally, failures }) => {
                 failures.iter().for_each(|message| job.report_failure(&mut tally, message));
                 let bytes = entries.iter().map(|entry| entry.size).sum();
                 job.progress.advance(bytes, entries.len() as u64);
                 return Ok(tally);
             }
-            // Another import was first, or the outcome is unknown: read the current state.
-            Some(Ok(Outcome::Conflict(_))) => look = true,
-            Some(Err(error)) if is_transient(&error) => {
-                look = true;
-                time::sleep(Duration::from_millis(100 << attempt)).await;
-            }
-            Some(Err(error)) => return Err(error.into()),
+            Err(error) => attempts.pause(error).await?,
         }
     }
-    Err(attempts_exhausted())
+}
+
+async fn try_import(job: &Job, entries: &[Entry], look: bool) -> model::Result<BatchReport> {
+    let mut report = BatchReport::default();
+    let changes = choose(job, entries, look, &mut report).await?;
+    let changes = read(changes, &mut report).await?;
+    changes.iter().for_each(|change| change.count(&mut report.tally));
+    let writes = changes.into_iter().map(|change| change.upload(job.cluster.clone()));
+    let writes = join_all(writes.collect()).await?;
+    transaction::commit(&job.cluster, writes).await?;
+    Ok(report)
+}
+
+/// Looks up the objects of entries. Those in new directories have none, unless `look` requests to be sure.
+async fn look_up(job: &Job, entries: &[Entry], look: bool) -> model::Result<Vec<Option<BoundObject>>> {
+    let look_up_one = |entry: &Entry| {
+        let is_new = job.parent(entry).is_none_or(|directory| job.new_directories.contains(&directory));
+        let lookup = (look || !is_new).then(|| Lookup::new(entry, &job.directories));
+        let cluster = job.cluster.clone();
+        async move {
+            match lookup {
+                Some(lookup) => lookup.find(cluster).await,
+                None => Ok(None),
+            }
+        }
+    };
+    join_all(entries.iter().map(look_up_one).collect()).await
 }
 
 /// Drops entries that need not, or cannot, be imported.
-async fn choose(
-    job: &Job,
-    entries: &[Entry],
-    look: bool,
-    tally: &mut Tally,
-    failures: &mut Vec<String>,
-) -> Result<Vec<FileChange>> {
-    let there =
-        if look { existing::look_up(&job.client, entries).await? } else { entries.iter().map(|_| None).collect() };
-    let mut arrivals = Vec::with_capacity(entries.len());
-    for (entry, found) in entries.iter().zip(there) {
-        let content = match existing::choose_action(entry, found.as_ref()) {
+async fn choose(job: &Job, entries: &[Entry], look: bool, report: &mut BatchReport) -> model::Result<Vec<FileChange>> {
+    let found = look_up(job, entries, look).await?;
+    let mut changes = Vec::with_capacity(entries.len());
+    for (entry, existing) in entries.iter().zip(found) {
+        let Some(directory) = job.parent(entry) else {
+            report.failures.push(no_directory(entry));
+            continue;
+        };
+        let content = match existing::choose_action(entry, existing.as_ref()) {
             FileAction::Unchanged => {
-                tally.unchanged += 1;
+                report.tally.unchanged += 1;
                 continue;
             }
             FileAction::Blocked(message) => {
-                failures.push(message);
-                continue;
-            }
-            FileAction::Create if job.parent(entry).is_none() => {
-                failures.push(format!("{}: its directory is not in the store", entry.path.display()));
+                report.failures.push(message);
                 continue;
             }
             FileAction::Create | FileAction::Replace => Some(Bytes::new()),
             FileAction::Update => None,
         };
-        arrivals.push(FileChange { entry: entry.clone(), existing: found, content });
+        changes.push(FileChange { entry: entry.clone(), directory, existing, content });
     }
-    Ok(arrivals)
+    Ok(changes)
 }
 
 /// Reads the files; unreadable ones are dropped.
-async fn read(mut arrivals: Vec<FileChange>, failures: &mut Vec<String>) -> Result<Vec<FileChange>> {
+async fn read(mut changes: Vec<FileChange>, report: &mut BatchReport) -> model::Result<Vec<FileChange>> {
     let read = move || {
         let mut unread = Vec::new();
-        arrivals.retain_mut(|arrival| {
-            let Some(content) = &mut arrival.content else { return true };
-            let limit = arrival.entry.size + MAX_GROWTH_BYTES;
-            match source::read_small(&mut arrival.entry, limit) {
+        changes.retain_mut(|change| {
+            let Some(content) = &mut change.content else { return true };
+            let limit = change.entry.size + MAX_GROWTH_BYTES;
+            match source::read_small(&mut change.entry, limit) {
                 Ok(read) => {
                     *content = read;
                     true
                 }
                 Err(error) => {
-                    unread.push(format!("{}: {error}", arrival.entry.path.display()));
+                    unread.push(format!("{}: {error}", change.entry.path.display()));
                     false
                 }
             }
         });
-        (arrivals, unread)
+        (changes, unread)
     };
-    let (arrivals, unread) =
-        task::spawn_blocking(read).await.map_err(|e| Failure::new(format!("reading files failed: {e}")))?;
-    failures.extend(unread);
-    Ok(arrivals)
+    let failed = |error| Error::new(ErrorKind::Internal, "reading files failed").caused_by(error);
+    let (changes, unread) = task::spawn_blocking(read).await.map_err(failed)?;
+    report.failures.extend(unread);
+    Ok(changes)
 }
 
-fn operations(job: &Job, arrivals: &[FileChange], tally: &mut Tally) -> Vec<Op> {
-    let mut ops = Vec::with_capacity(arrivals.len() * 8);
-    for (index, arrival) in arrivals.iter().enumerate() {
-        let FileChange { entry, existing: found, content } = arrival;
-        let media = match (content, entry.kind) {
-            (Some(content), EntryKind::File) => Some(content_type::guess(&entry.path, content)),
-            _ => found.as_ref().and_then(|found| found.attributes.content_type.clone()),
-        };
-        let wanted = existing::expected_attributes(entry, media);
-        let Some(found) = found else {
-            let content = content.clone().unwrap_or_default();
-            tally.imported += 1;
-            tally.bytes += content.len() as u64;
-            create(job, entry, index as u64, content, &wanted, &mut ops);
-            continue;
-        };
-        match content {
-            Some(content) => {
-                tally.replaced += 1;
-                tally.bytes += content.len() as u64;
-                ops.push(Op::Put { oid: found.oid, data: content.clone() });
-            }
-            None => tally.updated += 1,
+impl FileChange {
+    fn count(&self, tally: &mut Tally) {
+        match (&self.existing, &self.content) {
+            (None, _) => tally.imported += 1,
+            (Some(_), Some(_)) => tally.replaced += 1,
+            (Some(_), None) => tally.updated += 1,
         }
-        ops.extend(wanted.changes(found.oid, &found.attributes));
-    }
-    ops
-}
-
-fn create(job: &Job, entry: &Entry, index: u64, data: Bytes, attributes: &Attributes, ops: &mut Vec<Op>) {
-    let oid = Oid::temporary(job.client.space(), ClassId::NONE, index);
-    ops.extend(job.create_and_bind(entry, oid, Op::Create { oid, kind: Kind::Blob, data, near: None }));
-    ops.extend(attributes.changes(oid, &Attributes::default()));
-}
-
-impl Job {
-    /// The collection of the directory that a file is in.
-    pub(super) fn parent(&self, entry: &Entry) -> Option<Oid> {
-        entry.parent.as_ref().and_then(|name| self.directories.get(name)).copied()
+        tally.bytes += self.content.as_ref().map_or(0, |content| content.len() as u64);
     }
 
-    /// The operations that create an object, bind its name and add it to its directory.
-    pub(super) fn create_and_bind(&self, entry: &Entry, oid: Oid, create: Op) -> impl Iterator<Item = Op> {
-        let name = Name { space: self.client.space(), path: entry.name.clone() };
-        let expect = Op::ExpectName { name: name.clone(), oid: None };
-        let add = self.parent(entry).map(|collection| Op::Add { collection, member: oid });
-        [expect, create, Op::Bind { name, oid }].into_iter().chain(add)
+    /// Uploads the content if it is too large for a page.
+    async fn upload(self, cluster: Cluster) -> model::Result<ObjectWrite> {
+        let Self { entry, directory, existing, content } = self;
+        let media = match (&content, entry.kind) {
+            (Some(content), EntryKind::File) => Some(content_type::guess(&entry.path, content)),
+            _ => existing.as_ref().and_then(|existing| existing.attributes().content_type),
+        };
+        let attributes = existing::expected_attributes(&entry, media);
+        let (node, target) = place(&entry, directory, existing.as_ref());
+        let content = match content {
+            None => NewContent::Unchanged,
+            Some(bytes) if bytes.len() <= INLINE_BYTES => NewContent::Inline(bytes),
+            Some(bytes) => NewContent::Staged(transaction::upload(&cluster, node, bytes).await?),
+        };
+        Ok(ObjectWrite { target, content, attributes })
+    }
+}
+
+/// The target of a write, and its logical node.
+pub(super) fn place(entry: &Entry, directory: Oid, existing: Option<&BoundObject>) -> (NodeId, WriteTarget) {
+    match existing {
+        Some(BoundObject { oid, .. }) => (oid.page().node, WriteTarget::Existing(*oid)),
+        None => {
+            let name = entry.component().to_owned();
+            (directory.page().node, WriteTarget::New(Directory::Existing(directory), name))
+        }
     }
 }

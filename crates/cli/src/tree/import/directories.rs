@@ -1,132 +1,122 @@
-//! Directories become collections, parents before their entries.
+//! Directories, parents before their entries.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use bytes::Bytes;
-use model::{ClassId, Kind, Name, Oid, Op, Outcome, Transaction};
-use tokio::time;
+use client::cluster::Cluster;
+use model::Oid;
 
-use super::existing::{self, ExistingObject, FileAction};
-use super::{ATTEMPTS, Job, Tally, attempts_exhausted, is_transient};
+use super::existing::{self, FileAction};
+use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
+use super::{Attempts, Job, Tally, no_directory};
 use crate::failure::Result;
-use crate::tree::attributes::Attributes;
+use crate::tree::lookup::{BoundObject, Lookup};
 use crate::tree::walk::Entry;
+use crate::tree::{BATCH_DIRECTORIES, join_all};
 
-/// Directories in one transaction.
-const BATCH_DIRECTORIES: usize = 1000;
-
-/// Creates the collections of `directories` and records their identifiers.
+/// Creates the directories, and records their identifiers.
 pub(super) async fn import(job: &mut Job, directories: &[Entry]) -> Result<Tally> {
     let mut tally = Tally::default();
+    let Some(root) = directories.first() else { return Ok(tally) };
+    // Below a path that does not exist, there is nothing to look up.
+    let exists = job.cluster.resolve(&root.name).await?.is_some();
     for group in directories.chunks(BATCH_DIRECTORIES) {
-        tally.add(&import_group(job, group).await?);
+        tally.add(&import_group(job, group, exists).await?);
         job.progress.advance(0, group.len() as u64);
     }
     Ok(tally)
 }
 
-async fn import_group(job: &mut Job, group: &[Entry]) -> Result<Tally> {
-    let mut look = !job.is_prefix_empty;
-    for attempt in 0..ATTEMPTS {
-        let there =
-            if look { existing::look_up(&job.client, group).await? } else { group.iter().map(|_| None).collect() };
-        let plan = DirectoryPlan::new(job, group, &there);
-        let outcome = match plan.ops.is_empty() {
-            true => None,
-            false => Some(job.client.commit(Transaction { ops: plan.ops }).await),
-        };
-        let created = match outcome {
-            None => Vec::new(),
-            Some(Ok(Outcome::Committed(committed))) => committed.created,
-            // Another import was first, or the outcome is unknown: read the current state.
-            Some(Ok(Outcome::Conflict(_))) => {
-                look = true;
-                continue;
-            }
-            Some(Err(error)) if is_transient(&error) => {
-                look = true;
-                time::sleep(Duration::from_millis(100 << attempt)).await;
-                continue;
-            }
-            Some(Err(error)) => return Err(error.into()),
-        };
-        let mut tally = plan.tally;
-        job.directories.extend(plan.known);
-        job.directories.extend(plan.created.into_iter().zip(created));
-        for message in plan.impossible {
-            job.report_failure(&mut tally, &message);
+async fn import_group(job: &mut Job, group: &[Entry], look: bool) -> Result<Tally> {
+    let mut attempts = Attempts::default();
+    loop {
+        // After a failure, another import may have been first, or the transaction may have been committed.
+        match try_import(job, group, look || !attempts.is_first()).await {
+            Ok(tally) => return Ok(tally),
+            Err(error) => attempts.pause(error).await?,
         }
-        return Ok(tally);
     }
-    Err(attempts_exhausted())
+}
+
+async fn try_import(job: &mut Job, group: &[Entry], look: bool) -> model::Result<Tally> {
+    let found = match look {
+        true => look_up(&job.cluster, &job.directories, group).await?,
+        false => vec![None; group.len()],
+    };
+    let DirectoryPlan { writes, places, failures, mut tally } = DirectoryPlan::new(job, group, &found);
+    let written = transaction::commit(&job.cluster, writes).await?;
+    for (path, place) in places {
+        let oid = match place {
+            Directory::Existing(oid) => oid,
+            Directory::New(position) => {
+                job.new_directories.insert(written[position]);
+                written[position]
+            }
+        };
+        job.directories.insert(path, oid);
+    }
+    failures.iter().for_each(|message| job.report_failure(&mut tally, message));
+    Ok(tally)
+}
+
+async fn look_up(
+    cluster: &Cluster,
+    directories: &HashMap<String, Oid>,
+    group: &[Entry],
+) -> model::Result<Vec<Option<BoundObject>>> {
+    let lookups = group.iter().map(|entry| Lookup::new(entry, directories).find(cluster.clone()));
+    join_all(lookups.collect()).await
 }
 
 /// The transaction that creates a group of directories.
+#[derive(Default)]
 struct DirectoryPlan {
-    ops: Vec<Op>,
-    /// The names of the directories that are created, in the order of the operations.
-    created: Vec<String>,
-    /// Directories that exist already.
-    known: Vec<(String, Oid)>,
-    impossible: Vec<String>,
+    writes: Vec<ObjectWrite>,
+    /// The directories that are in the store after the transaction, by path.
+    places: HashMap<String, Directory>,
+    failures: Vec<String>,
     tally: Tally,
 }
 
 impl DirectoryPlan {
-    fn new(job: &Job, group: &[Entry], there: &[Option<ExistingObject>]) -> Self {
-        let mut plan = Self {
-            ops: Vec::new(),
-            created: Vec::new(),
-            known: Vec::new(),
-            impossible: Vec::new(),
-            tally: Tally::default(),
-        };
-        // The collections of this group, with temporary identifiers for new ones.
-        let mut here: HashMap<&str, Oid> = HashMap::new();
-        for (entry, found) in group.iter().zip(there) {
-            let change = existing::choose_action(entry, found.as_ref());
-            match (change, found) {
-                (FileAction::Blocked(message), _) => plan.impossible.push(message),
-                (FileAction::Create, _) | (_, None) => {
-                    let parent = entry.parent.as_deref();
-                    let parent_oid =
-                        parent.and_then(|name| here.get(name).or_else(|| job.directories.get(name)).copied());
-                    if parent.is_some() && parent_oid.is_none() {
-                        plan.impossible.push(format!("{}: its directory is not in the store", entry.path.display()));
-                        continue;
-                    }
-                    let oid = plan.create(job, entry, parent_oid);
-                    here.insert(&entry.name, oid);
-                }
-                (change, Some(found)) => {
-                    here.insert(&entry.name, found.oid);
-                    plan.known.push((entry.name.clone(), found.oid));
-                    let wanted = existing::expected_attributes(entry, None);
-                    match change {
-                        FileAction::Unchanged => plan.tally.unchanged += 1,
-                        _ => plan.tally.updated += 1,
-                    }
-                    plan.ops.extend(wanted.changes(found.oid, &found.attributes));
-                }
+    fn new(job: &Job, group: &[Entry], found: &[Option<BoundObject>]) -> Self {
+        let mut plan = Self::default();
+        for (entry, found) in group.iter().zip(found) {
+            match (existing::choose_action(entry, found.as_ref()), found) {
+                (FileAction::Blocked(message), _) => plan.failures.push(message),
+                (FileAction::Create, _) | (_, None) => match plan.target(job, entry) {
+                    Some(target) => plan.create(entry, target),
+                    None => plan.failures.push(no_directory(entry)),
+                },
+                (action, Some(found)) => plan.keep(entry, found.oid, &action),
             }
         }
         plan
     }
 
-    fn create(&mut self, job: &Job, entry: &Entry, parent: Option<Oid>) -> Oid {
-        let space = job.client.space();
-        let oid = Oid::temporary(space, ClassId::NONE, self.created.len() as u64);
-        let name = Name { space, path: entry.name.clone() };
-        self.ops.push(Op::ExpectName { name: name.clone(), oid: None });
-        self.ops.push(Op::Create { oid, kind: Kind::Collection, data: Bytes::new(), near: None });
-        self.ops.push(Op::Bind { name, oid });
-        self.ops.extend(existing::expected_attributes(entry, None).changes(oid, &Attributes::default()));
-        if let Some(collection) = parent {
-            self.ops.push(Op::Add { collection, member: oid });
-        }
-        self.created.push(entry.name.clone());
+    /// Where a new directory gets its name, if there is such a place.
+    fn target(&self, job: &Job, entry: &Entry) -> Option<WriteTarget> {
+        let Some(parent) = &entry.parent else { return Some(WriteTarget::NewPath(entry.name.clone())) };
+        let known = || job.directories.get(parent).map(|oid| Directory::Existing(*oid));
+        let parent = self.places.get(parent).cloned().or_else(known)?;
+        Some(WriteTarget::New(parent, entry.component().to_owned()))
+    }
+
+    fn create(&mut self, entry: &Entry, target: WriteTarget) {
+        self.places.insert(entry.name.clone(), Directory::New(self.writes.len()));
+        let attributes = existing::expected_attributes(entry, None);
+        self.writes.push(ObjectWrite { target, content: NewContent::Directory, attributes });
         self.tally.imported += 1;
-        oid
+    }
+
+    /// Keeps an existing directory, perhaps with other attributes.
+    fn keep(&mut self, entry: &Entry, oid: Oid, action: &FileAction) {
+        self.places.insert(entry.name.clone(), Directory::Existing(oid));
+        if matches!(action, FileAction::Unchanged) {
+            self.tally.unchanged += 1;
+            return;
+        }
+        let (target, attributes) = (WriteTarget::Existing(oid), existing::expected_attributes(entry, None));
+        self.writes.push(ObjectWrite { target, content: NewContent::Unchanged, attributes });
+        self.tally.updated += 1;
     }
 }

@@ -1,21 +1,10 @@
-//! The state in the store of a file that is to be imported.
+//! What an import does with a file, depending on the object that has its name.
 
-use client::Client;
-use model::{Kind, Oid, Stat};
+use model::{Kind, Object};
 
-use crate::failure::{Failure, Result};
 use crate::tree::attributes::Attributes;
+use crate::tree::lookup::BoundObject;
 use crate::tree::walk::{Entry, EntryKind};
-
-/// The object that has a file's name.
-pub(super) struct ExistingObject {
-    /// The object.
-    pub(super) oid: Oid,
-    /// Its properties.
-    pub(super) stat: Stat,
-    /// The attributes of the file from which it was imported.
-    pub(super) attributes: Attributes,
-}
 
 /// The action for a file.
 pub(super) enum FileAction {
@@ -31,59 +20,36 @@ pub(super) enum FileAction {
     Blocked(String),
 }
 
-impl ExistingObject {
-    /// Looks up the object with a name.
-    async fn look_up(client: &Client, name: &str) -> Result<Option<Self>> {
-        /// Most attributes that are read. Three of them are used; others do no harm.
-        const ATTRIBUTES: usize = 100;
-        let Some(oid) = client.resolve(name).await? else { return Ok(None) };
-        let (stat, pairs) = tokio::join!(client.stat(oid), client.attributes(oid, None, ATTRIBUTES));
-        // An object that was deleted meanwhile has lost its name too.
-        let Some(stat) = stat? else { return Ok(None) };
-        Ok(Some(Self { oid, stat, attributes: Attributes::read(&pairs?) }))
-    }
-}
-
-/// Looks up all entries together.
-pub(super) async fn look_up(client: &Client, entries: &[Entry]) -> Result<Vec<Option<ExistingObject>>> {
-    let lookups: Vec<_> = entries
-        .iter()
-        .map(|entry| {
-            let (client, name) = (client.clone(), entry.name.clone());
-            tokio::spawn(async move { ExistingObject::look_up(&client, &name).await })
-        })
-        .collect();
-    let mut found = Vec::with_capacity(lookups.len());
-    for lookup in lookups {
-        found.push(lookup.await.map_err(|e| Failure::new(format!("looking names up failed: {e}")))??);
-    }
-    Ok(found)
-}
-
 /// The action for `entry` if the store has `found`.
-pub(super) fn choose_action(entry: &Entry, found: Option<&ExistingObject>) -> FileAction {
-    let Some(found) = found else { return FileAction::Create };
-    let expected = if entry.kind == EntryKind::Directory { Kind::Collection } else { Kind::Blob };
-    if found.stat.kind != expected {
-        return FileAction::Blocked(format!(
-            "{}: in the store {} is a {}; remove it there first: mortar rm -r {}",
-            entry.path.display(),
-            entry.name,
-            found.stat.kind.name(),
-            entry.name
-        ));
+pub(super) fn choose_action(entry: &Entry, found: Option<&BoundObject>) -> FileAction {
+    let Some(BoundObject { oid, object }) = found else { return FileAction::Create };
+    if entry.is_space_root() {
+        return FileAction::Unchanged;
     }
+    let expected = if entry.kind == EntryKind::Directory { Kind::Directory } else { Kind::Blob };
+    let object = match object {
+        Some(object) if object.kind == expected => object,
+        Some(object) => return blocked(entry, &format!("is a {}", object.kind.name())),
+        None => return blocked(entry, &format!("is bound to {oid}, which was deleted")),
+    };
+    let stored = Attributes::of(object);
+    let is_changed = expected == Kind::Blob && !has_same_content(entry, object, &stored);
+    let wanted = expected_attributes(entry, stored.content_type.clone());
+    match (is_changed, wanted == stored) {
+        (true, _) => FileAction::Replace,
+        (false, false) => FileAction::Update,
+        (false, true) => FileAction::Unchanged,
+    }
+}
+
+fn has_same_content(entry: &Entry, object: &Object, stored: &Attributes) -> bool {
     let is_link = entry.kind == EntryKind::Symlink;
-    let same_content = expected == Kind::Collection
-        || found.stat.size == entry.size
-            && found.attributes.mtime == Some(entry.mtime)
-            && found.attributes.symlink == is_link;
-    let wanted = expected_attributes(entry, found.attributes.content_type.clone());
-    match (same_content, wanted == found.attributes) {
-        (false, _) => FileAction::Replace,
-        (true, false) => FileAction::Update,
-        (true, true) => FileAction::Unchanged,
-    }
+    object.size() == entry.size && stored.mtime == Some(entry.mtime) && stored.symlink == is_link
+}
+
+fn blocked(entry: &Entry, what: &str) -> FileAction {
+    let (path, name) = (entry.path.display(), &entry.name);
+    FileAction::Blocked(format!("{path}: in the store {name} {what}; remove it there first: mortar rm -r {name}"))
 }
 
 /// The attributes that the object of `entry` should have.
@@ -99,6 +65,9 @@ pub(super) fn expected_attributes(entry: &Entry, content_type: Option<String>) -
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use model::Oid;
+
     use super::*;
     use crate::tree::attributes::Mtime;
 
@@ -107,15 +76,15 @@ mod tests {
         Entry { path: "/d/f".into(), name: "/f".into(), parent: None, kind, size, mode, mtime }
     }
 
-    fn found(entry: &Entry, kind: Kind) -> ExistingObject {
-        let stat = Stat { oid: Oid::MIN, kind, size: entry.size, version: 1, modified_us: 0 };
-        ExistingObject { oid: Oid::MIN, stat, attributes: expected_attributes(entry, Some("text/plain".into())) }
+    fn found(entry: &Entry, mut object: Object) -> BoundObject {
+        expected_attributes(entry, Some("text/plain".into())).apply(&mut object);
+        BoundObject { oid: Oid::MIN, object: Some(object) }
     }
 
     #[test]
     fn only_differences_are_imported() {
         let file = entry(EntryKind::File, 10, 1000, 0o644);
-        let there = found(&file, Kind::Blob);
+        let there = found(&file, Object::blob(Bytes::from_static(&[0; 10])));
         assert!(matches!(choose_action(&file, None), FileAction::Create));
         assert!(matches!(choose_action(&file, Some(&there)), FileAction::Unchanged));
         assert!(matches!(choose_action(&entry(EntryKind::File, 10, 1000, 0o600), Some(&there)), FileAction::Update));
@@ -134,12 +103,21 @@ mod tests {
     #[test]
     fn only_attributes_of_a_directory_can_change() {
         let directory = entry(EntryKind::Directory, 0, 1000, 0o755);
-        let mut there = found(&directory, Kind::Collection);
-        there.stat.size = 7;
+        let there = found(&directory, Object::collection(Kind::Directory));
         assert!(matches!(choose_action(&directory, Some(&there)), FileAction::Unchanged));
         assert!(matches!(
             choose_action(&entry(EntryKind::Directory, 0, 2000, 0o755), Some(&there)),
             FileAction::Update
         ));
+    }
+
+    #[test]
+    fn name_of_a_deleted_object_or_a_set_is_reported() {
+        let file = entry(EntryKind::File, 10, 1000, 0o644);
+        let deleted = BoundObject { oid: Oid::MIN, object: None };
+        let set = found(&file, Object::collection(Kind::Collection));
+        for there in [deleted, set] {
+            assert!(matches!(choose_action(&file, Some(&there)), FileAction::Blocked(_)));
+        }
     }
 }

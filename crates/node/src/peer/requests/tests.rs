@@ -20,6 +20,7 @@ fn all() -> Vec<(&'static str, Request)> {
         GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
+        ListNodeObjects
     ])
 }
 
@@ -42,7 +43,9 @@ fn every_request_of_the_schema_has_its_row() {
             "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
             "ReadContent" => (Form::Answered, Access::Work(Read), Some("object")),
             "WriteContent" | "AbortContent" => (Form::Answered, Access::Work(Write), Some("content")),
-            "Scan" | "LookUp" | "ListEntries" | "ListEntriesOf" => (Form::Answered, Access::Work(Read), Some("node")),
+            "Scan" | "LookUp" | "ListEntries" | "ListEntriesOf" | "ListNodeObjects" => {
+                (Form::Answered, Access::Work(Read), Some("node"))
+            }
             "Reserve" | "BeginContent" => (Form::Answered, Access::Work(Write), Some("node")),
             "BuildIndex" => (Form::Answered, Access::Work(Admin), Some("node")),
             "Query" | "FetchRows" => (Form::Answered, Access::Work(Read), None),

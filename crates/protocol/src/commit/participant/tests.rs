@@ -186,6 +186,24 @@ fn prepared_transaction_is_applied_when_its_outcome_is_durable() {
     assert!(proposal(&world.ask_forced(prepare(2, part(&[], &[9])))) > later && later > proposed);
 }
 
+/// The client may have heard of the commit before it is durable everywhere (C1).
+#[test]
+fn write_of_a_shared_transaction_is_unsettled_until_its_outcome_is_durable() {
+    let mut world = World::new();
+    let unsettled = |world: &World| [1, 2, 3].map(|slot| world.participant.is_unsettled(oid(slot)));
+    world.ask(prepare(1, part(&[(2, 0)], &[1])));
+    assert_eq!(unsettled(&world), [true, false, false], "a read is none");
+    world.force();
+    assert_eq!(unsettled(&world.restart(1)), [true, false, false]);
+    world.ask(decide(1, Outcome::Committed(HlcTimestamp::at(1040))));
+    assert_eq!(unsettled(&world), [true, false, false]);
+    world.force();
+    assert_eq!((unsettled(&world), world.participant.has_prepared()), ([false; 3], false));
+    // A transaction with one participant is acknowledged when it is durable.
+    world.ask(commit(2, part(&[], &[3])));
+    assert_eq!(unsettled(&world), [false; 3]);
+}
+
 #[test]
 fn repeated_message_gets_the_first_answer() {
     let mut world = World::new();
