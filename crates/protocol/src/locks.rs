@@ -109,8 +109,8 @@ pub struct Locks {
     ages: BTreeMap<TxnId, TxnId>,
     /// Prepared transactions.
     prepared: BTreeSet<TxnId>,
-    /// Locks of datastore transactions by page, and the version that the page had before its first change since the
-    /// grant.
+    /// Locks of datastore transactions by page, but for touches, and the version that the page had before its first change
+    /// since the grant.
     stable_since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
 }
 
@@ -238,7 +238,10 @@ impl Locks {
             first.remove();
             let held = lock.holders.entry(txn).or_insert(mode);
             *held = held.join(mode);
-            self.stable_since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
+            // Others may touch it, too, so a touch does not keep it as it is.
+            if *held != LockMode::Touch {
+                self.stable_since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
+            }
             granted.push((txn, asked));
         }
         granted

@@ -80,6 +80,20 @@ fn prepare_of_an_older_transaction_passes_younger_ones_unless_they_are_prepared(
     assert_eq!(locks.release(txn(5)), [(txn(7), oid(1))]);
 }
 
+/// Found by the simulator: a transaction lost its lock for reading a set in a restart of the brick, and touched the set again.
+#[test]
+fn touched_object_may_have_changed() {
+    let version = |position| crate::ident::Version { moves: 0, position };
+    let mut locks = Locks::default();
+    for (number, mode) in [(1, Touch), (2, Touch), (3, Shared)] {
+        let slot = if mode == Touch { 1 } else { 2 };
+        assert_eq!(locks.request(txn(number), txn(number), oid(slot), mode), LockResult::Granted);
+    }
+    locks.note_change(oid(1).page(), version(7));
+    assert!(!locks.is_unchanged_since(txn(1), oid(1), version(7)), "the other one may have changed it");
+    assert!(locks.is_unchanged_since(txn(3), oid(2), version(7)));
+}
+
 #[test]
 fn lock_upgrade_waits_for_other_readers() {
     let mut locks = Locks::default();
