@@ -154,6 +154,12 @@ impl Object {
         Kind::from_code(code & !EXTENDED).ok_or_else(|| invalid(format!("no object has the kind {code}")))
     }
 
+    /// Whether the encoding of objects with this code begins with an extension. Without one, it is the data.
+    #[must_use]
+    pub const fn is_extended(code: u8) -> bool {
+        code & EXTENDED != 0
+    }
+
     /// What precedes the data in the encoding; `None` for most objects.
     #[must_use]
     pub fn encoded_extension(&self) -> Option<Bytes> {
@@ -167,7 +173,7 @@ impl Object {
     /// [`ErrorKind::Invalid`] for an unknown code, or an extension that is not well formed.
     pub fn decode(class: ClassId, code: u8, mut bytes: Bytes) -> Result<Self> {
         let kind = Self::kind_of(code)?;
-        if code & EXTENDED == 0 {
+        if !Self::is_extended(code) {
             return Ok(Self::plain(class, kind, bytes));
         }
         let extension = Extension::take(&mut bytes)?;

@@ -239,7 +239,7 @@ impl Locks {
             let held = lock.holders.entry(txn).or_insert(mode);
             *held = held.join(mode);
             // Others may touch it, too, so a touch does not keep it as it is.
-            if *held != LockMode::Touch {
+            if *held != LockMode::Touch || planted(Bug::TouchKeepsReads) {
                 self.stable_since.entry(oid.page()).or_default().entry((txn, oid)).or_default();
             }
             granted.push((txn, asked));

@@ -69,7 +69,9 @@ struct StoredObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     bytes: u64,
-    etag: Etag,
+    /// `None` if the object was removed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<Etag>,
     created: bool,
 }
 
@@ -147,7 +149,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
             _ => None,
         },
         bytes,
-        etag: Etag(stored.map_or(0, |stat| stat.object.etag())),
+        etag: stored.map(|stat| Etag(stat.object.etag())),
         created,
     })
 }
@@ -221,10 +223,20 @@ async fn store(
         Some(Target::Path(path)) => t.resolve(path.as_str()).await?,
         None => None,
     };
-    let Some(oid) = found else { return create(t, args, content, attributes).await.map(Change::Created) };
-    if args.new {
-        return Err(Error::new(ErrorKind::Exists, "the name is taken"));
+    let change = match found {
+        None => Change::Created(create(t, args, content).await?),
+        Some(_) if args.new => return Err(Error::new(ErrorKind::Exists, "the name is taken")),
+        Some(oid) => replace(t, args, content, oid).await?,
+    };
+    if let Change::Created(oid) | Change::Replaced(oid) = change {
+        for (key, value) in attributes {
+            t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
+        }
     }
+    Ok(change)
+}
+
+async fn replace(t: &Transaction, args: &Put, content: &Content, oid: Oid) -> client::Result<Change> {
     let missing = || Error::new(ErrorKind::NotFound, format!("there is no object {oid}"));
     if let Some(expected) = args.if_match {
         let etag = t.get(oid).await?.ok_or_else(missing)?.etag();
@@ -241,37 +253,20 @@ async fn store(
         }
         (Content::Staged(staged), _) => t.put_content(oid, *staged).await?,
     }
-    for (key, value) in attributes {
-        t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
-    }
     Ok(Change::Replaced(oid))
 }
 
-async fn create(
-    t: &Transaction,
-    args: &Put,
-    content: &Content,
-    attributes: &[(String, String)],
-) -> client::Result<Oid> {
+async fn create(t: &Transaction, args: &Put, content: &Content) -> client::Result<Oid> {
     let oid = match content {
         Content::Inline(data) => {
-            let mut blob = Object::blob(if args.offset.is_some() { Bytes::new() } else { data.clone() });
-            for (key, value) in attributes {
-                blob.set_attribute(key.clone().into(), Some(value.clone().into()));
-            }
+            let blob = Object::blob(if args.offset.is_some() { Bytes::new() } else { data.clone() });
             let oid = t.create_object(blob.class, blob, PlacementHint::Anywhere)?;
             if let Some(offset) = args.offset {
                 t.write_at(oid, offset, data.clone()).await?;
             }
             oid
         }
-        Content::Staged(staged) => {
-            let oid = t.create_blob_from(*staged)?;
-            for (key, value) in attributes {
-                t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
-            }
-            oid
-        }
+        Content::Staged(staged) => t.create_blob_from(*staged)?,
     };
     if let Some(Target::Path(path)) = &args.target {
         t.bind(path.as_str(), oid).await?;

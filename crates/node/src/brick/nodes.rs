@@ -284,11 +284,11 @@ impl Nodes {
             opening,
             is_new,
         };
-        let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
-        self.follow_schema(&mut driver);
+        let driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
+        let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared: AtomicBool::default() };
+        self.act(&served, |driver| self.follow_schema(driver));
         info!(%node, epoch, "serving a logical node");
-        let has_prepared = AtomicBool::new(driver.has_prepared());
-        Ok(ServedNode { epoch, driver: Mutex::new(driver), has_prepared })
+        Ok(served)
     }
 
     /// Calls `act` with the driver of a logical node and carries out its outputs.
@@ -299,7 +299,7 @@ impl Nodes {
         let served = self.require_served(node)?;
         let mut driver = served.lock()?;
         let acted = act(&mut driver);
-        self.finish(&served, &mut driver);
+        self.carry_out(&served, &mut driver);
         acted
     }
 
@@ -307,20 +307,16 @@ impl Nodes {
     fn act(&self, served: &ServedNode, act: impl FnOnce(&mut Driver)) {
         if let Ok(mut driver) = served.lock() {
             act(&mut driver);
-            self.finish(served, &mut driver);
+            self.carry_out(served, &mut driver);
         }
     }
 
-    /// Ends a call of a driver: carries out its outputs.
-    fn finish(&self, served: &ServedNode, driver: &mut Driver) {
-        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
-        self.carry_out(driver);
-    }
-
     /// Carries out the outputs of a driver in order.
-    fn carry_out(&self, driver: &mut Driver) {
+    fn carry_out(&self, served: &ServedNode, driver: &mut Driver) {
         let node = driver.node();
         while let Some(output) = driver.next_output() {
+            // What is carried out can prepare transactions, and is told to others by later outputs.
+            served.has_prepared.store(driver.has_prepared(), Ordering::Release);
             match output {
                 DriverOutput::Send(to, message) if self.is_current() => to.send(&message),
                 DriverOutput::Send(..) => {}
@@ -345,6 +341,7 @@ impl Nodes {
                 DriverOutput::Appended { .. } => {}
             }
         }
+        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
         self.inbox.wake_at(driver.deadline());
     }
 
@@ -354,7 +351,6 @@ impl Nodes {
             && let Some(space) = catalog.space_of(driver.node())
         {
             driver.set_schema(space.id, &catalog.schema(space.id), self.time.now());
-            self.carry_out(driver);
         }
     }
 
@@ -389,7 +385,7 @@ impl Nodes {
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
                 let handled = driver.handle_up(from, holder, message, self.time.now());
-                self.finish(&served, &mut driver);
+                self.carry_out(&served, &mut driver);
                 handled.map_err(invalid_message_error)
             }
             Message::Ask { node, epoch, seen, request } => {
@@ -399,7 +395,7 @@ impl Nodes {
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
                 let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
-                self.finish(&served, &mut driver);
+                self.carry_out(&served, &mut driver);
                 handled.map_err(invalid_message_error)
             }
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
@@ -665,7 +661,7 @@ impl Nodes {
         let Ok(mut driver) = served.lock() else { return Ms::MAX };
         if driver.deadline() <= now {
             driver.poll(now);
-            self.finish(served, &mut driver);
+            self.carry_out(served, &mut driver);
         }
         driver.deadline()
     }
@@ -704,7 +700,7 @@ impl Nodes {
             && let Ok(mut driver) = served.driver.lock()
         {
             act(&mut driver);
-            self.finish(&served, &mut driver);
+            self.carry_out(&served, &mut driver);
         }
     }
 

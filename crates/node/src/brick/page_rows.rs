@@ -108,6 +108,23 @@ fn object_bytes(PageId { space, node, number }: PageId, slot: u16) -> [u8; HEAD_
     [b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5, o0, o1]
 }
 
+/// The page of a key, and the slot if it is that of an object and not that of the page's head; `None` for another key.
+fn parse_key(key: &[u8]) -> Option<(PageId, Option<u16>)> {
+    let ([b'P', n0, n1, n2, n3, s0, s1, p0, p1, p2, p3, p4, p5], slot) = key.split_first_chunk::<HEAD_KEY>()? else {
+        return None;
+    };
+    let page = PageId {
+        space: SpaceId(u16::from_be_bytes([*s0, *s1])),
+        node: NodeId(u32::from_be_bytes([*n0, *n1, *n2, *n3])),
+        number: u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]),
+    };
+    match slot {
+        [] => Some((page, None)),
+        [high, low] => Some((page, Some(u16::from_be_bytes([*high, *low])))),
+        _ => None,
+    }
+}
+
 /// The end of the keys of a page.
 fn page_end(page: PageId) -> Key {
     let mut key = head_key(page);
@@ -309,6 +326,15 @@ pub(crate) fn encode_object(object: &Object) -> Bytes {
     row.freeze()
 }
 
+/// What a listing and a scrub need of an object.
+pub(crate) struct Summary {
+    pub(crate) kind: Kind,
+    /// Bytes of its data or content.
+    pub(crate) size: u64,
+    /// The content that is stored beside it.
+    pub(crate) content: Option<ContentId>,
+}
+
 /// An object in its row.
 pub(crate) struct StoredObject<'a> {
     pub(crate) class: ClassId,
@@ -327,6 +353,20 @@ impl<'a> StoredObject<'a> {
             head.ok_or_else(|| damaged(page, "an object has no head"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
         Ok(Self { class, code: *code, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), bytes })
+    }
+
+    /// What it is, without a copy of its data.
+    fn summary(&self, page: PageId) -> Result<Summary> {
+        if Object::is_extended(self.code) {
+            let object = self.with(page, Bytes::copy_from_slice(self.bytes))?;
+            return Ok(Summary {
+                kind: object.kind,
+                size: object.size(),
+                content: object.content().map(|content| content.id),
+            });
+        }
+        let kind = Object::kind_of(self.code).map_err(|error| damaged(page, error.message()))?;
+        Ok(Summary { kind, size: self.bytes.len() as u64, content: None })
     }
 
     /// The object, with `bytes` as its encoding.
@@ -434,22 +474,20 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
     );
     let (mut found, mut examined, mut failed) = (NodeObjects::default(), 0, None);
     store.each(&from, &to, |key, row| {
-        let Some([p0, p1, p2, p3, p4, p5, rest @ ..]) = key.get(HEAD_KEY - PAGE_LEN..) else {
-            return ControlFlow::Continue(());
-        };
-        let number = u64::from_be_bytes([0, 0, *p0, *p1, *p2, *p3, *p4, *p5]);
-        let slot = if let [high, low] = rest { Some(u16::from_be_bytes([*high, *low])) } else { None };
+        let Some((page, slot)) = parse_key(key) else { return ControlFlow::Continue(()) };
         if examined == MAX_LISTED_ROWS || found.objects.len() >= limit as usize {
-            found.next = Some((number, slot.unwrap_or(0)));
+            found.next = Some((page.number, slot.unwrap_or(0)));
             return ControlFlow::Break(());
         }
         examined += 1;
         let Some(slot) = slot else { return ControlFlow::Continue(()) };
-        match decode_object(page(number), row) {
+        let listed = StoredObject::decode(page, row).and_then(|stored| {
+            let Summary { kind, size, .. } = stored.summary(page)?;
+            Ok(ListedObject { oid: Oid::new(stored.class, page, slot), kind, size })
+        });
+        match listed {
             Ok(object) => {
-                let size = if object.is_collection() { 0 } else { object.size() };
-                let oid = Oid::new(object.class, page(number), slot);
-                found.objects.push(ListedObject { oid, kind: object.kind, size });
+                found.objects.push(object);
                 ControlFlow::Continue(())
             }
             Err(error) => {
@@ -466,22 +504,17 @@ pub(crate) fn list_objects(store: &impl Rows, wanted: &ListNodeObjects) -> Resul
 ///
 /// # Errors
 /// If rows cannot be read.
-pub(crate) fn each_object(store: &impl Rows, mut visit: impl FnMut(Oid, Result<Object>)) -> Result<()> {
+pub(crate) fn each_object(store: &impl Rows, mut visit: impl FnMut(Oid, Result<Summary>)) -> Result<()> {
     store.each(b"P", b"Q", |key, row| {
-        let Ok([_, n0, n1, n2, n3, s0, s1, p @ .., o0, o1]) = <&[u8; HEAD_KEY + 2]>::try_from(key) else {
-            return ControlFlow::Continue(());
-        };
-        let [p0, p1, p2, p3, p4, p5] = *p;
-        let number = u64::from_be_bytes([0, 0, p0, p1, p2, p3, p4, p5]);
-        let (node, space) = (NodeId(u32::from_be_bytes([*n0, *n1, *n2, *n3])), SpaceId(u16::from_be_bytes([*s0, *s1])));
-        let (page, slot) = (PageId { space, node, number }, u16::from_be_bytes([*o0, *o1]));
-        let checked = StoredObject::decode(page, row).and_then(|stored| {
+        let Some((page, Some(slot))) = parse_key(key) else { return ControlFlow::Continue(()) };
+        let stored = StoredObject::decode(page, row);
+        let class = stored.as_ref().map_or(ClassId::NONE, |stored| stored.class);
+        let checked = stored.and_then(|stored| {
             if crc32c_parts(&[stored.bytes]) != stored.checksum {
                 return Err(damaged(page, &format!("the object in slot {slot} has another checksum")));
             }
-            stored.with(page, Bytes::copy_from_slice(stored.bytes))
+            stored.summary(page)
         });
-        let class = checked.as_ref().map_or(ClassId::NONE, |object| object.class);
         visit(Oid::new(class, page, slot), checked);
         ControlFlow::Continue(())
     })

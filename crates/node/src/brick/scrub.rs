@@ -40,7 +40,7 @@ pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubRepor
         nodes.insert(oid.page().node);
         match found {
             Ok(object) => {
-                let places = object.content().and_then(|content| contents.get(&content.id));
+                let places = object.content.and_then(|content| contents.get(&content));
                 for at in places.into_iter().flatten() {
                     report.damage[*at].oid = Some(oid);
                 }

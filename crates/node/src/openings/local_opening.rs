@@ -160,7 +160,11 @@ impl LocalOpening {
         let mut keeper = Keeper::new();
         let mut recorded_at = Instant::now();
         // A catalogue in the same log knows no more than the log itself, and each record would be a change of it.
-        let has_catalogue = opening.upgrade().is_some_and(|own| Embedded::exists_in(&own.store).unwrap_or(false));
+        let Some(has_catalogue) = opening.upgrade().map(|own| Embedded::exists_in(&own.store)) else { return };
+        let has_catalogue = has_catalogue.unwrap_or_else(|error| {
+            error!(%error, "cannot read whether this store contains the catalogue: the position of its log is recorded there");
+            false
+        });
         loop {
             time::sleep(KEEP_INTERVAL).await;
             let (Some(own), Some(view)) = (opening.upgrade(), view.upgrade()) else { return };
