@@ -469,7 +469,7 @@ fn is_everywhere(address: &Address) -> bool {
         Address::Tcp(host) | Address::Tls(host) => {
             host.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
         }
-        Address::Unix(_) => false,
+        Address::Unix(_) | Address::InProcess(_) => false,
     }
 }
 

@@ -23,6 +23,8 @@ mod contents;
 mod core;
 #[doc(hidden)]
 pub mod driver;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod entries;
 mod events;
 mod link;
@@ -58,6 +60,8 @@ use wire::proto::response::Response;
 use self::core::Core;
 use self::rows::QueryOptions;
 pub use contents::{ContentReader, ContentWriter, StagedContent};
+#[cfg(feature = "embedded")]
+pub use embedded::Embedded;
 pub use events::{Event, Events};
 pub use loaded::{Loaded, LoadedMut};
 pub use names::{ListedName, Names};

@@ -99,6 +99,8 @@ impl fmt::Display for Url {
             Address::Tcp(host) => write!(f, "{TCP}{user}{host}/{}", self.space),
             Address::Tls(host) => write!(f, "{TLS}{user}{host}/{}", self.space),
             Address::Unix(path) => write!(f, "{UNIX}{user}{}/{}", path.display(), self.space),
+            // No URL leads into another process.
+            Address::InProcess(_) => write!(f, "{user}{}/{}", self.address, self.space),
         }
     }
 }

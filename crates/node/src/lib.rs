@@ -25,8 +25,10 @@ pub mod node_placement;
 pub mod openings;
 mod peer;
 mod plant;
+pub mod process;
 pub mod purpose;
 mod server;
+pub mod whole;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
 pub mod drivers {

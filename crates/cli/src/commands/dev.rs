@@ -1,7 +1,4 @@
 //! `mortar dev`: a whole cluster in one process.
-//!
-//! The catalogue and the first brick share one store, which is the data directory. So they have one log and one backup, and a
-//! directory that was copied or restored is of one moment. Further bricks have directories below it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -11,18 +8,18 @@ use std::sync::Arc;
 use clap::{Args, value_parser};
 use client::Url;
 use meta::Embedded;
-use meta::catalog::SpaceOptions;
 use model::{Error, ErrorKind};
 use node::Config;
 use node::auth::Secret;
 use node::cluster_view::ClusterView;
 use node::meta::MetaServer;
 use node::purpose::Purpose;
+use node::whole::{MAIN_SPACE, SECRET_FILE, Whole, brick_count, brick_directory};
 use serde::Serialize;
 use store::{DirectoryContents, Options, Store};
 use wire::transport::Address;
 
-use super::node::{RunningServer, open};
+use super::node::open;
 use crate::allocator;
 use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
@@ -37,10 +34,6 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// The default address of the catalogue, where `mortar node` looks for it, and any free port.
 const META_LISTEN: &str = "127.0.0.1:6690";
 const LOOPBACK: &str = "127.0.0.1:0";
-/// The file in the data directory that authenticates processes that join.
-const SECRET_FILE: &str = "cluster.secret";
-/// The space of a new cluster.
-const MAIN_SPACE: &str = "main";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -159,9 +152,9 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 /// Serves until a signal ends it. `config` is that of the first peer server.
 async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let mut parts = Vec::new();
+    let mut whole = Whole::default();
     let served = tokio::select! {
-        started = start(args, config, &mut parts) => match started {
+        started = start(args, config, &mut whole) => match started {
             Ok(ready) => {
                 announce(&ready, output)?;
                 signals.next().await;
@@ -171,15 +164,8 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
         },
         () = signals.next() => Err(Failure::interrupted("stopped during its start")),
     };
-    let ending = async {
-        // In reverse order, because later servers depend on earlier ones.
-        for part in parts.into_iter().rev() {
-            part.end().await?;
-        }
-        Ok(())
-    };
     let ended = tokio::select! {
-        ended = ending => ended,
+        ended = whole.end() => ended.map_err(Failure::from),
         () = signals.next() => {
             Err(Failure::interrupted("stopped by a second signal; the store recovers at its next start"))
         }
@@ -187,8 +173,8 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     served.and(ended)
 }
 
-/// Starts the meta-server, bricks and peer servers, in this order, into `parts`.
-async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Result<Ready> {
+/// Starts the servers. `config` is that of the first peer server.
+async fn start(args: &Dev, config: Config, whole: &mut Whole) -> Result<Ready> {
     if !args.memory && args.data.join("meta.toml").exists() {
         let message = format!("{} is a directory of `mortar cluster up`", args.data.display());
         return Err(Failure::conflict(message).hint("Start it with that, or name another directory with --data DIR."));
@@ -228,11 +214,13 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         let data = if number == 1 { args.data.clone() } else { brick_directory(&args.data, number) };
         settings(ProcessRole::Brick, Some(data), vec![loopback.clone()], None)
     };
-    let store = open(&of_brick(1), Purpose::Whole)?;
+    let bricks = args.bricks.unwrap_or(1).max(if args.memory { 1 } else { brick_count(&args.data) });
+    let purpose = |number| if number == 1 { Purpose::Whole } else { Purpose::Brick };
+    let stores = (1..=bricks).map(|number| open(&of_brick(number), purpose(number))).collect::<Result<Vec<_>>>()?;
     if !args.memory && !secret.exists() {
         Secret::create(&secret)?;
     }
-    let catalogue = Arc::new(Embedded::open(&store)?);
+    let catalogue = Arc::new(Embedded::open(&stores[0])?);
     let meta_listen = match &args.meta_listen {
         Some(address) => address.parse()?,
         None if args.listen == LISTEN => META_LISTEN.parse()?,
@@ -246,57 +234,28 @@ async fn start(args: &Dev, config: Config, parts: &mut Vec<RunningServer>) -> Re
         _ => explain_start(error),
     })?;
     let meta = join_addresses(server.addresses());
-    let mut server = Some(server);
-    let realm = ClusterView::follow(catalogue).await?;
-    let mut bricks = Vec::new();
-    for number in 1..=args.bricks.unwrap_or(1).max(existing_bricks(args)) {
-        let settings = of_brick(number);
-        let store = if number == 1 { store.clone() } else { open(&settings, Purpose::Brick)? };
-        let brick = RunningServer::start_brick(&settings, realm.clone(), store).await?;
-        bricks.push(join_addresses(brick.addresses()));
-        parts.push(brick);
-        // The first brick closes the store that both use, so it ends after the meta-server.
-        parts.extend(server.take().map(|server| RunningServer::Meta(server, None)));
-    }
-    match realm.create_space(MAIN_SPACE, SpaceOptions::default()).await {
-        // The space exists already.
-        Err(error) if error.kind() == ErrorKind::Exists => {}
-        made => drop(made?),
-    }
-    let mut peers = Vec::new();
-    for number in 1..=args.peers {
+    let view = ClusterView::follow(catalogue).await?;
+    let peer = |number: u16| {
         let (listen, http) =
             if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
-        let peer = RunningServer::start_peer(&settings(ProcessRole::Peer, None, listen, http), realm.clone()).await?;
-        peers.push(peer.addresses().to_vec());
-        parts.push(peer);
-    }
-    for part in parts.iter() {
-        part.wait_healthy().await;
-    }
+        settings(ProcessRole::Peer, None, listen, http).config()
+    };
+    let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
+    let brick = of_brick(1).config()?;
+    whole.start(view, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
+    let peers: Vec<_> = whole.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
     let urls: Vec<String> = peers.iter().flatten().map(of).collect();
     Ok(Ready {
         url: combined_url(&peers, of),
         flag: server_flag(args, &urls),
         urls,
-        bricks,
+        bricks: whole.bricks().iter().map(|brick| join_addresses(brick.server().addresses())).collect(),
         meta,
-        http: parts.iter().find_map(RunningServer::http).map(|http| http.to_string()),
+        http: whole.peers().iter().find_map(|peer| peer.server().http()).map(|http| http.to_string()),
         data: (!args.memory).then(|| args.data.display().to_string()),
         pid: std::process::id(),
     })
-}
-
-/// The directory of a brick after the first one.
-fn brick_directory(data: &Path, number: u16) -> PathBuf {
-    data.join(format!("brick-{number}"))
-}
-
-/// The number of bricks of the data directory.
-fn existing_bricks(args: &Dev) -> u16 {
-    let is_there = |number: &u16| !args.memory && brick_directory(&args.data, *number).exists();
-    (2..=u16::MAX).take_while(is_there).last().unwrap_or(1)
 }
 
 /// The option with which a command in the same directory finds the server.
@@ -315,7 +274,7 @@ fn combined_url(peers: &[Vec<Address>], of: impl Fn(&Address) -> String) -> Stri
         .filter_map(|addresses| {
             addresses.iter().find_map(|address| match address {
                 Address::Tcp(host) => Some(host.as_str()),
-                Address::Tls(_) | Address::Unix(_) => None,
+                Address::Tls(_) | Address::Unix(_) | Address::InProcess(_) => None,
             })
         })
         .collect();

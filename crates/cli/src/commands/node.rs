@@ -10,16 +10,13 @@ use clap::Args;
 use meta::{Embedded, EtcdConfig, MetaStore};
 use model::{Error, ErrorKind};
 use node::cluster_view::ClusterView;
-use node::member::{self, Identity, Member};
 use node::meta::{MetaServer, RemoteMetaStore};
-use node::node_placement::BrickId;
-use node::openings::{LocalOpening, WitnessTable, open_brick};
+use node::openings::WitnessTable;
+use node::process::{BrickProcess, PeerProcess, retry_until_available};
 use node::purpose::Purpose;
-use node::{Brick, PeerServer};
 use serde::{Deserialize, Serialize};
 use store::{Options, Store};
-use tokio::time;
-use tracing::{info, warn};
+use tracing::info;
 use wire::handshake;
 use wire::transport::Address;
 
@@ -30,8 +27,6 @@ use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
 use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings};
 
-/// Pause after the meta-server could not be reached.
-const RETRY_DELAY: Duration = Duration::from_millis(300);
 /// The name of the server that a start waits for.
 const META_SERVER: &str = "the meta-server";
 
@@ -151,18 +146,12 @@ async fn serve(settings: &Settings, output: &mut Output) -> Result {
     }
 }
 
-/// The opening of a brick that is served, and the catalogue that knows it.
-pub(crate) struct OpenedBrick {
-    opening: Arc<LocalOpening>,
-    view: Arc<ClusterView>,
-}
-
 /// A running process of a cluster.
-pub(crate) enum RunningServer {
+enum RunningServer {
     /// A brick.
-    Brick(Brick, BrickId, Member, OpenedBrick),
+    Brick(BrickProcess),
     /// A peer server.
-    Peer(PeerServer, u32, Member),
+    Peer(PeerProcess),
     /// The meta-server, and its store if it has one.
     Meta(MetaServer, Option<Store>),
 }
@@ -189,80 +178,39 @@ impl RunningServer {
                 let remote = RemoteMetaStore::new_as_witness(addresses, membership, as_what, witnesses.clone())?;
                 let remote: Arc<dyn MetaStore> = Arc::new(remote);
                 let follow = || ClusterView::follow_with(remote.clone(), witnesses.clone());
-                let realm = retry_until_available(META_SERVER, follow).await?;
-                match store {
-                    Some(store) => Self::start_brick(settings, realm, store).await,
-                    None => Self::start_peer(settings, realm).await,
-                }
+                let view = retry_until_available(META_SERVER, follow).await?;
+                let (config, advertise) = (settings.config()?, &settings.advertise);
+                let started = match store {
+                    Some(store) => BrickProcess::start(view, store, config, advertise).await.map(Self::Brick),
+                    None => PeerProcess::start(view, config, advertise).await.map(Self::Peer),
+                };
+                started.map_err(explain_start)
             }
-        }
-    }
-
-    /// Serves a brick of a cluster.
-    pub(crate) async fn start_brick(settings: &Settings, realm: Arc<ClusterView>, store: Store) -> Result<Self> {
-        let expected = advertised(settings, &settings.listen);
-        let id = retry_until_available(META_SERVER, || member::brick_of(&realm, &store, &expected)).await?;
-        let (number, start) = (BrickId(id.0), retry_until_available(META_SERVER, || start_number(&realm)).await?);
-        let config = settings.config()?;
-        let open = || open_brick(&realm, &store, id, &config.cluster_credentials);
-        let opening = retry_until_available(META_SERVER, open).await?;
-        let brick = Brick::start_opened(realm.clone(), opening.clone(), store, config).await.map_err(explain_start)?;
-        let keeping = LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&realm));
-        tokio::spawn(keeping);
-        let addresses = advertised(settings, brick.addresses());
-        let announce = || Member::announce(&realm, Identity::Brick(id), start, &addresses);
-        let member = retry_until_available(META_SERVER, announce).await?;
-        Ok(Self::Brick(brick, number, member, OpenedBrick { opening, view: realm }))
-    }
-
-    /// Serves clients of a cluster.
-    pub(crate) async fn start_peer(settings: &Settings, realm: Arc<ClusterView>) -> Result<Self> {
-        retry_until_available(META_SERVER, || realm.keep_number_pool_filled()).await?;
-        let start = retry_until_available(META_SERVER, || start_number(&realm)).await?;
-        let server = PeerServer::start(realm.clone(), start.0, settings.config()?).await.map_err(explain_start)?;
-        let addresses = advertised(settings, server.addresses());
-        let id = retry_until_available(META_SERVER, || member::peer_at(&realm, &addresses)).await?;
-        let announce = || Member::announce(&realm, Identity::Peer(id), start, &addresses);
-        let member = retry_until_available(META_SERVER, announce).await?;
-        Ok(Self::Peer(server, id.0, member))
-    }
-
-    /// Waits until a peer server reaches all bricks, but not for ever: one of another process may be away.
-    pub(crate) async fn wait_healthy(&self) {
-        const TIMEOUT: Duration = Duration::from_secs(5);
-        const POLL_INTERVAL: Duration = Duration::from_millis(5);
-        let Self::Peer(peer, ..) = self else { return };
-        let until = time::Instant::now() + TIMEOUT;
-        while let Some(problem) = peer.health_problem() {
-            if time::Instant::now() >= until {
-                return warn!(problem, "the peer server is not healthy yet");
-            }
-            time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The addresses on which it listens.
-    pub(crate) fn addresses(&self) -> &[Address] {
+    fn addresses(&self) -> &[Address] {
         match self {
-            Self::Brick(brick, ..) => brick.addresses(),
-            Self::Peer(peer, ..) => peer.addresses(),
+            Self::Brick(brick) => brick.server().addresses(),
+            Self::Peer(peer) => peer.server().addresses(),
             Self::Meta(meta, _) => meta.addresses(),
         }
     }
 
     /// The address of `/metrics` and `/health`; `None` if HTTP is off.
-    pub(crate) fn http(&self) -> Option<SocketAddr> {
+    fn http(&self) -> Option<SocketAddr> {
         match self {
-            Self::Brick(brick, ..) => brick.http(),
-            Self::Peer(peer, ..) => peer.http(),
+            Self::Brick(brick) => brick.server().http(),
+            Self::Peer(peer) => peer.server().http(),
             Self::Meta(meta, _) => meta.http(),
         }
     }
 
     fn ready_report(&self, role: ProcessRole) -> Ready {
         let number = match self {
-            Self::Brick(_, number, ..) => Some(number.0),
-            Self::Peer(_, number, _) => Some(*number),
+            Self::Brick(brick) => Some(brick.number()),
+            Self::Peer(peer) => Some(peer.number()),
             Self::Meta(..) => None,
         };
         let http = self.http();
@@ -273,27 +221,17 @@ impl RunningServer {
     /// Waits until another process has replaced this one.
     async fn wait_superseded(&self) -> String {
         match self {
-            Self::Brick(_, _, member, opened) => tokio::select! {
-                why = opened.opening.ended() => why,
-                why = member.ended() => why,
-            },
-            Self::Peer(_, _, member) => member.ended().await,
+            Self::Brick(brick) => brick.ended().await,
+            Self::Peer(peer) => peer.ended().await,
             Self::Meta(meta, _) => meta.ended().await,
         }
     }
 
     /// Stops the process cleanly.
-    pub(crate) async fn end(self) -> Result {
+    async fn end(self) -> Result {
         match self {
-            Self::Brick(brick, _, member, OpenedBrick { opening, view }) => {
-                opening.close(view.editor()?).await;
-                member.leave().await;
-                brick.shutdown().await?;
-            }
-            Self::Peer(peer, _, member) => {
-                member.leave().await;
-                peer.shutdown().await?;
-            }
+            Self::Brick(brick) => brick.end().await?,
+            Self::Peer(peer) => peer.end().await?,
             Self::Meta(server, store) => {
                 let ended = server.shutdown().await;
                 store.map_or(Ok(()), Store::close)?;
@@ -327,38 +265,4 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
             Ok(Store::in_memory(Options { memory_bytes, ..Options::default() })?)
         }
     }
-}
-
-/// Repeats an attempt until the server that it needs answers.
-async fn retry_until_available<T, F>(server: &str, mut attempt: impl FnMut() -> F) -> Result<T>
-where
-    F: Future<Output = model::Result<T>>,
-{
-    let mut is_waiting = false;
-    loop {
-        match attempt().await {
-            Ok(done) => {
-                if is_waiting {
-                    info!("{server} answers");
-                }
-                return Ok(done);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
-                if !std::mem::replace(&mut is_waiting, true) {
-                    warn!(%error, "waiting for {server}");
-                }
-                time::sleep(RETRY_DELAY).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-async fn start_number(realm: &ClusterView) -> model::Result<meta::catalog::StartNumber> {
-    realm.editor()?.start_number().await.map_err(Error::from)
-}
-
-/// The addresses by which other processes reach one that listens on these.
-fn advertised(settings: &Settings, listens: &[Address]) -> Vec<Address> {
-    if settings.advertise.is_empty() { listens.to_vec() } else { settings.advertise.clone() }
 }

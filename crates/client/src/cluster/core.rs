@@ -78,6 +78,9 @@ pub(super) struct Core {
     write_budget: Semaphore,
     /// Ends the timer's task when the client is closed.
     closing: Arc<Notify>,
+    /// The servers in this process, which serve as long as they have clients.
+    #[cfg(feature = "embedded")]
+    embedded: std::sync::OnceLock<Arc<super::embedded::EmbeddedServer>>,
 }
 
 impl Drop for Core {
@@ -137,7 +140,20 @@ impl Core {
             options,
             write_budget: Semaphore::new(WRITE_UNITS as usize),
             closing: Arc::default(),
+            #[cfg(feature = "embedded")]
+            embedded: Default::default(),
         })
+    }
+
+    /// Keeps the servers in this process for as long as the client.
+    #[cfg(feature = "embedded")]
+    pub(super) fn keep_embedded(&self, server: Arc<super::embedded::EmbeddedServer>) {
+        self.embedded.get_or_init(|| server);
+    }
+
+    #[cfg(feature = "embedded")]
+    pub(super) fn embedded(&self) -> Option<&super::embedded::EmbeddedServer> {
+        self.embedded.get().map(Arc::as_ref)
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, ClientState>> {

@@ -45,10 +45,10 @@ const SKEW_MS: u64 = 5_000;
 const SESSION_BITS: u32 = 20;
 
 /// The peer servers of a cluster, the space, and the user that connects.
-struct Target {
-    peers: Vec<Address>,
-    space: String,
-    user: Option<String>,
+pub(super) struct Target {
+    pub(super) peers: Vec<Address>,
+    pub(super) space: String,
+    pub(super) user: Option<String>,
 }
 
 fn parse_target(url: &str) -> Result<Target> {
@@ -67,7 +67,12 @@ fn parse_target(url: &str) -> Result<Target> {
 
 /// Connects a new client.
 pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Core>> {
-    let (target, options) = (Arc::new(parse_target(url)?), Arc::new(options));
+    connect_to(parse_target(url)?, options).await
+}
+
+/// Connects a new client to one of these peer servers.
+pub(super) async fn connect_to(target: Target, options: ClusterOptions) -> Result<Arc<Core>> {
+    let (target, options) = (Arc::new(target), Arc::new(options));
     let attempt = |place: usize| {
         let (target, options) = (target.clone(), options.clone());
         async move { fetch_setup(&target.peers[place], &target, &options).await }
@@ -75,7 +80,7 @@ pub(super) async fn connect(url: &str, options: ClusterOptions) -> Result<Arc<Co
     match first_success(target.peers.len(), 0, attempt).await {
         Ok((place, setup)) => Ok(start(target.clone(), place, setup, ClusterOptions::clone(&options))),
         Err(errors) => {
-            let none = || Error::new(ErrorKind::Invalid, format!("{url:?} names no peer server"));
+            let none = || Error::new(ErrorKind::Invalid, "no peer server is named");
             Err(errors.into_iter().next().map_or_else(none, |(_, error)| error))
         }
     }

@@ -3,6 +3,7 @@
 //! Each transport is a small module with `connect`, `bind` and the options of its sockets. [`Address`], [`Listener`] and [`Stream`]
 //! cover all of them. They are enums and not trait objects, so a read or write of a busy connection is a direct call.
 
+mod in_process;
 mod tcp;
 pub mod tls;
 mod unix;
@@ -27,6 +28,9 @@ use crate::handshake;
 /// number to that.
 const BACKLOG: u32 = i32::MAX as u32;
 
+/// What precedes the name of a listener in a process.
+const IN_PROCESS: &str = "process:";
+
 /// The port of Mortar over TCP: MORT on a telephone's keys.
 pub const DEFAULT_PORT: u16 = 6678;
 
@@ -39,6 +43,8 @@ pub enum Address {
     Tls(String),
     /// `unix:PATH`: a Unix socket in the file system.
     Unix(PathBuf),
+    /// `process:NAME`: a listener in the same process.
+    InProcess(String),
 }
 
 impl FromStr for Address {
@@ -48,6 +54,13 @@ impl FromStr for Address {
         let wrong = |why| Error::new(ErrorKind::Invalid, format!("{text:?} is not an address: {why}"));
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong("the path is empty")) } else { Ok(Self::Unix(path.into())) };
+        }
+        if let Some(name) = text.strip_prefix(IN_PROCESS) {
+            return if name.is_empty() {
+                Err(wrong("the name is empty"))
+            } else {
+                Ok(Self::InProcess(name.to_owned()))
+            };
         }
         let (host_port, is_tls) =
             text.strip_prefix("tls:").filter(|rest| rest.contains(':')).map_or((text, false), |rest| (rest, true));
@@ -68,6 +81,7 @@ impl fmt::Display for Address {
             Self::Tcp(host) => f.write_str(host),
             Self::Tls(host) => write!(f, "tls:{host}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::InProcess(name) => write!(f, "{IN_PROCESS}{name}"),
         }
     }
 }
@@ -156,6 +170,7 @@ impl Stream {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "an address over TLS needs the files of TLS"))
             }
             Address::Unix(path) => unix::connect(path).await.map(Self::Unix),
+            Address::InProcess(name) => in_process::connect(name).await.map(Self::Unix),
         }
     }
 
@@ -295,6 +310,8 @@ pub enum Listener {
     Tls(TcpListener, tls::Server),
     /// Over a Unix socket, whose file is removed on drop.
     Unix(unix::Socket),
+    /// Within the process.
+    InProcess(in_process::InProcessListener),
 }
 
 impl Listener {
@@ -307,6 +324,7 @@ impl Listener {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate and a key: give their files"))
             }
             (Address::Unix(path), _) => unix::Socket::bind(path).map(Self::Unix),
+            (Address::InProcess(name), _) => in_process::InProcessListener::bind(name).map(Self::InProcess),
         }
     }
 
@@ -325,6 +343,10 @@ impl Listener {
                 let (stream, uid) = socket.accept().await?;
                 Ok((AcceptedSocket::Unix(stream), PeerAddress::Uid(uid)))
             }
+            Self::InProcess(listener) => {
+                let (stream, uid) = listener.accept().await?;
+                Ok((AcceptedSocket::Unix(stream), PeerAddress::Uid(uid)))
+            }
         }
     }
 
@@ -334,6 +356,7 @@ impl Listener {
             Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
             Self::Tls(listener, _) => Ok(Address::Tls(listener.local_addr()?.to_string())),
             Self::Unix(socket) => Ok(Address::Unix(socket.path().to_owned())),
+            Self::InProcess(listener) => Ok(Address::InProcess(listener.name().to_owned())),
         }
     }
 }
@@ -383,7 +406,7 @@ impl AcceptedSocket {
 /// A node uses this to refuse addresses that other machines can reach.
 pub async fn beyond_loopback(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
-        Address::Unix(_) => Ok(Vec::new()),
+        Address::Unix(_) | Address::InProcess(_) => Ok(Vec::new()),
         Address::Tcp(host) | Address::Tls(host) => {
             Ok(tokio::net::lookup_host(host).await?.filter(|at| !at.ip().is_loopback()).collect())
         }

@@ -23,8 +23,13 @@ const BUFFER: usize = 1 << 20;
 
 pub(super) async fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(path).await?;
-    sockopt::set_socket_send_buffer_size(&stream, BUFFER)?;
+    enlarge_buffer(&stream)?;
     Ok(stream)
+}
+
+/// Gives a socket a send buffer for large frames.
+pub(super) fn enlarge_buffer(stream: &UnixStream) -> io::Result<()> {
+    Ok(sockopt::set_socket_send_buffer_size(stream, BUFFER)?)
 }
 
 /// A listening socket and the file that names it.
@@ -50,7 +55,7 @@ impl Socket {
     /// Waits for the next connection; also returns the user that its process runs as.
     pub(super) async fn accept(&self) -> io::Result<(std::os::unix::net::UnixStream, u32)> {
         let (stream, _) = self.listener.accept().await?;
-        sockopt::set_socket_send_buffer_size(&stream, BUFFER)?;
+        enlarge_buffer(&stream)?;
         let uid = stream.peer_cred()?.uid();
         Ok((stream.into_std()?, uid))
     }

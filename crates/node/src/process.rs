@@ -1,0 +1,183 @@
+//! A brick or a peer server that takes part in a cluster: the steps of its start and of its end.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::catalog::StartNumber;
+use model::{Error, ErrorKind, Result};
+use store::Store;
+use tokio::time;
+use tracing::{info, warn};
+use wire::transport::Address;
+
+use crate::cluster_view::ClusterView;
+use crate::member::{self, Identity, Member};
+use crate::openings::{LocalOpening, open_brick};
+use crate::{Brick, Config, PeerServer};
+
+/// Pause after the meta-server could not be reached.
+const RETRY_DELAY: Duration = Duration::from_millis(300);
+/// The name of the server that a start waits for.
+const META_SERVER: &str = "the meta-server";
+/// How long a peer server may take until it reaches all bricks, and how often it is asked.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A brick that serves a cluster.
+pub struct BrickProcess {
+    brick: Brick,
+    number: u32,
+    member: Member,
+    opening: Arc<LocalOpening>,
+    view: Arc<ClusterView>,
+}
+
+/// A peer server that serves a cluster.
+pub struct PeerProcess {
+    server: PeerServer,
+    number: u32,
+    member: Member,
+}
+
+impl BrickProcess {
+    /// Serves a brick. Others reach it at `advertise`; if that is empty, where it listens. Waits while the meta-server is away.
+    ///
+    /// # Errors
+    /// Those of [`member::brick_of`], [`open_brick`] and [`Brick::start_opened`].
+    pub async fn start(view: Arc<ClusterView>, store: Store, config: Config, advertise: &[Address]) -> Result<Self> {
+        let expected = advertised(advertise, &config.listen);
+        let id = retry_until_available(META_SERVER, || member::brick_of(&view, &store, expected)).await?;
+        let start = start_number(&view).await?;
+        let open = || open_brick(&view, &store, id, &config.cluster_credentials);
+        let opening = retry_until_available(META_SERVER, open).await?;
+        let brick = Brick::start_opened(view.clone(), opening.clone(), store, config).await?;
+        tokio::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
+        let addresses = advertised(advertise, brick.addresses());
+        let announce = || Member::announce(&view, Identity::Brick(id), start, addresses);
+        let member = retry_until_available(META_SERVER, announce).await?;
+        Ok(Self { brick, number: id.0, member, opening, view })
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &Brick {
+        &self.brick
+    }
+
+    /// Its number in the cluster.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Waits until another process has replaced this one. Returns why.
+    pub async fn ended(&self) -> String {
+        tokio::select! {
+            why = self.opening.ended() => why,
+            why = self.member.ended() => why,
+        }
+    }
+
+    /// Leaves the cluster, answers what is pending, and closes the store.
+    ///
+    /// # Errors
+    /// If the store cannot be closed.
+    pub async fn end(self) -> Result<()> {
+        self.opening.close(self.view.editor()?).await;
+        self.member.leave().await;
+        self.brick.shutdown().await
+    }
+}
+
+impl PeerProcess {
+    /// Serves clients. Others reach it at `advertise`; if that is empty, where it listens. Waits while the meta-server is away.
+    ///
+    /// # Errors
+    /// Those of [`PeerServer::start`].
+    pub async fn start(view: Arc<ClusterView>, config: Config, advertise: &[Address]) -> Result<Self> {
+        retry_until_available(META_SERVER, || view.keep_number_pool_filled()).await?;
+        let start = start_number(&view).await?;
+        let server = PeerServer::start(view.clone(), start.0, config).await?;
+        let addresses = advertised(advertise, server.addresses());
+        let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
+        let announce = || Member::announce(&view, Identity::Peer(id), start, addresses);
+        let member = retry_until_available(META_SERVER, announce).await?;
+        Ok(Self { server, number: id.0, member })
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &PeerServer {
+        &self.server
+    }
+
+    /// Its number in the cluster.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Waits until it reaches all bricks, but not for ever: one of another process may be away.
+    pub async fn wait_healthy(&self) {
+        let until = time::Instant::now() + HEALTH_TIMEOUT;
+        while let Some(problem) = self.server.health_problem() {
+            if time::Instant::now() >= until {
+                return warn!(problem, "the peer server is not healthy yet");
+            }
+            time::sleep(HEALTH_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Waits until another process has replaced this one. Returns why.
+    pub async fn ended(&self) -> String {
+        self.member.ended().await
+    }
+
+    /// Leaves the cluster and answers what is pending.
+    ///
+    /// # Errors
+    /// If the server ends in disorder.
+    pub async fn end(self) -> Result<()> {
+        self.member.leave().await;
+        self.server.shutdown().await
+    }
+}
+
+/// Repeats an attempt until the server that it needs answers.
+///
+/// # Errors
+/// Those of the attempt, but for [`ErrorKind::Unavailable`] and [`ErrorKind::Unknown`].
+pub async fn retry_until_available<T, F>(server: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut is_waiting = false;
+    loop {
+        match attempt().await {
+            Ok(done) => {
+                if is_waiting {
+                    info!("{server} answers");
+                }
+                return Ok(done);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                if !std::mem::replace(&mut is_waiting, true) {
+                    warn!(%error, "waiting for {server}");
+                }
+                time::sleep(RETRY_DELAY).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn start_number(view: &ClusterView) -> Result<StartNumber> {
+    let attempt = || async { view.editor()?.start_number().await.map_err(Error::from) };
+    retry_until_available(META_SERVER, attempt).await
+}
+
+/// The addresses by which other processes reach one that listens on these.
+fn advertised<'a>(advertise: &'a [Address], listens: &'a [Address]) -> &'a [Address] {
+    if advertise.is_empty() { listens } else { advertise }
+}

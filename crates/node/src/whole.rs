@@ -1,0 +1,111 @@
+//! A whole cluster in one process: catalogue, bricks and peer servers.
+//!
+//! The catalogue and the first brick share one store, which is the data directory. So they have one log and one backup, and a
+//! directory that was copied or restored is of one moment. Further bricks have directories below it. See
+//! docs/decisions/one-process.md.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use meta::catalog::SpaceOptions;
+use model::{ErrorKind, Result};
+use store::Store;
+
+use crate::Config;
+use crate::cluster_view::ClusterView;
+use crate::meta::MetaServer;
+use crate::process::{BrickProcess, PeerProcess};
+
+/// The file in the data directory that authenticates processes that join.
+pub const SECRET_FILE: &str = "cluster.secret";
+/// The space of a new cluster.
+pub const MAIN_SPACE: &str = "main";
+
+/// The directory of a brick after the first one, from 2 on.
+#[must_use]
+pub fn brick_directory(data: &Path, number: u16) -> PathBuf {
+    data.join(format!("brick-{number}"))
+}
+
+/// The number of bricks of a data directory.
+#[must_use]
+pub fn brick_count(data: &Path) -> u16 {
+    (2..=u16::MAX).take_while(|number| brick_directory(data, *number).exists()).last().unwrap_or(1)
+}
+
+/// The servers of a cluster in this process. It must be [ended](Whole::end): dropping it ends nothing.
+#[derive(Default)]
+pub struct Whole {
+    bricks: Vec<BrickProcess>,
+    meta: Option<MetaServer>,
+    peers: Vec<PeerProcess>,
+}
+
+impl Whole {
+    /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
+    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the catalogue. What was started before an error is ended by [`Whole::end`].
+    ///
+    /// # Errors
+    /// Those of the servers.
+    pub async fn start(
+        &mut self,
+        view: Arc<ClusterView>,
+        meta: MetaServer,
+        stores: Vec<Store>,
+        brick: impl Fn(usize) -> Config,
+        peers: Vec<Config>,
+    ) -> Result<()> {
+        self.meta = Some(meta);
+        for (number, store) in (1..).zip(stores) {
+            self.bricks.push(BrickProcess::start(view.clone(), store, brick(number), &[]).await?);
+        }
+        match view.create_space(MAIN_SPACE, SpaceOptions::default()).await {
+            // The space exists already.
+            Err(error) if error.kind() == ErrorKind::Exists => {}
+            created => drop(created?),
+        }
+        for config in peers {
+            self.peers.push(PeerProcess::start(view.clone(), config, &[]).await?);
+        }
+        for peer in &self.peers {
+            peer.wait_healthy().await;
+        }
+        Ok(())
+    }
+
+    /// The bricks.
+    #[must_use]
+    pub fn bricks(&self) -> &[BrickProcess] {
+        &self.bricks
+    }
+
+    /// The peer servers.
+    #[must_use]
+    pub fn peers(&self) -> &[PeerProcess] {
+        &self.peers
+    }
+
+    /// Ends all servers in good order.
+    ///
+    /// # Errors
+    /// If a store cannot be closed, or a server ends in disorder.
+    pub async fn end(self) -> Result<()> {
+        let Self { bricks, meta, peers } = self;
+        // In reverse order, because later servers depend on earlier ones. The first brick closes the store that the catalogue uses.
+        for peer in peers.into_iter().rev() {
+            peer.end().await?;
+        }
+        let mut bricks = bricks.into_iter();
+        let first = bricks.next();
+        for brick in bricks.rev() {
+            brick.end().await?;
+        }
+        if let Some(meta) = meta {
+            meta.shutdown().await?;
+        }
+        match first {
+            Some(first) => first.end().await,
+            None => Ok(()),
+        }
+    }
+}
