@@ -4,18 +4,17 @@
 
 use std::time::Duration;
 
-use client::cluster::{self, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
-use client::{ErrorKind, Oid};
+use client::{CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, NodeId, Object};
 use mortar_tests::cluster::Cluster;
 use mortar_tests::{mortar, run};
 use rustix::process::Signal;
 use serde_json::Value;
 
-async fn connect(url: &str) -> cluster::Cluster {
-    let mut options = ClusterOptions::default();
+async fn connect(url: &str) -> client::Client {
+    let mut options = ConnectOptions::default();
     options.timeout = Duration::from_secs(60);
-    cluster::Cluster::connect_with(url, options).await.unwrap()
+    client::Client::connect_with(url, options).await.unwrap()
 }
 
 fn blob(number: u64) -> Object {
@@ -30,7 +29,7 @@ fn parse_counter(object: Option<Object>) -> client::Result<u64> {
 }
 
 /// Two counters at consecutive logical nodes, which are at different bricks.
-async fn create_counters(cluster: &cluster::Cluster) -> [Oid; 2] {
+async fn create_counters(cluster: &client::Client) -> [Oid; 2] {
     let nodes = [NodeId(1), NodeId(2)];
     let made = cluster
         .transact(|t| async move {
@@ -48,8 +47,8 @@ async fn create_counters(cluster: &cluster::Cluster) -> [Oid; 2] {
 }
 
 /// Increments both counters.
-async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result<()> {
-    let both = |t: cluster::Transaction| async move {
+async fn increment(cluster: &client::Client, oids: [Oid; 2]) -> client::Result<()> {
+    let both = |t: client::Transaction| async move {
         for oid in oids {
             let count = parse_counter(t.get(oid).await?)?;
             t.put(oid, blob(count + 1)).await?;
@@ -60,8 +59,8 @@ async fn increment(cluster: &cluster::Cluster, oids: [Oid; 2]) -> client::Result
 }
 
 /// Reads both counters in one transaction.
-async fn read_counters(cluster: &cluster::Cluster, oids: [Oid; 2]) -> (u64, u64) {
-    let both = |t: cluster::Transaction| async move {
+async fn read_counters(cluster: &client::Client, oids: [Oid; 2]) -> (u64, u64) {
+    let both = |t: client::Transaction| async move {
         Ok((parse_counter(t.get(oids[0]).await?)?, parse_counter(t.get(oids[1]).await?)?))
     };
     cluster.transact(both).await.unwrap()

@@ -5,8 +5,10 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use client::cluster::{self, BrickStatus, ClusterOptions, Event, Events, IsolationLevel, PlacementHint, SpaceStatus};
-use client::{ErrorKind, FailurePolicy, Oid};
+use client::{
+    BrickStatus, ConnectOptions, ErrorKind, Event, Events, FailurePolicy, IsolationLevel, Oid, PlacementHint,
+    SpaceStatus,
+};
 use model::{ClassId, NodeId, Object};
 use mortar_tests::TEST_TIMEOUT;
 use mortar_tests::cluster::Cluster;
@@ -16,10 +18,10 @@ use tokio::time;
 /// Time limit of requests that are refused at once: long enough for the slowest machine, and far shorter than the clients' timeout.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn connect(url: &str) -> cluster::Cluster {
-    let mut options = ClusterOptions::default();
+async fn connect(url: &str) -> client::Client {
+    let mut options = ConnectOptions::default();
     options.timeout = TEST_TIMEOUT;
-    cluster::Cluster::connect_with(url, options).await.unwrap()
+    client::Client::connect_with(url, options).await.unwrap()
 }
 
 fn number(number: i64) -> Object {
@@ -71,7 +73,7 @@ fn brick_number(world: &Cluster, standing: &SpaceStatus, name: &str) -> u32 {
 }
 
 /// Creates an object at each of two bricks: the first at the process `brick-1`, the second at `brick-2`.
-async fn create_pair(cluster: &cluster::Cluster, world: &Cluster, standing: &SpaceStatus) -> [Oid; 2] {
+async fn create_pair(cluster: &client::Client, world: &Cluster, standing: &SpaceStatus) -> [Oid; 2] {
     let nodes: [NodeId; 2] = ["brick-1", "brick-2"].map(|name| {
         let number = brick_number(world, standing, name);
         standing.bricks.iter().find(|known| known.brick == number).unwrap().nodes[0].0
@@ -85,8 +87,8 @@ async fn create_pair(cluster: &cluster::Cluster, world: &Cluster, standing: &Spa
 }
 
 /// Increments each of these objects.
-async fn increment(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<()> {
-    let add = |t: cluster::Transaction| async move {
+async fn increment(cluster: &client::Client, oids: &[Oid]) -> client::Result<()> {
+    let add = |t: client::Transaction| async move {
         for oid in oids {
             let missing = || client::Error::new(ErrorKind::NotFound, format!("{oid} is not there"));
             let object = t.get(*oid).await?.ok_or_else(missing)?;
@@ -99,7 +101,7 @@ async fn increment(cluster: &cluster::Cluster, oids: &[Oid]) -> client::Result<(
 }
 
 /// Checks that every kind of request for this object is refused at once.
-async fn check_refused(cluster: &cluster::Cluster, oid: Oid) {
+async fn check_refused(cluster: &client::Client, oid: Oid) {
     let refused = |error: client::Error| {
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
         assert!(error.message().contains("cannot be reached since"), "{error}");
@@ -231,9 +233,9 @@ async fn requests_for_a_dead_brick_fail_within_the_timeout_and_name_it() {
     assert!(index.code == 5 && index.stderr.contains(&format!("brick {dying} (")), "{}", index.stderr);
     assert!(index.stderr.contains("`mortar index build by_name` continues"), "{}", index.stderr);
     // The client library.
-    let mut options = ClusterOptions::default();
+    let mut options = ConnectOptions::default();
     options.timeout = GIVEN;
-    let hasty = cluster::Cluster::connect_with(world.url(), options).await.unwrap();
+    let hasty = client::Client::connect_with(world.url(), options).await.unwrap();
     check_fails_in_time(ErrorKind::Unavailable, &named, hasty.get(at_dying)).await;
     check_fails_in_time(ErrorKind::Unavailable, &named, hasty.read_latest(at_dying)).await;
     check_fails_in_time(ErrorKind::Unknown, &named, hasty.put(at_dying, number(-1))).await;
@@ -354,7 +356,7 @@ async fn slow_watcher_learns_that_it_missed_events_and_delays_no_other() {
     let cluster = connect(world.url()).await;
     let (mut slow, mut quick) = (cluster.events().unwrap(), cluster.events().unwrap());
     wait_connected(&mut quick).await;
-    let single = client::Client::connect(world.url()).await.unwrap();
+    let single = client::AdminClient::connect(world.url()).await.unwrap();
     for round in 0..300 {
         let policy = if round % 2 == 0 { FailurePolicy::FailStop } else { FailurePolicy::Continue };
         single.set_failure_policy("main", policy).await.unwrap();

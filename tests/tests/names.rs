@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use client::cluster::{Cluster as Client, ClusterOptions};
+use client::{Client, ConnectOptions};
 use mortar_tests::Server;
 use mortar_tests::cluster::Cluster;
 use rustix::process::Signal;
@@ -37,7 +37,7 @@ fn names_are_listed_in_order_by_prefix_and_in_portions() {
     let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let bound = runtime.block_on(async {
-        let client = Client::connect_with(world.url(), ClusterOptions::default()).await.unwrap();
+        let client = Client::connect_with(world.url(), ConnectOptions::default()).await.unwrap();
         assert_eq!(client.names("").next().await.unwrap(), None);
         let bound = bind_names(&client).await;
         let mut names = client.names("").portion_size(150);

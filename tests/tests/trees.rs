@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use client::cluster::{Cluster, Transaction};
+use client::{Client, Transaction};
 use mortar_tests::{Server, TEST_TIMEOUT, send, spawn, wait};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -326,7 +326,7 @@ fn records_and_sets_are_reported_and_not_exported() {
     server.run(&["object", "put", "/t/ann", "--class", "Person", r#"{"name": "Ann"}"#]).ok();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let cluster = Cluster::connect(&server.url()).await.unwrap();
+        let cluster = Client::connect(&server.url()).await.unwrap();
         let bind = async |t: Transaction| t.bind("/t/set", t.create_collection()?).await;
         cluster.transact(bind).await.unwrap();
     });

@@ -77,16 +77,6 @@ enum Benchmark {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((mortar::former::SERVE, arguments)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return match mortar::former::serve(arguments) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                progress::line(format_args!("error: {error}"));
-                ExitCode::FAILURE
-            }
-        };
-    }
     let arguments = Arguments::parse();
     match measure(&arguments) {
         Ok(skipped) => ExitCode::from(if skipped { 3 } else { 0 }),

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions};
-use client::{Client, ConnectOptions, Credentials, Error, Url, tls};
+use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, Url, tls};
 use meta::catalog::{BrickId, MemberRequest};
 
 use crate::args::{Global, Identity};
@@ -112,17 +111,17 @@ impl CommandContext {
     }
 
     /// A connection to the first server that answers.
-    pub(crate) async fn connect(&self) -> Result<Client> {
+    pub(crate) async fn connect(&self) -> Result<AdminClient> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, false).await).await
     }
 
     /// A connection without a space, for requests about the whole cluster such as its users.
-    pub(crate) async fn connect_to_cluster(&self) -> Result<Client> {
+    pub(crate) async fn connect_to_cluster(&self) -> Result<AdminClient> {
         first_that_answers(self.candidate_urls(), async |url| self.connect_as(&url, true).await).await
     }
 
     /// A connection to each brick of the cluster, with its number and state; to the server itself if that is a brick.
-    pub(crate) async fn bricks(&self) -> Result<Vec<(Option<BrickId>, Client)>> {
+    pub(crate) async fn bricks(&self) -> Result<Vec<(Option<BrickId>, AdminClient)>> {
         let client = self.connect_to_cluster().await?;
         if client.status().await?.role == "brick" {
             return Ok(vec![(None, client)]);
@@ -142,13 +141,13 @@ impl CommandContext {
     }
 
     /// A client of the named cluster, which may have several peer servers.
-    pub(crate) async fn cluster(&self) -> Result<Cluster> {
+    pub(crate) async fn cluster(&self) -> Result<Client> {
         self.cluster_of(None).await
     }
 
     /// A client of the cluster for a space, if one is given.
-    pub(crate) async fn cluster_of(&self, space: Option<&str>) -> Result<Cluster> {
-        let mut options = ClusterOptions::default();
+    pub(crate) async fn cluster_of(&self, space: Option<&str>) -> Result<Client> {
+        let mut options = ConnectOptions::default();
         (options.connect_timeout, options.timeout) = (self.timeout, self.timeout);
         options.agent = AGENT.to_owned();
         options.tls = self.tls()?;
@@ -161,7 +160,7 @@ impl CommandContext {
                 Some(space) => with_space(&url, space)?,
                 None => url,
             };
-            Cluster::connect_with(&url, options.clone()).await.map_err(explain_connect)
+            Client::connect_with(&url, options.clone()).await.map_err(explain_connect)
         };
         first_that_answers(urls, connect).await
     }
@@ -177,16 +176,16 @@ impl CommandContext {
     }
 
     /// A connection to this server.
-    pub(crate) async fn connect_to(&self, url: &str) -> Result<Client> {
+    pub(crate) async fn connect_to(&self, url: &str) -> Result<AdminClient> {
         self.connect_as(url, false).await
     }
 
-    async fn connect_as(&self, url: &str, spaceless: bool) -> Result<Client> {
+    async fn connect_as(&self, url: &str, spaceless: bool) -> Result<AdminClient> {
         let mut url: Url = url.parse()?;
         if let Some(space) = &self.space {
             url.space.clone_from(space);
         }
-        let mut options = ConnectOptions::default();
+        let mut options = AdminOptions::default();
         options.timeout = self.timeout;
         options.agent = AGENT.to_owned();
         options.tls = self.tls()?;
@@ -195,7 +194,7 @@ impl CommandContext {
         options.spaceless = spaceless;
         options.patience = Some(self.timeout);
         options.retry = self.retry.unwrap_or(options.retry).min(self.timeout);
-        Client::connect_with(&url.to_string(), options).await.map_err(explain_connect)
+        AdminClient::connect_with(&url.to_string(), options).await.map_err(explain_connect)
     }
 }
 

@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use client::cluster::ContentWriter;
+use client::ContentWriter;
 use tokio::sync::mpsc;
 use tokio::task;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use client::cluster::{Cluster, ObjectStat};
+use client::{Client, ObjectStat};
 use model::{Oid, limits};
 
 use crate::failure::{Failure, Result};
@@ -98,7 +98,7 @@ impl fmt::Display for Target {
 
 impl Target {
     /// The identifier of the object of a cluster. An identifier is not looked up.
-    pub(crate) async fn find(&self, cluster: &Cluster) -> Result<Oid> {
+    pub(crate) async fn find(&self, cluster: &Client) -> Result<Oid> {
         match self {
             Self::Oid(oid) => Ok(*oid),
             Self::Path(path) => cluster.resolve(path.as_str()).await?.ok_or_else(|| no_such_name(path)),
@@ -106,7 +106,7 @@ impl Target {
     }
 
     /// The properties of the object of a cluster.
-    pub(crate) async fn stat(&self, cluster: &Cluster) -> Result<ObjectStat> {
+    pub(crate) async fn stat(&self, cluster: &Client) -> Result<ObjectStat> {
         let oid = self.find(cluster).await?;
         cluster.stat(oid).await?.ok_or_else(|| no_such_object(self))
     }

@@ -7,8 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that is run by hand shows what it does")]
 
-use client::cluster::{Cluster, PlacementHint, Transaction};
-use client::{Persistent, Ref, Result};
+use client::{Client, Persistent, PlacementHint, Ref, Result, Transaction};
 
 #[derive(Persistent, Clone, Debug)]
 struct Artist {
@@ -43,7 +42,7 @@ async fn main() -> Result<()> {
 
 /// Plays an album and returns its description.
 pub(crate) async fn run(url: &str) -> Result<Vec<String>> {
-    let cluster = Cluster::connect(url).await?;
+    let cluster = Client::connect(url).await?;
     // Defines the class of albums and those that it refers to.
     cluster.define::<Album>().await?;
     let album = cluster.transact(album).await?;

@@ -1,264 +1,336 @@
-//! The client for threads without a runtime.
+//! The same client for threads without an async runtime.
 //!
-//! The calling threads do the work themselves: there is no thread behind, so a connection moves on only while a call is
-//! in progress. Do not call it from within an async runtime.
+//! Each method waits for the one of the same name of the async client, which its documentation describes. Do not call them from
+//! within an async runtime. One thread behind all clones of a [`Client`] keeps its copies current and its leases alive.
 
-use std::io::{Read, Write};
-use std::ops::RangeBounds;
+use std::io::{self, Read, Write};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-use model::{Error, ErrorKind, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId};
+use bytes::Bytes;
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result};
+use protocol::ident::TxnId;
+use query::Query;
 use tokio::runtime::{Builder, Runtime};
+use wire::cluster::ListedObject;
 
-use crate::blob::PIECE;
-use crate::{BackupSummary, ConnectOptions, Progress, ScrubReport, SpaceInfo, Status, TransactionBuilder, Url};
+use crate::client::Attempts;
+use crate::{
+    CommitOutcome, ConnectOptions, IsolationLevel, ListedName, Loaded, LoadedMut, ObjectStat, Persistent, Ref,
+    StagedContent,
+};
 
-/// What can be read, by blocking calls; see [`crate::View`].
-#[derive(Clone, Debug)]
-pub struct View {
-    runtime: Arc<Runtime>,
-    inner: crate::View,
+/// Bytes that are read from a source at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Methods that wait for those of the same name of the async client.
+macro_rules! waiting {
+    ($(fn $name:ident $(<$generic:ident>)? (&self $(, $arg:ident: $type:ty)*) -> $out:ty;)*) => {$(
+        #[doc = concat!("Waits for `", stringify!($name), "` of the async client.")]
+        ///
+        /// # Errors
+        /// Those of that method.
+        pub fn $name $(<$generic: Persistent>)? (&self $(, $arg: $type)*) -> $out {
+            self.runtime.block_on(self.inner.$name($($arg),*))
+        }
+    )*};
 }
 
-impl View {
-    /// See [`crate::View::space`].
-    #[must_use]
-    pub fn space(&self) -> SpaceId {
-        self.inner.space()
-    }
-
-    /// See [`crate::View::stat`].
-    pub fn stat(&self, oid: Oid) -> Result<Option<Stat>> {
-        self.runtime.block_on(self.inner.stat(oid))
-    }
-
-    /// See [`crate::View::get`].
-    pub fn get(&self, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
-        self.runtime.block_on(self.inner.get(oid, max))
-    }
-
-    /// See [`crate::View::read`].
-    pub fn read(&self, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
-        self.runtime.block_on(self.inner.read(oid, offset, len))
-    }
-
-    /// See [`crate::View::reader`].
-    pub fn reader(&self, oid: Oid, range: impl RangeBounds<u64>) -> BlobReader {
-        BlobReader { runtime: self.runtime.clone(), inner: self.inner.reader(oid, range), rest: Bytes::new() }
-    }
-
-    /// See [`crate::View::attribute`].
-    pub fn attribute(&self, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
-        self.runtime.block_on(self.inner.attribute(oid, key))
-    }
-
-    /// See [`crate::View::attributes`].
-    pub fn attributes(&self, oid: Oid, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
-        self.runtime.block_on(self.inner.attributes(oid, after, limit))
-    }
-
-    /// See [`crate::View::members`].
-    pub fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-        self.runtime.block_on(self.inner.members(collection, after, limit))
-    }
-
-    /// See [`crate::View::contains`].
-    pub fn contains(&self, collection: Oid, member: Oid) -> Result<bool> {
-        self.runtime.block_on(self.inner.contains(collection, member))
-    }
-
-    /// See [`crate::View::resolve`].
-    pub fn resolve(&self, path: &str) -> Result<Option<Oid>> {
-        self.runtime.block_on(self.inner.resolve(path))
-    }
-
-    /// See [`crate::View::names`].
-    pub fn names(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>> {
-        self.runtime.block_on(self.inner.names(prefix, after, limit))
-    }
-
-    /// See [`crate::View::names_of`].
-    pub fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
-        self.runtime.block_on(self.inner.names_of(oid))
-    }
-
-    /// See [`crate::View::collections_of`].
-    pub fn collections_of(&self, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-        self.runtime.block_on(self.inner.collections_of(oid, after, limit))
-    }
-
-    /// See [`crate::View::objects`].
-    pub fn objects(&self, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
-        self.runtime.block_on(self.inner.objects(after, limit))
-    }
-}
-
-/// A handle on a store, by blocking calls; see [`crate::Client`].
+/// A client of one space; see [`crate::Client`], whose methods that do not wait are here too.
 #[derive(Clone, Debug)]
 pub struct Client {
+    // Before the runtime, which its tasks need.
     inner: crate::Client,
-    view: View,
+    runtime: Arc<Runtime>,
 }
 
-impl std::ops::Deref for Client {
-    type Target = View;
+impl Deref for Client {
+    type Target = crate::Client;
 
-    fn deref(&self) -> &View {
-        &self.view
+    fn deref(&self) -> &crate::Client {
+        &self.inner
     }
+}
+
+fn start_runtime() -> Result<Arc<Runtime>> {
+    let started = Builder::new_multi_thread().worker_threads(1).thread_name("mortar-client").enable_all().build();
+    let failed = |error| Error::new(ErrorKind::Io, "the operating system grants no event queue").caused_by(error);
+    started.map(Arc::new).map_err(failed)
 }
 
 impl Client {
     /// See [`crate::Client::connect`].
+    ///
+    /// # Errors
+    /// Those of that method.
     pub fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, ConnectOptions::default())
     }
 
     /// See [`crate::Client::connect_with`].
+    ///
+    /// # Errors
+    /// Those of that method.
     pub fn connect_with(url: &str, options: ConnectOptions) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = Arc::new(runtime.map_err(|error| {
-            Error::new(ErrorKind::Io, "the operating system grants no event queue").caused_by(error)
-        })?);
-        let inner = runtime.block_on(crate::Client::connect_with(url, options))?;
-        let view = View { runtime, inner: (*inner).clone() };
-        Ok(Self { inner, view })
+        let runtime = start_runtime()?;
+        Ok(Self { inner: runtime.block_on(crate::Client::connect_with(url, options))?, runtime })
     }
 
-    /// See [`crate::Client::url`].
+    /// See [`crate::Client::open`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    #[cfg(feature = "embedded")]
+    pub fn open(directory: impl AsRef<std::path::Path>) -> Result<Self> {
+        let runtime = start_runtime()?;
+        Ok(Self { inner: runtime.block_on(crate::Client::open(directory))?, runtime })
+    }
+
+    /// See [`crate::Client::shutdown`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    #[cfg(feature = "embedded")]
+    pub fn shutdown(self) -> Result<()> {
+        self.runtime.block_on(self.inner.shutdown())
+    }
+
+    /// See [`crate::Client::begin`].
     #[must_use]
-    pub fn url(&self) -> &Url {
-        self.inner.url()
+    pub fn begin(&self, level: IsolationLevel) -> Transaction {
+        Transaction { inner: self.inner.begin(level), runtime: self.runtime.clone() }
     }
 
-    /// See [`crate::Client::transaction`].
-    #[must_use]
-    pub fn transaction(&self) -> TransactionBuilder {
-        self.inner.transaction()
-    }
-
-    /// See [`crate::Client::commit`].
-    pub fn commit(&self, tx: impl Into<Transaction>) -> Result<Outcome> {
-        self.runtime.block_on(self.inner.commit(tx))
-    }
-
-    /// See [`crate::Client::snapshot`].
-    pub fn snapshot(&self) -> Result<Snapshot> {
-        let inner = self.runtime.block_on(self.inner.snapshot())?;
-        let view = View { runtime: self.runtime.clone(), inner: (*inner).clone() };
-        Ok(Snapshot { view, _inner: inner })
-    }
-
-    /// See [`crate::Client::upload`].
-    pub fn upload(&self, mut reader: impl Read) -> Result<UploadId> {
-        let mut writer = self.writer();
+    /// See [`crate::Client::transact`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn transact<T>(&self, mut body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
+        let mut attempts = Attempts::of(&self.inner);
         loop {
-            let mut piece = BytesMut::zeroed(PIECE);
-            let mut filled = 0;
-            while filled < PIECE {
-                match reader.read(&mut piece[filled..]) {
-                    Ok(0) => break,
-                    Ok(read) => filled += read,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(crate::client::read_failed(error)),
-                }
+            let transaction = Transaction { inner: attempts.begin(), runtime: self.runtime.clone() };
+            let result = body(&transaction);
+            if let Some(value) = self.runtime.block_on(attempts.end(&transaction.inner, result))? {
+                return Ok(value);
             }
-            if filled == 0 {
-                return writer.finish();
-            }
-            piece.truncate(filled);
-            writer.write(piece.freeze())?;
         }
     }
 
-    /// See [`crate::Client::writer`].
+    waiting! {
+        fn outcome(&self, txn: TxnId) -> Result<CommitOutcome>;
+        fn get(&self, oid: Oid) -> Result<Option<Object>>;
+        fn put(&self, oid: Oid, object: Object) -> Result<()>;
+        fn read_latest(&self, oid: Oid) -> Result<Option<Object>>;
+        fn read_cached(&self, oid: Oid) -> Result<Option<Object>>;
+        fn resolve(&self, path: &str) -> Result<Option<Oid>>;
+        fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>>;
+        fn stat(&self, oid: Oid) -> Result<Option<ObjectStat>>;
+        fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>>;
+        fn names_of(&self, oid: Oid) -> Result<Vec<String>>;
+        fn collections_of(&self, oid: Oid) -> Result<Vec<Oid>>;
+        fn read<T>(&self, reference: Ref<T>) -> Result<Option<T>>;
+        fn decode<T>(&self, oid: Oid, object: &Object) -> Result<T>;
+    }
+
+    /// See [`crate::Client::define`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn define<T: Persistent>(&self) -> Result<()> {
+        self.runtime.block_on(self.inner.define::<T>())
+    }
+
+    /// See [`crate::Client::query`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn query(&self, query: &Query) -> Result<Rows> {
+        Ok(Rows { inner: self.runtime.block_on(self.inner.query(query))?, runtime: self.runtime.clone() })
+    }
+
+    /// See [`crate::Client::names`].
     #[must_use]
-    pub fn writer(&self) -> BlobWriter {
-        BlobWriter { runtime: self.runtime.clone(), inner: self.inner.writer() }
+    pub fn names(&self, prefix: &str) -> Names {
+        Names { inner: self.inner.names(prefix), runtime: self.runtime.clone() }
     }
 
-    /// See [`crate::Client::create_space`].
-    pub fn create_space(&self, name: &str) -> Result<SpaceId> {
-        self.runtime.block_on(self.inner.create_space(name))
+    /// See [`crate::Client::objects`].
+    #[must_use]
+    pub fn objects(&self) -> Objects {
+        Objects { inner: self.inner.objects(), runtime: self.runtime.clone() }
     }
 
-    /// See [`crate::Client::spaces`].
-    pub fn spaces(&self) -> Result<Vec<SpaceInfo>> {
-        self.runtime.block_on(self.inner.spaces())
+    /// Uploads all bytes of a source; see [`crate::Client::upload`].
+    ///
+    /// # Errors
+    /// Those of that method; [`ErrorKind::Io`] if the source cannot be read.
+    pub fn upload(&self, node: Option<NodeId>, mut source: impl Read) -> Result<StagedContent> {
+        let failed = |error| Error::new(ErrorKind::Io, "the bytes to upload cannot be read").caused_by(error);
+        let mut writer = self.content_writer(node);
+        loop {
+            let mut piece = Vec::new();
+            (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(failed)?;
+            if piece.is_empty() {
+                return writer.finish();
+            }
+            writer.write(piece.into())?;
+        }
     }
 
-    /// See [`crate::Client::status`].
-    pub fn status(&self) -> Result<Status> {
-        self.runtime.block_on(self.inner.status())
+    /// See [`crate::Client::content_writer`].
+    #[must_use]
+    pub fn content_writer(&self, node: Option<NodeId>) -> ContentWriter {
+        ContentWriter { inner: self.inner.content_writer(node), runtime: self.runtime.clone() }
     }
 
-    /// See [`crate::Client::ping`].
-    pub fn ping(&self) -> Result<()> {
-        self.runtime.block_on(self.inner.ping())
-    }
-
-    /// See [`crate::Client::backup_with`].
-    pub fn backup(&self, out: impl Write + Unpin, progress: impl FnMut(Progress)) -> Result<BackupSummary> {
-        self.runtime.block_on(self.inner.backup_with(Direct(out), progress))
-    }
-
-    /// See [`crate::Client::scrub`].
-    pub fn scrub(&self, progress: impl FnMut(Progress)) -> Result<ScrubReport> {
-        self.runtime.block_on(self.inner.scrub(progress))
-    }
-
-    /// See [`crate::Client::close`].
-    pub fn close(&self) {
-        self.inner.close();
-    }
-}
-
-/// A lasting view, by blocking calls; see [`crate::Snapshot`].
-#[derive(Debug)]
-pub struct Snapshot {
-    view: View,
-    _inner: crate::Snapshot,
-}
-
-impl std::ops::Deref for Snapshot {
-    type Target = View;
-
-    fn deref(&self) -> &View {
-        &self.view
+    /// See [`crate::Client::content_reader`].
+    #[must_use]
+    pub fn content_reader(&self, oid: Oid, offset: u64) -> ContentReader {
+        let (inner, runtime) = (self.inner.content_reader(oid, offset), self.runtime.clone());
+        ContentReader { inner, runtime, rest: Bytes::new() }
     }
 }
 
-/// Content that is being uploaded, by blocking calls; see [`crate::BlobWriter`].
-#[derive(Debug)]
-pub struct BlobWriter {
+/// A transaction; see [`crate::Transaction`], whose methods that do not wait are here too.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    inner: crate::Transaction,
     runtime: Arc<Runtime>,
-    inner: crate::BlobWriter,
 }
 
-impl BlobWriter {
-    /// See [`crate::BlobWriter::write`].
-    pub fn write(&mut self, data: Bytes) -> Result<()> {
-        self.runtime.block_on(self.inner.write(data))
+impl Deref for Transaction {
+    type Target = crate::Transaction;
+
+    fn deref(&self) -> &crate::Transaction {
+        &self.inner
+    }
+}
+
+impl Transaction {
+    waiting! {
+        fn get(&self, oid: Oid) -> Result<Option<Object>>;
+        fn get_for_update(&self, oid: Oid) -> Result<Option<Object>>;
+        fn put(&self, oid: Oid, object: Object) -> Result<()>;
+        fn delete(&self, oid: Oid) -> Result<()>;
+        fn commit(&self) -> Result<CommitOutcome>;
+        fn check(&self) -> Result<CommitOutcome>;
+        fn read_at(&self, oid: Oid, offset: u64, len: usize) -> Result<Bytes>;
+        fn write_at(&self, oid: Oid, offset: u64, data: impl Into<Bytes>) -> Result<()>;
+        fn append(&self, oid: Oid, data: impl Into<Bytes>) -> Result<()>;
+        fn truncate(&self, oid: Oid, size: u64) -> Result<()>;
+        fn zero(&self, oid: Oid, offset: u64, len: u64) -> Result<()>;
+        fn put_content(&self, oid: Oid, staged: StagedContent) -> Result<()>;
+        fn set_attribute(&self, oid: Oid, key: impl Into<Bytes>, value: Option<Bytes>) -> Result<()>;
+        fn add_member(&self, collection: Oid, member: Oid) -> Result<()>;
+        fn remove_member(&self, collection: Oid, member: Oid) -> Result<bool>;
+        fn contains(&self, collection: Oid, member: Oid) -> Result<bool>;
+        fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>>;
+        fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>>;
+        fn put_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()>;
+        fn add_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()>;
+        fn remove_entry(&self, directory: Oid, name: &str) -> Result<bool>;
+        fn entries(&self, directory: Oid, after: Option<&str>, prefix: &str, limit: usize) -> Result<Vec<(String, Oid)>>;
+        fn count(&self, collection: Oid) -> Result<u64>;
+        fn bind(&self, path: &str, target: impl Into<Oid>) -> Result<()>;
+        fn unbind(&self, path: &str) -> Result<bool>;
+        fn rename(&self, from: &str, to: &str) -> Result<()>;
+        fn resolve(&self, path: &str) -> Result<Option<Oid>>;
+        fn create<T>(&self, value: T) -> Result<Ref<T>>;
+        fn load<T>(&self, reference: Ref<T>) -> Result<Loaded<T>>;
+        fn load_mut<T>(&self, reference: Ref<T>) -> Result<LoadedMut<T>>;
+        fn try_load<T>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>>;
+        fn named<T>(&self, path: &str) -> Result<Option<Ref<T>>>;
+        fn remove<T>(&self, reference: Ref<T>) -> Result<()>;
     }
 
-    /// See [`crate::BlobWriter::finish`].
-    pub fn finish(self) -> Result<UploadId> {
+    /// See [`crate::Transaction::query`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn query(&self, query: &Query) -> Result<Rows> {
+        Ok(Rows { inner: self.runtime.block_on(self.inner.query(query))?, runtime: self.runtime.clone() })
+    }
+}
+
+/// Defines streams of portions.
+macro_rules! portions {
+    ($($name:ident of $portion:ty;)*) => {$(
+        #[doc = concat!("See [`crate::", stringify!($name), "`].")]
+        #[derive(Debug)]
+        pub struct $name {
+            inner: crate::$name,
+            runtime: Arc<Runtime>,
+        }
+
+        impl $name {
+            /// Waits for the next portion; `None` at the end.
+            ///
+            /// # Errors
+            /// Those of the async method.
+            #[expect(clippy::should_implement_trait, reason = "an iterator could be asked on after an error")]
+            pub fn next(&mut self) -> Result<Option<$portion>> {
+                self.runtime.block_on(self.inner.next())
+            }
+        }
+    )*};
+}
+
+portions! {
+    Rows of query::Row;
+    Names of Vec<ListedName>;
+    Objects of Vec<ListedObject>;
+}
+
+/// A content that is being uploaded; see [`crate::ContentWriter`].
+#[derive(Debug)]
+pub struct ContentWriter {
+    inner: crate::ContentWriter,
+    runtime: Arc<Runtime>,
+}
+
+impl ContentWriter {
+    /// See [`crate::ContentWriter::write`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.runtime.block_on(self.inner.write(bytes))
+    }
+
+    /// See [`crate::ContentWriter::finish`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn finish(self) -> Result<StagedContent> {
         self.runtime.block_on(self.inner.finish())
     }
 }
 
-/// Content that is being read, by blocking calls; see [`crate::BlobReader`]. Also a [`Read`].
+impl Write for ContentWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        ContentWriter::write(self, Bytes::copy_from_slice(bytes)).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A content that is being read; see [`crate::ContentReader`]. Also a [`Read`].
 #[derive(Debug)]
-pub struct BlobReader {
+pub struct ContentReader {
+    inner: crate::ContentReader,
     runtime: Arc<Runtime>,
-    inner: crate::BlobReader,
     /// What [`Read`] took from a piece and did not hand out yet.
     rest: Bytes,
 }
 
-impl BlobReader {
-    /// See [`crate::BlobReader::next`].
+impl ContentReader {
+    /// See [`crate::ContentReader::next`].
+    ///
+    /// # Errors
+    /// Those of that method.
     #[expect(clippy::should_implement_trait, reason = "an iterator could be asked on after an error")]
     pub fn next(&mut self) -> Result<Option<Bytes>> {
         if !self.rest.is_empty() {
@@ -268,40 +340,13 @@ impl BlobReader {
     }
 }
 
-impl Read for BlobReader {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+impl Read for ContentReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.rest.is_empty() {
-            self.rest = self.next().map_err(std::io::Error::other)?.unwrap_or_default();
+            self.rest = self.next().map_err(io::Error::other)?.unwrap_or_default();
         }
         let piece = self.rest.split_to(self.rest.len().min(buf.len()));
         buf[..piece.len()].copy_from_slice(&piece);
         Ok(piece.len())
-    }
-}
-
-/// A blocking writer where an async one is asked for: right, since the thread that waits is the caller's own.
-struct Direct<W>(W);
-
-impl<W: Write + Unpin> tokio::io::AsyncWrite for Direct<W> {
-    fn poll_write(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-        bytes: &[u8],
-    ) -> std::task::Poll<std::io::Result<usize>> {
-        std::task::Poll::Ready(self.0.write(bytes))
-    }
-
-    fn poll_flush(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(self.0.flush())
-    }
-
-    fn poll_shutdown(
-        self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<std::io::Result<()>> {
-        self.poll_flush(context)
     }
 }

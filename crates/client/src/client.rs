@@ -1,379 +1,378 @@
-//! The handle that services hold.
+//! The client of a cluster: it reads objects from cached copies and changes them in transactions.
+//!
+//! ```no_run
+//! # use client::Client;
+//! # async fn example() -> client::Result<()> {
+//! let cluster = Client::connect("mortar://localhost:6680,localhost:6681/main").await?;
+//! let counter = cluster
+//!     .transact(|t| async move {
+//!         let counter = t.create_blob("1")?;
+//!         t.bind("counter", counter).await?;
+//!         Ok(counter)
+//!     })
+//!     .await?;
+//! # let _ = counter; Ok(()) }
+//! ```
+//!
+//! A [`Client`] is connected to one peer server of its URL, and to another one when that is lost. A read of a cached object
+//! takes one lock and does not wait; any other read waits for the peer server. `driver` decides what is sent and when a call
+//! ends; the modules around it carry that out.
 
-use std::ops::Deref;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{FailurePolicy, NodeId, Outcome, Result, SpaceId, Transaction, UploadId};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use wire::cluster::{policy_from_proto, policy_to_proto};
-use wire::convert;
-use wire::handshake::Credentials;
+use model::{ClassId, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
+use protocol::ident::{HlcTimestamp, TxnId};
+use query::Query;
+use rand::RngExt;
+use tokio::time;
 use wire::proto;
-use wire::proto::account::Accounts;
-use wire::proto::account::administer::Action;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
-use wire::transport::tls;
 
-use crate::blob::PIECE;
-use crate::link::Link;
-use crate::view::{Source, unexpected};
-use crate::{BackupSummary, BlobWriter, Progress, ScrubReport, Snapshot, Status, TransactionBuilder, Url, View};
+use crate::client_core::Core;
+use crate::rows::QueryOptions;
+use crate::{
+    CommitOutcome, ConnectOptions, Events, IsolationLevel, Names, ObjectStat, Objects, Rows, ScanResults, SpaceStatus,
+    Transaction, link,
+};
 
-/// How to connect.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ConnectOptions {
-    /// How long one attempt to connect may take, the handshake included.
-    pub timeout: Duration,
-    /// How long a read goes on reconnecting and trying again before it fails; zero: it fails at once.
-    pub retry: Duration,
-    /// How this client names itself in the server's logs.
-    pub agent: String,
-    /// What `mortars://` needs: whom to believe, and who this client is.
-    pub tls: Option<tls::Client>,
-    /// Who this client is, by name and password. Without a name, it is the user of the address.
-    pub credentials: Option<Credentials>,
-    /// The password may be sent where others can listen.
-    pub insecure: bool,
-    /// How long what concerns a whole cluster, such as its spaces, classes and users, may take to be answered. Peer servers give
-    /// up in time and say whom they have waited for; by default they decide how long that is.
-    pub patience: Option<Duration>,
-    /// Connect to no space: for what concerns the whole cluster, such as its users.
-    pub spaceless: bool,
-}
+/// How often [`Client::transact`] runs a transaction that conflicts before it takes locks.
+const OPTIMISTIC_TRIES: u32 = 3;
+/// The longest pause after the first conflict; it doubles after each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(100);
 
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(10),
-            retry: Duration::from_secs(30),
-            agent: concat!("mortar-client ", env!("CARGO_PKG_VERSION")).to_owned(),
-            tls: None,
-            credentials: None,
-            insecure: false,
-            patience: None,
-            spaceless: false,
-        }
-    }
-}
-
-/// How a space of a cluster is to be made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceOptions {
-    /// How many logical nodes it gets; by default enough to spread it over many more bricks than there are.
-    pub nodes: Option<u32>,
-    /// What happens while a brick of it cannot be reached; by default [`FailurePolicy::Continue`].
-    pub policy: Option<FailurePolicy>,
-}
-
-/// A space that there is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpaceInfo {
-    /// Its number.
-    pub id: SpaceId,
-    /// Its name.
-    pub name: String,
-    /// What happens while a brick of it cannot be reached; `None` for a store of its own.
-    pub policy: Option<FailurePolicy>,
-}
-
-/// A handle on a store, for one of its spaces. Clones share one connection.
-///
-/// All of [`View`]'s methods are here too: they read the newest committed state.
+/// A client of one space of a cluster. Clones share its connection and its cached copies.
 #[derive(Clone, Debug)]
 pub struct Client {
-    link: Arc<Link>,
-    view: View,
-}
-
-impl Deref for Client {
-    type Target = View;
-
-    fn deref(&self) -> &View {
-        &self.view
-    }
+    pub(crate) core: Arc<Core>,
 }
 
 impl Client {
-    /// Connects to `mortar://HOST:PORT/SPACE` or `mortar+unix:///PATH/SPACE`; see [`Url`].
+    /// Connects to `mortar://HOST:PORT[,HOST:PORT…][/SPACE]`: to the first peer server that answers, and later to another one if
+    /// the connection ends or the peer server hangs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if no peer server answers in time, [`ErrorKind::Denied`] if none admits the client.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, ConnectOptions::default()).await
     }
 
-    /// Connects as `options` say.
+    /// Connects with `options`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
     pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Self> {
-        let url: Url = url.parse()?;
-        let link = Link::connect(url, options).await?;
-        Ok(Self { view: View { source: Source::Newest(link.clone()) }, link })
-    }
-
-    /// What the client is connected to.
-    #[must_use]
-    pub fn url(&self) -> &Url {
-        self.link.url()
+        Ok(Self { core: link::connect(url, options).await? })
     }
 
     /// The space of this client.
     #[must_use]
     pub fn space(&self) -> SpaceId {
-        self.link.space()
+        self.core.space
     }
 
-    /// An empty transaction in this client's space.
+    /// The logical nodes of the space, over which its objects are spread.
     #[must_use]
-    pub fn transaction(&self) -> TransactionBuilder {
-        TransactionBuilder::new(self.space())
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.core.nodes
     }
 
-    /// Commits a transaction: all of it is durable, or nothing of it happened.
-    ///
-    /// It is sent once. If the connection breaks before the answer, the error is
-    /// [`ErrorKind::Unknown`](model::ErrorKind::Unknown): read to find out.
-    pub async fn commit(&self, tx: impl Into<Transaction>) -> Result<Outcome> {
-        let (commit, raw) = convert::transaction_to_proto(tx.into());
-        let answer = self.link.once(Request::Commit(commit), raw).await?;
-        match answer.response {
-            Response::Decided(decided) => convert::outcome_from_proto(decided, &answer.raw),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Takes a snapshot of what is committed.
-    pub async fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::open(&self.link).await
-    }
-
-    /// Uploads all that `reader` has, in bounded memory. A transaction then makes it an object's content:
-    /// [`TransactionBuilder::create_blob_from`], [`TransactionBuilder::put_upload`].
-    pub async fn upload(&self, mut reader: impl AsyncRead + Unpin) -> Result<UploadId> {
-        let mut writer = self.writer();
-        loop {
-            let mut piece = bytes::BytesMut::with_capacity(PIECE);
-            while piece.len() < PIECE {
-                let room = PIECE - piece.len();
-                if (&mut reader).take(room as u64).read_buf(&mut piece).await.map_err(read_failed)? == 0 {
-                    break;
-                }
-            }
-            if piece.is_empty() {
-                return writer.finish().await;
-            }
-            writer.write(piece.freeze()).await?;
-        }
-    }
-
-    /// Begins an upload whose bytes come one by one.
-    #[must_use]
-    pub fn writer(&self) -> BlobWriter {
-        BlobWriter::new(self.link.clone())
-    }
-
-    /// Creates a space.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
-    pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
-        self.create_space_with(name, SpaceOptions::default()).await
-    }
-
-    /// Creates a space of a cluster.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
-    pub async fn create_space_with(&self, name: &str, options: SpaceOptions) -> Result<SpaceId> {
-        let SpaceOptions { nodes, policy } = options;
-        let policy = policy.map(|policy| policy_to_proto(policy) as i32);
-        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes, policy });
-        match self.link.ask_cluster(request).await?.response {
-            Response::SpaceCreated(created) => convert::space(created.space),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Says what happens to a space of a cluster while a brick of it cannot be reached: it counts at once, without a restart.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
-    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
-    pub async fn set_failure_policy(&self, space: &str, policy: FailurePolicy) -> Result<()> {
-        let set = proto::SetSpace { name: space.to_owned(), policy: Some(policy_to_proto(policy) as i32) };
-        match self.link.ask_cluster(Request::SetSpace(set)).await?.response {
-            Response::Done(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Asks who may do what in a cluster, or changes it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not.
-    pub async fn administer(&self, action: Action) -> Result<Accounts> {
-        let request = Request::Administer(proto::account::Administer { action: Some(action) });
-        match self.link.ask_cluster(request).await?.response {
-            Response::Accounts(accounts) => Ok(accounts),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// All spaces of the store, or those of a cluster that this client may see.
-    pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
-        match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
-            Response::Spaces(spaces) => {
-                let info = |proto::Space { space, name, policy }| {
-                    Ok(SpaceInfo {
-                        id: convert::space(space)?,
-                        name,
-                        policy: policy.map(policy_from_proto).transpose()?,
-                    })
-                };
-                spaces.entries.into_iter().map(info).collect()
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Reads or changes the classes and indexes of a space. Peer servers and meta-servers answer this.
+    /// Reads or changes the classes and indexes of the space: as [`Client::describe`](crate::Client::describe).
     ///
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
-        match self.link.ask_cluster(Request::Describe(Box::new(request))).await?.response {
-            Response::Described(described) => Ok(described),
-            other => Err(unexpected(&other)),
+        match self.core.ask(Request::Describe(Box::new(request))).await? {
+            (Response::Described(described), _) => Ok(described),
+            _ => Err(crate::client_core::unexpected_answer_error()),
         }
     }
 
-    /// Has logical nodes of a cluster moved to other bricks, or asks where they are. Peer servers and meta-servers
-    /// answer this; the latter do not know the progress of moves.
+    // -------------------------------------------------------------------------------------------- failures
+
+    /// Subscribes to events of the space: bricks fail and recover, the space stops and resumes, this client loses its peer
+    /// server. The first events tell the current status.
+    ///
+    /// ```no_run
+    /// # use client::{Client, Event};
+    /// # async fn example(cluster: Client) -> client::Result<()> {
+    /// let mut events = cluster.events()?;
+    /// while let Some(event) = events.next().await {
+    ///     match event {
+    ///         Event::BrickFailed(brick) => eprintln!("brick {} cannot be reached", brick.brick),
+    ///         Event::BrickRecovered(brick) => eprintln!("brick {} is back", brick.brick),
+    ///         Event::Stopped { why } => eprintln!("{why}"),
+    ///         other => eprintln!("{other}"),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// Those of the operation, with words for people.
-    pub async fn move_nodes(&self, request: proto::moves::Move) -> Result<proto::moves::Moved> {
-        let request = Request::Move(request);
-        match self.link.ask_cluster(request).await?.response {
-            Response::Moved(moved) => Ok(moved),
-            other => Err(unexpected(&other)),
-        }
+    /// [`ErrorKind::Invalid`] if the client was closed.
+    pub fn events(&self) -> Result<Events> {
+        Events::new(self.core.clone())
     }
 
-    /// Lists the bricks and peer servers of a cluster, or removes one that has ended for good. Peer servers and meta-servers answer
-    /// this.
+    /// The status of the space, as the peer server has sent it last; `None` before the first time.
+    #[must_use]
+    pub fn space_status(&self) -> Option<SpaceStatus> {
+        self.core.with_driver(|driver, _| driver.status().cloned()).ok()?
+    }
+
+    // -------------------------------------------------------------------------------------------- transactions
+
+    /// Begins a transaction. A transaction that is dropped before its commit changes nothing.
+    #[must_use]
+    pub fn begin(&self, level: IsolationLevel) -> Transaction {
+        Transaction::begin(&self.core, level, None)
+    }
+
+    /// Runs `body` in a transaction and commits it. If the transaction conflicts with another one, `body` runs again; after the
+    /// third conflict with locks. Returns what `body` returned in the attempt that was committed.
+    ///
+    /// `body` may run several times, and an attempt that conflicts may have read an inconsistent state. Only the attempt that
+    /// commits counts, or one that fails after a consistent read.
     ///
     /// # Errors
-    /// Those of the operation, with words for people.
-    pub async fn cluster_members(
-        &self,
-        request: proto::members::MemberRequest,
-    ) -> Result<proto::members::MemberAnswer> {
-        let request = Request::MemberRequest(request);
-        match self.link.ask_cluster(request).await?.response {
-            Response::MemberAnswer(answered) => Ok(answered),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The logical nodes of this client's space, of a cluster.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
-    pub async fn nodes(&self) -> Result<Vec<NodeId>> {
-        match self.link.read(Request::GetSpace(proto::GetSpace {})).await?.response {
-            Response::ConnectionSpace(of) => of.nodes.into_iter().map(wire::cluster::node).collect(),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Has a logical node of this client's space enter all its objects into an index. Says whether it has; otherwise it goes on,
-    /// and is to be asked again.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick has not heard of the index, yet.
-    pub async fn build_index(&self, node: NodeId, index: u32) -> Result<bool> {
-        let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index };
-        match self.link.read(Request::BuildIndex(build)).await?.response {
-            Response::Done(_) => Ok(true),
-            Response::Progress(_) => Ok(false),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// What the server says of itself.
-    pub async fn status(&self) -> Result<Status> {
-        match self.link.read(Request::GetStatus(proto::GetStatus {})).await?.response {
-            Response::Status(status) => {
-                let metrics = status.metrics.into_iter().map(|metric| (metric.name, metric.value)).collect();
-                let health_problem = Some(status.health_problem).filter(|health_problem| !health_problem.is_empty());
-                Ok(Status { agent: status.agent, metrics, role: status.role, health_problem, process: status.process })
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Asks for an answer, and nothing else.
-    pub async fn ping(&self) -> Result<()> {
-        match self.link.read(Request::Ping(proto::Ping {})).await?.response {
-            Response::Done(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a
-    /// slow `out` holds up nothing else. Dropping the future ends it.
-    pub async fn backup(&self, out: impl AsyncWrite + Unpin) -> Result<BackupSummary> {
-        self.backup_with(out, |_| ()).await
-    }
-
-    /// The same, and tells how many bytes have come after each piece.
-    pub async fn backup_with(
-        &self,
-        mut out: impl AsyncWrite + Unpin,
-        mut progress: impl FnMut(Progress),
-    ) -> Result<BackupSummary> {
-        let mut answers = self.link.stream(Request::Backup(proto::Backup {})).await?;
-        let mut done = 0;
+    /// The error of `body`, if what it read was consistent: the transaction has changed nothing then.
+    /// [`ErrorKind::Unavailable`], with the brick, if something that the transaction needs has not arrived in time: it has changed
+    /// nothing. [`ErrorKind::Stopped`], at once, while the space is stopped. [`ErrorKind::Unknown`] if the outcome of the commit
+    /// did not arrive in time.
+    pub async fn transact<T, F>(&self, mut body: impl FnMut(Transaction) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let mut attempts = Attempts::new(&self.core);
         loop {
-            let answer = answers.next().await?;
-            match answer.response {
-                Response::BackupPiece(_) => {
-                    out.write_all(&answer.raw).await.map_err(write_failed)?;
-                    done += answer.raw.len() as u64;
-                    progress(Progress { done, total: 0 });
-                }
-                Response::BackupDone(summary) => {
-                    out.flush().await.map_err(write_failed)?;
-                    return Ok(BackupSummary { objects: summary.objects, bytes: summary.bytes });
-                }
-                other => return Err(unexpected(&other)),
+            let transaction = attempts.begin();
+            let result = body(transaction.clone()).await;
+            if let Some(value) = attempts.end(&transaction, result).await? {
+                return Ok(value);
             }
         }
     }
 
-    /// Has the server read and check all that it stores. Dropping the future ends it.
-    pub async fn scrub(&self, mut progress: impl FnMut(Progress)) -> Result<ScrubReport> {
-        let mut answers = self.link.stream(Request::Scrub(proto::Scrub {})).await?;
-        loop {
-            match answers.next().await?.response {
-                Response::Progress(now) => progress(Progress { done: now.done, total: now.total }),
-                Response::ScrubDone(done) => {
-                    return Ok(ScrubReport { objects: done.objects, bytes: done.bytes, damaged: done.damaged });
-                }
-                other => return Err(unexpected(&other)),
-            }
-        }
+    /// Finds out the outcome of a transaction whose commit was [`CommitOutcome::Unknown`]. A transaction that is not committed by
+    /// then never will be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unknown`] if a brick has deferred the transaction and does not answer in time.
+    pub async fn outcome(&self, txn: TxnId) -> Result<CommitOutcome> {
+        self.core.find_outcome(txn).await
     }
 
-    /// Ends the connection; calls on the way fail. Without it the connection ends with the last clone.
+    // -------------------------------------------------------------------------------------------- outside of transactions
+
+    /// Reads an object outside of transactions, from the nearest copy. `None` if there is no such object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the object is of another space; [`ErrorKind::Unavailable`] if it does not arrive in time;
+    /// [`ErrorKind::Stopped`]; [`ErrorKind::Denied`].
+    pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.get(oid).await
+    }
+
+    /// Replaces an object outside of transactions, and waits until that is durable. Other clients see the writes of this client
+    /// in the order in which they were started.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; [`ErrorKind::Unknown`] if it is not known whether the object was replaced.
+    pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        object.check()?;
+        self.core.put(oid, protocol::page_cache::ObjectState::Value(object)).await
+    }
+
+    /// Reads the newest durable state of an object from its brick, not from a copy.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn read_latest(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.read_object(oid, false).await
+    }
+
+    /// Reads an object from the cache of the peer server, without a copy in this client: for objects that are read once.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn read_cached(&self, oid: Oid) -> Result<Option<Object>> {
+        self.core.read_object(oid, true).await
+    }
+
+    /// Finds the objects of some classes that match `filter`, at the bricks and outside of transactions. They arrive in portions
+    /// and in no order, by [`ScanResults::next`].
+    #[must_use]
+    pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> ScanResults {
+        ScanResults::new(self.core.clone(), classes.into_iter().collect(), filter)
+    }
+
+    /// Lists the names of the space that begin with `prefix`, in the order of a walk through the directories, with the objects that
+    /// they are bound to. Paths begin with `/`, and so may `prefix`. It is not part of a transaction: a name that is bound or unbound
+    /// meanwhile may be listed or not.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: client::Client) -> client::Result<()> {
+    /// let mut names = cluster.names("notes/");
+    /// while let Some(portion) = names.next().await? {
+    ///     portion.iter().for_each(|name| println!("{} {}", name.path, name.oid));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn names(&self, prefix: &str) -> Names {
+        Names::new(self.core.clone(), prefix)
+    }
+
+    /// Lists the objects of the space, with or without names, in portions. Not part of a transaction: objects that are created or
+    /// deleted meanwhile may be listed or not.
+    #[must_use]
+    pub fn objects(&self) -> Objects {
+        Objects::new(self.core.clone())
+    }
+
+    /// The object that a path is bound to, if any; the root directory for an empty path. Not part of a transaction:
+    /// [`Transaction::resolve`] is.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an invalid path.
+    pub async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
+        self.core.resolve(path).await
+    }
+
+    /// The object that a name in a directory is bound to, if any. Not part of a transaction: [`Transaction::entry`] is.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; [`ErrorKind::Invalid`] for a name that is not one component of a path.
+    pub async fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>> {
+        self.core.entry(directory, name).await
+    }
+
+    /// The properties of an object, read from its brick. `None` if there is no such object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn stat(&self, oid: Oid) -> Result<Option<ObjectStat>> {
+        self.core.stat(oid).await
+    }
+
+    /// The first members of a set after `after`, in the order of identifiers, at most `limit`. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
+        self.core.members(collection, after, limit).await
+    }
+
+    /// The absolute paths that an object is bound to, found from the object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
+        self.core.names_of(oid).await
+    }
+
+    /// The sets that an object is a member of, found from the object. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn collections_of(&self, oid: Oid) -> Result<Vec<Oid>> {
+        self.core.collections_of(oid).await
+    }
+
+    /// The number of entries of a set or a directory, and the commit timestamp of the last change of an entry; zero if there was
+    /// none. Not part of a transaction.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn collection_totals(&self, collection: Oid) -> Result<(u64, HlcTimestamp)> {
+        self.core.collection_totals(collection).await
+    }
+
+    /// Runs a query outside of transactions: each object is as it was when the query examined it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], with the position in the query, if it does not match the classes of the space;
+    /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time.
+    pub async fn query(&self, query: &Query) -> Result<Rows> {
+        Rows::ask(&self.core, query, QueryOptions::default(), None).await
+    }
+
+    /// Runs a query and records its steps: [`Rows::explanation`].
+    ///
+    /// # Errors
+    /// As [`Client::query`].
+    pub async fn explain(&self, query: &Query) -> Result<Rows> {
+        Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
+    }
+
+    /// Closes the client: its calls fail, and its locks and copies are released. The same happens when the last of its clones and
+    /// transactions is dropped.
     pub fn close(&self) {
-        self.link.close();
+        self.core.close();
     }
 }
 
-pub(crate) fn read_failed(error: std::io::Error) -> model::Error {
-    model::Error::new(model::ErrorKind::Io, "what should be uploaded cannot be read").caused_by(error)
+/// The attempts of a transaction that runs again after a conflict.
+pub(crate) struct Attempts {
+    core: Arc<Core>,
+    /// The identifier of the first attempt, which is the age of all.
+    first: Option<TxnId>,
+    count: u32,
+    backoff: Duration,
 }
 
-fn write_failed(error: std::io::Error) -> model::Error {
-    model::Error::new(model::ErrorKind::Io, "the backup cannot be written").caused_by(error)
+impl Attempts {
+    fn new(core: &Arc<Core>) -> Self {
+        Self { core: core.clone(), first: None, count: 0, backoff: FIRST_BACKOFF }
+    }
+
+    /// Those of a transaction of this client.
+    pub(crate) fn of(client: &Client) -> Self {
+        Self::new(&client.core)
+    }
+
+    /// The transaction of the next attempt.
+    pub(crate) fn begin(&mut self) -> Transaction {
+        let level = if self.count < OPTIMISTIC_TRIES { IsolationLevel::Optimistic } else { IsolationLevel::Locks };
+        self.count += 1;
+        let transaction = Transaction::begin(&self.core, level, self.first);
+        self.first.get_or_insert(transaction.id());
+        transaction
+    }
+
+    /// Ends an attempt with what its body has returned. `None` if it conflicts: then it returns when it is time for the next one.
+    pub(crate) async fn end<T>(&mut self, transaction: &Transaction, result: Result<T>) -> Result<Option<T>> {
+        let conflict = match result {
+            Ok(value) => match transaction.commit().await {
+                Ok(CommitOutcome::Committed(_)) => return Ok(Some(value)),
+                Ok(CommitOutcome::Conflict(conflict)) => conflict.to_string(),
+                Ok(CommitOutcome::Unknown(txn)) => return Err(self.core.unknown_outcome_error(txn)),
+                Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                // The other object may have got the value in a transaction that changed what was read here.
+                Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
+                    Ok(CommitOutcome::Conflict(conflict)) => conflict.to_string(),
+                    _ => return Err(error),
+                },
+                Err(error) => return Err(error),
+            },
+            Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+            // It cannot be checked: a brick that it needs does not answer.
+            Err(error) if transaction.has_timed_out() && error.kind() == ErrorKind::Unavailable => return Err(error),
+            // If what it read was inconsistent, its error means nothing.
+            Err(error) => match transaction.check().await? {
+                CommitOutcome::Committed(_) => return Err(error),
+                CommitOutcome::Conflict(conflict) => conflict.to_string(),
+                CommitOutcome::Unknown(_) => "it is not known whether what it read was consistent".to_owned(),
+            },
+        };
+        transaction.abort();
+        tracing::debug!(attempts = self.count, conflict, "a transaction conflicts and is run again");
+        let part: f64 = rand::rng().random();
+        time::sleep(self.backoff.mul_f64(part)).await;
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        Ok(None)
+    }
 }

@@ -3,51 +3,76 @@
 //! ```no_run
 //! # async fn example() -> client::Result<()> {
 //! let client = client::Client::connect("mortar://localhost/main").await?;
-//! let mut tx = client.transaction();
-//! let hello = tx.create_blob("Hello, world");
-//! tx.bind("greetings/hello", hello);
-//! let outcome = client.commit(tx).await?;
+//! let hello = client
+//!     .transact(|t| async move {
+//!         let hello = t.create_blob("Hello, world")?;
+//!         t.bind("greetings/hello", hello).await?;
+//!         Ok(hello)
+//!     })
+//!     .await?;
 //! let oid = client.resolve("greetings/hello").await?.expect("it was just bound");
-//! let content = client.read(oid, 0, 1 << 20).await?;
-//! # let _ = (outcome, content); Ok(()) }
+//! # let _ = (hello, oid); Ok(()) }
 //! ```
 //!
-//! [`Client`] is a handle on one connection, which its clones share. Calls are pipelined, and the number of outstanding
-//! calls is bounded. A read reconnects and is repeated, with back-off, until it is answered or
-//! [`ConnectOptions::retry`] has passed. A commit is never sent twice: if the connection breaks before the answer, its
-//! error is [`ErrorKind::Unknown`]. Checksums from end to end ensure that a client reads the bytes that were written.
-//!
-//! [`cluster`] is the client of a cluster, with objects as structs: [`Persistent`], [`Ref`].
-//!
-//! [`blocking`] is a client for threads without an async runtime.
+//! [`Client`] reads objects from cached copies and changes them in transactions; objects can be structs: [`Persistent`], [`Ref`].
+//! With the feature `embedded`, [`Client::open`] runs the whole cluster in the caller's process. [`AdminClient`] administers
+//! users, spaces and servers. [`blocking`] has the same client for threads without an async runtime. Checksums from end to end
+//! ensure that a client reads the bytes that were written.
 
-mod blob;
+mod admin;
 pub mod blocking;
+mod classes;
 mod client;
-pub mod cluster;
+mod client_core;
+mod contents;
+#[doc(hidden)]
+pub mod driver;
+#[cfg(feature = "embedded")]
+mod embedded;
+mod entries;
+mod events;
 mod link;
+mod loaded;
+mod names;
+mod objects;
+mod options;
+mod outcome;
+mod page_allocator;
+mod paths;
 pub mod persistent;
 #[doc(hidden)]
 pub mod plant;
-mod reports;
-mod snapshot;
+mod prefetch;
+mod rows;
+mod scan_results;
+mod stat;
+mod timeout_error;
 mod transaction;
+mod typed;
+mod unique;
 mod url;
-mod view;
 
-pub use blob::{BlobReader, BlobWriter};
+pub use admin::reports::{BackupSummary, Progress, ScrubReport, Status};
+pub use admin::{AdminClient, AdminOptions, SpaceInfo, SpaceOptions};
 pub use bytes::Bytes;
-pub use client::{Client, ConnectOptions, SpaceInfo, SpaceOptions};
+pub use client::Client;
 pub use client_derive::Persistent;
-pub use model::{
-    Committed, Conflict, Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Name, Oid, Op, Outcome, Result, SpaceId,
-    Stat, Timestamp, Transaction, UploadId,
-};
+pub use contents::{ContentReader, ContentWriter, StagedContent};
+#[cfg(feature = "embedded")]
+pub use embedded::Embedded;
+pub use events::{Event, Events};
+pub use loaded::{Loaded, LoadedMut};
+pub use model::{Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Object, Oid, Result, SpaceId, Timestamp};
+pub use names::{ListedName, Names};
+pub use objects::Objects;
+pub use options::ConnectOptions;
+pub use outcome::{CommitOutcome, ConflictReason};
 pub use persistent::{Persistent, Ref};
-pub use reports::{BackupSummary, Progress, ScrubReport, Status};
-pub use snapshot::Snapshot;
-pub use transaction::TransactionBuilder;
+pub use rows::{Explanation, Rows};
+pub use scan_results::ScanResults;
+pub use stat::ObjectStat;
+pub use transaction::{IsolationLevel, PlacementHint, Transaction};
 pub use url::Url;
-pub use view::View;
+pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};
 pub use wire::handshake::Credentials;
 pub use wire::transport::tls;

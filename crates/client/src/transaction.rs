@@ -1,171 +1,614 @@
-//! Building transactions without counting temporary identifiers.
+//! Transactions of a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use model::{ClassId, Kind, Name, Oid, Op, SpaceId, Transaction, UploadId};
+use model::{
+    ClassId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value,
+    limits,
+};
+use protocol::ident::TxnId;
+use protocol::locks::LockMode;
+use protocol::page_cache::ObjectState;
+use protocol::session;
+use protocol::validate::Read;
+use query::Query;
 
-/// A transaction in the making, in one space. Hand it to [`Client::commit`](crate::Client::commit).
-///
-/// What `create_*` returns is a temporary identifier: good for later calls on the same builder. The commit answers with
-/// the real ones, in the order of creation.
-#[derive(Clone, Debug)]
-pub struct TransactionBuilder {
-    space: SpaceId,
-    created: u64,
-    ops: Vec<Op>,
+use super::client_core::Core;
+use super::contents::with_patch;
+use super::driver::ReadRequest;
+use super::loaded::AnyStructEntry;
+use super::outcome::{CommitOutcome, ConflictReason};
+use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
+use super::rows::{QueryOptions, ReadSet, Rows};
+use super::typed::read_only_error;
+
+/// Objects of at least this many bytes are checked against the size of their page.
+const MIN_CHECKED_OBJECT: usize = 32 << 10;
+/// Slots for objects that are placed near others. A client that fills a page does not use them.
+const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
+/// Maximum bytes of a page, so that it can be sent.
+pub(super) const MAX_PAGE_BYTES: usize = 16 << 20;
+
+/// How a transaction reads, and what that guarantees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// It reads copies, which are validated at the commit: strictly serializable. The default.
+    #[default]
+    Optimistic,
+    /// It reads copies as of one time in the recent past, and cannot write: serializable, and its end sends nothing. Requires
+    /// [`ConnectOptions::snapshots`](super::ConnectOptions::snapshots).
+    Snapshot,
+    /// It locks objects at the bricks and reads their newest states: strictly serializable, and it waits where another
+    /// transaction would conflict.
+    Locks,
 }
 
-impl TransactionBuilder {
-    /// An empty transaction in `space`.
+/// Where a new object is placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlacementHint {
+    /// With all that its transaction creates without a hint: at one logical node.
+    #[default]
+    Anywhere,
+    /// In the page of this object, if it has room.
+    Near(Oid),
+    /// At this logical node of the space.
+    At(NodeId),
+}
+
+/// The writes of a transaction, and the objects that it creates under temporary identifiers.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) writes: BTreeMap<Oid, Option<Object>>,
+    /// Changes of a part of blobs that it does not replace.
+    pub(super) patches: BTreeMap<Oid, Arc<ContentPatch>>,
+    /// Objects that it has loaded as structs: newer than `writes` until they are flushed.
+    pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
+    /// New structs among them that are created only if a persistent object refers to them.
+    pub(super) drafts: BTreeSet<Oid>,
+    /// The pages for new structs.
+    pub(super) page_lease: PageLease,
+    /// The entries of collections that it changes.
+    pub(super) entries: BTreeMap<Entry, Option<Oid>>,
+    pub(super) hints: BTreeMap<Oid, PlacementHint>,
+    /// The logical nodes of objects that it has read, which take part in its commit.
+    read_nodes: BTreeSet<NodeId>,
+    /// The real identifiers for temporary ones, once they are assigned.
+    real_oids: BTreeMap<Oid, Oid>,
+    is_over: bool,
+}
+
+/// What a transaction has made of an object so far.
+pub(super) enum OwnChange {
+    None,
+    /// It creates, replaces or removes the object.
+    Written(Option<Object>),
+    /// It changes a part of the blob.
+    Patched(Arc<ContentPatch>),
+}
+
+pub(super) struct Inner {
+    pub(super) core: Arc<Core>,
+    txn: TxnId,
+    pub(super) level: IsolationLevel,
+    changes: Mutex<Changes>,
+    /// Whether something that it needs has not arrived in time.
+    has_timed_out: AtomicBool,
+}
+
+/// A transaction. Clones share it. If the last clone is dropped before the commit, the transaction changes nothing.
+#[derive(Clone)]
+pub struct Transaction {
+    pub(super) inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({:?}, {:?})", self.inner.txn, self.inner.level)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let Ok(changes) = self.changes.get_mut() else { return };
+        if !changes.is_over {
+            changes.page_lease.release(&self.core.page_source, true);
+            self.forget();
+        }
+    }
+}
+
+impl Inner {
+    fn forget(&self) {
+        // A closed client has no transactions.
+        let _ = self.core.with_driver(|driver, _| driver.abort(self.txn));
+    }
+}
+
+impl Transaction {
+    pub(super) fn begin(core: &Arc<Core>, level: IsolationLevel, first: Option<TxnId>) -> Self {
+        let wanted = match level {
+            IsolationLevel::Optimistic => session::Level::Optimistic,
+            IsolationLevel::Snapshot => session::Level::Snapshot,
+            IsolationLevel::Locks => session::Level::Locks { first },
+        };
+        // With a closed client, the first call returns the error.
+        let begun = core.with_driver(|driver, now| driver.begin(wanted, now));
+        let txn = begun.unwrap_or(TxnId { start: Default::default(), client: protocol::ident::ClientId(0) });
+        let (changes, has_timed_out) = (Mutex::default(), AtomicBool::new(false));
+        Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out }) }
+    }
+
+    /// The identifier of the transaction, for [`Client::outcome`](super::Cluster::outcome).
     #[must_use]
-    pub fn new(space: SpaceId) -> Self {
-        Self { space, created: 0, ops: Vec::new() }
+    pub fn id(&self) -> TxnId {
+        self.inner.txn
     }
 
-    fn create(&mut self, class: ClassId, kind: Kind, data: Bytes, near: Option<Oid>) -> Oid {
-        let oid = Oid::temporary(self.space, class, self.created);
-        self.created += 1;
-        self.ops.push(Op::Create { oid, kind, data, near });
-        oid
+    pub(super) fn changes(&self) -> Result<MutexGuard<'_, Changes>> {
+        let changes = self.inner.changes.lock();
+        let changes = changes.map_err(|_| Error::new(ErrorKind::Internal, "the transaction has panicked"))?;
+        match changes.is_over {
+            true => Err(Error::new(ErrorKind::Invalid, "the transaction is over: begin another")),
+            false => Ok(changes),
+        }
     }
 
-    fn name(&self, path: impl Into<String>) -> Name {
-        Name { space: self.space, path: path.into() }
-    }
+    // -------------------------------------------------------------------------------------------- reading
 
-    /// Adds an operation as it is.
-    pub fn op(&mut self, op: Op) -> &mut Self {
-        self.ops.push(op);
-        self
-    }
-
-    /// How many operations there are so far.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    /// Whether there are no operations yet.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ops.is_empty()
-    }
-
-    /// Creates a blob.
-    pub fn create_blob(&mut self, data: impl Into<Bytes>) -> Oid {
-        self.create(ClassId::NONE, Kind::Blob, data.into(), None)
-    }
-
-    /// Creates a blob from an upload.
-    pub fn create_blob_from(&mut self, upload: UploadId) -> Oid {
-        let oid = self.create_blob(Bytes::new());
-        self.ops.push(Op::PutUpload { oid, upload });
-        oid
-    }
-
-    /// Creates a blob that should live beside `near`.
-    pub fn create_blob_near(&mut self, near: Oid, data: impl Into<Bytes>) -> Oid {
-        self.create(ClassId::NONE, Kind::Blob, data.into(), Some(near))
-    }
-
-    /// Creates a record of a class.
+    /// Reads an object; `None` if there is no such object.
     ///
-    /// # Panics
-    /// If `class` does not fit its 24 bits.
-    pub fn create_record(&mut self, class: ClassId, data: impl Into<Bytes>) -> Oid {
-        self.create(class, Kind::Record, data.into(), None)
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; [`ErrorKind::Unavailable`] if the object, or its
+    /// lock, does not arrive in time; [`ErrorKind::Invalid`] if the object is of another space.
+    pub async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.get_locked(oid, LockMode::Shared).await
     }
 
-    /// Creates an empty collection.
-    pub fn create_collection(&mut self) -> Oid {
-        self.create(ClassId::NONE, Kind::Collection, Bytes::new(), None)
+    /// Reads an object that this transaction is going to write. At the level [`IsolationLevel::Locks`] it is locked exclusively.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_for_update(&self, oid: Oid) -> Result<Option<Object>> {
+        self.get_locked(oid, LockMode::Exclusive).await
     }
 
-    /// Replaces the content of a blob or record.
-    pub fn put(&mut self, oid: Oid, data: impl Into<Bytes>) -> &mut Self {
-        self.op(Op::Put { oid, data: data.into() })
+    async fn get_locked(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
+        match self.own_change(oid)? {
+            OwnChange::None => self.read(oid, mode).await,
+            OwnChange::Written(object) => Ok(object),
+            OwnChange::Patched(patch) => {
+                self.read(oid, mode).await?.map(|object| with_patch(oid, &object, &patch)).transpose()
+            }
+        }
     }
 
-    /// Replaces the content of a blob by an upload.
-    pub fn put_upload(&mut self, oid: Oid, upload: UploadId) -> &mut Self {
-        self.op(Op::PutUpload { oid, upload })
+    /// What this transaction has made of an object. If it has not written the object whole, its logical node is noted as read.
+    pub(super) fn own_change(&self, oid: Oid) -> Result<OwnChange> {
+        let changes = &mut *self.changes()?;
+        if let Some(draft) = changes.flush_one(oid)? {
+            return Ok(OwnChange::Written(Some(draft)));
+        }
+        if let Some(written) = changes.writes.get(&oid) {
+            return Ok(OwnChange::Written(written.clone()));
+        }
+        if !oid.is_temporary() {
+            changes.read_nodes.insert(oid.page().node);
+        }
+        Ok(changes.patches.get(&oid).map_or(OwnChange::None, |patch| OwnChange::Patched(patch.clone())))
     }
 
-    /// Writes into a blob.
-    pub fn write(&mut self, oid: Oid, offset: u64, data: impl Into<Bytes>) -> &mut Self {
-        self.op(Op::Write { oid, offset, data: data.into() })
+    pub(super) async fn read(&self, oid: Oid, mode: LockMode) -> Result<Option<Object>> {
+        let Inner { core, txn, level, .. } = &*self.inner;
+        if oid.is_temporary() {
+            return Ok(None);
+        }
+        core.check_in_space(oid)?;
+        let read = ReadRequest { txn: *txn, level: *level, oid, mode };
+        self.note_timeout(core.read(read).await)
     }
 
-    /// Writes at the end of a blob.
-    pub fn append(&mut self, oid: Oid, data: impl Into<Bytes>) -> &mut Self {
-        self.op(Op::Append { oid, data: data.into() })
+    /// Records whether a call has timed out.
+    pub(super) fn note_timeout<T>(&self, come: Result<T>) -> Result<T> {
+        if let Err(error) = &come
+            && error.kind() == ErrorKind::Unavailable
+        {
+            self.inner.has_timed_out.store(true, Ordering::Relaxed);
+        }
+        come
     }
 
-    /// Cuts a blob, or extends it with zeros.
-    pub fn truncate(&mut self, oid: Oid, size: u64) -> &mut Self {
-        self.op(Op::Truncate { oid, size })
+    /// Whether something that the transaction needs has not arrived in time.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.inner.has_timed_out.load(Ordering::Relaxed)
     }
 
-    /// Makes a range of a blob zeros.
-    pub fn zero(&mut self, oid: Oid, offset: u64, len: u64) -> &mut Self {
-        self.op(Op::Zero { oid, offset, len })
+    /// Runs a query, which sees the writes of this transaction. The answer counts as read: if an object that is created, changed
+    /// or deleted by another transaction would change it, this transaction conflicts.
+    ///
+    /// # Errors
+    /// As [`Client::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
+    pub async fn query(&self, query: &Query) -> Result<Rows> {
+        if self.inner.level == IsolationLevel::Snapshot {
+            let what =
+                "a group snapshot cannot be queried, as bricks have only the newest state: begin another transaction";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        self.flush()?;
+        self.run_query(query, None).await
     }
 
-    /// Replaces the content of `to` by that of `from`.
-    pub fn copy(&mut self, from: Oid, to: Oid) -> &mut Self {
-        self.op(Op::Clone { from, to })
+    /// Runs a query over what is flushed so far; for the values of a unique index, with the number of the index.
+    pub(super) async fn run_query(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
+        let Inner { core, level, .. } = &*self.inner;
+        // A query never finds or follows an object without a class.
+        let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
+        let own =
+            self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
+        if *level == IsolationLevel::Locks {
+            // The guards are locked before the objects are read, so that none is added meanwhile.
+            let asking = QueryOptions { report_reads: true, only_guards: true, unique, ..QueryOptions::default() };
+            let mut guards = self.note_timeout(Rows::ask(core, query, asking, None).await)?;
+            while self.note_timeout(guards.next().await)?.is_some() {}
+            for Read { oid, .. } in guards.take_read_set() {
+                self.read(oid, LockMode::Shared).await?;
+            }
+        }
+        let asking = QueryOptions { own_writes: own, report_reads: true, unique, ..QueryOptions::default() };
+        self.note_timeout(Rows::ask(core, query, asking, Some(self.clone())).await)
     }
 
-    /// Removes an object with all that belongs to it.
-    pub fn delete(&mut self, oid: Oid) -> &mut Self {
-        self.op(Op::Delete { oid })
+    /// Adds the read set of a query to that of this transaction.
+    pub(super) fn rely(&self, relied: ReadSet) -> Result<()> {
+        let ReadSet { reads, at } = relied;
+        let txn = self.inner.txn;
+        self.changes()?.read_nodes.extend(reads.iter().map(|read| read.oid.page().node));
+        let relied = self.inner.core.with_driver(|driver, _| driver.rely_on(txn, reads, at))?;
+        relied.map_err(|why| Error::new(ErrorKind::Conflict, why.to_string()))
     }
 
-    /// Sets an attribute.
-    pub fn set_attribute(&mut self, oid: Oid, key: impl Into<Bytes>, value: impl Into<Bytes>) -> &mut Self {
-        self.op(Op::SetAttribute { oid, key: key.into(), value: value.into() })
+    // -------------------------------------------------------------------------------------------- writing
+
+    fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
+        if self.inner.level == IsolationLevel::Snapshot {
+            return Err(read_only_error());
+        }
+        if let Some(object) = &object {
+            object.check()?;
+            if object.class != oid.class() {
+                let what = format!("an object of class {} cannot stand at {oid}", object.class.0);
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+        }
+        if !oid.is_temporary() {
+            self.inner.core.check_in_space(oid)?;
+            if oid == self.root()? {
+                return Err(Error::new(ErrorKind::Invalid, "the root directory cannot be replaced or deleted"));
+            }
+        }
+        let mut changes = self.changes()?;
+        changes.forget_struct(oid)?;
+        changes.patches.remove(&oid);
+        changes.writes.insert(oid, object);
+        Ok(())
     }
 
-    /// Removes an attribute.
-    pub fn remove_attribute(&mut self, oid: Oid, key: impl Into<Bytes>) -> &mut Self {
-        self.op(Op::RemoveAttribute { oid, key: key.into() })
+    /// Creates an object under a temporary identifier. The commit assigns the real one, which [`Transaction::real_oid`] returns,
+    /// and replaces references to the object in the records that this transaction writes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored.
+    pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
+        let index = self.changes()?.hints.len() as u64;
+        let oid = Oid::temporary(self.inner.core.space, class, index);
+        self.write(oid, Some(object))?;
+        self.changes()?.hints.insert(oid, hint);
+        Ok(oid)
     }
 
-    /// Adds a member to a collection.
-    pub fn add(&mut self, collection: Oid, member: Oid) -> &mut Self {
-        self.op(Op::Add { collection, member })
+    /// Creates a blob; see [`Transaction::create_object`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid> {
+        self.create_object(ClassId::NONE, Object::blob(data.into()), PlacementHint::Anywhere)
     }
 
-    /// Removes a member from a collection.
-    pub fn remove(&mut self, collection: Oid, member: Oid) -> &mut Self {
-        self.op(Op::Remove { collection, member })
+    /// Checks that the page of an object has room for it, because pages are fetched whole.
+    pub(super) fn check_page_size(&self, oid: Oid, object: &Object) -> Result<()> {
+        if object.data.len() <= MIN_CHECKED_OBJECT || oid.is_temporary() {
+            return Ok(());
+        }
+        let others = self.inner.core.with_driver(|driver, _| driver.page_bytes(oid.page(), Some(oid.slot())))?;
+        if others + object.data.len() <= MAX_PAGE_BYTES {
+            return Ok(());
+        }
+        let what = format!(
+            "the page of {oid} would exceed {MAX_PAGE_BYTES} bytes, because it has other large objects: create a new object and \
+             replace this one by it"
+        );
+        Err(Error::new(ErrorKind::TooLarge, what))
     }
 
-    /// Binds a name of this space.
-    pub fn bind(&mut self, path: impl Into<String>, oid: Oid) -> &mut Self {
-        let name = self.name(path);
-        self.op(Op::Bind { name, oid })
+    /// Replaces an object.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`] at the level [`IsolationLevel::Locks`]; [`ErrorKind::TooLarge`] and [`ErrorKind::Invalid`] for an
+    /// object that cannot be stored.
+    pub async fn put(&self, oid: Oid, object: Object) -> Result<()> {
+        self.check_page_size(oid, &object)?;
+        self.lock(oid).await?;
+        self.write(oid, Some(object))
     }
 
-    /// Unbinds a name of this space.
-    pub fn unbind(&mut self, path: impl Into<String>) -> &mut Self {
-        let name = self.name(path);
-        self.op(Op::Unbind { name })
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub async fn delete(&self, oid: Oid) -> Result<()> {
+        self.lock(oid).await?;
+        self.write(oid, None)
     }
 
-    /// Lets the transaction go on only if the object has this version, or, for `None`, is not there.
-    pub fn expect(&mut self, oid: Oid, version: Option<u64>) -> &mut Self {
-        self.op(Op::Expect { oid, version })
+    pub(super) async fn lock(&self, oid: Oid) -> Result<()> {
+        if self.inner.level == IsolationLevel::Locks
+            && !oid.is_temporary()
+            && !self.changes()?.writes.contains_key(&oid)
+        {
+            self.read(oid, LockMode::Exclusive).await?;
+        }
+        Ok(())
     }
 
-    /// Lets the transaction go on only if the name is bound to this object, or, for `None`, is not bound.
-    pub fn expect_name(&mut self, path: impl Into<String>, oid: Option<Oid>) -> &mut Self {
-        let name = self.name(path);
-        self.op(Op::ExpectName { name, oid })
+    /// The objects with a class that it writes.
+    pub(super) fn written_objects(&self) -> Result<Vec<(Oid, Object)>> {
+        let changes = self.changes()?;
+        let objects = changes.writes.iter().filter_map(|(oid, object)| Some((*oid, object.clone()?)));
+        Ok(objects.filter(|(oid, _)| oid.class() != ClassId::NONE).collect())
+    }
+
+    // -------------------------------------------------------------------------------------------- the end
+
+    /// Commits the transaction.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the transaction is over; [`ErrorKind::Stopped`] if the space is stopped; [`ErrorKind::Denied`] if
+    /// no peer server admits this client; [`ErrorKind::Exists`] if the transaction gives an object values of a unique index that
+    /// another object has; [`ErrorKind::Unavailable`] if a brick that it needs cannot be reached in time; [`ErrorKind::Full`] if
+    /// a brick has no room. The transaction has changed nothing then. If it was not sent, it is not over: it may be committed again
+    /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
+    pub async fn commit(&self) -> Result<CommitOutcome> {
+        let Inner { core, txn, .. } = &*self.inner;
+        core.with_driver(|driver, _| driver.check_serving())??;
+        self.flush_reachable()?;
+        match self.check_unique().await {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                self.abort();
+                return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
+            }
+            checked => checked?,
+        }
+        // A commit that cannot finish now is not sent, so that its outcome is known.
+        core.wait_reachable(|| self.commit_nodes()).await?;
+        self.assign_oids().await?;
+        let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
+            let changes = &mut *self.changes()?;
+            let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
+            let objects = changes.writes.values().flatten().chain(&patches);
+            let bytes: usize = objects.map(Object::encoded_len).sum();
+            let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
+            limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
+            limits::check_writes(changes.entries.len(), keys)?;
+            changes.is_over = true;
+            changes.loaded.clear();
+            let patched = std::mem::take(&mut changes.patches).into_keys();
+            let patched = patched.zip(patches).map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
+            let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
+            let written = std::mem::take(&mut changes.writes).into_iter();
+            let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
+            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
+        };
+        let outcome = core.commit(*txn, writes, entries).await;
+        leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
+        match outcome {
+            // A brick knows of an index that this client does not.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                core.refresh_classes().await?;
+                Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Ends the transaction without its writes, and checks whether what it read was consistent.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn check(&self) -> Result<CommitOutcome> {
+        {
+            let mut changes = self.changes()?;
+            changes.writes.clear();
+            changes.patches.clear();
+            changes.entries.clear();
+            changes.hints.clear();
+            changes.loaded.clear();
+            changes.drafts.clear();
+            changes.page_lease.release(&self.inner.core.page_source, true);
+        }
+        self.commit().await
+    }
+
+    /// Aborts the transaction: it changes nothing.
+    pub fn abort(&self) {
+        if let Ok(mut changes) = self.changes() {
+            changes.is_over = true;
+            changes.page_lease.release(&self.inner.core.page_source, true);
+            drop(changes);
+            self.inner.forget();
+        }
+    }
+
+    /// The real identifier of an object that the transaction has created, after the commit.
+    #[must_use]
+    pub fn real_oid(&self, oid: Oid) -> Option<Oid> {
+        self.inner.changes.lock().ok()?.real_oids.get(&oid).copied()
+    }
+
+    /// The logical nodes that take part in its commit, as far as they are chosen.
+    fn commit_nodes(&self) -> Result<Vec<NodeId>> {
+        if self.inner.level == IsolationLevel::Snapshot {
+            return Ok(Vec::new());
+        }
+        let changes = self.changes()?;
+        let hinted = changes.hints.values().filter_map(|hint| match hint {
+            PlacementHint::Near(oid) => Some(*oid).filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node),
+            PlacementHint::At(node) => Some(*node),
+            PlacementHint::Anywhere => None,
+        });
+        let written = changes.writes.keys().chain(changes.patches.keys());
+        let written = written.filter(|oid| !oid.is_temporary()).map(|oid| oid.page().node);
+        let collections = changes.entries.keys().map(|entry| entry.collection).filter(|oid| !oid.is_temporary());
+        let written = written.chain(collections.map(|oid| oid.page().node));
+        let needed: BTreeSet<NodeId> = changes.read_nodes.iter().copied().chain(hinted).chain(written).collect();
+        Ok(needed.into_iter().collect())
+    }
+
+    /// The logical node of what this transaction creates without a hint.
+    pub(super) fn home(&self) -> Result<NodeId> {
+        if let Some(home) = self.changes()?.page_lease.home {
+            return Ok(home);
+        }
+        let home = self.inner.core.page_source.home(&self.inner.core)?;
+        Ok(*self.changes()?.page_lease.home.get_or_insert(home))
+    }
+
+    /// Places new objects, and replaces temporary identifiers by real ones.
+    async fn assign_oids(&self) -> Result<()> {
+        let new: Vec<(Oid, usize, PlacementHint)> = {
+            let changes = self.changes()?;
+            let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(Object::encoded_len);
+            changes.hints.iter().filter_map(|(oid, hint)| Some((*oid, len(oid)?, *hint))).collect()
+        };
+        let mut real = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeId, Vec<(Oid, usize)>> = BTreeMap::new();
+        for (oid, len, hint) in new {
+            let node = match hint {
+                PlacementHint::Near(other) => match self.place_near(oid.class(), other, len, &real).await? {
+                    Some(place) => {
+                        real.insert(oid, place);
+                        continue;
+                    }
+                    None => Some(other.page().node).filter(|_| !other.is_temporary()),
+                },
+                PlacementHint::At(node) => Some(node),
+                PlacementHint::Anywhere => None,
+            };
+            let node = node.map_or_else(|| self.home(), Ok)?;
+            by_node.entry(node).or_default().push((oid, len));
+        }
+        for (node, objects) in by_node {
+            let wanted: Vec<(ClassId, usize)> = objects.iter().map(|(oid, len)| (oid.class(), *len)).collect();
+            let places = self.inner.core.page_source.place(&self.inner.core, node, &wanted).await?;
+            real.extend(objects.into_iter().map(|(oid, _)| oid).zip(places));
+        }
+        let mut changes = self.changes()?;
+        let mut writes = BTreeMap::new();
+        for (oid, object) in &changes.writes {
+            // An object that was created and deleted again is not written.
+            let Some(oid) = (if oid.is_temporary() { real.get(oid).copied() } else { Some(*oid) }) else { continue };
+            let object = object.clone().map(|object| with_real_oids(object, &real)).transpose()?;
+            writes.insert(oid, object);
+        }
+        let entries = changes.entries_with(&real)?;
+        (changes.writes, changes.entries, changes.real_oids) = (writes, entries, real);
+        Ok(())
+    }
+
+    /// A free slot in the page of another object, if there is one. The transaction reads it, so that another one that takes the same
+    /// slot conflicts with it.
+    pub(super) async fn place_near(
+        &self,
+        class: ClassId,
+        near: Oid,
+        len: usize,
+        real: &BTreeMap<Oid, Oid>,
+    ) -> Result<Option<Oid>> {
+        let Some(near) = (if near.is_temporary() { real.get(&near).copied() } else { Some(near) }) else {
+            return Ok(None);
+        };
+        let page = near.page();
+        // Of one class only: two transactions that take the same slot must read the same identifier.
+        if self.inner.level == IsolationLevel::Locks || near.class() != class || self.get(near).await?.is_none() {
+            return Ok(None);
+        }
+        let taken: BTreeSet<u16> = {
+            let changes = self.changes()?;
+            let placed = real.values().chain(changes.loaded.keys()).chain(changes.writes.keys());
+            placed.filter(|oid| oid.page() == page).map(|oid| oid.slot()).collect()
+        };
+        let txn = self.inner.txn;
+        self.inner.core.with_driver(|driver, now| {
+            if len + driver.page_bytes(page, None) > PAGE_BYTES {
+                return None;
+            }
+            let places = NEAR_SLOTS.filter(|slot| !taken.contains(slot)).map(|slot| Oid::new(class, page, slot));
+            driver.claim_slot(txn, places, now)
+        })
     }
 }
 
-impl From<TransactionBuilder> for Transaction {
-    fn from(builder: TransactionBuilder) -> Self {
-        Self { ops: builder.ops }
+/// The object with its temporary references replaced.
+fn with_real_oids(object: Object, real: &BTreeMap<Oid, Oid>) -> Result<Object> {
+    if object.kind != model::Kind::Record {
+        return Ok(object);
     }
+    let fields = RecordRef::new(&object.data)?.to_fields()?;
+    if !fields.values().any(has_temporary) {
+        return Ok(object);
+    }
+    let mut record = RecordBuilder::new();
+    for (number, value) in fields {
+        record.set_value(number, &replace_temporary(value, real)?)?;
+    }
+    Ok(object.with_data(record.build()?))
+}
+
+fn has_temporary(value: &Value) -> bool {
+    match value {
+        Value::Reference(oid) => oid.is_temporary(),
+        Value::List(list) => list.iter().any(has_temporary),
+        Value::Set(set) => set.iter().any(has_temporary),
+        Value::Map(map) => map.iter().any(|(key, value)| has_temporary(key) || has_temporary(value)),
+        _ => false,
+    }
+}
+
+fn replace_temporary(value: Value, real: &BTreeMap<Oid, Oid>) -> Result<Value> {
+    Ok(match value {
+        Value::Reference(oid) if oid.is_temporary() => {
+            let unknown = || {
+                let what =
+                    format!("a record refers to {oid}, a temporary identifier that this transaction has not created");
+                Error::new(ErrorKind::Invalid, what)
+            };
+            Value::Reference(*real.get(&oid).ok_or_else(unknown)?)
+        }
+        Value::List(list) => {
+            Value::List(list.into_iter().map(|value| replace_temporary(value, real)).collect::<Result<_>>()?)
+        }
+        Value::Set(set) => {
+            Value::Set(set.into_iter().map(|value| replace_temporary(value, real)).collect::<Result<_>>()?)
+        }
+        Value::Map(map) => {
+            let entries = map
+                .into_iter()
+                .map(|(key, value)| Ok((replace_temporary(key, real)?, replace_temporary(value, real)?)));
+            Value::Map(entries.collect::<Result<_>>()?)
+        }
+        other => other,
+    })
 }

@@ -5,12 +5,11 @@
 use std::fs;
 use std::time::Duration;
 
-use client::cluster::{Cluster, Embedded, IsolationLevel, PlacementHint};
-use client::{ErrorKind, Oid};
+use client::{Client, Embedded, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::Object;
 use tokio::time::{Instant, sleep};
 
-async fn bind(cluster: &Cluster, name: &str, bytes: &str) -> Oid {
+async fn bind(cluster: &Client, name: &str, bytes: &str) -> Oid {
     let stored = cluster.transact(|t| async move {
         let oid =
             t.create_object(model::ClassId::NONE, Object::blob(bytes.to_owned().into()), PlacementHint::Anywhere)?;
@@ -21,7 +20,7 @@ async fn bind(cluster: &Cluster, name: &str, bytes: &str) -> Oid {
     t.real_oid(oid).unwrap()
 }
 
-async fn read(cluster: &Cluster, name: &str) -> Option<Vec<u8>> {
+async fn read(cluster: &Client, name: &str) -> Option<Vec<u8>> {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let oid = t.resolve(name).await.unwrap()?;
     Some(t.get(oid).await.unwrap().unwrap().data.to_vec())
@@ -32,7 +31,7 @@ async fn directory_keeps_objects_names_and_contents_until_it_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     let content: Vec<u8> = (0..6_000_000_u32).map(|number| (number / 7) as u8).collect();
-    let first = Cluster::open(&path).await.unwrap();
+    let first = Client::open(&path).await.unwrap();
     bind(&first, "small", "hello").await;
     let mut writer = first.content_writer(None);
     writer.write(content.clone().into()).await.unwrap();
@@ -40,7 +39,7 @@ async fn directory_keeps_objects_names_and_contents_until_it_is_opened_again() {
     first.transact(|t| async move { t.bind("large", t.create_blob_from(staged)?).await }).await.unwrap();
     first.shutdown().await.unwrap();
 
-    let second = Cluster::open(&path).await.unwrap();
+    let second = Client::open(&path).await.unwrap();
     assert_eq!(read(&second, "small").await.unwrap(), b"hello");
     let large = second.resolve("large").await.unwrap().unwrap();
     let (mut reader, mut bytes) = (second.content_reader(large, 0), Vec::new());
@@ -56,18 +55,18 @@ async fn directory_keeps_objects_names_and_contents_until_it_is_opened_again() {
 #[tokio::test]
 async fn directory_is_open_once_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let first = Cluster::open(dir.path()).await.unwrap();
-    let refused = Cluster::open(dir.path()).await.unwrap_err();
+    let first = Client::open(dir.path()).await.unwrap();
+    let refused = Client::open(dir.path()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     bind(&first, "still", "here").await;
     first.shutdown().await.unwrap();
     // A client that is only dropped ends its servers as well, soon.
-    let second = Cluster::open(dir.path()).await.unwrap();
+    let second = Client::open(dir.path()).await.unwrap();
     assert_eq!(read(&second, "still").await.unwrap(), b"here");
     drop(second);
     let until = Instant::now() + Duration::from_secs(20);
     let third = loop {
-        match Cluster::open(dir.path()).await {
+        match Client::open(dir.path()).await {
             Ok(third) => break third,
             Err(error) => assert!(error.kind() == ErrorKind::Unavailable && Instant::now() < until, "{error}"),
         }
@@ -80,7 +79,7 @@ async fn directory_is_open_once_at_a_time() {
 async fn directory_with_other_files_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
-    let refused = Cluster::open(dir.path()).await.unwrap_err();
+    let refused = Client::open(dir.path()).await.unwrap_err();
     assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("letter.txt"), "{refused}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }

@@ -1,22 +1,10 @@
 //! What may block: on threads that may.
 
-use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
-use wire::link::Responder;
-use wire::proto::response::Response;
 
 /// Runs a job on a thread of the runtime that may block.
 pub(crate) fn run(job: impl FnOnce() + Send + 'static) {
     drop(tokio::task::spawn_blocking(job));
-}
-
-/// Answers with what a job returns.
-pub(crate) fn answer(reply: Responder<'_>, job: impl FnOnce() -> Result<(Response, Bytes)> + Send + 'static) {
-    let deferred = reply.defer();
-    run(move || match job() {
-        Ok((response, raw)) => deferred.send(response, if raw.is_empty() { Vec::new() } else { vec![raw] }),
-        Err(error) => deferred.fail(&error),
-    });
 }
 
 /// Runs a job on a thread of the runtime that may block, and waits for what it returns.

@@ -8,9 +8,7 @@
 //! ```
 
 mod answer_counts;
-mod brick_session;
 mod changed_rows;
-mod completions;
 mod content_reads;
 mod content_rows;
 mod entries;
@@ -18,7 +16,6 @@ mod entry_rows;
 pub(crate) mod guards;
 mod index_rows;
 mod indexes;
-mod listing;
 mod long_job;
 mod node_driver;
 mod node_inbox;
@@ -36,7 +33,7 @@ mod service;
 pub(crate) mod simulated;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use meta::Revision;
 use meta::catalog::Catalog;
@@ -53,12 +50,10 @@ use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
-use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, TICK, Thread};
-use brick_session::BrickSession;
-use completions::Completions;
+use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
-use service::{BrickConnection, MAX_READ, Timing};
+use service::{BrickConnection, MAX_READ};
 
 /// A store that is being served.
 ///
@@ -77,28 +72,20 @@ impl std::fmt::Debug for Brick {
 }
 
 impl Brick {
-    /// Serves `store` with the settings of `config`. The brick listens when this returns.
+    /// Serves the logical nodes that the placement map assigns to brick `id` of a cluster. The brick listens when this returns.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] if an address is reachable from other machines and `config` is not
-    /// [`insecure`](Config::insecure); [`ErrorKind::Io`] if the brick cannot listen.
-    pub async fn start(store: Store, config: Config) -> Result<Self> {
-        Ok(Self { server: start_server(BrickRole::new(store, None), config).await? })
-    }
-
-    /// Serves the logical nodes that the placement map assigns to brick `id` of a cluster.
-    ///
-    /// # Errors
-    /// As [`Brick::start`].
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if an address is reachable from other machines and `config` is not
+    /// [`insecure`](Config::insecure); [`ErrorKind::Io`](model::ErrorKind::Io) if the brick cannot listen.
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
         let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone(), None)?;
-        Ok(Self { server: start_server(BrickRole::new(store, Some(nodes)), config).await? })
+        Ok(Self { server: start_server(BrickRole::new(store, nodes), config).await? })
     }
 
     /// The same for a brick that was [opened](crate::openings::open_brick): it serves as long as that opening lasts.
     ///
     /// # Errors
-    /// As [`Brick::start`].
+    /// As [`Brick::start_in`].
     pub async fn start_opened(
         view: Arc<ClusterView>,
         opening: Arc<LocalOpening>,
@@ -107,7 +94,7 @@ impl Brick {
     ) -> Result<Self> {
         let (id, credentials) = (BrickId(opening.brick().0), config.cluster_credentials.clone());
         let nodes = Nodes::new(store.clone(), view, id, credentials, Some(opening))?;
-        Ok(Self { server: start_server(BrickRole::new(store, Some(nodes)), config).await? })
+        Ok(Self { server: start_server(BrickRole::new(store, nodes), config).await? })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -137,118 +124,73 @@ fn start_server(role: BrickRole, config: Config) -> StartingServer<BrickRole> {
 /// State shared by all threads of a brick.
 pub(crate) struct BrickRole {
     store: Store,
-    in_memory: bool,
     /// Permits for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
-    sessions: Mutex<Vec<Weak<BrickSession>>>,
-    /// The logical nodes of a brick of a cluster; `None` for a store of one process.
-    nodes: Option<Arc<Nodes>>,
+    nodes: Arc<Nodes>,
     /// The forced position of the store, for the answers of all connections.
     position: PositionSource,
 }
 
 impl BrickRole {
-    fn new(store: Store, nodes: Option<Arc<Nodes>>) -> Self {
-        let in_memory = store.status().in_memory;
-        let (long_jobs, sessions) = (Arc::new(Semaphore::new(long_job::AT_A_TIME)), Mutex::default());
+    fn new(store: Store, nodes: Arc<Nodes>) -> Self {
+        let long_jobs = Arc::new(Semaphore::new(long_job::AT_A_TIME));
         let source = store.clone();
         let position: PositionSource = Arc::new(move || source.position());
-        Self { store, in_memory, long_jobs, sessions, nodes, position }
-    }
-
-    fn nodes(&self) -> Result<&Arc<Nodes>> {
-        let alone = || Error::new(ErrorKind::Unsupported, "this store is no part of a cluster");
-        self.nodes.as_ref().ok_or_else(alone)
-    }
-
-    fn register(&self, session: &Arc<BrickSession>) {
-        // The data is consistent between statements, so a poisoned lock is harmless.
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.retain(|session| session.strong_count() > 0);
-        sessions.push(Arc::downgrade(session));
-    }
-
-    fn sessions(&self) -> Vec<Arc<BrickSession>> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.iter().filter_map(Weak::upgrade).collect()
+        Self { store, long_jobs, nodes, position }
     }
 }
 
 impl server::ServerRole for BrickRole {
     type Service = BrickConnection;
-    type Local = Completions;
     type Admission = ();
 
     const NAME: &'static str = "brick";
 
     fn catalog(&self) -> Option<Arc<Catalog>> {
-        self.nodes.as_ref()?.cluster_view.catalog()
+        self.nodes.cluster_view.catalog()
     }
 
     fn catalog_changes(&self) -> Option<watch::Receiver<Revision>> {
-        self.nodes.as_ref()?.cluster_view.catalog_changes()
+        self.nodes.cluster_view.catalog_changes()
     }
 
     fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
         // Permission of administrators: a direct connection to a brick bypasses all other permissions.
         who.check_administrator(self.catalog().as_deref())?;
-        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        let brick = self.nodes.as_ref().map_or(0, |nodes| nodes.id.0);
-        let own = self.nodes.as_ref().and_then(|nodes| nodes.opening.as_ref());
-        if let Some(own) = own {
-            hello.witnessed.iter().try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
-        }
-        if let Some(nodes) = &self.nodes {
-            nodes.check_current()?;
-        }
-        let opening = own.map(|own| own.witnessed());
-        let terms = |space| Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick, opening };
-        if self.nodes.is_some() && hello.space.is_empty() {
-            // Another process of the cluster, which works with all spaces.
-            return Ok((terms(SpaceId(0)), ()));
-        }
-        if hello.space.is_empty() {
-            let what = "this server is a store of one process (`mortar dev`), not a cluster: it has no users, members or moves; \
-                        start a cluster with `mortar cluster up`";
+        if !hello.space.is_empty() {
+            let what = "this is a brick, which keeps objects of a cluster: clients connect to a peer server";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let spaces = self.store.spaces()?;
-        let space = spaces.iter().find(|(_, name)| *name == hello.space).map(|(space, _)| *space);
-        let space = space.ok_or_else(|| {
-            let known: Vec<&str> = spaces.iter().map(|(_, name)| name.as_str()).take(10).collect();
-            let what = format!("there is no space {:?} here; there are: {}", hello.space, known.join(", "));
-            Error::new(ErrorKind::NotFound, what)
-        })?;
-        Ok((terms(space), ()))
+        let opening = match &self.nodes.opening {
+            Some(own) => {
+                hello
+                    .witnessed
+                    .iter()
+                    .try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
+                Some(own.witnessed())
+            }
+            None => None,
+        };
+        self.nodes.check_current()?;
+        let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
+        // Other processes of the cluster work with all spaces.
+        let (space, brick) = (SpaceId(0), self.nodes.id.0);
+        Ok((Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick, opening }, ()))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {
         let role = &thread.server.role;
-        let session = Arc::new(BrickSession::new(role.store.clone()));
-        role.register(&session);
-        BrickConnection {
-            store: role.store.clone(),
-            in_memory: role.in_memory,
-            config: thread.server.config.clone(),
-            session,
-            thread: thread.clone(),
-            timing: Timing::default(),
-            post: PeerHandle::of_brick(mailbox.clone(), role.position.clone()),
-        }
+        let post = PeerHandle::of_brick(mailbox.clone(), role.position.clone());
+        BrickConnection { store: role.store.clone(), thread: thread.clone(), post }
     }
 
     async fn run_background(thread: &Thread<Self>) {
-        let completions = thread.local.run(&thread.counters);
-        match thread.server.role.nodes.as_ref().filter(|_| thread.is_first) {
-            Some(nodes) => drop(tokio::join!(completions, nodes.run())),
-            None => completions.await,
+        if thread.is_first {
+            thread.server.role.nodes.run().await;
         }
     }
 
-    fn tick(&self, config: &Config) {
-        let idle = config.snapshot_idle.as_secs_f64() / TICK.as_secs_f64();
-        self.sessions().iter().for_each(|session| session.tick(idle.ceil() as u32));
-    }
+    fn tick(&self) {}
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         let status = self.store.status();
@@ -277,7 +219,7 @@ impl server::ServerRole for BrickRole {
             Metric::gauge("store_disk_full", u64::from(status.disk_full), "Whether the disk was found full."),
             Metric::gauge("store_in_memory", u64::from(status.in_memory), "Whether the store is in memory only."),
         ];
-        metrics.extend(self.nodes.iter().flat_map(|nodes| nodes.metrics()));
+        metrics.extend(self.nodes.metrics());
         metrics
     }
 
@@ -285,7 +227,7 @@ impl server::ServerRole for BrickRole {
         if self.store.status().disk_full {
             return Some("the disk is full: reads are served, writes fail".to_owned());
         }
-        self.nodes.as_ref().and_then(|nodes| nodes.health_problem())
+        self.nodes.health_problem()
     }
 
     fn close(&self) -> Result<()> {

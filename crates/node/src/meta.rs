@@ -147,7 +147,6 @@ impl MetaRole {
 
 impl server::ServerRole for MetaRole {
     type Service = MetaConnection;
-    type Local = ();
     type Admission = Principal;
 
     const NAME: &'static str = "meta-server";
@@ -174,7 +173,7 @@ impl server::ServerRole for MetaRole {
 
     async fn run_background(_: &Thread<Self>) {}
 
-    fn tick(&self, _: &Config) {}
+    fn tick(&self) {}
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
         catalog_metrics(&self.follower.load())

@@ -130,7 +130,6 @@ pub(crate) struct PeerRole {
 
 impl server::ServerRole for PeerRole {
     type Service = ClientConnection;
-    type Local = ();
     type Admission = Admission;
 
     const NAME: &'static str = "peer server";
@@ -182,7 +181,7 @@ impl server::ServerRole for PeerRole {
         }
     }
 
-    fn tick(&self, _: &Config) {
+    fn tick(&self) {
         self.peer.check_bricks();
     }
 

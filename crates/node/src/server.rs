@@ -48,8 +48,6 @@ use thread::AcceptedConnection;
 pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     /// Answers the requests of one connection. Dropped when the connection has ended.
     type Service: Service + Send;
-    /// State that each I/O thread has for itself.
-    type Local: Default + Send + Sync;
     /// The role's data about an admitted caller.
     type Admission: Send;
 
@@ -76,7 +74,7 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     fn run_background(thread: &Thread<Self>) -> impl Future<Output = ()> + Send;
 
     /// Called once a second.
-    fn tick(&self, config: &Config);
+    fn tick(&self);
 
     /// The metrics of the role.
     fn metrics(&self, metrics: &ServerCounters) -> Vec<Metric>;
@@ -392,7 +390,7 @@ async fn run_ticks<R: ServerRole>(shared: Arc<Shared<R>>) {
         if let Some(suppressed) = shared.refusal_log.take_suppressed() {
             info!(suppressed, "more connections were refused or closed than are logged");
         }
-        shared.role.tick(&shared.config);
+        shared.role.tick();
     }
 }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
-use client::{ErrorKind, Oid};
+use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, NodeId, Object, PageId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -74,8 +73,8 @@ impl World {
         format!("mortar://{}/main", self.peers.iter().map(host).collect::<Vec<_>>().join(","))
     }
 
-    async fn client(&self) -> Cluster {
-        Cluster::connect(&self.url()).await.unwrap()
+    async fn client(&self) -> Client {
+        Client::connect(&self.url()).await.unwrap()
     }
 
     async fn end(self) {
@@ -106,8 +105,8 @@ fn blob(number: u64) -> Object {
 ///
 /// A commit is acknowledged before all of its bricks have applied it. Therefore, a read that is not validated may
 /// return an older state. A validated read waits for the outcome.
-async fn read_validated(cluster: &Cluster, oids: &[Oid]) -> Vec<Option<Object>> {
-    let read = |t: client::cluster::Transaction| async move {
+async fn read_validated(cluster: &Client, oids: &[Oid]) -> Vec<Option<Object>> {
+    let read = |t: client::Transaction| async move {
         let mut objects = Vec::new();
         for oid in oids {
             objects.push(t.get(*oid).await?);
@@ -118,7 +117,7 @@ async fn read_validated(cluster: &Cluster, oids: &[Oid]) -> Vec<Option<Object>> 
 }
 
 /// Creates an object at each logical node, and binds it to a name.
-async fn counters(cluster: &Cluster, count: u32) -> Vec<Oid> {
+async fn counters(cluster: &Client, count: u32) -> Vec<Oid> {
     let names: Vec<String> = (1..=count).map(|node| format!("counters/{node}")).collect();
     cluster
         .transact(|t| {
@@ -260,9 +259,9 @@ async fn lock_makes_other_transactions_wait() {
 #[tokio::test]
 async fn timeout_of_a_lock_request_names_the_lock() {
     let world = World::start(1, 1, None).await;
-    let mut patience = ClusterOptions::default();
+    let mut patience = ConnectOptions::default();
     patience.timeout = Duration::from_millis(500);
-    let (holder, other) = (world.client().await, Cluster::connect_with(&world.url(), patience).await.unwrap());
+    let (holder, other) = (world.client().await, Client::connect_with(&world.url(), patience).await.unwrap());
     let oid = counters(&holder, 1).await[0];
     let holds = holder.begin(IsolationLevel::Locks);
     // A younger transaction does not wound the holder of the lock.
@@ -305,10 +304,10 @@ async fn timeout_of_a_lock_request_names_the_lock() {
 #[tokio::test]
 async fn snapshot_sees_one_time() {
     let world = World::start(2, 1, None).await;
-    let mut options = ClusterOptions::default();
+    let mut options = ConnectOptions::default();
     options.snapshots = true;
     let writer = world.client().await;
-    let reader = Cluster::connect_with(&world.url(), options).await.unwrap();
+    let reader = Client::connect_with(&world.url(), options).await.unwrap();
     let oids = counters(&writer, 2).await;
     let wanted = oids.clone();
     let writing = tokio::spawn(async move {
@@ -364,7 +363,7 @@ async fn references_to_created_objects_are_permanent_after_the_commit() {
     t.bind("root", root).await.unwrap();
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     let (leaf, root) = (t.real_oid(leaf).unwrap(), t.real_oid(root).unwrap());
-    let read = |t: client::cluster::Transaction| async move { Ok((t.resolve("root").await?, t.get(root).await?)) };
+    let read = |t: client::Transaction| async move { Ok((t.resolve("root").await?, t.get(root).await?)) };
     let (bound, found) = world.client().await.transact(read).await.unwrap();
     assert_eq!(bound, Some(root));
     let found = found.unwrap();
@@ -504,9 +503,9 @@ async fn transactions_of_many_megabytes_commit_at_several_bricks() {
 async fn full_brick_refuses_writes_and_serves_reads() {
     let options = Options { memory_bytes: 8 << 20, ..Options::default() };
     let world = World::start_with(1, 1, &|_| Store::in_memory(options.clone()).unwrap()).await;
-    let mut patience = ClusterOptions::default();
+    let mut patience = ConnectOptions::default();
     patience.timeout = Duration::from_secs(2);
-    let cluster = Cluster::connect_with(&world.url(), patience).await.unwrap();
+    let cluster = Client::connect_with(&world.url(), patience).await.unwrap();
     let oid = counters(&cluster, 1).await[0];
     let large = || Object::blob(vec![7; 1 << 20].into());
     let (mut refused, mut stored) = (None, Vec::new());
@@ -555,7 +554,7 @@ async fn objects_survive_a_restart() {
     let oids = counters(&cluster, 2).await;
     let (a, b) = (oids[0], oids[1]);
     for value in 1..=20 {
-        let both = |t: client::cluster::Transaction| async move {
+        let both = |t: client::Transaction| async move {
             t.put(a, blob(value)).await?;
             t.put(b, blob(value)).await
         };
@@ -572,7 +571,7 @@ async fn objects_survive_a_restart() {
 }
 
 /// Locks objects with a client that `leave` ends, and checks that the locks and copies of this client block no writes.
-async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::Transaction)) {
+async fn check_locks_released(leave: impl AsyncFnOnce(Client, client::Transaction)) {
     let world = World::start(2, 1, None).await;
     let (gone, other) = (world.client().await, world.client().await);
     let oids = counters(&other, 2).await;
@@ -583,9 +582,9 @@ async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::
     }
     leave(gone, t).await;
     // This is shorter than the time after which locks expire and the lease of copies ends.
-    let mut options = ClusterOptions::default();
+    let mut options = ConnectOptions::default();
     options.timeout = Duration::from_secs(3);
-    let impatient = Cluster::connect_with(&world.url(), options).await.unwrap();
+    let impatient = Client::connect_with(&world.url(), options).await.unwrap();
     for value in 1..=3 {
         for oid in &oids {
             impatient.put(*oid, blob(value)).await.unwrap();
@@ -596,10 +595,10 @@ async fn check_locks_released(leave: impl AsyncFnOnce(Cluster, client::cluster::
 
 #[tokio::test]
 async fn closed_client_releases_its_locks() {
-    check_locks_released(async |client: Cluster, _| client.close()).await;
+    check_locks_released(async |client: Client, _| client.close()).await;
 }
 
 #[tokio::test]
 async fn dropped_client_releases_its_locks() {
-    check_locks_released(async |client: Cluster, t| drop((client, t))).await;
+    check_locks_released(async |client: Client, t| drop((client, t))).await;
 }

@@ -7,11 +7,9 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use client::{Client, ConnectOptions, ErrorKind};
-use node::{Brick, Config};
+use client::{AdminClient, AdminOptions, Client, ConnectOptions, ErrorKind, Transaction};
+use node::{Config, PeerServer};
 use prost::Message;
-use store::{Options, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use wire::frame::{Flags, crc32c};
@@ -20,13 +18,7 @@ use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
 use wire::transport::{Address, RemoteEndpoint, Stream};
-use world::{World, expect_committed, pattern, run};
-
-fn without_retries() -> ConnectOptions {
-    let mut options = ConnectOptions::default();
-    options.retry = Duration::ZERO;
-    options
-}
+use world::{World, pattern, run, view};
 
 async fn socket(world: &World) -> UnixStream {
     UnixStream::connect(world.dir.path().join("socket")).await.unwrap()
@@ -74,21 +66,21 @@ async fn open_connection(world: &World) -> Stream {
 #[test]
 fn browser_without_the_protocol_shows_the_reason() {
     run(async {
-        let world = World::in_memory().await;
-        let host = world.tcp().replace("mortar://", "").replace("/main", "");
+        let world = World::start().await;
+        let host = world.tcp();
         let mut stream = TcpStream::connect(host).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let answer = String::from_utf8(read_all(&mut stream).await).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
         assert!(answer.contains("mortar://"), "{answer}");
-        world.client().await.ping().await.unwrap();
+        world.admin().await.ping().await.unwrap();
     });
 }
 
 #[test]
 fn refused_client_learns_the_reason() {
     run(async {
-        let world = World::in_memory().await;
+        let world = World::start().await;
         let (version, error) = read_refusal(&world, &handshake::encode(99, &hello(0, "main"))).await;
         assert_eq!((version, error.kind), (handshake::VERSION, ErrorKind::Unsupported as u32));
         let (_, error) = read_refusal(&world, &handshake::encode(handshake::VERSION, &hello(1 << 60, "main"))).await;
@@ -112,8 +104,8 @@ fn client_recognizes_a_server_of_another_protocol() {
             stream.write_all(b"220 mail.example.org ESMTP\r\n").await.unwrap();
             std::future::pending::<()>().await;
         });
-        assert_eq!(Client::connect(&url).await.unwrap_err().kind(), ErrorKind::Unsupported);
-        let unreachable = Client::connect("mortar://127.0.0.1:1/main").await.unwrap_err();
+        assert_eq!(AdminClient::connect(&url).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        let unreachable = AdminClient::connect("mortar://127.0.0.1:1/main").await.unwrap_err();
         assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
         assert!(unreachable.message().contains("127.0.0.1:1"), "{unreachable}");
     });
@@ -122,11 +114,7 @@ fn client_recognizes_a_server_of_another_protocol() {
 #[test]
 fn connection_without_an_introduction_is_closed() {
     run(async {
-        let world = World::with(
-            |_| Store::in_memory(Options::default()).unwrap(),
-            |config| config.handshake_timeout = Duration::from_millis(30),
-        )
-        .await;
+        let world = World::with(|config| config.handshake_timeout = Duration::from_millis(30)).await;
         for opening in [&b""[..], b"MOR", b"MORTAR\x01\x00\x10\x00\x00\x00hal"] {
             let mut stream = socket(&world).await;
             stream.write_all(opening).await.unwrap();
@@ -138,8 +126,8 @@ fn connection_without_an_introduction_is_closed() {
 #[test]
 fn invalid_frame_ends_its_connection_only() {
     run(async {
-        let world = World::in_memory().await;
-        let client = world.client().await;
+        let world = World::start().await;
+        let client = world.admin().await;
         for bad in [pattern(1000, 1), vec![0xff; 100], vec![0; 64], b"GET / HTTP/1.1\r\n\r\nxxxxxxxxx".to_vec()] {
             let mut stream = open_connection(&world).await;
             stream.write_all(&frame(1, Request::Ping(proto::Ping {}), b"")).await.unwrap();
@@ -155,9 +143,9 @@ fn invalid_frame_ends_its_connection_only() {
 #[test]
 fn damaged_upload_is_refused_and_the_connection_stays_open() {
     run(async {
-        let world = World::in_memory().await;
+        let world = World::start().await;
         let mut stream = open_connection(&world).await;
-        let mut bytes = frame(1, Request::Upload(proto::Upload { upload: 1 }), b"content");
+        let mut bytes = frame(1, Request::WriteContent(proto::contents::Write::default()), b"content");
         *bytes.last_mut().unwrap() ^= 1;
         bytes.extend(frame(2, Request::Ping(proto::Ping {}), b""));
         stream.write_all(&bytes).await.unwrap();
@@ -177,7 +165,7 @@ fn damaged_upload_is_refused_and_the_connection_stays_open() {
 #[test]
 fn answers_to_quick_requests_keep_their_order() {
     run(async {
-        let world = World::in_memory().await;
+        let world = World::start().await;
         let mut stream = open_connection(&world).await;
         let requests: Vec<u8> = (0..500).flat_map(|id| frame(id, Request::Ping(proto::Ping {}), b"")).collect();
         stream.write_all(&requests).await.unwrap();
@@ -195,148 +183,74 @@ fn answers_to_quick_requests_keep_their_order() {
 #[test]
 fn connections_beyond_the_limit_are_refused() {
     run(async {
-        let world =
-            World::with(|_| Store::in_memory(Options::default()).unwrap(), |config| config.connections.total = 2).await;
-        let (one, _two) = (world.client().await, world.client().await);
-        let three = Client::connect(&world.unix()).await.unwrap_err();
+        let world = World::with(|config| config.connections.total = 2).await;
+        let (one, _two) = (world.admin().await, world.admin().await);
+        let three = AdminClient::connect(&world.unix()).await.unwrap_err();
         assert_eq!(three.kind(), ErrorKind::Unavailable);
         one.ping().await.unwrap();
         drop(one);
-        while Client::connect(&world.unix()).await.is_err() {
+        while AdminClient::connect(&world.unix()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
 }
 
 #[test]
-fn unused_snapshot_expires() {
+fn shutdown_answers_pending_requests_and_keeps_what_it_acknowledged() {
     run(async {
-        let world = World::with(
-            |_| Store::in_memory(Options::default()).unwrap(),
-            |config| config.snapshot_idle = Duration::from_secs(1),
-        )
-        .await;
-        let client = world.client().await;
-        let snapshot = client.snapshot().await.unwrap();
-        snapshot.names("", None, 1).await.unwrap();
-        while client.status().await.unwrap().metric("store_snapshots") != Some(0) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        assert_eq!(snapshot.names("", None, 1).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    });
-}
-
-#[test]
-fn shutdown_answers_pending_requests() {
-    run(async {
-        let world = World::durable().await;
-        let client = Client::connect_with(&world.unix(), without_retries()).await.unwrap();
+        let mut world = World::start().await;
+        let mut options = ConnectOptions::default();
+        options.timeout = Duration::from_secs(2);
+        let client = Client::connect_with(&world.unix(), options).await.unwrap();
+        let (acknowledged, mut first) = tokio::sync::mpsc::unbounded_channel();
         let mut commits = Vec::new();
         for number in 0..200_u32 {
-            let client = client.clone();
+            let (client, acknowledged) = (client.clone(), acknowledged.clone());
             commits.push(tokio::spawn(async move {
-                let mut tx = client.transaction();
-                let oid = tx.create_blob(Bytes::from(pattern(1000, u64::from(number))));
-                tx.bind(format!("{number}"), oid);
-                client.commit(tx).await
+                let bind = |t: Transaction| async move { t.bind(&number.to_string(), t.create_blob("content")?).await };
+                let bound = client.transact(bind).await;
+                let _ = acknowledged.send(());
+                bound.map(|_| number)
             }));
         }
-        // All requests are under way when the last one has begun.
-        while client.status().await.unwrap().metric("store_commits_total") == Some(0) {
-            tokio::task::yield_now().await;
-        }
-        world.brick.shutdown().await.unwrap();
+        // Most requests are under way when the first one has been answered.
+        first.recv().await.unwrap();
+        world.restart().await;
         let mut done = Vec::new();
-        for (number, commit) in commits.into_iter().enumerate() {
+        for commit in commits {
             match commit.await.unwrap() {
-                Ok(outcome) => {
-                    expect_committed(outcome);
-                    done.push(number);
-                }
+                Ok(number) => done.push(number),
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown), "{error}"),
             }
         }
         assert!(!done.is_empty());
-        let store = Store::open(&world.dir.path().join("store"), Options::default()).unwrap();
+        let reader = Client::connect(&world.unix()).await.unwrap();
         for number in done {
-            let name = client::Name { space: client.space(), path: number.to_string() };
-            assert!(store.resolve(&name).unwrap().is_some(), "{number} was acknowledged");
+            assert!(reader.resolve(&number.to_string()).await.unwrap().is_some(), "{number} was acknowledged");
         }
-        assert_eq!(client.ping().await.unwrap_err().kind(), ErrorKind::Unavailable);
     });
 }
 
 #[test]
 fn reads_continue_after_a_restart_of_the_server() {
     run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let start = async || {
-            let store = Store::open(&dir.path().join("store"), Options::default()).unwrap();
-            let listen = vec![Address::Unix(dir.path().join("socket"))];
-            Brick::start(store, Config { listen, ..Config::default() }).await.unwrap()
-        };
-        let brick = start().await;
-        let url = format!("mortar+unix://{}/main", dir.path().join("socket").display());
-        let client = Client::connect(&url).await.unwrap();
-        let mut tx = client.transaction();
-        let oid = tx.create_blob("kept");
-        tx.bind("name", oid);
-        expect_committed(client.commit(tx.clone()).await.unwrap());
-        let snapshot = client.snapshot().await.unwrap();
-        brick.shutdown().await.unwrap();
-        let reading = tokio::spawn({
-            let client = client.clone();
-            async move { client.resolve("name").await }
-        });
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        let brick = start().await;
-        let oid = reading.await.unwrap().unwrap().unwrap();
-        assert_eq!(client.read(oid, 0, 10).await.unwrap(), "kept");
-        assert_eq!(snapshot.read(oid, 0, 10).await.unwrap_err().kind(), ErrorKind::Unavailable);
-        expect_committed(client.commit(tx).await.unwrap());
-        brick.shutdown().await.unwrap();
+        let mut world = World::start().await;
+        let (admin, client) = (world.admin().await, Client::connect(&world.unix()).await.unwrap());
+        client.transact(|t| async move { t.bind("name", t.create_blob("kept")?).await }).await.unwrap();
+        world.restart().await;
+        admin.ping().await.unwrap();
+        let oid = client.resolve("name").await.unwrap().unwrap();
+        assert_eq!(client.get(oid).await.unwrap().unwrap().data, "kept");
+        world.end().await;
+        let mut options = AdminOptions::default();
+        options.retry = Duration::ZERO;
+        assert_eq!(admin.ping().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(AdminClient::connect_with(&world.unix(), options).await.unwrap_err().kind(), ErrorKind::Unavailable);
     });
 }
 
 #[test]
-fn long_read_continues_after_a_restart_of_the_server() {
-    run(async {
-        let dir = tempfile::tempdir().unwrap();
-        let start = async || {
-            let store = Store::open(&dir.path().join("store"), Options::default()).unwrap();
-            let listen = vec![Address::Unix(dir.path().join("socket"))];
-            Brick::start(store, Config { listen, ..Config::default() }).await.unwrap()
-        };
-        let brick = start().await;
-        let url = format!("mortar+unix://{}/main", dir.path().join("socket").display());
-        let client = Client::connect(&url).await.unwrap();
-        let content = pattern(20 << 20, 9);
-        let mut tx = client.transaction();
-        tx.create_blob_from(client.upload(content.as_slice()).await.unwrap());
-        let oid = expect_committed(client.commit(tx).await.unwrap()).created[0];
-        let (mut same, mut changed) = (client.reader(oid, ..), client.reader(oid, ..));
-        let mut read = same.next().await.unwrap().unwrap().to_vec();
-        changed.next().await.unwrap();
-        brick.shutdown().await.unwrap();
-        let brick = start().await;
-        while let Some(piece) = same.next().await.unwrap() {
-            read.extend_from_slice(&piece);
-        }
-        assert!(read == content);
-        let mut tx = client.transaction();
-        tx.append(oid, "more");
-        expect_committed(client.commit(tx).await.unwrap());
-        let mut last = changed.next().await;
-        while let Ok(Some(_)) = last {
-            last = changed.next().await;
-        }
-        assert_eq!(last.unwrap_err().kind(), ErrorKind::Unavailable);
-        brick.shutdown().await.unwrap();
-    });
-}
-
-#[test]
-fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
+fn change_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
     run(async {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
@@ -366,22 +280,19 @@ fn commit_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
                 stream.read_exact(&mut request).await.unwrap();
             }
         });
-        let client = Client::connect(&format!("mortar+unix://{}", path.display())).await.unwrap();
-        let mut tx = client.transaction();
-        tx.create_blob("content");
-        assert_eq!(client.commit(tx).await.unwrap_err().kind(), ErrorKind::Unknown);
+        let client = AdminClient::connect(&format!("mortar+unix://{}", path.display())).await.unwrap();
+        assert_eq!(client.create_space("photos").await.unwrap_err().kind(), ErrorKind::Unknown);
         assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
     });
 }
 
 #[test]
-fn brick_listens_on_loopback_only_unless_configured() {
+fn server_listens_on_loopback_only_unless_configured() {
     run(async {
         let start = async |listen: &str, http: Option<&str>, insecure| {
-            let store = Store::in_memory(Options::default()).unwrap();
             let listen = vec![listen.parse().unwrap()];
             let http = http.map(|address| address.parse().unwrap());
-            Brick::start(store, Config { listen, http, insecure, ..Config::default() }).await
+            PeerServer::start(view(), 1, Config { listen, http, insecure, ..Config::default() }).await
         };
         assert_eq!(start("0.0.0.0:0", None, false).await.unwrap_err().kind(), ErrorKind::Denied);
         assert_eq!(start("[::]:0", None, false).await.unwrap_err().kind(), ErrorKind::Denied);
@@ -393,26 +304,24 @@ fn brick_listens_on_loopback_only_unless_configured() {
 #[test]
 fn address_in_use_is_an_error_but_an_abandoned_socket_is_replaced() {
     run(async {
-        let world = World::in_memory().await;
+        let mut world = World::start().await;
         let listen = vec![Address::Unix(world.dir.path().join("socket"))];
         let config = Config { listen, ..Config::default() };
-        let store = Store::in_memory(Options::default()).unwrap();
-        let error = Brick::start(store, config.clone()).await.unwrap_err();
+        let error = PeerServer::start(view(), 2, config.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(error.message().contains("socket"), "{error}");
-        world.brick.shutdown().await.unwrap();
-        // A killed server leaves its socket behind.
         let path = world.dir.path().join("socket");
+        world.end().await;
+        // A killed server leaves its socket behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let store = Store::in_memory(Options::default()).unwrap();
-        Brick::start(store, config).await.unwrap().shutdown().await.unwrap();
+        PeerServer::start(view(), 2, config).await.unwrap().shutdown().await.unwrap();
         assert!(!path.exists());
     });
 }
 
 async fn http(world: &World, request: &str) -> String {
-    let mut stream = TcpStream::connect(world.brick.http().unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(world.http()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     String::from_utf8(read_all(&mut stream).await).unwrap()
 }
@@ -420,22 +329,17 @@ async fn http(world: &World, request: &str) -> String {
 #[test]
 fn metrics_and_health_are_served_over_http() {
     run(async {
-        let world = World::in_memory().await;
-        let client = world.client().await;
-        let mut tx = client.transaction();
-        tx.create_blob("content");
-        expect_committed(client.commit(tx).await.unwrap());
+        let world = World::start().await;
+        let client = world.admin().await;
+        client.ping().await.unwrap();
         let get = |path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let metrics = http(&world, &get("/metrics")).await;
         for expected in [
             "HTTP/1.1 200",
             "text/plain; version=0.0.4",
             "\nmortar_connections 1\n",
-            "\nmortar_requests_total{kind=\"commit\"} 1\n",
-            "\nmortar_received_bytes_total 7\n",
-            "\nmortar_commit_seconds_bucket{le=\"+Inf\"} 1\n",
-            "\nmortar_commit_seconds_count 1\n",
-            "\n# TYPE mortar_store_commits_total counter\n",
+            "\nmortar_requests_total{kind=\"ping\"} 1\n",
+            "\n# TYPE mortar_connections_accepted_total counter\n",
         ] {
             assert!(metrics.contains(expected), "{expected:?} is not in {metrics}");
         }

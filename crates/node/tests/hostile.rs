@@ -254,7 +254,7 @@ async fn denied_requests_fail_and_the_connection_stays_open() {
     for request in [
         Request::Backup(Default::default()),
         Request::MetaRead(Default::default()),
-        Request::Commit(Default::default()),
+        Request::CopyRows(Default::default()),
     ] {
         let what = format!("{request:?}");
         assert_eq!(reader.ask(request).await.unwrap_err(), ErrorKind::Unsupported, "{what}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::cluster::{Cluster, PlacementHint};
+use client::{Client, PlacementHint};
 use meta::catalog::{self, CatalogEditor, ClassDefinition, FieldDefinition, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
 use model::{
@@ -193,7 +193,7 @@ fn age(object: &Object) -> i64 {
 }
 
 /// Creates people, one for each age.
-async fn populate(cluster: &Cluster, nodes: &[NodeId], ages: std::ops::Range<i64>) {
+async fn populate(cluster: &Client, nodes: &[NodeId], ages: std::ops::Range<i64>) {
     for some in ages.collect::<Vec<_>>().chunks(5) {
         cluster
             .transact(|t| async move {
@@ -211,7 +211,7 @@ async fn check_index_built_while_clients_write(dir: Option<&Path>) {
     let mut world = World::start(dir).await;
     let peer = PeerServer::start(world.cluster_view.clone(), 1, config()).await.unwrap();
     let Address::Tcp(host) = peer.addresses()[0].clone() else { panic!("it does not listen on TCP") };
-    let cluster = Cluster::connect(&format!("mortar://{host}/main")).await.unwrap();
+    let cluster = Client::connect(&format!("mortar://{host}/main")).await.unwrap();
     populate(&cluster, &world.nodes, 0..200).await;
     let error = world.ages(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);

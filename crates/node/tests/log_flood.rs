@@ -6,8 +6,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use node::{Brick, Config};
-use store::{Options, Store};
+use node::cluster_view::ClusterView;
+use node::{Config, PeerServer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use wire::transport::Address;
@@ -35,8 +35,9 @@ fn refused_connections_are_logged_at_a_limited_rate() {
     let test = async {
         let dir = tempfile::tempdir().unwrap();
         let listen = vec![Address::Unix(dir.path().join("socket"))];
+        let view = ClusterView::new(|_| Box::pin(async { Ok(1) }));
         let config = Config { listen, threads: 1, ..Config::default() };
-        let _brick = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap();
+        let _server = PeerServer::start(view, 1, config).await.unwrap();
         let begun = std::time::Instant::now();
         for _ in 0..1_000 {
             let mut stream = UnixStream::connect(dir.path().join("socket")).await.unwrap();

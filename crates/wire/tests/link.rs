@@ -23,7 +23,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Stream;
 
-/// Answers `Upload` with its bytes, defers `Ping` until the test releases it, answers `Get` with a part of a file, and streams for
+/// Answers `WriteContent` with its bytes, defers `Ping` until the test releases it, answers `ReadObject` with a part of a file, and streams for
 /// `Backup`.
 struct Echo {
     deferred: mpsc::UnboundedSender<DeferredResponder>,
@@ -37,8 +37,8 @@ impl Service for Echo {
 
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match incoming.request {
-            Request::Upload(_) => reply.send_slice(content(), incoming.raw.as_slice()),
-            Request::Get(_) => {
+            Request::WriteContent(_) => reply.send_slice(content(), incoming.raw.as_slice()),
+            Request::ReadObject(_) => {
                 let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), self.piece.clone().unwrap()];
                 reply.send_pieces(content(), pieces, Arc::new(()));
             }
@@ -52,7 +52,7 @@ impl Service for Echo {
 }
 
 fn content() -> Response {
-    Response::Content(proto::Content {})
+    Response::ObjectRead(proto::ObjectRead::default())
 }
 
 fn ping() -> Request {
@@ -60,7 +60,7 @@ fn ping() -> Request {
 }
 
 fn upload() -> Request {
-    Request::Upload(proto::Upload { upload: 1 })
+    Request::WriteContent(proto::contents::Write::default())
 }
 
 struct World {
@@ -134,7 +134,7 @@ fn parts_of_files_are_sent_after_bytes() {
         let checksum = wire::frame::crc32c(&stored[..len]);
         let piece = Piece::File { file: temporary_file(&stored), offset, len, checksum };
         let world = unix(Limits::default(), Some(piece));
-        let answer = world.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap();
+        let answer = world.caller.call(Request::ReadObject(proto::ReadObject::default()), Vec::new()).await.unwrap();
         assert_eq!(answer.raw.len(), 5 + len);
         assert_eq!(&answer.raw[..6], b"head x");
     });
@@ -145,7 +145,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
     run(async {
         let piece = Piece::File { file: temporary_file(b"short"), offset: 0, len: 200_000, checksum: 1 };
         let world = unix(Limits::default(), Some(piece));
-        let error = world.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap_err();
+        let error = world.caller.call(Request::ReadObject(proto::ReadObject::default()), Vec::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(world.caller.call(upload(), vec![]).await.is_ok());
     });
@@ -159,7 +159,7 @@ fn damaged_bytes_of_a_forwarded_answer_are_detected_by_the_caller() {
             let (behind, mut world) = (unix(Limits::default(), Some(piece)), unix(Limits::default(), None));
             let mut call = world.caller.begin(ping(), Vec::new()).await.unwrap();
             let deferred = world.deferred.recv().await.unwrap();
-            behind.caller.forward(Request::Get(proto::Get::default()), Vec::new(), deferred);
+            behind.caller.forward(Request::ReadObject(proto::ReadObject::default()), Vec::new(), deferred);
             assert_eq!(call.answer().await.unwrap_err().kind(), ErrorKind::Corrupt);
             assert!(world.caller.call(upload(), vec![]).await.is_ok());
         }

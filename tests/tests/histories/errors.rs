@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint};
-use client::{ErrorKind, Oid};
+use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, NodeId, Object, PageId, SpaceId, limits};
 use prost::Message as _;
 use protocol::commit::Request;
@@ -30,14 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit of any step while nothing fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn connect(ground: &TestCluster, timeout: Duration) -> Cluster {
-    let mut options = ClusterOptions::default();
+async fn connect(ground: &TestCluster, timeout: Duration) -> Client {
+    let mut options = ConnectOptions::default();
     options.timeout = timeout;
-    Cluster::connect_with(&ground.url(0), options).await.unwrap()
+    Client::connect_with(&ground.url(0), options).await.unwrap()
 }
 
 /// Creates an object with this value at each of two bricks.
-async fn create_pair(cluster: &Cluster, with: i64) -> [Oid; 2] {
+async fn create_pair(cluster: &Client, with: i64) -> [Oid; 2] {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let new = [1, 2]
         .map(|node| t.create_object(ClassId::NONE, single_object(with), PlacementHint::At(NodeId(node))).unwrap());
@@ -56,7 +55,7 @@ async fn read_pair(ground: &TestCluster, oids: [Oid; 2]) -> [Option<i64>; 2] {
 async fn unknown_space_is_not_found() {
     let ground = TestCluster::start(1, 1).await;
     let url = ground.url(0).replace("/main", "/nowhere");
-    let error = Cluster::connect(&url).await.unwrap_err();
+    let error = Client::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
@@ -199,10 +198,10 @@ async fn client_connects_although_its_peer_server_dies_meanwhile() {
             handshake::accept(&mut stream, &mut AdmitAll, "test").await.unwrap();
         }
     });
-    let error = Cluster::connect(&format!("mortar://{dying}/main")).await.unwrap_err();
+    let error = Client::connect(&format!("mortar://{dying}/main")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let url = ground.url(0).replace("mortar://", &format!("mortar://{dying},"));
-    Cluster::connect(&url).await.unwrap();
+    Client::connect(&url).await.unwrap();
 }
 
 /// Collects the messages of a server.
@@ -264,5 +263,5 @@ async fn client_of_another_version_learns_which_features_are_missing() {
             assert_eq!(error.kind, ErrorKind::Unsupported as u32, "{server:?}: {error:?}");
         }
     }
-    Cluster::connect(&ground.url(0)).await.unwrap();
+    Client::connect(&ground.url(0)).await.unwrap();
 }

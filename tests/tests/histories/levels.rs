@@ -12,8 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
-use client::{ErrorKind, Oid};
+use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, NodeId};
 use sim::check::{pram, strict_serializability};
 use sim::history::{History, Kind, Operation, Outcome, Step};
@@ -46,25 +45,25 @@ struct Fixture {
     y: Oid,
 }
 
-async fn connect(url: &str) -> Cluster {
-    let mut options = ClusterOptions::default();
+async fn connect(url: &str) -> Client {
+    let mut options = ConnectOptions::default();
     (options.timeout, options.snapshots) = (TIMEOUT, true);
-    Cluster::connect_with(url, options).await.unwrap()
+    Client::connect_with(url, options).await.unwrap()
 }
 
 fn is_committed(decided: CommitOutcome) -> bool {
     matches!(decided, CommitOutcome::Committed(_))
 }
 
-async fn get(cluster: &Cluster, oid: Oid) -> i64 {
+async fn get(cluster: &Client, oid: Oid) -> i64 {
     value(cluster.get(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-async fn read_latest(cluster: &Cluster, oid: Oid) -> i64 {
+async fn read_latest(cluster: &Client, oid: Oid) -> i64 {
     value(cluster.read_latest(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-async fn read_cached(cluster: &Cluster, oid: Oid) -> i64 {
+async fn read_cached(cluster: &Client, oid: Oid) -> i64 {
     value(cluster.read_cached(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
@@ -73,7 +72,7 @@ async fn read(t: &Transaction, oid: Oid) -> i64 {
     value(t.get(oid).await.unwrap().as_ref()).unwrap().unwrap()
 }
 
-async fn write(cluster: &Cluster, values: &[(Oid, i64)]) {
+async fn write(cluster: &Client, values: &[(Oid, i64)]) {
     let done = cluster.transact(|t| async move {
         for (oid, value) in values {
             t.put(*oid, single_object(*value)).await?;
@@ -101,12 +100,12 @@ impl Fixture {
     }
 
     /// A client of a peer server.
-    async fn client(&self, peer: u64) -> Cluster {
+    async fn client(&self, peer: u64) -> Client {
         connect(&format!("mortar://{}/main", self.test_cluster.relay(ServerId::Peer(peer)).address)).await
     }
 
     /// A client with its own connection to a peer server.
-    async fn private_client(&self, peer: u64) -> (Cluster, Relay) {
+    async fn private_client(&self, peer: u64) -> (Client, Relay) {
         let relay = self.test_cluster.private_relay(ServerId::Peer(peer));
         (connect(&format!("mortar://{}/main", relay.address)).await, relay)
     }
@@ -126,7 +125,7 @@ impl Fixture {
 
     /// Waits until a client has copies of both objects and of a time at which they existed: a commit may still be in flight to a brick,
     /// or to a peer server with an older copy.
-    async fn wait_for_copies(&self, cluster: &Cluster) {
+    async fn wait_for_copies(&self, cluster: &Client) {
         loop {
             let t = cluster.begin(IsolationLevel::Snapshot);
             let copies = [t.get(self.x).await.unwrap(), t.get(self.y).await.unwrap()];
@@ -196,7 +195,7 @@ async fn snapshots_allow_write_skew_and_transactions_do_not() {
     let stage = Fixture::start().await;
     let (one, two) = (stage.client(1).await, stage.client(2).await);
     // Each client writes one object if both are 0.
-    let begin = async |cluster: &Cluster, level| {
+    let begin = async |cluster: &Client, level| {
         let t = cluster.begin(level);
         assert_eq!((read(&t, stage.x).await, read(&t, stage.y).await), (0, 0));
         t

@@ -1,8 +1,7 @@
 //! The objects that clients use: growing lists, accounts, and single values; some of each at every logical node.
 
 use bytes::Bytes;
-use client::Oid;
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
+use client::{Client, CommitOutcome, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::{ClassId, FieldNumber, NodeId, Object, RecordBuilder, RecordRef, Value};
 
 /// The initial balance of each account.
@@ -41,7 +40,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Creates all objects with their names, in one transaction.
-    pub(crate) async fn create(cluster: &Cluster, nodes: u64, writers: u64) -> Self {
+    pub(crate) async fn create(cluster: &Client, nodes: u64, writers: u64) -> Self {
         cluster.define::<List>().await.unwrap();
         let mut all = Self::default();
         let mut created = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel};
+use client::{Client, CommitOutcome, ConnectOptions, IsolationLevel};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sim::history::{Kind, Outcome, Step};
@@ -16,7 +16,7 @@ use crate::objects::{Objects, value};
 use crate::plan::{Fault, FaultPlan};
 use crate::recorder::{InDoubt, Recorder};
 use crate::test_cluster::{ServerId, TestCluster};
-use crate::worker::{self, Client, ClientWork};
+use crate::worker::{self, ClientWork, Worker};
 
 /// Time limit of any step while nothing fails.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,7 +90,7 @@ pub(crate) async fn run(scenario: &Scenario, seed: u64) {
 }
 
 /// Transactions whose clients could not determine the outcome.
-type InDoubtList = Vec<(Cluster, InDoubt)>;
+type InDoubtList = Vec<(Client, InDoubt)>;
 
 /// A cluster and its clients.
 pub(crate) struct World {
@@ -112,7 +112,7 @@ impl World {
         let rng = StdRng::seed_from_u64(seed);
         let ground = TestCluster::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
         let record = Arc::new(Recorder::new(scenario.fail_stop));
-        let setup = Cluster::connect(&ground.url(0)).await.unwrap();
+        let setup = Client::connect(&ground.url(0)).await.unwrap();
         let objects = Arc::new(Objects::create(&setup, scenario.bricks, scenario.writers).await);
         setup.close();
         if scenario.fail_stop {
@@ -140,7 +140,7 @@ impl World {
         let doing = Arc::new(Mutex::new(String::new()));
         let (url, record, objects) = (self.test_cluster.url(number), self.record.clone(), self.objects.clone());
         let seed = self.rng.random();
-        let worker = Client::connect(does, url, record, objects, seed, doing.clone()).await;
+        let worker = Worker::connect(does, url, record, objects, seed, doing.clone()).await;
         self.workers.push((doing, tokio::spawn(worker.run(self.end.subscribe()))));
     }
 
@@ -217,9 +217,9 @@ impl World {
 
     /// Reads the final state.
     pub(crate) async fn read_final_state(&self) -> Result<FinalState, String> {
-        let mut options = ClusterOptions::default();
+        let mut options = ConnectOptions::default();
         options.timeout = RECOVERY_TIMEOUT;
-        let cluster = Cluster::connect_with(&self.test_cluster.url(0), options).await;
+        let cluster = Client::connect_with(&self.test_cluster.url(0), options).await;
         let cluster = cluster.map_err(|error| format!("a new client cannot connect after the recovery: {error}"))?;
         let steps = time::timeout(RECOVERY_TIMEOUT, worker::finish(&cluster, &self.record, &self.objects)).await;
         let steps = steps.map_err(|_| "in doubt: not all objects can be written after the recovery".to_owned())?;

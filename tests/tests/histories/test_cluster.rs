@@ -252,7 +252,7 @@ impl TestCluster {
     pub(crate) fn ask_to_move(&self, request: moves::r#move::Request) {
         let url = self.meta_url();
         tokio::spawn(async move {
-            if let Ok(client) = client::Client::connect_with(&url, cluster_scope_options()).await {
+            if let Ok(client) = client::AdminClient::connect_with(&url, cluster_scope_options()).await {
                 drop(client.move_nodes(moves::Move { request: Some(request) }).await);
             }
         });
@@ -262,7 +262,8 @@ impl TestCluster {
     pub(crate) async fn wait_moves_done(&self) -> Result<u64, String> {
         let until = Instant::now() + TEST_TIMEOUT;
         let failed = |error: client::Error| format!("the placement map cannot be read: {error}");
-        let client = client::Client::connect_with(&self.meta_url(), cluster_scope_options()).await.map_err(failed)?;
+        let client =
+            client::AdminClient::connect_with(&self.meta_url(), cluster_scope_options()).await.map_err(failed)?;
         loop {
             let show = moves::r#move::Request::Show(moves::Show::default());
             let moved = client.move_nodes(moves::Move { request: Some(show) }).await.map_err(failed)?;
@@ -376,8 +377,8 @@ fn copy_tree(from: &Path, to: &Path) {
 }
 
 /// The connect options for requests about the whole cluster.
-fn cluster_scope_options() -> client::ConnectOptions {
-    let mut options = client::ConnectOptions::default();
+fn cluster_scope_options() -> client::AdminOptions {
+    let mut options = client::AdminOptions::default();
     options.spaceless = true;
     options
 }

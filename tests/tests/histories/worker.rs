@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, IsolationLevel, Transaction};
-use client::{Error, ErrorKind};
+use client::{Client, CommitOutcome, ConnectOptions, Error, ErrorKind, IsolationLevel, Transaction};
 use model::Object;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -37,23 +36,23 @@ pub(crate) enum ClientWork {
 }
 
 /// A client.
-pub(crate) struct Client {
+pub(crate) struct Worker {
     pub(crate) work: ClientWork,
     url: String,
-    cluster: Cluster,
+    cluster: Client,
     record: Arc<Recorder>,
     objects: Arc<Objects>,
     rng: StdRng,
     /// Its number in the history.
     number: u64,
     /// The transactions with unknown outcomes.
-    in_doubt: Vec<(Cluster, InDoubt)>,
+    in_doubt: Vec<(Client, InDoubt)>,
     /// Its current activity, for reports of hangs.
     activity: Arc<Mutex<String>>,
 }
 
-fn options() -> ClusterOptions {
-    let mut options = ClusterOptions::default();
+fn options() -> ConnectOptions {
+    let mut options = ConnectOptions::default();
     options.timeout = TIMEOUT;
     options.connect_timeout = TIMEOUT;
     options.snapshots = true;
@@ -74,7 +73,7 @@ enum Act {
     Touch(KeyedObject),
 }
 
-impl Client {
+impl Worker {
     pub(crate) async fn connect(
         does: ClientWork,
         url: String,
@@ -89,7 +88,7 @@ impl Client {
     }
 
     /// Works until `end` is set. Returns the transactions with unknown outcomes.
-    pub(crate) async fn run(mut self, end: watch::Receiver<bool>) -> Vec<(Cluster, InDoubt)> {
+    pub(crate) async fn run(mut self, end: watch::Receiver<bool>) -> Vec<(Client, InDoubt)> {
         while !*end.borrow() {
             match self.work {
                 ClientWork::Transactions => self.transaction().await,
@@ -225,7 +224,7 @@ impl Client {
         self.record.end_operation(operation, outcome);
     }
 
-    /// Uses `Cluster::transact`. All its attempts append the same elements, so an attempt that took effect although it was reported as
+    /// Uses `Client::transact`. All its attempts append the same elements, so an attempt that took effect although it was reported as
     /// failed is noticed.
     async fn transact(&mut self, acts: Vec<Act>) {
         let mut operation = self.begin(Kind::Transaction, "transact");
@@ -318,9 +317,9 @@ impl Client {
 }
 
 /// Connects a new client; waits while no server answers.
-async fn connect_client(url: &str, record: &Recorder) -> Cluster {
+async fn connect_client(url: &str, record: &Recorder) -> Client {
     loop {
-        match Cluster::connect_with(url, options()).await {
+        match Client::connect_with(url, options()).await {
             Ok(cluster) => return cluster,
             Err(error) if error.kind() == ErrorKind::Unavailable => time::sleep(Duration::from_millis(50)).await,
             Err(error) => {
@@ -369,7 +368,7 @@ async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<St
 }
 
 /// Carries out acts until they are committed. Returns the steps of the successful attempt.
-async fn transact(cluster: &Cluster, acts: &[Act], ahead: bool) -> (client::Result<()>, Vec<Step>) {
+async fn transact(cluster: &Client, acts: &[Act], ahead: bool) -> (client::Result<()>, Vec<Step>) {
     let seen = Mutex::new(Vec::new());
     let done = cluster.transact(|t| {
         let seen = &seen;
@@ -386,7 +385,7 @@ async fn transact(cluster: &Cluster, acts: &[Act], ahead: bool) -> (client::Resu
 
 /// Writes each object, and then reads all lists and accounts in one transaction, as a client with a long timeout. Afterwards nothing
 /// is in doubt. Returns what it has read.
-pub(crate) async fn finish(cluster: &Cluster, record: &Recorder, objects: &Objects) -> client::Result<Vec<Step>> {
+pub(crate) async fn finish(cluster: &Client, record: &Recorder, objects: &Objects) -> client::Result<Vec<Step>> {
     let number = record.next_client();
     for kept in &objects.lists {
         let mut operation = record.begin_operation(number, Kind::Transaction);
@@ -414,7 +413,7 @@ pub(crate) fn spawn_dying_client(url: String, objects: Arc<Objects>, which: usiz
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let client = runtime.block_on(async {
-            let cluster = Cluster::connect_with(&url, options()).await.ok()?;
+            let cluster = Client::connect_with(&url, options()).await.ok()?;
             let t = cluster.begin(IsolationLevel::Locks);
             let list = &objects.lists[which % objects.lists.len()];
             let _ = t.get_for_update(list.oid).await;

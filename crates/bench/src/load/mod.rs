@@ -5,7 +5,6 @@
 //! for all replies, and sends the next batch. In a batch, the key at position *s* is congruent to *s*, so no key is
 //! requested twice at a time and replies may arrive in any order.
 
-pub(crate) mod cluster;
 mod connection;
 pub(crate) mod memcached;
 pub(crate) mod mortar;

@@ -1,86 +1,56 @@
-//! Mortar: its own wire.
+//! Mortar: reads of single objects, and commits of a minimal client.
 //!
-//! The number of a request is its key, so replies may arrive in any order. The frames are encoded in advance, including their
-//! checksums. As for the other servers, values are compared with those that were put, not by their checksums.
+//! Reads are frames that are encoded in advance. A commit is encoded when it is sent, because it needs a unique number and unique
+//! identifiers. The minimal client does only what every client must do: no copies, retries or failover.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction};
+use model::{ClassId, NodeId, Object, Oid, PageId, SpaceId};
 use prost::Message as _;
-use wire::frame::{Flags, HEADER, Header, crc32c};
+use protocol::commit::{Part, coordinator};
+use protocol::gateway::{self, Call};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::page_cache::ObjectState;
+use wire::cluster::Message;
+use wire::frame::{Flags, HEADER, Header, Raw, crc32c};
 use wire::handshake::{self, Preamble};
 use wire::outbox::encode_head;
-use wire::{convert, proto};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
 
 use super::{Connection, Data, Protocol, Reply, Requests};
 use crate::Result;
+use crate::process::Address;
 
 /// Bytes before the message of an opening: magic, version, length.
 const OPENING_HEADER_BYTES: usize = 12;
 /// The largest reply that is accepted.
-pub(super) const MAX_FRAME: u32 = 1 << 20;
-/// The first byte of a `Got` message: the tag of its field.
-const GOT_TAG: u8 = 5 << 3 | 2;
-/// The first byte of a `Decided` message.
-const DECIDED_TAG: u8 = 3 << 3 | 2;
-/// The first byte of a `Decided` that committed.
-const COMMITTED_TAG: u8 = 1 << 3 | 2;
+const MAX_FRAME: u32 = 1 << 20;
+/// The space that is measured.
+pub(crate) const SPACE: SpaceId = SpaceId(1);
+/// Pages that a connection fills: the most that can be reserved at once.
+const PAGES_PER_CONNECTION: u64 = 1 << 16;
+/// Objects that a page gets: 8 KiB of them.
+const OBJECTS_PER_PAGE: usize = 16;
 
-/// The expected replies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mortar {
-    /// Values of this size.
-    Gets(usize),
-    /// Transactions that committed and created this many objects.
-    Commits(usize),
-}
+/// Reads of single objects of a size.
+pub(crate) struct ObjectReads(pub(crate) usize);
 
-/// A get for each key.
-pub(crate) fn gets<'a>(data: &'a Data, oids: &[Oid]) -> Requests<'a> {
-    let max = data.size() as u32;
+/// A read of the object of each key, from the object cache of a peer server or from its brick.
+pub(crate) fn read_requests<'a>(data: &'a Data, oids: &[Oid], cached: bool) -> Requests<'a> {
     Requests::gets(data, |key, out| {
-        let get = proto::Get { oid: Some(oids[key].into()), snapshot: 0, max };
-        request(out, key, proto::request::Request::Get(get), &[]);
+        let look = proto::ReadObject { oid: Some(oids[key].into()), cached };
+        let message = proto::Request { request: Some(Request::ReadObject(look)) };
+        encode_head(out, Flags::REQUEST, key as u32, &message, 0, crc32c(&[]));
     })
 }
 
-/// A transaction for each key that replaces the object's content.
-pub(crate) fn puts<'a>(data: &'a Data, oids: &[Oid]) -> Requests<'a> {
-    let head = |key: usize, out: &mut Vec<u8>| {
-        let value = Bytes::copy_from_slice(data.value(key));
-        commit(out, key, vec![Op::Put { oid: oids[key], data: value }]);
-    };
-    Requests::puts(data, head, b"")
-}
-
-/// A transaction for each key that creates `objects` objects of equal size, which share the key's value.
-pub(crate) fn creates(data: &Data, objects: usize) -> Requests<'_> {
-    let size = data.size() / objects;
-    let head = move |key: usize, out: &mut Vec<u8>| {
-        let value = Bytes::copy_from_slice(data.value(key));
-        let create = |index: usize| Op::Create {
-            oid: Oid::temporary(SpaceId(1), ClassId::NONE, index as u64),
-            kind: Kind::Blob,
-            data: value.slice(index * size..(index + 1) * size),
-            near: None,
-        };
-        commit(out, key, (0..objects).map(create).collect());
-    };
-    Requests::puts(data, head, b"")
-}
-
-fn commit(out: &mut Vec<u8>, key: usize, ops: Vec<Op>) {
-    let (commit, raw) = convert::transaction_to_proto(Transaction { ops });
-    request(out, key, proto::request::Request::Commit(commit), &raw.concat());
-}
-
-/// Appends a frame without its raw part.
-fn request(out: &mut Vec<u8>, key: usize, request: proto::request::Request, raw: &[u8]) {
-    let message = proto::Request { request: Some(request) };
-    encode_head(out, Flags::REQUEST, key as u32, &message, raw.len(), crc32c(raw));
-}
-
 /// Opens a new connection.
-pub(super) fn open(connection: &mut Connection) -> Result<()> {
+fn open(connection: &mut Connection) -> Result<()> {
     let hello = proto::Hello {
         features: handshake::FEATURES,
         required: handshake::REQUIRED,
@@ -107,69 +77,203 @@ pub(super) fn open(connection: &mut Connection) -> Result<()> {
     }
 }
 
-impl Protocol for Mortar {
+/// A frame: header, message and raw part.
+type Frame<'a> = (Header, &'a [u8], &'a [u8]);
+
+/// The frame at the beginning of `input`, if it is complete.
+fn frame(input: &[u8]) -> Result<Option<Frame<'_>>> {
+    let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
+    let header = Header::decode(bytes, MAX_FRAME)?;
+    if input.len() < header.frame_len() {
+        return Ok(None);
+    }
+    let (message, raw) = (&input[HEADER..HEADER + header.message], &input[header.head_len()..header.frame_len()]);
+    Ok(Some((header, message, raw)))
+}
+
+impl Protocol for ObjectReads {
     fn open(&self, connection: &mut Connection) -> Result<()> {
         open(connection)
     }
 
     fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
-        let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
-        let header = Header::decode(bytes, MAX_FRAME)?;
-        let (head, len) = (header.head_len(), header.frame_len());
-        if input.len() < len {
-            return Ok(None);
-        }
-        let (message, raw) = (&input[HEADER..HEADER + header.message], &input[head..len]);
-        let right = match self {
-            Self::Gets(size) => message.first() == Some(&GOT_TAG) && raw.len() == *size,
-            // The length of a message below 128 bytes takes one byte.
-            Self::Commits(created) => {
-                let begins = message.first() == Some(&DECIDED_TAG) && message.get(2) == Some(&COMMITTED_TAG);
-                begins && raw.len() == created * Oid::LEN
-            }
-        };
-        if !right || header.flags != Flags::RESPONSE {
+        let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
+        if header.flags != Flags::RESPONSE || raw.len() != self.0 {
             return Err(format!("Mortar answered {:?}", proto::Response::decode(message)).into());
         }
-        let value = matches!(self, Self::Gets(_)).then_some(raw);
-        Ok(Some(Reply { len, key: Some(header.id as usize), value }))
+        Ok(Some(Reply { len: header.frame_len(), key: Some(header.id as usize), value: Some(raw) }))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use model::{Committed, Outcome};
+/// Commits of objects. The objects of one transaction share the value of a key.
+pub(crate) struct Commits {
+    /// Objects per transaction.
+    objects: usize,
+    /// The logical nodes for the new objects of each connection. The objects of a transaction are spread over them.
+    nodes: Vec<Vec<NodeId>>,
+    /// The objects that are replaced, one for each key; none are if they are new.
+    replaced: Vec<Oid>,
+    clients: RefCell<Vec<CommitClient>>,
+}
 
-    fn response(id: u32, response: proto::response::Response, raw: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let message = proto::Response { response: Some(response) };
-        encode_head(&mut out, Flags::RESPONSE, id, &message, raw.len(), crc32c(raw));
-        out.extend_from_slice(raw);
-        out
+/// The client of a connection.
+struct CommitClient {
+    number: u64,
+    /// The first page that is reserved at each logical node, and the number of objects created there.
+    pages: BTreeMap<NodeId, (u64, usize)>,
+    last: HlcTimestamp,
+}
+
+impl Commits {
+    /// Transactions of this many objects at the logical nodes `nodes[connection % nodes.len()]`.
+    pub(crate) fn new(objects: usize, nodes: Vec<Vec<NodeId>>) -> Self {
+        Self { objects, nodes, replaced: Vec::new(), clients: RefCell::default() }
     }
 
-    #[test]
-    fn incomplete_value_is_not_read() {
-        let got = proto::Got { stat: None, with_content: true };
-        let bytes = response(7, proto::response::Response::Got(got), b"abc");
-        assert_eq!(Mortar::Gets(3).reply(&bytes[..bytes.len() - 1]).unwrap(), None);
-        let reply = Mortar::Gets(3).reply(&bytes).unwrap().unwrap();
-        assert_eq!(reply, Reply { len: bytes.len(), key: Some(7), value: Some(b"abc") });
-        assert!(Mortar::Gets(4).reply(&bytes).is_err());
-        assert!(Mortar::Commits(0).reply(&bytes).is_err());
+    /// Transactions that replace the object of a key, without having read it.
+    pub(crate) fn replacing(oids: Vec<Oid>) -> Self {
+        Self { objects: 1, nodes: Vec::new(), replaced: oids, clients: RefCell::default() }
+    }
+}
+
+impl Commits {
+    fn nodes_of(&self, connection: usize) -> &[NodeId] {
+        if self.nodes.is_empty() { &[] } else { &self.nodes[connection % self.nodes.len()] }
+    }
+}
+
+impl CommitClient {
+    fn next_oid(&mut self, node: NodeId) -> Result<Oid> {
+        let (first, used) = self.pages.get_mut(&node).ok_or("a logical node without pages")?;
+        let number = (*used / OBJECTS_PER_PAGE) as u64;
+        if number >= PAGES_PER_CONNECTION {
+            return Err("a connection has filled all its pages".into());
+        }
+        let slot = (*used % OBJECTS_PER_PAGE) as u16;
+        *used += 1;
+        Ok(Oid::new(ClassId::NONE, PageId { space: SPACE, node, number: *first + number }, slot))
     }
 
-    #[test]
-    fn other_replies_are_not_commits() {
-        let committed = Outcome::Committed(Committed { version: 1 << 40, created: vec![Oid::MIN; 2] });
-        let (decided, raw) = convert::outcome_to_proto(committed);
-        let bytes = response(1, proto::response::Response::Decided(decided), &raw);
-        assert_eq!(Mortar::Commits(2).reply(&bytes).unwrap().unwrap().key, Some(1));
-        assert!(Mortar::Commits(1).reply(&bytes).is_err());
-        let conflict = model::Conflict::Object { oid: Oid::MIN, read: Some(1), current: None };
-        let (decided, raw) = convert::outcome_to_proto(Outcome::Conflict(conflict));
-        let bytes = response(1, proto::response::Response::Decided(decided), &raw);
-        assert!(Mortar::Commits(0).reply(&bytes).is_err());
+    /// A unique time for the next transaction.
+    fn next_timestamp(&mut self) -> HlcTimestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        self.last = HlcTimestamp::at(now).max(self.last.next());
+        self.last
+    }
+}
+
+/// Sends a request and waits for the answer.
+fn call(connection: &mut Connection, request: Request) -> Result<Response> {
+    let mut out = Vec::new();
+    encode_head(&mut out, Flags::REQUEST, 1, &proto::Request { request: Some(request) }, 0, crc32c(&[]));
+    connection.send(&out)?;
+    loop {
+        let Some((header, message, _)) = frame(connection.wait()?)? else { continue };
+        let (length, response) = (header.frame_len(), proto::Response::decode(message)?);
+        connection.consume(length);
+        return Ok(response.response.ok_or("Mortar sent an empty answer")?);
+    }
+}
+
+/// The logical nodes among `nodes` that a brick serves.
+pub(crate) fn nodes_served_by(brick: &Address, nodes: &[NodeId]) -> Result<Vec<NodeId>> {
+    let mut connection = Connection::dial(brick)?;
+    open(&mut connection)?;
+    let mut served = Vec::new();
+    for node in nodes {
+        let oid = Oid::new(ClassId::NONE, PageId { space: SPACE, node: *node, number: 0 }, 0);
+        let look = proto::ReadObject { oid: Some(oid.into()), cached: false };
+        if let Response::ObjectRead(_) = call(&mut connection, Request::ReadObject(look))? {
+            served.push(*node);
+        }
+    }
+    Ok(served)
+}
+
+impl Protocol for Commits {
+    fn open(&self, connection: &mut Connection) -> Result<()> {
+        open(connection)?;
+        let Response::Numbers(numbers) = call(connection, Request::GetNumbers(proto::GetNumbers { count: 1 }))? else {
+            return Err("Mortar gave no number".into());
+        };
+        let mut clients = self.clients.borrow_mut();
+        let mut rooms = BTreeMap::new();
+        for node in self.nodes_of(clients.len()) {
+            let reserve =
+                proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES_PER_CONNECTION as u32 };
+            let Response::Reserved(reserved) = call(connection, Request::Reserve(reserve))? else {
+                return Err("Mortar reserved no pages".into());
+            };
+            rooms.insert(*node, (reserved.first, 0));
+        }
+        clients.push(CommitClient { number: numbers.first, pages: rooms, last: HlcTimestamp::ZERO });
+        Ok(())
+    }
+
+    fn request(&self, connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
+        let value = requests.data().value(key);
+        let size = value.len() / self.objects;
+        let mut clients = self.clients.borrow_mut();
+        let client = &mut clients[connection];
+        let nodes = self.nodes_of(connection);
+        let mut parts: BTreeMap<NodeId, Part<Object>> = BTreeMap::new();
+        for index in 0..self.objects {
+            let oid = match self.replaced.get(key) {
+                Some(oid) => *oid,
+                None => client.next_oid(nodes[index % nodes.len()])?,
+            };
+            let object = Object::blob(Bytes::copy_from_slice(&value[index * size..(index + 1) * size]));
+            parts.entry(oid.page().node).or_default().writes.insert(oid, ObjectState::Value(object));
+        }
+        let txn = TxnId { start: client.next_timestamp(), client: ClientId(client.number) };
+        let (request, raw) = Message::Call { txn, call: Call::Commit { parts, creates: false } }.encode();
+        let (message, raw) = (proto::Request { request: Some(request) }, raw.concat());
+        encode_head(output, Flags::ONE_WAY, 0, &message, raw.len(), crc32c(&raw));
+        output.extend_from_slice(&raw);
+        Ok(())
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
+        let Some((header, message, raw)) = frame(input)? else { return Ok(None) };
+        let request = proto::Request::decode(message)?.request.ok_or("Mortar sent an empty message")?;
+        let message = Message::decode(request, Raw::Borrowed(raw))?;
+        let committed = |reply: &gateway::Reply<Object>| {
+            matches!(reply, gateway::Reply::Ended(coordinator::CommitReply::Committed(_)))
+        };
+        match message {
+            Message::Reply { reply, .. } if committed(&reply) => {
+                Ok(Some(Reply { len: header.frame_len(), key: None, value: None }))
+            }
+            other => Err(format!("Mortar sent {other:?}").into()),
+        }
+    }
+}
+
+/// Reads or commits.
+pub(crate) enum Mortar {
+    Reads(ObjectReads),
+    Commits(Commits),
+}
+
+impl Protocol for Mortar {
+    fn open(&self, connection: &mut Connection) -> Result<()> {
+        match self {
+            Self::Reads(reads) => reads.open(connection),
+            Self::Commits(commits) => commits.open(connection),
+        }
+    }
+
+    fn request(&self, connection: usize, requests: &Requests<'_>, key: usize, output: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Reads(reads) => reads.request(connection, requests, key, output),
+            Self::Commits(commits) => commits.request(connection, requests, key, output),
+        }
+    }
+
+    fn reply<'a>(&self, input: &'a [u8]) -> Result<Option<Reply<'a>>> {
+        match self {
+            Self::Reads(reads) => reads.reply(input),
+            Self::Commits(commits) => commits.reply(input),
+        }
     }
 }

@@ -1,5 +1,39 @@
 //! Mortar's sides of the comparisons.
 
 pub(crate) mod embedded;
-pub(crate) mod former;
 pub(crate) mod server;
+
+use bytes::Bytes;
+use client::{Client, CommitOutcome, IsolationLevel};
+use model::Oid;
+
+use crate::Result;
+use crate::load::Data;
+
+/// Objects of one transaction while a store is filled.
+const FILL_BATCH: usize = 256;
+
+/// Creates an object for each value, placed as a user gets it.
+pub(crate) async fn create_all(client: &Client, data: &Data) -> Result<Vec<Oid>> {
+    let mut oids = Vec::with_capacity(data.keys());
+    for first in (0..data.keys()).step_by(FILL_BATCH) {
+        let keys = first..(first + FILL_BATCH).min(data.keys());
+        let values: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
+        oids.extend(commit_new(client, &values).await?);
+    }
+    Ok(oids)
+}
+
+/// Creates a blob for each value in one transaction, without a hint.
+pub(crate) async fn commit_new(client: &Client, values: &[Bytes]) -> Result<Vec<Oid>> {
+    let transaction = client.begin(IsolationLevel::Optimistic);
+    let created = values.iter().map(|value| transaction.create_blob(value.clone()));
+    let created = created.collect::<client::Result<Vec<Oid>>>()?;
+    match transaction.commit().await? {
+        CommitOutcome::Committed(_) => {
+            let real = created.into_iter().map(|oid| transaction.real_oid(oid));
+            real.collect::<Option<Vec<Oid>>>().ok_or_else(|| "a created object has no identifier".into())
+        }
+        other => Err(format!("a transaction without concurrent ones ended with {other:?}").into()),
+    }
+}

@@ -3,37 +3,64 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use client::cluster::Cluster;
+use client::Client;
 use tempfile::TempDir;
 
 use crate::Result;
 use crate::process::{Address, Server};
 use crate::run::Run;
 
+/// Where the server stores its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Durable,
+    Memory,
+}
+
 /// A running server, with a directory that ends with it.
 pub(crate) struct MortarServer {
     pub(crate) server: Server,
-    unix: Address,
+    pub(crate) tcp: Address,
+    pub(crate) unix: Address,
     // Last: the server has ended when its directory goes.
-    _directory: TempDir,
+    pub(crate) directory: TempDir,
 }
 
 impl MortarServer {
     /// Starts a server with an empty store.
-    pub(crate) fn start(run: &Run) -> Result<Self> {
-        let directory = run.directory("mortar")?;
-        let data = std::path::absolute(directory.path())?.join("data");
+    pub(crate) fn start(run: &Run, engine: Engine) -> Result<Self> {
+        Self::start_in(run.directory("mortar")?, engine)
+    }
+
+    /// Starts a server in the directory of an earlier one.
+    pub(crate) fn start_in(directory: TempDir, engine: Engine) -> Result<Self> {
+        let data = Self::data(&directory)?;
         let socket = data.with_file_name("mortar.sock");
         let (tcp, unix) = (Address::free_tcp()?, Address::Unix(socket.clone()));
         let mut command = Command::new(binary()?);
-        command.args(["dev", "--http", "none", "--data"]).arg(&data).arg("--socket").arg(socket);
+        command.args(["dev", "--http", "none"]).arg("--socket").arg(socket);
+        match engine {
+            Engine::Durable => command.arg("--data").arg(&data),
+            Engine::Memory => command.arg("--memory"),
+        };
         if let Address::Tcp(address) = &tcp {
             command.args(["--listen", &address.to_string()]);
         }
         let addresses = [tcp, unix];
         let server = Server::start("mortar dev", &mut command, &directory.path().join("mortar.log"), &addresses)?;
-        let [_, unix] = addresses;
-        Ok(Self { server, unix, _directory: directory })
+        let [tcp, unix] = addresses;
+        Ok(Self { server, tcp, unix, directory })
+    }
+
+    /// Kills the server, and returns its directory.
+    pub(crate) fn kill(mut self) -> Result<TempDir> {
+        self.server.kill()?;
+        Ok(self.directory)
+    }
+
+    /// The data directory in the directory of a server.
+    pub(crate) fn data(directory: &TempDir) -> Result<PathBuf> {
+        Ok(std::path::absolute(directory.path())?.join("data"))
     }
 
     /// The URL of the Unix socket.
@@ -52,8 +79,8 @@ impl MortarServer {
     }
 
     /// A client on the Unix socket.
-    pub(crate) async fn connect(&self) -> Result<Cluster> {
-        Ok(Cluster::connect(&self.url()).await?)
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.url()).await?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
+use client::{Client, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use model::{ClassId, NodeId, Object, Oid};
 use tempfile::TempDir;
 
@@ -97,14 +97,14 @@ impl RunningCluster {
     }
 
     /// A client of the first peer server.
-    pub(super) async fn connect(&self) -> Result<Cluster> {
+    pub(super) async fn connect(&self) -> Result<Client> {
         self.connect_to(0).await
     }
 
     /// A client of a peer server, numbered modulo their count.
-    pub(super) async fn connect_to(&self, peer: usize) -> Result<Cluster> {
+    pub(super) async fn connect_to(&self, peer: usize) -> Result<Client> {
         let (_, address) = &self.peers[peer % self.peers.len()];
-        Ok(Cluster::connect(&format!("mortar://{}/main", address_text(address))).await?)
+        Ok(Client::connect(&format!("mortar://{}/main", address_text(address))).await?)
     }
 
     /// The addresses of the peer servers.
@@ -151,7 +151,7 @@ impl RunningCluster {
     pub(super) fn nodes(&self) -> Result<Vec<Vec<NodeId>>> {
         let nodes =
             runtime()?.block_on(async { Ok::<_, crate::BoxedError>(self.connect().await?.nodes().to_vec()) })?;
-        let of = |(_, address): &(Server, Address)| load::cluster::nodes_served_by(address, &nodes);
+        let of = |(_, address): &(Server, Address)| load::mortar::nodes_served_by(address, &nodes);
         self.bricks.iter().map(of).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
 
-use client::cluster::{Cluster, IsolationLevel, PlacementHint};
+use client::{Client, IsolationLevel, PlacementHint};
 use model::{ClassId, Object, Oid};
 
 use super::cluster::{RunningCluster, Storage, commit};
@@ -126,7 +126,7 @@ fn object(data: &Data, key: usize) -> Object {
 }
 
 /// Creates objects and reads them once.
-async fn create_cached(cluster: &Cluster, data: &Data) -> Result<Vec<Oid>> {
+async fn create_cached(cluster: &Client, data: &Data) -> Result<Vec<Oid>> {
     let mut oids = Vec::with_capacity(CACHED_OBJECTS);
     for first in (0..CACHED_OBJECTS).step_by(100) {
         let transaction = cluster.begin(IsolationLevel::Optimistic);

@@ -12,7 +12,7 @@ use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 #[cfg(libdb)]
 use crate::hammer::hammer;
-use crate::load::cluster::{ObjectReads, read_requests};
+use crate::load::mortar::{ObjectReads, read_requests};
 use crate::load::postgres::{self, Postgres, TABLE};
 use crate::load::redis::{self, Redis};
 use crate::load::{Data, LoadPlan, Order, drive};

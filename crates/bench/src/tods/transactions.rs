@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::cluster::{Cluster, IsolationLevel, PlacementHint};
+use client::{Client, IsolationLevel, PlacementHint};
 use hdrhistogram::Histogram;
 use model::{ClassId, NodeId, Object};
 use tokio::task::{JoinSet, LocalSet};
@@ -16,7 +16,7 @@ use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
-use crate::load::cluster::Commits;
+use crate::load::mortar::Commits;
 use crate::load::postgres::{self, Postgres, TABLE};
 use crate::load::{Data, LoadPlan, Order, Requests, drive};
 use crate::mortar::server::runtime;
@@ -127,7 +127,7 @@ impl Default for Counts {
     }
 }
 
-async fn commit_for_ever(cluster: Cluster, nodes: Vec<NodeId>, counts: Rc<Counts>) -> Result<()> {
+async fn commit_for_ever(cluster: Client, nodes: Vec<NodeId>, counts: Rc<Counts>) -> Result<()> {
     let content = Bytes::from(vec![7; SIZE]);
     loop {
         let begun = Instant::now();

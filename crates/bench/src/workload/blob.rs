@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::server::{MortarServer, runtime};
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::rival::plain_file;
 use crate::run::{MetricSpec, Run};
 
@@ -41,7 +41,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     };
     if run.wants("blob", &cells) {
         let content = Content::new(pieces);
-        let served = MortarServer::start(run)?;
+        let served = MortarServer::start(run, Engine::Durable)?;
         let mut sides = [
             Side::new("Mortar", || runtime()?.block_on(measure_mortar(&served, &content))),
             Side::new("plain file", || measure_file(run, &content)),

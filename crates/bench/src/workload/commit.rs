@@ -6,21 +6,20 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use client::Client;
+use client::{Client, blocking};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
-use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
-use crate::load::mortar::{self, Mortar};
-use crate::load::{Data, LoadPlan, Order, drive};
-use crate::mortar::embedded;
-use crate::mortar::former::{Engine, FormerServer};
-use crate::mortar::server::runtime;
+use crate::load::mortar::Commits;
+use crate::load::{Data, LoadPlan, Order, Requests, drive};
+use crate::mortar::commit_new;
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::rival::group_commit::{FileAllocation, GroupCommit};
 use crate::run::{MetricSpec, Run};
+use crate::{BoxedError, Result};
 
 /// Objects of one transaction, and bytes of each.
 const OBJECTS: usize = 4;
@@ -118,13 +117,18 @@ fn contents() -> [Bytes; OBJECTS] {
     std::array::from_fn(|index| Bytes::from(vec![index as u8 + 1; SIZE]))
 }
 
+/// Transactions of threads on a cluster in this process.
 fn measure_in_process(run: &Run, committers: usize, duration: Duration) -> Result<Vec<f64>> {
     let directory = run.directory("commit")?;
-    let store = embedded::open(directory.path())?;
+    let client = blocking::Client::open(directory.path().join("data"))?;
     let measured = hammer(committers, duration, 1, |_| {
-        let (store, contents) = (&store, contents());
-        Ok(move || embedded::commit_new(store, &contents).map(drop))
+        let (client, contents) = (client.clone(), contents());
+        Ok(move || {
+            client.transact(|t| contents.iter().try_for_each(|content| t.create_blob(content.clone()).map(drop)))?;
+            Ok(())
+        })
     })?;
+    client.shutdown()?;
     Ok(vec![measured.rate, measured.p50_us])
 }
 
@@ -140,16 +144,19 @@ fn measure_append(run: &Run, committers: usize, duration: Duration, space: FileA
 
 /// Connections of the generator: the minimal cost of a client.
 fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = FormerServer::start(run, Engine::Durable)?;
+    let served = MortarServer::start(run, Engine::Durable)?;
+    let nodes = runtime()?.block_on(async { Ok::<_, BoxedError>(served.connect().await?.nodes().to_vec()) })?;
     let data = Data::new(1024, OBJECTS * SIZE);
-    let requests = mortar::creates(&data, OBJECTS);
     let plan = LoadPlan { connections: CLIENTS, pipelining: 1, order: Order::Random(duration) };
-    Ok(vec![drive(&Mortar::Commits(OBJECTS), slice::from_ref(&served.unix), &requests, plan)?.rate()])
+    // As clients do: each begins at another logical node.
+    let commits = Commits::new(OBJECTS, nodes.into_iter().map(|node| vec![node]).collect());
+    let requests = Requests::gets(&data, |_, _| {});
+    Ok(vec![drive(&commits, slice::from_ref(&served.unix), &requests, plan)?.rate()])
 }
 
 /// The same number of clients of the client library, all on one thread.
 fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
-    let served = FormerServer::start(run, Engine::Durable)?;
+    let served = MortarServer::start(run, Engine::Durable)?;
     runtime()?.block_on(async {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
@@ -181,7 +188,7 @@ fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec
 async fn commit_for_ever(client: Client, commits: Rc<Count<u64>>) -> Result<()> {
     let contents = contents();
     loop {
-        embedded::created_oids(client.commit(embedded::create_transaction(&contents)).await?)?;
+        commit_new(&client, &contents).await?;
         commits.set(commits.get() + 1);
     }
 }

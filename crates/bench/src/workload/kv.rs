@@ -3,20 +3,17 @@
 use std::slice;
 use std::time::Duration;
 
-use bytes::Bytes;
-use model::Oid;
 use tempfile::TempDir;
 
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::load::memcached::{self, Memcached};
-use crate::load::mortar::{self, Mortar};
+use crate::load::mortar::{self, Commits, Mortar, ObjectReads};
 use crate::load::redis::{self, Redis};
 use crate::load::{Data, LoadPlan, LoadResult, Order, Protocol, Requests, drive};
-use crate::mortar::embedded;
-use crate::mortar::former::{Engine, FormerServer};
-use crate::mortar::server::runtime;
+use crate::mortar::create_all;
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::process::{Address, Server};
 use crate::rival::servers;
 use crate::run::{MetricSpec, Run};
@@ -93,7 +90,7 @@ fn figure(id: &'static str, title: &'static str, keys: usize, duration: Duration
         paper: "",
         parameters: vec![
             format!("{keys} keys, {CONNECTIONS} connections, {:.2} s a run after a tenth of warm-up", duration.as_secs_f64()),
-            "Mortar: memory engine. Redis: no persistence. memcached: -t 2 -m 1024, text protocol.".into(),
+            "Mortar: mortar dev in memory; gets from its peer server, puts are transactions. Redis: no persistence. memcached: -t 2 -m 1024, text protocol.".into(),
         ],
         shape: Shape::Bars,
         rows: Vec::new(),
@@ -149,27 +146,15 @@ impl<P: Protocol> LoadedServer<'_, P> {
 }
 
 fn start_mortar<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Mortar>> {
-    let served = FormerServer::start(run, Engine::Memory)?;
-    let oids = runtime()?.block_on(create_all(&served, data))?;
+    let served = MortarServer::start(run, Engine::Memory)?;
+    let oids = runtime()?.block_on(async { create_all(&served.connect().await?, data).await })?;
     Ok(LoadedServer {
         address: if transport == Transport::Tcp { served.tcp } else { served.unix },
-        gets: (Mortar::Gets(data.size()), mortar::gets(data, &oids)),
-        puts: (Mortar::Commits(0), mortar::puts(data, &oids)),
+        gets: (Mortar::Reads(ObjectReads(data.size())), mortar::read_requests(data, &oids, true)),
+        puts: (Mortar::Commits(Commits::replacing(oids)), Requests::gets(data, |_, _| {})),
         server: served.server,
         _directory: served.directory,
     })
-}
-
-/// Creates an object for each value.
-async fn create_all(served: &FormerServer, data: &Data) -> Result<Vec<Oid>> {
-    let client = served.connect().await?;
-    let mut oids = Vec::with_capacity(data.keys());
-    for first in (0..data.keys()).step_by(256) {
-        let keys = first..(first + 256).min(data.keys());
-        let contents: Vec<Bytes> = keys.map(|key| Bytes::copy_from_slice(data.value(key))).collect();
-        oids.extend(embedded::created_oids(client.commit(embedded::create_transaction(&contents)).await?)?);
-    }
-    Ok(oids)
 }
 
 fn start_redis<'a>(run: &Run, transport: Transport, data: &'a Data) -> Result<LoadedServer<'a, Redis>> {

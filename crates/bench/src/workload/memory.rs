@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::cluster::{Cluster, StagedContent, Transaction};
+use client::{Client, StagedContent, Transaction};
 
 use crate::Result;
 use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
-use crate::mortar::server::{MortarServer, runtime};
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::process::Memory;
 use crate::progress;
 use crate::run::{MetricSpec, Run};
@@ -104,7 +104,7 @@ fn small_files(run: &Run, files: usize) -> Result<Vec<f64>> {
 }
 
 fn idle_server(run: &Run) -> Result<(MortarServer, Memory)> {
-    let served = MortarServer::start(run)?;
+    let served = MortarServer::start(run, Engine::Durable)?;
     thread::sleep(Duration::from_secs(2));
     let idle = served.server.memory()?;
     Ok((served, idle))
@@ -214,7 +214,7 @@ enum Content {
 }
 
 /// Imports files in one transaction: an object, its attributes and its name for each.
-async fn store(cluster: &Cluster, files: &[(u64, Content)]) -> Result<()> {
+async fn store(cluster: &Client, files: &[(u64, Content)]) -> Result<()> {
     let store_all = |t: Transaction| async move {
         for (number, content) in files {
             let blob = match content {

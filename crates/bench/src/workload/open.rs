@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::Client;
-use model::{ClassId, Kind, Oid, Op, Transaction};
+use model::Oid;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::Result;
 use crate::figure::{Better, Figure, Row, Shape};
-use crate::mortar::embedded::{self, created_oids};
-use crate::mortar::former::{Engine, FormerServer};
-use crate::mortar::server::runtime;
+use crate::mortar::commit_new;
+use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::plot::quantity;
 use crate::progress;
 use crate::run::Run;
@@ -120,12 +119,12 @@ fn rows(case: &str, times: &[Times]) -> [Row; 2] {
 
 /// Fills a store through a server and keeps some of the identifiers.
 fn fill(run: &Run, objects: u64) -> Result<StoppedStore> {
-    let served = FormerServer::start(run, Engine::Durable)?;
+    let served = MortarServer::start(run, Engine::Durable)?;
     let oids = runtime()?.block_on(create(&served, objects))?;
     Ok(StoppedStore { directory: Some(served.kill()?), oids })
 }
 
-async fn create(served: &FormerServer, objects: u64) -> Result<Vec<Oid>> {
+async fn create(served: &MortarServer, objects: u64) -> Result<Vec<Oid>> {
     let begun = Instant::now();
     let client = served.connect().await?;
     let (mut oids, mut tasks, mut sent) = (Vec::new(), JoinSet::new(), 0);
@@ -149,23 +148,18 @@ async fn create(served: &FormerServer, objects: u64) -> Result<Vec<Oid>> {
 }
 
 async fn commit(client: Client, objects: u64) -> Result<(Client, Vec<Oid>)> {
-    let data = Bytes::from_static(&[7; SIZE]);
-    let ops = (0..objects).map(|number| {
-        let oid = Oid::temporary(client.space(), ClassId::NONE, number);
-        Op::Create { oid, kind: Kind::Blob, data: data.clone(), near: None }
-    });
-    let transaction = Transaction { ops: ops.collect() };
-    let oids = created_oids(client.commit(transaction).await?)?;
+    let values = vec![Bytes::from_static(&[7; SIZE]); objects as usize];
+    let oids = commit_new(&client, &values).await?;
     Ok((client, oids))
 }
 
 /// Kills a server during commits, and opens its store.
 fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
     let directory = store.directory.take().ok_or("a server is using the store")?;
-    let served = FormerServer::start_in(directory, Engine::Durable)?;
+    let served = MortarServer::start_in(directory, Engine::Durable)?;
     store.oids.extend(runtime()?.block_on(load(&served))?);
     let directory = served.kill()?;
-    let data = FormerServer::data(&directory)?;
+    let data = MortarServer::data(&directory)?;
     store.directory = Some(directory);
     let log = files_below(&data.join("log"))?;
     if !cached {
@@ -177,21 +171,27 @@ fn crash_and_open(store: &mut StoppedStore, cached: bool) -> Result<Times> {
     if !cached {
         log.iter().try_for_each(|path| drop_page_cache(path))?;
     }
-    let begun = Instant::now();
-    let opened = embedded::open(&data)?;
-    embedded::commit_new(&opened, &[Bytes::from_static(b"opened")])?;
-    let open = begun.elapsed();
-    for oid in &store.oids {
-        if opened.stat(*oid)?.is_none_or(|stat| stat.size != SIZE as u64) {
-            return Err(format!("{oid} was acknowledged and does not exist").into());
-        }
-    }
-    opened.close()?;
+    let open = runtime()?.block_on(open_and_check(&data, &store.oids))?;
     Ok(Times { open, read_log })
 }
 
+/// Opens a cluster in this process until it has committed a transaction, and checks its objects afterwards.
+async fn open_and_check(data: &Path, oids: &[Oid]) -> Result<Duration> {
+    let begun = Instant::now();
+    let client = Client::open(data).await?;
+    commit_new(&client, &[Bytes::from_static(b"opened")]).await?;
+    let open = begun.elapsed();
+    for oid in oids {
+        if client.read_latest(*oid).await?.is_none_or(|object| object.data.len() != SIZE) {
+            return Err(format!("{oid} was acknowledged and does not exist").into());
+        }
+    }
+    client.shutdown().await?;
+    Ok(open)
+}
+
 /// Commits from many clients for a while, and leaves the last commits in flight. Returns the acknowledged objects.
-async fn load(served: &FormerServer) -> Result<Vec<Oid>> {
+async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
     let (mut oids, mut tasks) = (Vec::new(), JoinSet::new());
     for _ in 0..WRITERS {
         tasks.spawn(commit(served.connect().await?, OBJECTS_PER_COMMIT));

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
-use client::cluster::Transaction;
+use client::Transaction;
 use model::limits;
 use serde::Serialize;
 

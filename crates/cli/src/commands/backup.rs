@@ -106,7 +106,7 @@ pub(crate) async fn backup(args: Backup, session: &mut CommandContext) -> Result
 }
 
 /// The brick of a cluster that has one.
-async fn only_brick(session: &CommandContext) -> Result<client::Client> {
+async fn only_brick(session: &CommandContext) -> Result<client::AdminClient> {
     let mut bricks = session.bricks().await?;
     match (bricks.pop(), bricks.len()) {
         (Some((_, client)), 0) => Ok(client),
@@ -119,7 +119,7 @@ async fn only_brick(session: &CommandContext) -> Result<client::Client> {
 }
 
 async fn backup_to_file(
-    client: &client::Client,
+    client: &client::AdminClient,
     path: &Path,
     tell: impl FnMut(client::Progress),
 ) -> Result<client::BackupSummary> {

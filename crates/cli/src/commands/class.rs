@@ -5,8 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use client::Client;
-use client::cluster::Cluster;
+use client::{AdminClient, Client};
 use meta::catalog::{Class, ClassDefinition, EvolutionStep, Field, FieldDefinition, FieldType};
 use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::{ClassId, Value};
@@ -143,13 +142,13 @@ struct ClassInFile {
 // ---------------------------------------------------------------------------------------------- requests
 
 /// Requests the classes and indexes of the session's space, or changes them.
-pub(crate) async fn ask(client: &Client, request: &SchemaRequest) -> Result<SchemaAnswer> {
+pub(crate) async fn ask(client: &AdminClient, request: &SchemaRequest) -> Result<SchemaAnswer> {
     let request = schema_request_to_proto(&client.url().space, request)?;
     Ok(schema_answer_from_proto(client.describe(request).await?)?)
 }
 
 /// The classes of a cluster's space.
-pub(crate) async fn schema(cluster: &Cluster) -> Result<Schema> {
+pub(crate) async fn schema(cluster: &Client) -> Result<Schema> {
     let request = schema_request_to_proto("", &SchemaRequest::Show)?;
     let known = schema_answer_from_proto(cluster.describe(request).await?)?;
     Ok(node::cluster_view::QuerySchema::of(&known.classes, &known.indexes)?.classes)

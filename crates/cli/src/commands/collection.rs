@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use client::cluster::{Cluster, Transaction};
+use client::{Client, Transaction};
 use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
 
@@ -134,7 +134,7 @@ pub(crate) async fn run(args: Collection, session: &mut CommandContext) -> Resul
     }
 }
 
-async fn create(name: Option<NamePath>, cluster: &Cluster, session: &mut CommandContext) -> Result {
+async fn create(name: Option<NamePath>, cluster: &Client, session: &mut CommandContext) -> Result {
     let path = name.as_ref();
     let created = cluster.transact(|t| async move {
         let collection = t.create_collection()?;
@@ -152,7 +152,7 @@ async fn create(name: Option<NamePath>, cluster: &Cluster, session: &mut Command
 }
 
 /// Removes the members of a collection, in portions, and then the collection itself.
-async fn remove(collection: Oid, cluster: &Cluster) -> Result {
+async fn remove(collection: Oid, cluster: &Client) -> Result {
     loop {
         let is_removed = cluster.transact(|t| async move {
             let members = t.members(collection, None, LISTING_PAGE).await?;
@@ -171,7 +171,7 @@ async fn remove(collection: Oid, cluster: &Cluster) -> Result {
     }
 }
 
-async fn list(collection: &Target, cluster: &Cluster, session: &mut CommandContext) -> Result {
+async fn list(collection: &Target, cluster: &Client, session: &mut CommandContext) -> Result {
     let oid = find(collection, cluster).await?;
     let mut after = None;
     loop {
@@ -195,7 +195,7 @@ async fn list(collection: &Target, cluster: &Cluster, session: &mut CommandConte
 }
 
 /// The named collection and objects.
-async fn find_all(collection: &Target, members: &[Target], cluster: &Cluster) -> Result<(Oid, Vec<Oid>)> {
+async fn find_all(collection: &Target, members: &[Target], cluster: &Client) -> Result<(Oid, Vec<Oid>)> {
     let collection = find(collection, cluster).await?;
     let mut oids = Vec::with_capacity(members.len());
     for member in members {
@@ -205,7 +205,7 @@ async fn find_all(collection: &Target, members: &[Target], cluster: &Cluster) ->
 }
 
 /// The named collection; other objects are refused.
-async fn find(target: &Target, cluster: &Cluster) -> Result<Oid> {
+async fn find(target: &Target, cluster: &Client) -> Result<Oid> {
     let stat = target.stat(cluster).await?;
     if stat.kind() != Kind::Collection {
         return Err(Failure::usage(format!("{target} is a {}, not a collection", stat.kind().name())));

@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::{BrickStatus, Event, SpaceStatus};
-use client::{Error, ErrorKind};
+use client::{BrickStatus, Error, ErrorKind, Event, SpaceStatus};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 

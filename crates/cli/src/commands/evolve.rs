@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::{Cluster, Transaction};
+use client::{Client, Transaction};
 use model::{ClassId, Kind, Object, Oid, RecordRef};
 use query::{Query, Row, Schema};
 use serde::Serialize;
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Evolve, session: &mut CommandContext) -> Result {
 }
 
 /// Number of objects of a class.
-async fn count(cluster: &Cluster, schema: &Schema, class: ClassId) -> Result<u64> {
+async fn count(cluster: &Client, schema: &Schema, class: ClassId) -> Result<u64> {
     let Some(class) = schema.class(class) else { return Ok(0) };
     let mut query = Query::parse_of(&class.name, "select count(*)")?;
     query.only = true;
@@ -104,7 +104,7 @@ async fn count(cluster: &Cluster, schema: &Schema, class: ClassId) -> Result<u64
 
 /// Rewrites the objects of a class.
 async fn evolve(
-    cluster: &Cluster,
+    cluster: &Client,
     schema: &Schema,
     class: ClassId,
     dry_run: bool,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use client::cluster::{Cluster, Event, PlacementHint, Transaction};
+use client::{Client, Event, PlacementHint, Transaction};
 use model::{ClassId, Error, ErrorKind, Object, Oid};
 use serde::Serialize;
 use tokio::time;
@@ -156,7 +156,7 @@ pub(crate) async fn run(args: Exercise, session: &mut CommandContext) -> Result 
 }
 
 /// The accounts. Missing ones are created, each at the next logical node.
-async fn open_accounts(cluster: &Cluster, accounts: u16) -> Result<Vec<Oid>> {
+async fn open_accounts(cluster: &Client, accounts: u16) -> Result<Vec<Oid>> {
     let nodes = cluster.nodes();
     let mut opened = Vec::with_capacity(accounts.into());
     for account in 0..accounts {
@@ -197,7 +197,7 @@ async fn balance(t: &Transaction, oid: Oid) -> client::Result<u64> {
 }
 
 /// The sum of all balances, in one transaction.
-async fn count_coins(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+async fn count_coins(cluster: &Client, accounts: &[Oid]) -> Result<u64> {
     let counted = cluster.transact(|t| async move {
         let mut sum = 0;
         for oid in accounts {
@@ -209,7 +209,7 @@ async fn count_coins(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
 }
 
 /// The sum of all balances; repeats the transaction while bricks are unreachable.
-async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u64> {
+async fn count_coins_with_retry(cluster: &Client, accounts: &[Oid]) -> Result<u64> {
     let until = Instant::now() + COUNT_TIMEOUT;
     loop {
         match count_coins(cluster, accounts).await {
@@ -224,7 +224,7 @@ async fn count_coins_with_retry(cluster: &Cluster, accounts: &[Oid]) -> Result<u
 }
 
 /// Reports events that make transfers wait.
-async fn report_events(cluster: Cluster, progress: Progress, json: bool) {
+async fn report_events(cluster: Client, progress: Progress, json: bool) {
     let Ok(mut events) = cluster.events() else { return };
     while let Some(event) = events.next().await {
         let message = match &event {
@@ -244,7 +244,7 @@ fn is_transient(kind: ErrorKind) -> bool {
 
 /// One client.
 struct TransferClient {
-    cluster: Cluster,
+    cluster: Client,
     accounts: Arc<[Oid]>,
     tally: Arc<Tally>,
     progress: Progress,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use client::cluster::ObjectStat;
+use client::ObjectStat;
 use model::Kind;
 
 use crate::connection::CommandContext;

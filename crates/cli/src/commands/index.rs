@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use client::Client;
+use client::AdminClient;
 use meta::catalog::{Index, IndexState, SchemaAnswer, SchemaRequest};
 use model::{Error, ErrorKind};
 use serde::Serialize;
@@ -157,7 +157,7 @@ fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
 
 /// Waits until all logical nodes have entered their objects into an index and it is ready. Duplicates count when they are still
 /// reported at `looked_again`.
-async fn build(client: &Client, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
+async fn build(client: &AdminClient, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint =
             format!("The index was created. `mortar index build {}`, at a peer server, waits for it.", index.name);
@@ -207,7 +207,7 @@ fn not_unique(name: &str, flaw: &str) -> Failure {
 }
 
 /// Waits until a peer server reports an index as ready that has all objects.
-async fn wait_ready(client: &Client, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
+async fn wait_ready(client: &AdminClient, name: &str, looked_again: Instant) -> Result<(Index, SchemaAnswer)> {
     let until = Instant::now() + READY_TIMEOUT;
     loop {
         let all = ask(client, &SchemaRequest::Show).await?;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::{Cluster, ListedName, ListedObject, ObjectStat};
+use client::{Client, ListedName, ListedObject, ObjectStat};
 use model::{Kind, Object};
 use serde::{Serialize, Serializer};
 use tokio::task::JoinHandle;
@@ -132,7 +132,7 @@ pub(crate) async fn run(args: Ls, session: &mut CommandContext) -> Result {
 }
 
 /// Checks that a path is that of a directory: its listing may be empty.
-async fn check_directory(cluster: &Cluster, path: &str) -> Result {
+async fn check_directory(cluster: &Client, path: &str) -> Result {
     let target = Target::Path(path.parse::<NamePath>().map_err(Failure::usage)?);
     match target.stat(cluster).await?.kind() {
         Kind::Directory => Ok(()),
@@ -141,7 +141,7 @@ async fn check_directory(cluster: &Cluster, path: &str) -> Result {
     }
 }
 
-async fn print(session: &mut CommandContext, cluster: &Cluster, names: Vec<ListedName>, long: bool) -> Result {
+async fn print(session: &mut CommandContext, cluster: &Client, names: Vec<ListedName>, long: bool) -> Result {
     // The properties of a portion are requested together, in one round trip.
     let stats: Vec<Option<JoinHandle<model::Result<Option<ObjectStat>>>>> = names
         .iter()
@@ -164,7 +164,7 @@ async fn print(session: &mut CommandContext, cluster: &Cluster, names: Vec<Liste
     Ok(())
 }
 
-async fn list_objects(session: &mut CommandContext, cluster: &Cluster) -> Result {
+async fn list_objects(session: &mut CommandContext, cluster: &Client) -> Result {
     let mut objects = cluster.objects();
     while let Some(portion) = objects.next().await? {
         for ListedObject { oid, kind, size } in portion {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use client::Client;
+use client::AdminClient;
 use meta::catalog::{BrickEntry, BrickId, MemberAnswer, MemberRequest, PeerEntry, PeerId};
 use node::catalog_messages::{member_answer_from_proto, member_request_to_proto};
 use serde::Serialize;
@@ -142,7 +142,7 @@ impl Report for RemovedMember {
 // ---------------------------------------------------------------------------------------------- requests
 
 /// Sends a request about bricks and peer servers.
-pub(crate) async fn ask(client: &Client, request: &MemberRequest) -> Result<MemberAnswer> {
+pub(crate) async fn ask(client: &AdminClient, request: &MemberRequest) -> Result<MemberAnswer> {
     let answer = client.cluster_members(member_request_to_proto(request)).await?;
     Ok(member_answer_from_proto(answer)?)
 }

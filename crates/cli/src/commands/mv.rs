@@ -1,7 +1,7 @@
 //! `mortar mv`: gives an object another name.
 
 use clap::Args;
-use client::cluster::Transaction;
+use client::Transaction;
 
 use crate::connection::CommandContext;
 use crate::failure::Result;

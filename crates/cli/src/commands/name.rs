@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand, value_parser};
-use client::cluster::{Cluster, ListedName, Transaction};
-use client::{Error, ErrorKind};
+use client::{Client, Error, ErrorKind, ListedName, Transaction};
 use serde::Serialize;
 
 use crate::connection::CommandContext;
@@ -109,7 +108,7 @@ pub(crate) async fn run(args: Name, session: &mut CommandContext) -> Result {
     }
 }
 
-async fn bind(cluster: &Cluster, name: &NamePath, target: &Target, new: bool) -> Result {
+async fn bind(cluster: &Client, name: &NamePath, target: &Target, new: bool) -> Result {
     let path = name.as_str();
     let bind = |t: Transaction| async move {
         let oid = match target {
@@ -127,7 +126,7 @@ async fn bind(cluster: &Cluster, name: &NamePath, target: &Target, new: bool) ->
 }
 
 /// Unbinds names, all or none.
-async fn unbind(cluster: &Cluster, names: &[NamePath]) -> Result {
+async fn unbind(cluster: &Client, names: &[NamePath]) -> Result {
     let unbind = |t: Transaction| async move {
         for name in names {
             if !t.unbind(name.as_str()).await? {
@@ -142,7 +141,7 @@ async fn unbind(cluster: &Cluster, names: &[NamePath]) -> Result {
 
 async fn list(
     session: &mut CommandContext,
-    cluster: &Cluster,
+    cluster: &Client,
     prefix: &str,
     (after, limit): (Option<&str>, u64),
 ) -> Result {

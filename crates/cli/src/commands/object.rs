@@ -5,7 +5,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use client::cluster::{Cluster, PlacementHint, StagedContent, Transaction};
+use client::{Client, PlacementHint, StagedContent, Transaction};
 use model::{ClassId, Error, ErrorKind, Kind, Object, Oid};
 use query::Schema;
 use serde::Serialize;
@@ -194,7 +194,7 @@ fn parse_fields(json: &str) -> Result<Json> {
 }
 
 /// The record for some JSON.
-async fn record_from_json(cluster: &Cluster, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
+async fn record_from_json(cluster: &Client, schema: &Schema, class: ClassId, json: &Json) -> Result<Object> {
     let mut names = NameBindings::default();
     let mut record = record_json::from_json(schema, class, json, &mut names)?;
     if !names.unresolved.is_empty() {
@@ -272,7 +272,7 @@ fn is_taken(target: &Option<Target>, oid: Oid) -> Failure {
 }
 
 /// Stores an object under the target; without a target as a new object without a name.
-async fn put(cluster: &Cluster, target: &Option<Target>, content: &NewContent, new: bool) -> Result<StoredObject> {
+async fn put(cluster: &Client, target: &Option<Target>, content: &NewContent, new: bool) -> Result<StoredObject> {
     let (oid, transaction, created) = cluster
         .transact(|t| async move {
             match find(&t, target).await? {
@@ -309,7 +309,7 @@ async fn put(cluster: &Cluster, target: &Option<Target>, content: &NewContent, n
 
 /// Uploads bytes to the logical node of the object that gets them, and stores them there.
 async fn put_large(
-    cluster: &Cluster,
+    cluster: &Client,
     target: Target,
     (name, source): (&str, impl Read + Send + 'static),
     new: bool,
@@ -332,7 +332,7 @@ async fn put_large(
 }
 
 /// Writes the bytes of a large blob to a file or the standard output.
-async fn write_content(cluster: &Cluster, oid: Oid, output: &Path, session: &mut CommandContext) -> Result {
+async fn write_content(cluster: &Client, oid: Oid, output: &Path, session: &mut CommandContext) -> Result {
     let (mut sink, mut reader) = (Sink::open(output)?, cluster.content_reader(oid, 0));
     while let Some(piece) = reader.next().await? {
         sink.write(&mut session.output, &piece)?;
@@ -340,7 +340,7 @@ async fn write_content(cluster: &Cluster, oid: Oid, output: &Path, session: &mut
     sink.finish()
 }
 
-async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {
+async fn get(cluster: &Client, target: &Target) -> Result<(Oid, Object)> {
     let found = cluster
         .transact(|t| async move {
             let oid = match target {
@@ -356,7 +356,7 @@ async fn get(cluster: &Cluster, target: &Target) -> Result<(Oid, Object)> {
     found.ok_or_else(|| no_such_object(target))
 }
 
-async fn remove(cluster: &Cluster, target: &Target) -> Result {
+async fn remove(cluster: &Client, target: &Target) -> Result {
     let found = cluster
         .transact(|t| async move {
             match target {

@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 
 use bytes::Bytes;
 use clap::Args;
-use client::cluster::{Cluster, PlacementHint, StagedContent, Transaction};
+use client::{Client, PlacementHint, StagedContent, Transaction};
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, limits};
 use serde::Serialize;
 
@@ -167,7 +167,7 @@ pub(crate) fn open(source: &str) -> Result<Box<dyn Read + Send>> {
 }
 
 /// The object that gets the bytes, if it exists. What is wrong with the target is reported before an upload.
-async fn find_existing(args: &Put, cluster: &Cluster) -> Result<Option<Oid>> {
+async fn find_existing(args: &Put, cluster: &Client) -> Result<Option<Oid>> {
     let Some(target) = &args.target else {
         return match args.append || args.offset.is_some() || args.if_match.is_some() {
             true => Err(Failure::usage("--append, --offset and --if-match need a target object")),
@@ -198,7 +198,7 @@ async fn find_existing(args: &Put, cluster: &Cluster) -> Result<Option<Oid>> {
 
 /// Uploads bytes to the logical node of the object that gets them.
 pub(crate) async fn upload(
-    cluster: &Cluster,
+    cluster: &Client,
     node: Option<NodeId>,
     name: &str,
     source: impl Read + Send + 'static,

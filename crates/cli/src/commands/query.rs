@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::Rows;
+use client::Rows;
 use model::{ClassId, Oid, Value};
 use query::{Expr, Query, Row, Schema};
 use serde::Serialize;

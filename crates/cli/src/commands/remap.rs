@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use client::Client;
+use client::AdminClient;
 use meta::catalog::{BrickId, BrickState, MoveAnswer, MovePhase, MoveRequest, NodeState};
 use model::NodeId;
 use node::catalog_messages::{move_answer_from_proto, move_request_to_proto};
@@ -202,7 +202,7 @@ pub(crate) async fn run(args: Remap, session: &mut CommandContext) -> Result {
 }
 
 /// Warns about bricks that are being drained although no node moves away from them.
-async fn warn_draining(client: &Client, session: &CommandContext) -> Result {
+async fn warn_draining(client: &AdminClient, session: &CommandContext) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for BrickState { brick, .. } in bricks.into_iter().filter(|brick| brick.leaving) {
         if nodes.iter().any(|state| state.brick == brick && state.to.is_none()) {
@@ -217,7 +217,7 @@ async fn warn_draining(client: &Client, session: &CommandContext) -> Result {
 }
 
 /// Shows the bricks, and what moves.
-async fn show(client: &Client, session: &mut CommandContext) -> Result {
+async fn show(client: &AdminClient, session: &mut CommandContext) -> Result {
     let MoveAnswer { nodes, bricks } = ask(client, &MoveRequest::Show { nodes: Vec::new() }).await?;
     for brick in bricks {
         let mut served: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -230,7 +230,7 @@ async fn show(client: &Client, session: &mut CommandContext) -> Result {
 }
 
 /// Waits until logical nodes have moved.
-async fn wait(client: &Client, session: &mut CommandContext, moving: Vec<NodeState>) -> Result {
+async fn wait(client: &AdminClient, session: &mut CommandContext, moving: Vec<NodeState>) -> Result {
     let wanted: BTreeMap<u32, Option<BrickId>> = moving.iter().map(|state| (state.node, state.to)).collect();
     let (began, json) = (Instant::now(), session.output.json());
     let (mut answered_at, mut reported) = (began, BTreeSet::new());
@@ -292,7 +292,7 @@ fn sum_moves(states: &[NodeState]) -> MoveReport {
     moved
 }
 
-async fn ask(client: &Client, request: &MoveRequest) -> Result<MoveAnswer> {
+async fn ask(client: &AdminClient, request: &MoveRequest) -> Result<MoveAnswer> {
     let answer = client.move_nodes(move_request_to_proto(request)).await?;
     Ok(move_answer_from_proto(answer)?)
 }

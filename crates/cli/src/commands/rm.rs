@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::cluster::{Cluster, Transaction};
+use client::{Client, Transaction};
 use model::{Error, ErrorKind, Kind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Rm, session: &mut CommandContext) -> Result {
     session.output.print(&report)
 }
 
-async fn delete(target: &Target, recursive: bool, cluster: &Cluster) -> Result<u64> {
+async fn delete(target: &Target, recursive: bool, cluster: &Client) -> Result<u64> {
     if matches!(target, Target::Path(path) if path.as_str() == "/") {
         return Err(Failure::usage("the root directory cannot be deleted").hint("Name what is to be deleted below it."));
     }
@@ -88,7 +88,7 @@ async fn delete(target: &Target, recursive: bool, cluster: &Cluster) -> Result<u
 }
 
 /// Deletes the objects of the names below a directory.
-async fn delete_below(path: &str, cluster: &Cluster) -> Result<u64> {
+async fn delete_below(path: &str, cluster: &Client) -> Result<u64> {
     let mut names = cluster.names(&format!("{path}/")).portion_size(LISTING_PAGE).with_directories();
     let (mut deleted, mut directories) = (0, Vec::new());
     while let Some(portion) = names.next().await? {
@@ -111,7 +111,7 @@ async fn delete_below(path: &str, cluster: &Cluster) -> Result<u64> {
 }
 
 /// Deletes objects with their names and memberships, in one transaction.
-async fn delete_all(cluster: &Cluster, oids: &[Oid]) -> Result {
+async fn delete_all(cluster: &Client, oids: &[Oid]) -> Result {
     let delete = |t: Transaction| async move {
         let mut deletions: JoinSet<client::Result<()>> = JoinSet::new();
         for &oid in oids {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use client::Client;
+use client::AdminClient;
 use meta::catalog::BrickId;
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(_: Scrub, session: &mut CommandContext) -> Result {
 }
 
 /// Scrubs the bricks, one after the other.
-async fn scrub_all(bricks: &[(Option<BrickId>, Client)], progress: &Progress) -> Result<ScrubSummary> {
+async fn scrub_all(bricks: &[(Option<BrickId>, AdminClient)], progress: &Progress) -> Result<ScrubSummary> {
     let mut summary = ScrubSummary { objects: 0, bytes: 0, damaged: Vec::new() };
     for (brick, client) in bricks {
         let (shown, before) = (progress.clone(), summary.bytes);

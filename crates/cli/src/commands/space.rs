@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use client::cluster::{Cluster, Event, SpaceStatus};
-use client::{FailurePolicy, SpaceInfo, SpaceOptions};
+use client::{Client, Event, FailurePolicy, SpaceInfo, SpaceOptions, SpaceStatus};
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::time;
@@ -224,7 +223,7 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
     }
 }
 
-async fn show(cluster: &Cluster, session: &mut CommandContext) -> Result {
+async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
     let first = async {
         let mut events = cluster.events()?;
         loop {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use client::cluster::Cluster;
+use client::Client;
 use serde::Serialize;
 
 use crate::connection::CommandContext;
@@ -243,7 +243,7 @@ pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result
     verify_tree(plan, &cluster, session).await
 }
 
-async fn verify_tree(plan: TreePlan, cluster: &Cluster, session: &mut CommandContext) -> Result {
+async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandContext) -> Result {
     let progress = Progress::start("verifying", &session.output);
     let done = verify::verify(cluster, &plan, &progress, session.output.json()).await;
     progress.end();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use client::cluster::{Cluster, ListedName};
+use client::{Client, ListedName};
 use model::{Error, ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -56,7 +56,7 @@ pub(crate) struct Tally {
 
 /// The state shared by all parts of an export.
 struct Job {
-    cluster: Cluster,
+    cluster: Client,
     progress: Progress,
     json: bool,
     prefix: Prefix,
@@ -73,7 +73,7 @@ struct PendingWork {
 }
 
 /// Exports all names below the prefix.
-pub(crate) async fn export(cluster: &Cluster, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
     let below = plan.prefix.below();
     let count = lookup::count_names(cluster, &plan.prefix).await?;
     if count == 0 {

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::Cluster;
+use client::Client;
 use model::{Error, ErrorKind, Oid};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -74,7 +74,7 @@ impl Tally {
 
 /// The state shared by all parts of an import.
 struct Job {
-    cluster: Cluster,
+    cluster: Client,
     progress: Progress,
     json: bool,
     /// The tree's directories in the store, by path.
@@ -138,7 +138,7 @@ fn no_directory(entry: &Entry) -> String {
 }
 
 /// Imports a tree. `json` selects the form of reports about files that could not be imported.
-pub(crate) async fn import(cluster: &Cluster, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn import(cluster: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
     let mut tally = Tally { skipped: survey.skipped, left_out: survey.left_out, ..Tally::default() };

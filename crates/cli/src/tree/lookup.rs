@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use client::cluster::Cluster;
+use client::Client;
 use model::{Object, Oid, Result};
 
 use super::attributes::Attributes;
@@ -42,7 +42,7 @@ impl Lookup {
     }
 
     /// Finds the object, if there is one.
-    pub(super) async fn find(self, cluster: Cluster) -> Result<Option<BoundObject>> {
+    pub(super) async fn find(self, cluster: Client) -> Result<Option<BoundObject>> {
         let oid = match &self {
             Self::Entry(directory, name) => cluster.entry(*directory, name).await?,
             Self::Path(path) => cluster.resolve(path).await?,
@@ -54,7 +54,7 @@ impl Lookup {
 }
 
 /// The number of names below a prefix, directories included.
-pub(super) async fn count_names(cluster: &Cluster, prefix: &Prefix) -> Result<u64> {
+pub(super) async fn count_names(cluster: &Client, prefix: &Prefix) -> Result<u64> {
     let mut names = cluster.names(&prefix.below()).with_directories();
     let mut count = 0;
     while let Some(portion) = names.next().await? {

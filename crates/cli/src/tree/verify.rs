@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use client::cluster::Cluster;
+use client::Client;
 use crc_fast::{CrcAlgorithm, Digest};
 use model::{ErrorKind, Kind, Object, Oid};
 use serde::Serialize;
@@ -95,7 +95,7 @@ enum Finding {
 
 /// The state shared by all parts of a verification.
 struct Job {
-    cluster: Cluster,
+    cluster: Client,
     progress: Progress,
     json: bool,
     /// The tree's directories in the store, by path.
@@ -103,7 +103,7 @@ struct Job {
 }
 
 /// Compares the tree with the objects of the same names.
-pub(crate) async fn verify(cluster: &Cluster, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
+pub(crate) async fn verify(cluster: &Client, plan: &TreePlan, progress: &Progress, json: bool) -> Result<Tally> {
     let survey = plan.survey().await?;
     progress.set_total(survey.bytes, survey.objects);
     let mut job = Job { cluster: cluster.clone(), progress: progress.clone(), json, directories: HashMap::new() };

@@ -7,8 +7,7 @@ mod world;
 use std::future::Future;
 use std::time::Duration;
 
-use client::Oid;
-use client::cluster::{Cluster, ClusterOptions, IsolationLevel, PlacementHint};
+use client::{Client, ConnectOptions, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, NodeId, Object};
 use world::{Proxy, World, url};
 
@@ -18,11 +17,11 @@ async fn bounded<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// Creates an object at each of two logical nodes.
-async fn create_two(cluster: &Cluster) -> [Oid; 2] {
+async fn create_two(cluster: &Client) -> [Oid; 2] {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let create = |node| t.create_object(ClassId::NONE, Object::blob("0".into()), PlacementHint::At(NodeId(node)));
     let created = [create(1).unwrap(), create(2).unwrap()];
-    assert!(matches!(t.commit().await.unwrap(), client::cluster::CommitOutcome::Committed(_)));
+    assert!(matches!(t.commit().await.unwrap(), client::CommitOutcome::Committed(_)));
     created.map(|oid| t.real_oid(oid).unwrap())
 }
 
@@ -32,14 +31,14 @@ async fn create_two(cluster: &Cluster) -> [Oid; 2] {
 async fn locks_of_a_client_that_was_killed_are_released() {
     bounded(async {
         let world = World::start(2, 1).await;
-        let mut options = ClusterOptions::default();
+        let mut options = ConnectOptions::default();
         options.timeout = Duration::from_secs(4);
         let other = world.client_with(options).await;
         let oids = create_two(&other).await;
         let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let url = world.url();
         let locking = killed.spawn(async move {
-            let cluster = Cluster::connect(&url).await.unwrap();
+            let cluster = Client::connect(&url).await.unwrap();
             let t = cluster.begin(IsolationLevel::Locks);
             for oid in oids {
                 t.get_for_update(oid).await.unwrap();
@@ -64,10 +63,10 @@ async fn client_uses_another_peer_server_if_first_one_is_silent() {
     bounded(async {
         let world = World::start(2, 1).await;
         let hung = Proxy::start(world.host(0), true).await;
-        let mut options = ClusterOptions::default();
+        let mut options = ConnectOptions::default();
         // Longer than the test may take.
         options.connect_timeout = Duration::from_secs(3_600);
-        let cluster = Cluster::connect_with(&url(&[hung.host(), world.host(0)]), options).await.unwrap();
+        let cluster = Client::connect_with(&url(&[hung.host(), world.host(0)]), options).await.unwrap();
         create_two(&cluster).await;
         world.end().await;
     })
@@ -79,10 +78,10 @@ async fn client_changes_to_another_peer_server_when_its_own_hangs() {
     bounded(async {
         let world = World::start(2, 2).await;
         let proxy = Proxy::start(world.host(0), false).await;
-        let mut options = ClusterOptions::default();
+        let mut options = ConnectOptions::default();
         options.connect_timeout = Duration::from_secs(3_600);
         options.timeout = Duration::from_secs(3_600);
-        let cluster = Cluster::connect_with(&url(&[proxy.host(), world.host(1)]), options).await.unwrap();
+        let cluster = Client::connect_with(&url(&[proxy.host(), world.host(1)]), options).await.unwrap();
         let [first, second] = create_two(&cluster).await;
         proxy.stall();
         cluster
@@ -103,7 +102,7 @@ async fn closed_client_ends_its_connection_and_does_not_connect_again() {
     bounded(async {
         let world = World::start(2, 1).await;
         let proxy = Proxy::start(world.host(0), false).await;
-        let cluster = Cluster::connect(&url(&[proxy.host()])).await.unwrap();
+        let cluster = Client::connect(&url(&[proxy.host()])).await.unwrap();
         create_two(&cluster).await;
         let accepted = proxy.accepted();
         cluster.close();

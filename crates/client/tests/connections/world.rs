@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::cluster::{Cluster, ClusterOptions};
+use client::{Client, ConnectOptions};
 use model::{NodeId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -57,8 +57,8 @@ impl World {
         url(&[self.host(0)])
     }
 
-    pub(crate) async fn client_with(&self, options: ClusterOptions) -> Cluster {
-        Cluster::connect_with(&self.url(), options).await.unwrap()
+    pub(crate) async fn client_with(&self, options: ConnectOptions) -> Client {
+        Client::connect_with(&self.url(), options).await.unwrap()
     }
 
     pub(crate) async fn end(self) {

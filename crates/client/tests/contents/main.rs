@@ -7,8 +7,7 @@ mod world;
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint};
-use client::{ErrorKind, Oid};
+use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, ContentOp, Object};
 use proptest::test_runner::{Config as ProptestConfig, TestCaseError, TestRunner};
 use world::{World, pattern, run};
@@ -16,7 +15,7 @@ use world::{World, pattern, run};
 /// All bytes of a blob, read piece by piece.
 ///
 /// A commit is acknowledged before all of its bricks have applied it. A validated read waits for that, the pieces do not.
-async fn read_all(cluster: &Cluster, oid: Oid) -> client::Result<Vec<u8>> {
+async fn read_all(cluster: &Client, oid: Oid) -> client::Result<Vec<u8>> {
     cluster.transact(|t| async move { t.get(oid).await }).await?;
     let (mut reader, mut bytes) = (cluster.content_reader(oid, 0), Vec::new());
     while let Some(piece) = reader.next().await? {
@@ -26,7 +25,7 @@ async fn read_all(cluster: &Cluster, oid: Oid) -> client::Result<Vec<u8>> {
 }
 
 /// Creates a blob of uploaded bytes and binds it to a name.
-async fn create(cluster: &Cluster, name: &str, bytes: &[u8]) -> Oid {
+async fn create(cluster: &Client, name: &str, bytes: &[u8]) -> Oid {
     let staged = cluster.upload(None, bytes).await.unwrap();
     assert_eq!(staged.size(), bytes.len() as u64);
     let made = cluster.transact(|t| async move {
@@ -39,7 +38,7 @@ async fn create(cluster: &Cluster, name: &str, bytes: &[u8]) -> Oid {
 }
 
 /// Creates a blob whose bytes are in its page.
-async fn create_small(cluster: &Cluster, node: usize, bytes: &'static str) -> Oid {
+async fn create_small(cluster: &Client, node: usize, bytes: &'static str) -> Oid {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let hint = PlacementHint::At(cluster.nodes()[node]);
     let blob = t.create_object(ClassId::NONE, Object::blob(bytes.into()), hint).unwrap();
@@ -172,7 +171,7 @@ fn concurrent_appends_are_all_there_once() {
             tasks.push(tokio::spawn(async move {
                 for number in 0..APPENDS {
                     let record: Bytes = [&[client, number][..], &[7; 30]].concat().into();
-                    let append = |t: client::cluster::Transaction| {
+                    let append = |t: client::Transaction| {
                         let record = record.clone();
                         async move { t.append(oid, record).await }
                     };
@@ -211,7 +210,7 @@ fn changes() -> impl proptest::strategy::Strategy<Value = Vec<Changes>> {
     proptest::collection::vec(proptest::collection::vec((any::<bool>(), op), 1..4), 1..12)
 }
 
-async fn change(t: &client::cluster::Transaction, oid: Oid, op: &ContentOp) -> client::Result<()> {
+async fn change(t: &client::Transaction, oid: Oid, op: &ContentOp) -> client::Result<()> {
     match op.clone() {
         ContentOp::Write { offset, data } => t.write_at(oid, offset, data).await,
         ContentOp::Append { data } => t.append(oid, data).await,

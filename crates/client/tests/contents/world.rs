@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::cluster::Cluster;
+use client::Client;
 use model::{ContentId, NodeId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -50,8 +50,8 @@ impl World {
         Self { view, bricks: started, stores, peer, dir }
     }
 
-    pub(crate) async fn client(&self) -> Cluster {
-        Cluster::connect(&format!("mortar://{}/main", self.peer.addresses()[0])).await.unwrap()
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&format!("mortar://{}/main", self.peer.addresses()[0])).await.unwrap()
     }
 
     /// How many contents the first brick has.

@@ -13,8 +13,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, Loaded, LoadedMut, PlacementHint, Transaction};
-use client::{ErrorKind, Oid, Persistent, Ref};
+use client::{
+    Client, CommitOutcome, ErrorKind, IsolationLevel, Loaded, LoadedMut, Oid, Persistent, PlacementHint, Ref,
+    Transaction,
+};
 use model::{ClassId, Object};
 use world::World;
 
@@ -41,7 +43,7 @@ fn account(owner: &str, bank: Option<Ref<Bank>>) -> Account {
 }
 
 /// Creates an account and commits.
-async fn ann(cluster: &Cluster) -> Ref<Account> {
+async fn ann(cluster: &Client) -> Ref<Account> {
     cluster
         .transact(|t| async move {
             let bank = t.create(bank("North")).await?;
@@ -242,7 +244,7 @@ async fn error_of_missing_class_names_define() {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let error = t.create(bank("North")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.message().contains("Cluster::define"), "{error}");
+    assert!(error.message().contains("Client::define"), "{error}");
     // A client that connected before sees the new class.
     world.client().await.define::<Bank>().await.unwrap();
     t.create(bank("North")).await.unwrap();

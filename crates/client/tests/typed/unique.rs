@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use client::cluster::{Cluster, IsolationLevel};
-use client::{ErrorKind, Ref, Result};
+use client::{Client, ErrorKind, IsolationLevel, Ref, Result};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 use model::{Object, RecordBuilder};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
@@ -25,7 +24,7 @@ fn user(mail: Option<&str>, number: i64) -> User {
     User { mail: mail.map(str::to_owned), number, visits: 0 }
 }
 
-async fn create(cluster: &Cluster, user: User) -> Result<Ref<User>> {
+async fn create(cluster: &Client, user: User) -> Result<Ref<User>> {
     cluster
         .transact(|t| {
             let user = user.clone();
@@ -34,12 +33,12 @@ async fn create(cluster: &Cluster, user: User) -> Result<Ref<User>> {
         .await
 }
 
-async fn ask(cluster: &Cluster, request: &SchemaRequest) -> SchemaAnswer {
+async fn ask(cluster: &Client, request: &SchemaRequest) -> SchemaAnswer {
     let request = schema_request_to_proto("", request).unwrap();
     schema_answer_from_proto(cluster.describe(request).await.unwrap()).unwrap()
 }
 
-async fn state_of(cluster: &Cluster, name: &str) -> (IndexState, Option<String>) {
+async fn state_of(cluster: &Client, name: &str) -> (IndexState, Option<String>) {
     let indexes = ask(cluster, &SchemaRequest::Show).await.indexes;
     let index = indexes.into_iter().find(|index| index.name == name).unwrap();
     (index.state, index.flaw)

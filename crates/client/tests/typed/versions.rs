@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use client::cluster::IsolationLevel;
-use client::{ErrorKind, Ref};
+use client::{ErrorKind, IsolationLevel, Ref};
 use meta::catalog::{IndexState, SchemaRequest};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 

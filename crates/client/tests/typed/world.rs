@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::Cluster;
+use client::Client;
 use meta::catalog::{CatalogEditor, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
 use node::cluster_view::ClusterView;
@@ -54,8 +54,8 @@ impl World {
         format!("mortar://{}/main", self.peer.addresses()[0])
     }
 
-    pub(crate) async fn client(&self) -> Cluster {
-        Cluster::connect(&self.url()).await.unwrap()
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.url()).await.unwrap()
     }
 
     pub(crate) async fn end(self) {

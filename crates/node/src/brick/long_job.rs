@@ -68,8 +68,8 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>
     });
 }
 
-/// Reports the progress of a scrub, and then its result. In a cluster it includes the objects of the brick.
-pub(crate) fn scrub(store: Store, is_of_cluster: bool, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Reports the progress of a scrub of the store and its objects, and then its result.
+pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("scrub", places, reply, move |deferred| {
         let reported_at = Cell::new(Instant::now());
         let progress = |amount: Amount| {
@@ -81,7 +81,7 @@ pub(crate) fn scrub(store: Store, is_of_cluster: bool, places: &Arc<Semaphore>, 
             let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let report = if is_of_cluster { scrub::scrub(&store, &progress)? } else { store.scrub(&progress)? };
+        let report = scrub::scrub(&store, &progress)?;
         if !report.is_clean() {
             error!(damaged = report.damaged, "a scrub found damage");
         }

@@ -12,7 +12,7 @@ use tracing::debug;
 use wire::outbox::Piece;
 
 /// Whether all parts are probably in memory.
-pub(crate) fn is_resident(pieces: &[Piece]) -> bool {
+fn is_resident(pieces: &[Piece]) -> bool {
     pieces.iter().all(|piece| match piece {
         Piece::Bytes(_) => true,
         Piece::File { file, offset, .. } => has_byte(file, *offset),
@@ -26,8 +26,12 @@ fn has_byte(file: &File, offset: u64) -> bool {
     !matches!(read, Err(Errno::AGAIN))
 }
 
-/// Makes the system read all parts into its cache. Errors are ignored here and reported when the parts are sent.
+/// Makes the system read all parts into its cache, if they are not there. Errors are ignored here and reported when the parts are
+/// sent.
 pub(crate) fn make_resident(pieces: &[Piece]) {
+    if is_resident(pieces) {
+        return;
+    }
     let mut buffer = vec![0; 64 << 10];
     for piece in pieces {
         let Piece::File { file, offset, len, .. } = piece else { continue };

@@ -104,8 +104,6 @@ pub(super) struct Row {
     pub(super) handler: Handler,
 }
 
-const ONE_STORE: &str = "this is a peer server of a cluster, and this is for a store of its own; objects of a cluster are put, got and \
-                         removed by `mortar object`, found by `mortar query`, and listed with their names by `mortar name ls`";
 const BRICK: &str =
     "this is a peer server, which keeps nothing: ask each brick for that, by the addresses that `mortar remap` lists";
 const META_SERVER: &str = "this is a peer server, and this is for a meta-server: ask that";
@@ -204,24 +202,6 @@ pub(super) fn row(request: Request) -> Row {
         | Request::MetaOpenSession(_)
         | Request::MetaKeepSession(_)
         | Request::MetaEndSession(_) => wrong_server(META_SERVER),
-        Request::Commit(_)
-        | Request::GetStat(_)
-        | Request::Get(_)
-        | Request::Read(_)
-        | Request::GetAttribute(_)
-        | Request::ListAttributes(_)
-        | Request::ListMembers(_)
-        | Request::Contains(_)
-        | Request::Resolve(_)
-        | Request::ListNames(_)
-        | Request::ListNamesOf(_)
-        | Request::ListCollectionsOf(_)
-        | Request::ListObjects(_)
-        | Request::OpenSnapshot(_)
-        | Request::CloseSnapshot(_)
-        | Request::BeginUpload(_)
-        | Request::Upload(_)
-        | Request::AbortUpload(_) => wrong_server(ONE_STORE),
     }
 }
 

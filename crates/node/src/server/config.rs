@@ -34,10 +34,6 @@ pub struct Config {
     pub unfinished_input_bytes: usize,
     /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
-    /// How long a snapshot may be unused before it is closed.
-    pub snapshot_idle: Duration,
-    /// Snapshots that one connection may have open.
-    pub max_snapshots: usize,
     /// How long a shutdown waits until all requests are answered.
     pub shutdown_timeout: Duration,
 }
@@ -55,8 +51,6 @@ impl Default for Config {
             limits: Limits::default(),
             unfinished_input_bytes: 256 << 20,
             handshake_timeout: Duration::from_secs(10),
-            snapshot_idle: Duration::from_secs(60),
-            max_snapshots: 64,
             shutdown_timeout: Duration::from_secs(10),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use super::counters::{BUCKETS, KINDS};
+use super::counters::KINDS;
 use super::{ServerRole, Shared};
 
 /// How a metric changes over time.
@@ -63,8 +63,6 @@ pub(crate) fn metrics<R: ServerRole>(server: &Shared<R>) -> Vec<Metric> {
         ),
         Metric::counter("received_bytes_total", metrics.sum(|t| &t.received), "Bytes of content received."),
         Metric::counter("sent_bytes_total", metrics.sum(|t| &t.sent), "Bytes of content sent."),
-        Metric::counter("conflicts_total", metrics.sum(|t| &t.conflicts), "Transactions that ended in a conflict."),
-        Metric::counter("commit_failures_total", metrics.sum(|t| &t.failures), "Transactions that failed."),
     ];
     list.extend(server.role.metrics(metrics));
     list
@@ -82,19 +80,6 @@ pub(crate) fn prometheus<R: ServerRole>(server: &Shared<R>) -> String {
         let value = server.counters.sum(|thread| &thread.requests.0[kind]);
         write_line(&mut text, format_args!("mortar_requests_total{{kind=\"{name}\"}} {value}"));
     }
-    write_header(&mut text, "commit_seconds", "histogram", "From the arrival of a transaction to its outcome.");
-    let mut below = 0;
-    for bucket in 0..BUCKETS {
-        below += server.counters.sum(|thread| &thread.latency[bucket]);
-        if bucket + 1 < BUCKETS {
-            let bound = (1_u64 << bucket) as f64 / 1e6;
-            write_line(&mut text, format_args!("mortar_commit_seconds_bucket{{le=\"{bound}\"}} {below}"));
-        }
-    }
-    let sum = server.counters.sum(|thread| &thread.latency_us) as f64 / 1e6;
-    write_line(&mut text, format_args!("mortar_commit_seconds_bucket{{le=\"+Inf\"}} {below}"));
-    write_line(&mut text, format_args!("mortar_commit_seconds_sum {sum}"));
-    write_line(&mut text, format_args!("mortar_commit_seconds_count {below}"));
     text
 }
 

@@ -24,7 +24,6 @@ pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 pub(crate) struct Thread<R: ServerRole> {
     pub(crate) server: Arc<Shared<R>>,
     pub(crate) counters: Arc<ThreadCounters>,
-    pub(crate) local: R::Local,
     /// Whether it does the background work that a server does once.
     pub(crate) is_first: bool,
     /// Connections that it serves or that were passed to it.
@@ -40,7 +39,7 @@ pub(crate) struct AcceptedConnection {
 
 impl<R: ServerRole> Thread<R> {
     pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadCounters>, is_first: bool) -> Arc<Self> {
-        Arc::new(Self { server, counters: metrics, local: R::Local::default(), is_first, load: AtomicUsize::new(0) })
+        Arc::new(Self { server, counters: metrics, is_first, load: AtomicUsize::new(0) })
     }
 
     /// Serves connections until the sender is dropped.

@@ -136,12 +136,11 @@ fn invalid_one_way_messages_end_the_connection_at_every_server() {
         let (world, _) = World::with(&[]).await;
         let down = || Request::Down(Box::default());
         let reply = || Request::Reply(proto::cluster::Reply::default());
-        let commit = || Request::Commit(proto::Commit::default());
         let write = || Request::MetaWrite(proto::meta::Write::default());
         for to in [world.peer.addresses(), world.brick.addresses(), world.meta.addresses()] {
             // Each server has its own copy of the catalogue, which may be slightly outdated.
             while connect(to, Some("root"), "right one").await.is_err() {}
-            for request in [down(), reply(), commit(), write()] {
+            for request in [down(), reply(), write()] {
                 let mut stream = Stream::connect(&to[0]).await.unwrap();
                 let credentials = Some(Credentials { user: "root".to_owned(), password: "right one".to_owned() });
                 let introduction = Introduction { credentials, ..Introduction::new("main", "hostile") };
@@ -162,7 +161,7 @@ fn memory_of_unfinished_requests_is_limited() {
     run(async {
         let (world, _) = World::without_users_with(|config| config.unfinished_input_bytes = 4 << 20).await;
         let to = world.peer.addresses();
-        let whole = frame(Flags::REQUEST, Request::Upload(proto::Upload { upload: 1 }), &vec![7; 2 << 20]);
+        let whole = frame(Flags::REQUEST, Request::WriteContent(proto::contents::Write::default()), &vec![7; 2 << 20]);
         let mut held = Vec::new();
         for _ in 0..10 {
             let mut stream = connect(to, None, "").await.unwrap();

@@ -8,8 +8,7 @@ mod world;
 
 use std::time::Duration;
 
-use client::ErrorKind;
-use client::cluster::{Cluster, CommitOutcome, Event, IsolationLevel, Transaction};
+use client::{Client, CommitOutcome, ErrorKind, Event, IsolationLevel, Transaction};
 use meta::MetaStore;
 use meta::catalog::{ADMINISTRATORS, Grantee, Permission};
 use model::{FailurePolicy, Object, Oid};
@@ -31,7 +30,7 @@ fn denied<T: std::fmt::Debug>(result: client::Result<T>) -> String {
 }
 
 /// Creates an object with this text, which is also its name.
-async fn create(cluster: &Cluster, text: &'static str) -> client::Result<Oid> {
+async fn create(cluster: &Client, text: &'static str) -> client::Result<Oid> {
     let bind = async |t: Transaction| {
         let oid = t.create_blob(text)?;
         t.bind(text, oid).await
@@ -177,7 +176,7 @@ fn client_refused_by_one_peer_server_uses_the_next() {
             }
         });
         let [first, second] = [&world.peer, &other].map(|peer| peer.addresses()[0].to_string());
-        let cluster = Cluster::connect(&format!("mortar://{first},{closed},{second}/main")).await.unwrap();
+        let cluster = Client::connect(&format!("mortar://{first},{closed},{second}/main")).await.unwrap();
         let mut events = cluster.events().unwrap();
         assert!(matches!(events.next().await, Some(Event::Connected { peer, .. }) if peer == first));
         world.peer.shutdown().await.unwrap();
@@ -282,7 +281,7 @@ fn changed_permissions_apply_to_existing_connections() {
 fn first_user_ends_anonymous_access_but_not_that_of_processes() {
     run(async {
         let (world, _) = World::without_users().await;
-        let anyone = Cluster::connect(&World::url(world.peer.addresses())).await.unwrap();
+        let anyone = Client::connect(&World::url(world.peer.addresses())).await.unwrap();
         let oid = create(&anyone, "first").await.unwrap();
         world.add("root", None).await;
         assert!(denied(anyone.read_latest(oid).await).contains("users"));

@@ -3,14 +3,13 @@
 use std::fs;
 use std::sync::Arc;
 
-use client::{Client, ConnectOptions, Credentials, ErrorKind, tls};
+use client::{AdminClient, AdminOptions, Credentials, ErrorKind, tls};
 use meta::catalog::{CatalogEditor, Permission};
 use meta::{Embedded, MetaStore};
 use node::auth::ClusterCredentials;
 use node::meta::MetaServer;
-use node::{Brick, Config};
+use node::Config;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use store::{Options, Store};
 use wire::proto::account::SetPassword;
 use wire::proto::account::administer::Action;
 use wire::transport::tls::{ClientFiles, ClientVerification, ServerFiles};
@@ -78,11 +77,11 @@ fn certificates_and_passwords_identify_processes_and_users_over_tls() {
         world.add("root", None).await;
         world.add("ann", Some(Permission::Read)).await;
         let connect = async |tls: Option<tls::Client>, credentials: Option<(&str, &str)>| {
-            let mut options = ConnectOptions::default();
+            let mut options = AdminOptions::default();
             options.tls = tls;
             options.credentials =
                 credentials.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
-            Client::connect_with(&World::url(world.peer.addresses()), options).await
+            AdminClient::connect_with(&World::url(world.peer.addresses()), options).await
         };
         let trusting = || Some(authority.client(None));
         assert!(connect(Some(authority.client(Some(authority.issue("ann")))), None).await.is_ok());
@@ -95,9 +94,9 @@ fn certificates_and_passwords_identify_processes_and_users_over_tls() {
         let root = connect(Some(authority.client(Some(authority.issue("root")))), None).await.unwrap();
         root.administer(forget()).await.unwrap();
         world.editor.set_password("root", Some("right one")).await.unwrap();
-        let mut options = ConnectOptions::default();
+        let mut options = AdminOptions::default();
         options.tls = Some(authority.client(Some(authority.issue("root"))));
-        let at_meta = Client::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
+        let at_meta = AdminClient::connect_with(&World::url(world.meta.addresses()), options).await.unwrap();
         at_meta.administer(forget()).await.unwrap();
         denied(connect(trusting(), Some(("ann", "wrong"))).await);
         denied(connect(trusting(), None).await);
@@ -109,13 +108,13 @@ fn certificates_and_passwords_identify_processes_and_users_over_tls() {
         denied(connect(Some(tls::Client::load(both).unwrap()), None).await);
         // A client without TLS at a TLS port, and the reverse.
         let plain = World::url(world.peer.addresses()).replace("mortars://", "mortar://");
-        let refused = Client::connect(&plain).await.unwrap_err();
+        let refused = AdminClient::connect(&plain).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortars://"), "{refused}");
         let (unsafe_world, _) = World::without_users().await;
         let url = World::url(unsafe_world.peer.addresses()).replace("mortar://", "mortars://");
-        let mut options = ConnectOptions::default();
+        let mut options = AdminOptions::default();
         options.tls = trusting();
-        let refused = Client::connect_with(&url, options).await.unwrap_err();
+        let refused = AdminClient::connect_with(&url, options).await.unwrap_err();
         assert!(refused.kind() == ErrorKind::Unsupported && refused.message().contains("mortar://"), "{refused}");
     });
 }
@@ -141,9 +140,5 @@ fn listening_beyond_loopback_requires_tls_and_users_or_the_insecure_option() {
         let http = Some("0.0.0.0:0".parse().unwrap());
         let config = Config { http, ..authority.config("tls:127.0.0.1:0") };
         assert!(refused(config).await.contains("HTTP"));
-        // A store of one process has no users.
-        let config = authority.config("tls:0.0.0.0:0");
-        let alone = Brick::start(Store::in_memory(Options::default()).unwrap(), config).await.unwrap_err();
-        assert_eq!(alone.kind(), ErrorKind::Denied, "{alone}");
     });
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::{Cluster, ClusterOptions};
-use client::{Client, ConnectOptions, Credentials};
+use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials};
 use meta::catalog::{CatalogEditor, Grantee, Permission, SpaceOptions};
 use meta::{Embedded, MetaStore, Revision};
 use node::auth::{ClusterCredentials, Secret};
@@ -113,24 +112,24 @@ impl World {
         }
     }
 
-    pub(crate) async fn client(&self, name: &str, password: &str) -> client::Result<Client> {
+    pub(crate) async fn client(&self, name: &str, password: &str) -> client::Result<AdminClient> {
         Self::client_at(self.peer.addresses(), name, password).await
     }
 
-    pub(crate) async fn client_at(addresses: &[Address], name: &str, password: &str) -> client::Result<Client> {
-        let mut options = ConnectOptions::default();
+    pub(crate) async fn client_at(addresses: &[Address], name: &str, password: &str) -> client::Result<AdminClient> {
+        let mut options = AdminOptions::default();
         options.retry = Duration::ZERO;
         if !(name.is_empty() && password.is_empty()) {
             options.credentials = Some(Credentials { user: name.to_owned(), password: password.to_owned() });
         }
-        Client::connect_with(&Self::url(addresses), options).await
+        AdminClient::connect_with(&Self::url(addresses), options).await
     }
 
-    pub(crate) async fn cluster(&self, name: &str) -> client::Result<Cluster> {
-        let mut options = ClusterOptions::default();
+    pub(crate) async fn cluster(&self, name: &str) -> client::Result<Client> {
+        let mut options = ConnectOptions::default();
         options.credentials = Some(Credentials { user: name.to_owned(), password: "right one".to_owned() });
         options.timeout = Duration::from_secs(20);
-        Cluster::connect_with(&Self::url(self.peer.addresses()), options).await
+        Client::connect_with(&Self::url(self.peer.addresses()), options).await
     }
 }
 

@@ -4,16 +4,15 @@
 
 mod world;
 
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use client::plant::Bug;
-use client::{ErrorKind, Oid};
+use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::planted_bug::assert_noticed;
 use model::{Kind, NodeId, Object};
 
 use world::World;
 
 /// Runs a test with a cluster of two bricks and a client.
-fn with_cluster<F: Future<Output = ()>>(test: impl FnOnce(Cluster) -> F) {
+fn with_cluster<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let world = World::start(2).await;
@@ -26,12 +25,12 @@ fn is_committed(outcome: &CommitOutcome) -> bool {
     matches!(outcome, CommitOutcome::Committed(_))
 }
 
-fn begin(cluster: &Cluster) -> Transaction {
+fn begin(cluster: &Client) -> Transaction {
     cluster.begin(IsolationLevel::Optimistic)
 }
 
 /// Creates a blob and binds it to a path.
-async fn bind(cluster: &Cluster, path: &str) -> Oid {
+async fn bind(cluster: &Client, path: &str) -> Oid {
     let bind = |t: Transaction| async move {
         let blob = t.create_blob(path.to_owned())?;
         t.bind(path, blob).await?;
@@ -41,11 +40,11 @@ async fn bind(cluster: &Cluster, path: &str) -> Oid {
     t.real_oid(blob).unwrap()
 }
 
-async fn resolve(cluster: &Cluster, path: &str) -> Option<Oid> {
+async fn resolve(cluster: &Client, path: &str) -> Option<Oid> {
     cluster.transact(|t| async move { t.resolve(path).await }).await.unwrap()
 }
 
-async fn names(cluster: &Cluster, prefix: &str) -> Vec<String> {
+async fn names(cluster: &Client, prefix: &str) -> Vec<String> {
     let (mut names, mut all) = (cluster.names(prefix).portion_size(3), Vec::new());
     while let Some(portion) = names.next().await.unwrap() {
         all.extend(portion.into_iter().map(|name| name.path));

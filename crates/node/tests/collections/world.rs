@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use client::cluster::Cluster;
+use client::Client;
 use model::{NodeId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -45,11 +45,11 @@ impl World {
         world
     }
 
-    pub(crate) async fn client(&self) -> Cluster {
+    pub(crate) async fn client(&self) -> Client {
         let Some(Address::Tcp(host)) = self.peer.as_ref().map(|peer| peer.addresses()[0].clone()) else {
             panic!("the peer server does not listen on TCP");
         };
-        Cluster::connect(&format!("mortar://{host}/main")).await.unwrap()
+        Client::connect(&format!("mortar://{host}/main")).await.unwrap()
     }
 
     pub(crate) async fn end(self) {

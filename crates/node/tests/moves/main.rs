@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint};
+use client::{Client, CommitOutcome, IsolationLevel, PlacementHint};
 use meta::catalog;
 use model::{ClassId, NodeId, Object, Oid};
 use query::Query;
@@ -19,7 +19,7 @@ use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
 const BALANCE: i64 = 100;
 
 /// Creates named accounts, spread over all logical nodes.
-async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
+async fn open_accounts(cluster: &Client, count: usize) -> Vec<Oid> {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
     let mut made = Vec::new();
@@ -35,7 +35,7 @@ async fn open_accounts(cluster: &Cluster, count: usize) -> Vec<Oid> {
 }
 
 /// Transfers money between accounts until `end` is set. Returns the number of transfers.
-async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
+async fn transfer(cluster: Client, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
     let mut done = 0;
     while !end.load(Ordering::Relaxed) {
         let [from, to] = [(); 2].map(|()| accounts[rand::random_range(..accounts.len())]);
@@ -58,7 +58,7 @@ async fn transfer(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool
 
 /// Checks the sum of all accounts with reads, and their number with a query, until `end` is set. Returns the number of
 /// checks.
-async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
+async fn audit(cluster: Client, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) -> usize {
     let mut done = 0;
     while !end.load(Ordering::Relaxed) {
         let oids = &accounts;
@@ -80,7 +80,7 @@ async fn audit(cluster: Cluster, accounts: Arc<Vec<Oid>>, end: Arc<AtomicBool>) 
 }
 
 /// Creates named accounts until `end` is set.
-async fn create(cluster: Cluster, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
+async fn create(cluster: Client, end: Arc<AtomicBool>) -> Vec<(String, Oid)> {
     let mut made = Vec::new();
     while !end.load(Ordering::Relaxed) {
         let owner = format!("new-{}", made.len());
@@ -145,7 +145,7 @@ async fn moves_lose_no_updates_of_concurrent_clients() {
 }
 
 /// The balances of accounts; waits until all can be read.
-async fn balances(cluster: &Cluster, accounts: &[Oid]) -> Vec<i64> {
+async fn balances(cluster: &Client, accounts: &[Oid]) -> Vec<i64> {
     cluster
         .transact(|t| async move {
             let mut balances = Vec::new();
@@ -199,7 +199,7 @@ async fn move_continues_after_a_restart_of_a_brick() {
 
 /// Creates badges with these numbers, one after another, while others do the same. Returns the numbers of the created
 /// badges.
-async fn claim(cluster: Cluster, numbers: std::ops::Range<i64>) -> BTreeSet<i64> {
+async fn claim(cluster: Client, numbers: std::ops::Range<i64>) -> BTreeSet<i64> {
     let mut got = BTreeSet::new();
     for number in numbers {
         let claimed = cluster.transact(|t| async move {
@@ -271,12 +271,12 @@ async fn cancelled_move_leaves_the_node_at_its_brick() {
 }
 
 /// Appends numbered records to a blob until `end` is set. Returns how many.
-async fn append(cluster: Cluster, blob: Oid, client: u8, end: Arc<AtomicBool>) -> u32 {
+async fn append(cluster: Client, blob: Oid, client: u8, end: Arc<AtomicBool>) -> u32 {
     let mut done = 0_u32;
     while !end.load(Ordering::Relaxed) {
         let record = [&[client][..], &done.to_be_bytes(), &[0xaa; 1_000]].concat();
         let record: client::Bytes = record.into();
-        let appended = |t: client::cluster::Transaction| {
+        let appended = |t: client::Transaction| {
             let record = record.clone();
             async move { t.append(blob, record).await }
         };

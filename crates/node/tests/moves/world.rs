@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::cluster::Cluster;
+use client::Client;
 use meta::catalog::{
     self, CatalogEditor, ClassDefinition, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions,
 };
@@ -100,9 +100,9 @@ impl World {
         brick.shutdown().await.unwrap();
     }
 
-    pub(crate) async fn client(&self, first: usize) -> Cluster {
+    pub(crate) async fn client(&self, first: usize) -> Client {
         let host = |peer: usize| self.peers[peer % 2].addresses()[0].to_string();
-        Cluster::connect(&format!("mortar://{},{}/main", host(first), host(first + 1))).await.unwrap()
+        Client::connect(&format!("mortar://{},{}/main", host(first), host(first + 1))).await.unwrap()
     }
 
     /// The brick of a logical node, and the phase of its move.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use client::Client;
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, Transaction};
+use client::{AdminClient, Client, CommitOutcome, IsolationLevel, Transaction};
 use model::{ClassId, Value};
 use query::{Query, Row};
 
@@ -14,7 +13,7 @@ pub(crate) async fn index(world: &World, name: &str, fields: &[&str]) {
     let editor = world.cluster_view.editor().unwrap();
     let made = editor.create_index("main", name, "Person", fields, false).await.unwrap();
     world.cluster_view.wait_for_revision(made.revision).await.unwrap();
-    let client = Client::connect(&world.url()).await.unwrap();
+    let client = AdminClient::connect(&world.url()).await.unwrap();
     for node in client.nodes().await.unwrap() {
         while !client.build_index(node, made.value.id.0).await.unwrap_or(false) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -112,7 +111,7 @@ async fn concurrent_counts_and_insertions_are_serializable() {
     let world = World::start(2, 3).await;
     let clients = [world.client().await, world.client().await, world.client().await];
     let rounds = 6;
-    let work = |cluster: Cluster| async move {
+    let work = |cluster: Client| async move {
         for _ in 0..rounds {
             let query = &parse("select count(*)");
             let counted = cluster.transact(|t| async move {

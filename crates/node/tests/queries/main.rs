@@ -8,8 +8,7 @@ mod stale_schema;
 mod unreachable;
 mod world;
 
-use client::ErrorKind;
-use client::cluster::{CommitOutcome, IsolationLevel};
+use client::{CommitOutcome, ErrorKind, IsolationLevel};
 use model::Value;
 use query::{Query, Row};
 use world::{PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};

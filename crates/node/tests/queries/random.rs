@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use client::cluster::{Cluster, IsolationLevel};
+use client::{Client, IsolationLevel};
 use model::{Object, Oid};
 use query::{Query, Row};
 use rand::rngs::StdRng;
@@ -98,7 +98,7 @@ fn sorted(query: &Query, mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-async fn compare(world: &World, cluster: &Cluster, objects: &BTreeMap<Oid, Object>, rng: &mut StdRng, count: u32) {
+async fn compare(world: &World, cluster: &Client, objects: &BTreeMap<Oid, Object>, rng: &mut StdRng, count: u32) {
     let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..count {
         let query = random_query(rng);
@@ -116,7 +116,7 @@ async fn compare(world: &World, cluster: &Cluster, objects: &BTreeMap<Oid, Objec
 }
 
 /// Creates random people in all logical nodes who refer to each other, and deletes some of them.
-async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<Oid, Object> {
+async fn people(cluster: &Client, count: usize, rng: &mut StdRng) -> BTreeMap<Oid, Object> {
     let mut objects = BTreeMap::new();
     let mut known = Vec::new();
     while known.len() < count {
@@ -134,7 +134,7 @@ async fn people(cluster: &Cluster, count: usize, rng: &mut StdRng) -> BTreeMap<O
 }
 
 /// Deletes some of the people and changes others.
-async fn change_randomly(cluster: &Cluster, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
+async fn change_randomly(cluster: &Client, objects: &mut BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let known: Vec<Oid> = objects.keys().copied().collect();
     let t = cluster.begin(IsolationLevel::Optimistic);
     for oid in &known {
@@ -193,7 +193,7 @@ async fn random_queries_in_a_transaction_include_its_changes() {
 }
 
 /// Compares random queries of transactions that have changed objects and are aborted afterwards.
-async fn compare_in_transactions(world: &World, cluster: &Cluster, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
+async fn compare_in_transactions(world: &World, cluster: &Client, before: &BTreeMap<Oid, Object>, rng: &mut StdRng) {
     let schema = world.cluster_view.schema(cluster.space()).unwrap();
     for _ in 0..10 {
         let t = cluster.begin(IsolationLevel::Optimistic);

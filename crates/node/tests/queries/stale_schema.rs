@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::ErrorKind;
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel};
+use client::{Client, CommitOutcome, ErrorKind, IsolationLevel};
 use meta::catalog::ClassDefinition;
 use meta::{
     Expect, Key, KeyChange, MetaSession, MetaSessionId, MetaSnapshot, MetaStore, Pending, Prefix, Revision, Watch,
@@ -110,15 +109,15 @@ async fn define_pupils(world: &World) {
 }
 
 /// A peer server that learns no changes while its gate is held, and a client of it.
-async fn late_peer(world: &World) -> (Arc<Gate>, PeerServer, Cluster) {
+async fn late_peer(world: &World) -> (Arc<Gate>, PeerServer, Client) {
     let gate = Gate::new(world.cluster_view.editor().unwrap().store().clone());
     let peer = world.another_peer(gate.clone()).await;
     let url = format!("mortar://{}/main", peer.addresses()[0]);
-    (gate, peer, Cluster::connect(&url).await.unwrap())
+    (gate, peer, Client::connect(&url).await.unwrap())
 }
 
 /// Creates a person, also if the client does not know the unique indexes yet.
-async fn add(cluster: &Cluster, class: ClassId, name: &str) {
+async fn add(cluster: &Client, class: ClassId, name: &str) {
     let created = cluster.transact(|t| async move {
         t.create_object(class, object(class, &person(name, 7)), Default::default())?;
         Ok(())

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use client::ErrorKind;
-use client::cluster::{Cluster, ClusterOptions, CommitOutcome, Event, IsolationLevel, PlacementHint};
+use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, Event, IsolationLevel, PlacementHint};
 use model::{ClassId, Object, Oid};
 use query::Query;
 use tokio::time;
@@ -15,9 +14,9 @@ async fn unreachable_brick_is_reported_only_by_queries_that_wait_for_it() {
     let mut world = World::start(2, 2).await;
     let people: Vec<_> = (0..2_200).map(|number| (PERSON, person(&format!("Ann {number}"), 30))).collect();
     create(&world.client().await, &people).await;
-    let mut options = ClusterOptions::default();
+    let mut options = ConnectOptions::default();
     options.timeout = Duration::from_secs(3);
-    let (cluster, hasty) = (world.client().await, Cluster::connect_with(&world.url(), options).await.unwrap());
+    let (cluster, hasty) = (world.client().await, Client::connect_with(&world.url(), options).await.unwrap());
     // Unread sorted queries keep others from being sorted.
     let sorted = parse("order by name");
     let mut unread = Vec::new();
@@ -63,12 +62,12 @@ async fn wait_for_the_brick_of_a_reference_is_limited() {
     expect_committed(&t).await;
     maker.close();
     let with = |timeout| {
-        let mut options = ClusterOptions::default();
+        let mut options = ConnectOptions::default();
         options.timeout = Duration::from_secs(timeout);
         options
     };
-    let hasty = Cluster::connect_with(&world.url(), with(3)).await.unwrap();
-    let patient = Cluster::connect_with(&world.url(), with(60)).await.unwrap();
+    let hasty = Client::connect_with(&world.url(), with(3)).await.unwrap();
+    let patient = Client::connect_with(&world.url(), with(60)).await.unwrap();
     let asked = Query::parse_of("Student", "boss.name == \"Boss\"").unwrap();
     let (of_hasty, of_patient) = (hasty.query(&asked).await.unwrap(), patient.query(&asked).await.unwrap());
     let mut events = hasty.events().unwrap();
@@ -93,7 +92,7 @@ async fn wait_for_the_brick_of_a_reference_is_limited() {
 async fn commit_is_sent_only_if_all_bricks_that_it_needs_can_be_reached() {
     let mut world = World::start(2, 2).await;
     let blob = || Object::blob("content".into());
-    let mut options = ClusterOptions::default();
+    let mut options = ConnectOptions::default();
     options.timeout = Duration::from_secs(1);
     options.snapshots = true;
     let maker = world.client().await;
@@ -113,7 +112,7 @@ async fn commit_is_sent_only_if_all_bricks_that_it_needs_can_be_reached() {
     };
     let (away, here): (Vec<Oid>, Vec<Oid>) = oids.partition(is_of_gone);
     let (away, here) = (away[0], here[0]);
-    let cluster = Cluster::connect_with(&world.url(), options).await.unwrap();
+    let cluster = Client::connect_with(&world.url(), options).await.unwrap();
     let snapshot = cluster.begin(IsolationLevel::Snapshot);
     assert_eq!(snapshot.get(away).await.unwrap(), Some(blob()));
     let mut events = cluster.events().unwrap();

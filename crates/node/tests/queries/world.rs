@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::cluster::{Cluster, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
+use client::{Client, CommitOutcome, IsolationLevel, PlacementHint, Transaction};
 use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, FieldNumber, Object, Oid, RecordBuilder, Value};
@@ -109,8 +109,8 @@ impl World {
         }
     }
 
-    pub(crate) async fn client(&self) -> Cluster {
-        Cluster::connect(&self.url()).await.unwrap()
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(&self.url()).await.unwrap()
     }
 
     pub(crate) async fn end(self) {
@@ -142,7 +142,7 @@ pub(crate) fn object(class: ClassId, person: &Person) -> Object {
 }
 
 /// Creates people, spread over all logical nodes, in one transaction.
-pub(crate) async fn create(cluster: &Cluster, people: &[(ClassId, Person)]) -> Vec<Oid> {
+pub(crate) async fn create(cluster: &Client, people: &[(ClassId, Person)]) -> Vec<Oid> {
     let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
     let at = |index: usize| PlacementHint::At(nodes[index % nodes.len()]);

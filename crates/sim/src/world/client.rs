@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::cluster::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
-use client::cluster::{CommitOutcome, IsolationLevel};
+use client::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest};
+use client::{CommitOutcome, IsolationLevel};
 use model::{ClassId, ContentId, Entry, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use protocol::gateway::{self, Gateway};
 use protocol::ident::{ClientId, HolderId, TxnId};

@@ -125,8 +125,7 @@ pub trait Service {
 /// something.
 #[must_use]
 pub fn is_one_way_kind(request: &Request) -> bool {
-    is_machine_message(request)
-        || matches!(request, Request::CloseSnapshot(_) | Request::AbortUpload(_) | Request::EndQuery(_))
+    is_machine_message(request) || matches!(request, Request::EndQuery(_))
 }
 
 /// Whether this is a message between the machines of a cluster. These are always one-way; their answers are other messages.

@@ -29,7 +29,7 @@ impl Service for Echo {
 
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         match (incoming.request, &self.0) {
-            (Request::Get(_), Some(piece)) => {
+            (Request::ReadObject(_), Some(piece)) => {
                 let pieces = vec![Piece::Bytes(Bytes::from_static(b"head ")), piece.clone()];
                 reply.send_pieces(content(), pieces, Arc::new(()));
             }
@@ -39,11 +39,11 @@ impl Service for Echo {
 }
 
 fn content() -> Response {
-    Response::Content(proto::Content {})
+    Response::ObjectRead(proto::ObjectRead::default())
 }
 
 fn upload() -> Request {
-    Request::Upload(proto::Upload { upload: 1 })
+    Request::WriteContent(proto::contents::Write::default())
 }
 
 /// One side of a connection at work.
@@ -150,7 +150,7 @@ fn parts_of_files_are_sent_after_bytes() {
     let piece = Piece::File { file: Arc::new(file), offset: offset as u64, len, checksum };
     on_each(async |name, near, far| {
         let (near, _far) = (side(near, None), side(far, Some(piece.clone())));
-        let answer = near.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap();
+        let answer = near.caller.call(Request::ReadObject(proto::ReadObject::default()), Vec::new()).await.unwrap();
         assert_eq!(&answer.raw[..5], b"head ", "{name}");
         assert!(answer.raw[5..] == stored[offset..offset + len], "{name}");
     });
@@ -163,7 +163,7 @@ fn file_that_is_too_short_fails_that_call_alone() {
     let piece = Piece::File { file: Arc::new(file), offset: 0, len: 200_000, checksum: 1 };
     on_each(async |name, near, far| {
         let (near, _far) = (side(near, None), side(far, Some(piece.clone())));
-        let error = near.caller.call(Request::Get(proto::Get::default()), Vec::new()).await.unwrap_err();
+        let error = near.caller.call(Request::ReadObject(proto::ReadObject::default()), Vec::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}");
         assert!(near.caller.call(upload(), vec![]).await.is_ok(), "{name}");
     });

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, ConnectOptions, Credentials, Status};
+use client::{AdminClient, AdminOptions, Credentials, Status};
 use meta::catalog::{BrickEntry, MemberAnswer, MemberRequest, PeerEntry};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -166,13 +166,13 @@ async fn fetch_status(url: &str, credentials: Option<Credentials>) -> client::Re
         .unwrap_or_else(|_| Err(client::Error::new(client::ErrorKind::Unavailable, "it does not answer")))
 }
 
-async fn connect(url: &str, credentials: Option<Credentials>) -> client::Result<Client> {
-    let mut options = ConnectOptions::default();
+async fn connect(url: &str, credentials: Option<Credentials>) -> client::Result<AdminClient> {
+    let mut options = AdminOptions::default();
     options.credentials = credentials;
     options.timeout = STATUS_TIMEOUT;
     options.retry = STATUS_TIMEOUT;
     options.agent = concat!("mortar ", env!("CARGO_PKG_VERSION")).to_owned();
-    Client::connect_with(url, options).await
+    AdminClient::connect_with(url, options).await
 }
 
 /// The status of all processes of a cluster: those of its directory, then others.

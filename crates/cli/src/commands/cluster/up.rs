@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use client::{Client, ConnectOptions, ErrorKind};
+use client::{AdminClient, AdminOptions, ErrorKind};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -253,9 +253,9 @@ impl RunningCluster {
     /// Creates the space of a new cluster.
     async fn make_space(&self) -> Result {
         let Some(meta) = self.layout.with_role(ProcessRole::Meta).next() else { return Ok(()) };
-        let mut options = ConnectOptions::default();
+        let mut options = AdminOptions::default();
         options.credentials = self.layout.credentials();
-        let client = Client::connect_with(&meta.url(), options).await?;
+        let client = AdminClient::connect_with(&meta.url(), options).await?;
         if client.spaces().await?.iter().any(|space| space.name == MAIN_SPACE) {
             return Ok(());
         }

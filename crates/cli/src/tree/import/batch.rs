@@ -1,7 +1,7 @@
 //! Many small files in one transaction.
 
 use bytes::Bytes;
-use client::cluster::Cluster;
+use client::Client;
 use model::{Error, ErrorKind, NodeId, Oid};
 use tokio::task;
 
@@ -143,7 +143,7 @@ impl FileChange {
     }
 
     /// Uploads the content if it is too large for a page.
-    async fn upload(self, cluster: Cluster) -> model::Result<ObjectWrite> {
+    async fn upload(self, cluster: Client) -> model::Result<ObjectWrite> {
         let Self { entry, directory, existing, content } = self;
         let media = match (&content, entry.kind) {
             (Some(content), EntryKind::File) => Some(content_type::guess(&entry.path, content)),

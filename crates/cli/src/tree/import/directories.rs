@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use client::cluster::Cluster;
+use client::Client;
 use model::Oid;
 
 use super::existing::{self, FileAction};
@@ -59,7 +59,7 @@ async fn try_import(job: &mut Job, group: &[Entry], look: bool) -> model::Result
 }
 
 async fn look_up(
-    cluster: &Cluster,
+    cluster: &Client,
     directories: &HashMap<String, Oid>,
     group: &[Entry],
 ) -> model::Result<Vec<Option<BoundObject>>> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use client::cluster::StagedContent;
+use client::StagedContent;
 use model::{NodeId, Oid};
 use tokio::task;
 

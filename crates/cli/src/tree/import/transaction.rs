@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::cluster::{Cluster, PlacementHint, StagedContent, Transaction};
+use client::{Client, PlacementHint, StagedContent, Transaction};
 use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, Result};
 
 use crate::tree::attributes::Attributes;
@@ -57,7 +57,7 @@ pub(super) enum NewContent {
 ///
 /// # Errors
 /// Those of the transaction; [`ErrorKind::Exists`] if a name of a new object is bound.
-pub(super) async fn commit(cluster: &Cluster, writes: Vec<ObjectWrite>) -> Result<Vec<Oid>> {
+pub(super) async fn commit(cluster: &Client, writes: Vec<ObjectWrite>) -> Result<Vec<Oid>> {
     if writes.is_empty() {
         return Ok(Vec::new());
     }
@@ -75,7 +75,7 @@ pub(super) async fn commit(cluster: &Cluster, writes: Vec<ObjectWrite>) -> Resul
 }
 
 /// Uploads bytes, to be written to an object at this logical node.
-pub(super) async fn upload(cluster: &Cluster, node: NodeId, bytes: Bytes) -> Result<StagedContent> {
+pub(super) async fn upload(cluster: &Client, node: NodeId, bytes: Bytes) -> Result<StagedContent> {
     let mut writer = cluster.content_writer(Some(node));
     writer.write(bytes).await?;
     writer.finish().await

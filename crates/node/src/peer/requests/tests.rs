@@ -14,9 +14,7 @@ macro_rules! requests {
 
 fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
-        Ping Commit GetStat Get Read GetAttribute ListAttributes ListMembers Contains Resolve ListNames ListNamesOf
-        ListCollectionsOf ListObjects OpenSnapshot CloseSnapshot BeginUpload Upload AbortUpload CreateSpace ListSpaces
-        GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
+        Ping CreateSpace ListSpaces GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf

@@ -1,6 +1,6 @@
 //! Steps of transactions on directories: clients bind names that are free, and list.
 
-use client::cluster::IsolationLevel;
+use client::IsolationLevel;
 use model::Entry;
 use protocol::entries::{collection_guard, key_guard};
 use protocol::ident::TxnId;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use client::cluster::IsolationLevel;
-use client::cluster::driver::{ClientCall, ReadRequest};
+use client::IsolationLevel;
+use client::driver::{ClientCall, ReadRequest};
 use model::{NodeId, Oid};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::locks::LockMode;

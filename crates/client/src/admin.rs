@@ -1,0 +1,321 @@
+//! The client of administrators: users, spaces, classes, members, backups of any server.
+
+mod link;
+pub(crate) mod reports;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{FailurePolicy, NodeId, Result, SpaceId};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use wire::cluster::{policy_from_proto, policy_to_proto};
+use wire::convert;
+use wire::handshake::Credentials;
+use wire::proto;
+use wire::proto::account::Accounts;
+use wire::proto::account::administer::Action;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::tls;
+
+use self::link::Link;
+pub(crate) use self::link::credentials;
+use crate::client_core::unexpected_answer_error;
+use crate::{BackupSummary, Progress, ScrubReport, Status, Url};
+
+/// How to connect.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdminOptions {
+    /// How long one attempt to connect may take, the handshake included.
+    pub timeout: Duration,
+    /// How long a read goes on reconnecting and trying again before it fails; zero: it fails at once.
+    pub retry: Duration,
+    /// How this client names itself in the server's logs.
+    pub agent: String,
+    /// What `mortars://` needs: whom to believe, and who this client is.
+    pub tls: Option<tls::Client>,
+    /// Who this client is, by name and password. Without a name, it is the user of the address.
+    pub credentials: Option<Credentials>,
+    /// The password may be sent where others can listen.
+    pub insecure: bool,
+    /// How long what concerns a whole cluster, such as its spaces, classes and users, may take to be answered. Peer servers give
+    /// up in time and say whom they have waited for; by default they decide how long that is.
+    pub patience: Option<Duration>,
+    /// Connect to no space: for what concerns the whole cluster, such as its users.
+    pub spaceless: bool,
+}
+
+impl Default for AdminOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            retry: Duration::from_secs(30),
+            agent: concat!("mortar-client ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tls: None,
+            credentials: None,
+            insecure: false,
+            patience: None,
+            spaceless: false,
+        }
+    }
+}
+
+/// How a space of a cluster is to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceOptions {
+    /// How many logical nodes it gets; by default enough to spread it over many more bricks than there are.
+    pub nodes: Option<u32>,
+    /// What happens while a brick of it cannot be reached; by default [`FailurePolicy::Continue`].
+    pub policy: Option<FailurePolicy>,
+}
+
+/// A space that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceInfo {
+    /// Its number.
+    pub id: SpaceId,
+    /// Its name.
+    pub name: String,
+    /// What happens while a brick of it cannot be reached; `None` if the server does not say.
+    pub policy: Option<FailurePolicy>,
+}
+
+/// A connection to one server, of any role, for administration. Clones share it.
+///
+/// Calls are pipelined. One that changes nothing reconnects and is repeated until it is answered or [`AdminOptions::retry`] has
+/// passed. Any other is sent once: if the connection breaks before the answer, the error is
+/// [`ErrorKind::Unknown`](model::ErrorKind::Unknown).
+#[derive(Clone, Debug)]
+pub struct AdminClient {
+    link: Arc<Link>,
+}
+
+impl AdminClient {
+    /// Connects to `mortar://HOST:PORT/SPACE` or `mortar+unix:///PATH/SPACE`; see [`Url`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_with(url, AdminOptions::default()).await
+    }
+
+    /// Connects as `options` say.
+    pub async fn connect_with(url: &str, options: AdminOptions) -> Result<Self> {
+        let url: Url = url.parse()?;
+        let link = Link::connect(url, options).await?;
+        Ok(Self { link })
+    }
+
+    /// What the client is connected to.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        self.link.url()
+    }
+
+    /// The space of this client.
+    #[must_use]
+    pub fn space(&self) -> SpaceId {
+        self.link.space()
+    }
+
+    /// Creates a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
+    pub async fn create_space(&self, name: &str) -> Result<SpaceId> {
+        self.create_space_with(name, SpaceOptions::default()).await
+    }
+
+    /// Creates a space with `options`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`](model::ErrorKind::Exists) if there is one of this name.
+    pub async fn create_space_with(&self, name: &str, options: SpaceOptions) -> Result<SpaceId> {
+        let SpaceOptions { nodes, policy } = options;
+        let policy = policy.map(|policy| policy_to_proto(policy) as i32);
+        let request = Request::CreateSpace(proto::CreateSpace { name: name.to_owned(), nodes, policy });
+        match self.link.ask_cluster(request).await?.response {
+            Response::SpaceCreated(created) => convert::space(created.space),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Says what happens to a space of a cluster while a brick of it cannot be reached: it counts at once, without a restart.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
+    pub async fn set_failure_policy(&self, space: &str, policy: FailurePolicy) -> Result<()> {
+        let set = proto::SetSpace { name: space.to_owned(), policy: Some(policy_to_proto(policy) as i32) };
+        match self.link.ask_cluster(Request::SetSpace(set)).await?.response {
+            Response::Done(_) => Ok(()),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Asks who may do what in a cluster, or changes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not.
+    pub async fn administer(&self, action: Action) -> Result<Accounts> {
+        let request = Request::Administer(proto::account::Administer { action: Some(action) });
+        match self.link.ask_cluster(request).await?.response {
+            Response::Accounts(accounts) => Ok(accounts),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// The spaces of the cluster that this client may see.
+    pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
+        match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
+            Response::Spaces(spaces) => {
+                let info = |proto::Space { space, name, policy }| {
+                    Ok(SpaceInfo {
+                        id: convert::space(space)?,
+                        name,
+                        policy: policy.map(policy_from_proto).transpose()?,
+                    })
+                };
+                spaces.entries.into_iter().map(info).collect()
+            }
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Reads or changes the classes and indexes of a space. Peer servers and meta-servers answer this.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
+        match self.link.ask_cluster(Request::Describe(Box::new(request))).await?.response {
+            Response::Described(described) => Ok(described),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Has logical nodes of a cluster moved to other bricks, or asks where they are. Peer servers and meta-servers
+    /// answer this; the latter do not know the progress of moves.
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn move_nodes(&self, request: proto::moves::Move) -> Result<proto::moves::Moved> {
+        let request = Request::Move(request);
+        match self.link.ask_cluster(request).await?.response {
+            Response::Moved(moved) => Ok(moved),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Lists the bricks and peer servers of a cluster, or removes one that has ended for good. Peer servers and meta-servers answer
+    /// this.
+    ///
+    /// # Errors
+    /// Those of the operation, with words for people.
+    pub async fn cluster_members(
+        &self,
+        request: proto::members::MemberRequest,
+    ) -> Result<proto::members::MemberAnswer> {
+        let request = Request::MemberRequest(request);
+        match self.link.ask_cluster(request).await?.response {
+            Response::MemberAnswer(answered) => Ok(answered),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// The logical nodes of this client's space, of a cluster.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
+    pub async fn nodes(&self) -> Result<Vec<NodeId>> {
+        match self.link.read(Request::GetSpace(proto::GetSpace {})).await?.response {
+            Response::ConnectionSpace(of) => of.nodes.into_iter().map(wire::cluster::node).collect(),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Has a logical node of this client's space enter all its objects into an index. Says whether it has; otherwise it goes on,
+    /// and is to be asked again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick has not heard of the index, yet.
+    pub async fn build_index(&self, node: NodeId, index: u32) -> Result<bool> {
+        let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index };
+        match self.link.read(Request::BuildIndex(build)).await?.response {
+            Response::Done(_) => Ok(true),
+            Response::Progress(_) => Ok(false),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// What the server says of itself.
+    pub async fn status(&self) -> Result<Status> {
+        match self.link.read(Request::GetStatus(proto::GetStatus {})).await?.response {
+            Response::Status(status) => {
+                let metrics = status.metrics.into_iter().map(|metric| (metric.name, metric.value)).collect();
+                let health_problem = Some(status.health_problem).filter(|health_problem| !health_problem.is_empty());
+                Ok(Status { agent: status.agent, metrics, role: status.role, health_problem, process: status.process })
+            }
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Asks for an answer, and nothing else.
+    pub async fn ping(&self) -> Result<()> {
+        match self.link.read(Request::Ping(proto::Ping {})).await?.response {
+            Response::Done(_) => Ok(()),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a
+    /// slow `out` holds up nothing else. Dropping the future ends it.
+    pub async fn backup(&self, out: impl AsyncWrite + Unpin) -> Result<BackupSummary> {
+        self.backup_with(out, |_| ()).await
+    }
+
+    /// The same, and tells how many bytes have come after each piece.
+    pub async fn backup_with(
+        &self,
+        mut out: impl AsyncWrite + Unpin,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<BackupSummary> {
+        let mut answers = self.link.stream(Request::Backup(proto::Backup {})).await?;
+        let mut done = 0;
+        loop {
+            let answer = answers.next().await?;
+            match answer.response {
+                Response::BackupPiece(_) => {
+                    out.write_all(&answer.raw).await.map_err(write_failed)?;
+                    done += answer.raw.len() as u64;
+                    progress(Progress { done, total: 0 });
+                }
+                Response::BackupDone(summary) => {
+                    out.flush().await.map_err(write_failed)?;
+                    return Ok(BackupSummary { objects: summary.objects, bytes: summary.bytes });
+                }
+                _ => return Err(unexpected_answer_error()),
+            }
+        }
+    }
+
+    /// Has the server read and check all that it stores. Dropping the future ends it.
+    pub async fn scrub(&self, mut progress: impl FnMut(Progress)) -> Result<ScrubReport> {
+        let mut answers = self.link.stream(Request::Scrub(proto::Scrub {})).await?;
+        loop {
+            match answers.next().await?.response {
+                Response::Progress(now) => progress(Progress { done: now.done, total: now.total }),
+                Response::ScrubDone(done) => {
+                    return Ok(ScrubReport { objects: done.objects, bytes: done.bytes, damaged: done.damaged });
+                }
+                _ => return Err(unexpected_answer_error()),
+            }
+        }
+    }
+
+    /// Ends the connection; calls on the way fail. Without it the connection ends with the last clone.
+    pub fn close(&self) {
+        self.link.close();
+    }
+}
+
+fn write_failed(error: std::io::Error) -> model::Error {
+    model::Error::new(model::ErrorKind::Io, "the backup cannot be written").caused_by(error)
+}

@@ -1,0 +1,241 @@
+//! A connection that is reopened when it breaks.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use model::{Error, ErrorKind, Result, SpaceId};
+use tokio::time;
+use tracing::{debug, warn};
+use wire::handshake::{self, Credentials, Introduction, Terms};
+use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService};
+use wire::proto::request::Request;
+use wire::transport::Stream;
+
+use crate::{AdminOptions, Url};
+
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The address of a server and the current connection, if any.
+#[derive(Debug)]
+pub(crate) struct Link {
+    url: Url,
+    options: AdminOptions,
+    space: SpaceId,
+    state: Mutex<State>,
+    /// Held while connecting, so that many calls make one connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    session: Option<Arc<Session>>,
+    is_closed: bool,
+}
+
+/// One connection, from its handshake to its end. Dropping it closes the connection.
+#[derive(Debug)]
+struct Session {
+    caller: Caller,
+}
+
+/// A stream of answers on a separate connection.
+pub(crate) struct OwnAnswers {
+    answers: AnswerStream,
+    _session: Session,
+}
+
+impl Link {
+    pub(crate) async fn connect(url: Url, options: AdminOptions) -> Result<Arc<Self>> {
+        let (session, terms) = Session::open(&url, &options).await?;
+        let state = State { session: Some(Arc::new(session)), is_closed: false };
+        let (state, connecting) = (Mutex::new(state), tokio::sync::Mutex::new(()));
+        Ok(Arc::new(Self { url, options, space: terms.space, state, connecting }))
+    }
+
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(crate) fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// The current connection, or a new one, in one attempt.
+    async fn session(&self) -> Result<Arc<Session>> {
+        if let Some(session) = self.live()? {
+            return Ok(session);
+        }
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(session) = self.live()? {
+            return Ok(session);
+        }
+        let (session, terms) = Session::open(&self.url, &self.options).await?;
+        if terms.space != self.space {
+            let what = format!("{} is another store now: its space has another number", self.url);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let session = Arc::new(session);
+        self.lock().session = Some(session.clone());
+        Ok(session)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> Result<Option<Arc<Session>>> {
+        let state = self.lock();
+        if state.is_closed {
+            return Err(Error::new(ErrorKind::Invalid, "the client was closed"));
+        }
+        Ok(state.session.clone().filter(|session| !session.caller.is_closed()))
+    }
+
+    /// Sends a request that changes nothing, and repeats it until it is answered.
+    pub(crate) async fn read(&self, request: Request) -> Result<Answer> {
+        let mut patience = Patience::new(self.options.retry);
+        loop {
+            let error = match self.session().await {
+                Ok(session) => match session.caller.call(request.clone(), Vec::new()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            patience.wait_after(error).await?;
+        }
+    }
+
+    /// Sends a request that must not be repeated. It waits for a connection as reads do, because nothing is sent without one.
+    pub(crate) async fn once(&self, request: Request) -> Result<Answer> {
+        let mut patience = Patience::new(self.options.retry);
+        loop {
+            let error = match self.session().await {
+                Ok(session) => match session.caller.begin(request.clone(), Vec::new()).await {
+                    Ok(mut pending) => return pending.answer().await,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            patience.wait_after(error).await?;
+        }
+    }
+
+    /// Sends a request that the server answers with the help of others, within the client's patience.
+    pub(crate) async fn ask_cluster(&self, request: Request) -> Result<Answer> {
+        let Some(patience) = self.options.patience else { return self.once(request).await };
+        time::timeout(patience, self.once(request)).await.unwrap_or_else(|_| {
+            let what =
+                format!("{} has not answered within {patience:?}: look whether it has done what was asked", self.url);
+            Err(Error::new(ErrorKind::Unknown, what))
+        })
+    }
+
+    /// Requests a stream of answers on a separate connection.
+    pub(crate) async fn stream(&self, request: Request) -> Result<OwnAnswers> {
+        self.live()?;
+        let (session, _) = Session::open(&self.url, &self.options).await?;
+        Ok(OwnAnswers { answers: session.caller.stream(request)?, _session: session })
+    }
+
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        if let Some(session) = state.session.take() {
+            session.caller.hang_up();
+        }
+    }
+}
+
+/// The credentials of a client. A URL may name the user, but has no password.
+pub(crate) fn credentials(given: Option<&Credentials>, user: Option<&str>) -> Option<Credentials> {
+    match (given, user) {
+        (Some(given), Some(user)) if given.user.is_empty() => {
+            Some(Credentials { user: user.to_owned(), password: given.password.clone() })
+        }
+        (Some(given), _) => Some(given.clone()),
+        (None, user) => user.map(|user| Credentials { user: user.to_owned(), password: String::new() }),
+    }
+}
+
+impl Session {
+    async fn open(url: &Url, options: &AdminOptions) -> Result<(Self, Terms)> {
+        let opened = time::timeout(options.timeout, async {
+            let mut stream = Stream::dial(&url.address, options.tls.as_ref()).await?;
+            let space = if options.spaceless { "" } else { &url.space };
+            let mut introduction = Introduction::new(space, &options.agent);
+            introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
+            introduction.insecure = options.insecure;
+            // Shorter than the client's patience, so that the answer arrives in time.
+            introduction.catalog_timeout = options.patience.map(|patience| patience * 9 / 10);
+            let terms = handshake::introduce(&mut stream, &introduction).await?;
+            Ok::<_, Error>((stream, terms))
+        });
+        let timed_out = |_| {
+            let what = format!("{url} does not answer within {:?}", options.timeout);
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let (stream, terms) = opened.await.map_err(timed_out)??;
+        let mailbox = Arc::new(Mailbox::default());
+        // A server may stop reading for a while, for instance while its disk is slow.
+        let limits = Limits { write_stall: None, ..Limits::default() };
+        let link = link::Link::new(stream, NoService, limits, terms.max_frame, mailbox.clone());
+        let url = url.clone();
+        tokio::spawn(async move {
+            match link::drive(link).await {
+                link::End::Closed => debug!(%url, "closed the connection"),
+                end => warn!(%url, %end, "the connection ended"),
+            }
+        });
+        Ok((Self { caller: Caller::new(mailbox, BUDGET) }, terms))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.caller.hang_up();
+    }
+}
+
+impl OwnAnswers {
+    pub(crate) async fn next(&mut self) -> Result<Answer> {
+        self.answers.next().await
+    }
+}
+
+/// The time for retries, and the pause between them, which doubles each time.
+struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    fn new(retry: Duration) -> Self {
+        Self { until: Instant::now() + retry, pause: FIRST_PAUSE }
+    }
+
+    /// Pauses if a retry may help after `error`. Returns it if not, or if the time is up.
+    async fn wait_after(&mut self, error: Error) -> Result<()> {
+        let is_passing = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown);
+        if !is_passing {
+            return Err(error);
+        }
+        if Instant::now() + self.pause > self.until {
+            // A read that got no answer changed nothing, whether or not it was sent.
+            return Err(match error.kind() {
+                ErrorKind::Unknown => {
+                    Error::new(ErrorKind::Unavailable, "the server cannot be reached").caused_by(error)
+                }
+                _ => error,
+            });
+        }
+        debug!(%error, pause = ?self.pause, "trying again");
+        time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

@@ -1,0 +1,531 @@
+//! Drives a client: the lock around the [`ClientDriver`], its connection, its timer, and the futures that wait for calls.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use bytes::Bytes;
+use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use protocol::ident::TxnId;
+use protocol::lease::Ms;
+use protocol::page_cache::ObjectState;
+use protocol::session::Session;
+use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
+use wire::cluster::{Message, content_id, object_read_from_proto};
+use wire::convert;
+use wire::driving::{DeadlineTimer, MonotonicClock, PeerHandle};
+use wire::frame::Raw;
+use wire::link::{Answer, Caller};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::ConnectOptions;
+use super::classes::KnownClasses;
+use super::driver::{CallId, CallResult, ClientCall, ClientDriver, Output, ReadRequest, closed_error};
+use super::events::{EVENT_BUFFER, Event};
+use super::outcome::CommitOutcome;
+use super::page_allocator::PageSource;
+
+/// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
+const WRITE_UNITS: u32 = 4_096;
+const WRITE_UNIT_BYTES: usize = 4 << 10;
+
+/// The connection to a peer server.
+#[derive(Clone)]
+pub(super) struct PeerConnection {
+    pub(super) handle: PeerHandle,
+    pub(super) caller: Caller,
+    /// The peer server's address.
+    pub(super) peer_address: Arc<str>,
+}
+
+/// Where the end of a call is sent.
+enum CallWaiter {
+    Result(oneshot::Sender<Result<CallResult<Object>>>),
+    /// Each time that the request is to be sent, and its end.
+    Request(mpsc::UnboundedSender<RequestStep>),
+}
+
+/// What the sender of a request does next.
+enum RequestStep {
+    /// Send the request over this connection.
+    Send(Caller),
+    /// The request has failed.
+    Failed(Error),
+}
+
+/// The state that the lock guards.
+pub(super) struct ClientState {
+    pub(super) driver: ClientDriver<Object>,
+    connection: Option<PeerConnection>,
+    waiters: HashMap<CallId, CallWaiter>,
+    events: broadcast::Sender<Event>,
+    is_closed: bool,
+}
+
+/// A client, which all its handles share.
+pub(super) struct Core {
+    state: Mutex<ClientState>,
+    pub(super) page_source: PageSource,
+    pub(super) classes: KnownClasses,
+    timer: Arc<DeadlineTimer>,
+    clock: MonotonicClock,
+    pub(super) space: SpaceId,
+    /// The logical nodes of the space.
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) options: ConnectOptions,
+    /// Bounds the writes outside of transactions.
+    write_budget: Semaphore,
+    /// Ends the timer's task when the client is closed.
+    closing: Arc<Notify>,
+    /// The servers in this process, which serve as long as they have clients.
+    #[cfg(feature = "embedded")]
+    embedded: std::sync::OnceLock<Arc<super::embedded::EmbeddedServer>>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("space", &self.space).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+/// A future that waits for a call. Dropped before the call has finished, it cancels the call.
+struct CallGuard<'a> {
+    core: &'a Core,
+    id: CallId,
+    is_finished: bool,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // A closed client has no calls.
+            let _ = self.core.with_state(|state, now| {
+                state.waiters.remove(&self.id);
+                state.driver.cancel(self.id, now);
+            });
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        session: Session<Object>,
+        (space, nodes): (SpaceId, Vec<NodeId>),
+        clock: MonotonicClock,
+        options: ConnectOptions,
+    ) -> Arc<Self> {
+        let page_source = PageSource::new(session.client());
+        let state = ClientState {
+            driver: ClientDriver::new(session, options.timeout, options.cache_bytes),
+            connection: None,
+            waiters: HashMap::new(),
+            events: broadcast::Sender::new(EVENT_BUFFER),
+            is_closed: false,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            page_source,
+            classes: KnownClasses::default(),
+            timer: Arc::default(),
+            clock,
+            space,
+            nodes,
+            options,
+            write_budget: Semaphore::new(WRITE_UNITS as usize),
+            closing: Arc::default(),
+            #[cfg(feature = "embedded")]
+            embedded: Default::default(),
+        })
+    }
+
+    /// Keeps the servers in this process for as long as the client.
+    #[cfg(feature = "embedded")]
+    pub(super) fn keep_embedded(&self, server: Arc<super::embedded::EmbeddedServer>) {
+        self.embedded.get_or_init(|| server);
+    }
+
+    #[cfg(feature = "embedded")]
+    pub(super) fn embedded(&self) -> Option<&super::embedded::EmbeddedServer> {
+        self.embedded.get().map(Arc::as_ref)
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, ClientState>> {
+        // A machine that has panicked may be in an inconsistent state.
+        let state = self.state.lock().map_err(|_| Error::new(ErrorKind::Internal, "the client has panicked"))?;
+        if state.is_closed { Err(closed_error()) } else { Ok(state) }
+    }
+
+    fn with_state<T>(&self, act: impl FnOnce(&mut ClientState, Ms) -> T) -> Result<T> {
+        let mut state = self.lock()?;
+        let done = act(&mut state, self.clock.now());
+        self.process_outputs(&mut state);
+        Ok(done)
+    }
+
+    /// Gives the driver an input, and carries out its outputs.
+    pub(super) fn with_driver<T>(&self, act: impl FnOnce(&mut ClientDriver<Object>, Ms) -> T) -> Result<T> {
+        self.with_state(|state, now| act(&mut state.driver, now))
+    }
+
+    fn process_outputs(&self, state: &mut ClientState) {
+        for output in state.driver.outputs() {
+            state.handle_output(output);
+        }
+        if let Some(deadline) = state.driver.deadline() {
+            self.timer.set(deadline);
+        }
+    }
+
+    /// Polls the driver when it is time, until the client is closed or dropped.
+    pub(super) async fn run_timers(core: Weak<Self>) {
+        let Some((timer, closing, clock)) = core.upgrade().map(|it| (it.timer.clone(), it.closing.clone(), it.clock))
+        else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                () = timer.wait(&clock) => {}
+                () = closing.notified() => return,
+            }
+            timer.clear();
+            let Some(core) = core.upgrade() else { return };
+            if core.with_driver(|driver, now| driver.poll(now)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the client: releases its locks, gives its copies back, and fails all calls.
+    pub(super) fn close(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.driver.close();
+            self.process_outputs(&mut state);
+            state.is_closed = true;
+            state.waiters.clear();
+            // Its subscribers see the end of the events.
+            state.events = broadcast::Sender::new(1);
+            if let Some(connection) = state.connection.take() {
+                connection.handle.hang_up();
+            }
+        }
+        self.closing.notify_one();
+    }
+
+    /// A subscription to the space's events: those that tell the current status, and those that follow.
+    pub(super) fn subscribe(&self) -> Result<(VecDeque<Event>, broadcast::Receiver<Event>)> {
+        self.with_state(|state, _| (state.driver.monitor().current_events(), state.events.subscribe()))
+    }
+
+    // -------------------------------------------------------------------------------------------- connection
+
+    /// A peer server is connected.
+    pub(super) fn on_connected(&self, connection: PeerConnection) -> Result<()> {
+        self.with_state(|state, now| {
+            let peer = connection.peer_address.clone();
+            state.connection = Some(connection);
+            state.driver.connected(peer, now);
+        })
+    }
+
+    /// The connection to the peer server has ended.
+    pub(super) fn on_disconnected(&self, why: &str) -> Result<()> {
+        self.with_state(|state, now| {
+            state.connection = None;
+            state.driver.disconnected(why, now);
+        })
+    }
+
+    /// The peer server has sent a message.
+    pub(super) fn handle_message(&self, message: Message) -> Result<()> {
+        self.with_driver(|driver, now| {
+            match message {
+                Message::Down { node, holder, message } => driver.handle_down(node, holder, message, now),
+                Message::Deferred { txn, kind, why, .. } => driver.handle_deferred(txn, kind, why, now),
+                Message::Reply { txn, reply } => driver.handle_reply(txn, reply, now),
+                Message::SpaceStatus(status) => driver.handle_status(status, now),
+                _ => {
+                    return Err(Error::new(ErrorKind::Invalid, "a peer server does not send this message to a client"));
+                }
+            }
+            Ok(())
+        })?
+    }
+
+    // -------------------------------------------------------------------------------------------- calls
+
+    /// Starts a call and waits for its end.
+    async fn call(&self, call: ClientCall<Object>) -> Result<CallResult<Object>> {
+        self.finish_call(self.with_state(|state, now| state.start(call, now))?).await
+    }
+
+    async fn finish_call(
+        &self,
+        (id, result): (CallId, oneshot::Receiver<Result<CallResult<Object>>>),
+    ) -> Result<CallResult<Object>> {
+        let mut guard = CallGuard { core: self, id, is_finished: false };
+        let result = result.await;
+        guard.is_finished = true;
+        result.unwrap_or_else(|_| Err(closed_error()))
+    }
+
+    /// Reads an object in a transaction. An available object takes one lock and nothing else.
+    pub(super) async fn read(&self, read: ReadRequest) -> Result<Option<Object>> {
+        let started = {
+            let (mut state, now) = (self.lock()?, self.clock.now());
+            if let Some(found) = state.driver.read(&read, now)? {
+                return Ok(found);
+            }
+            let started = state.start(ClientCall::Read(read), now);
+            self.process_outputs(&mut state);
+            started
+        };
+        object_result(self.finish_call(started).await?)
+    }
+
+    /// Reads an object outside of transactions.
+    pub(super) async fn get(&self, oid: Oid) -> Result<Option<Object>> {
+        self.check_in_space(oid)?;
+        let started = {
+            let (mut state, now) = (self.lock()?, self.clock.now());
+            if let Some(found) = state.driver.get(oid, now)? {
+                return Ok(found);
+            }
+            let started = state.start(ClientCall::Get(oid), now);
+            self.process_outputs(&mut state);
+            started
+        };
+        object_result(self.finish_call(started).await?)
+    }
+
+    /// Fetches the missing pages of these objects together.
+    pub(super) async fn fetch_all(&self, oids: &[Oid]) -> Result<()> {
+        let started = self.with_state(|state, now| {
+            let mut started = Vec::new();
+            for oid in oids {
+                if state.driver.get(*oid, now)?.is_none() {
+                    started.push(state.start(ClientCall::Get(*oid), now));
+                }
+            }
+            Ok::<_, Error>(started)
+        })??;
+        let mut fetches: Vec<_> = started.into_iter().map(|started| Box::pin(self.finish_call(started))).collect();
+        for fetch in &mut fetches {
+            fetch.await?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object outside of transactions, and waits until it is durable.
+    pub(super) async fn put(&self, oid: Oid, content: ObjectState<Object>) -> Result<()> {
+        self.check_in_space(oid)?;
+        let len = if let ObjectState::Value(object) = &content { object.data.len() } else { 0 };
+        let units = u32::try_from(1 + len / WRITE_UNIT_BYTES).unwrap_or(u32::MAX).min(WRITE_UNITS);
+        let _permit = self.write_budget.acquire_many(units).await.map_err(|_| closed_error())?;
+        self.call(ClientCall::Put(oid, content)).await.map(drop)
+    }
+
+    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome.
+    pub(super) async fn commit(
+        &self,
+        txn: TxnId,
+        writes: Vec<(Oid, ObjectState<Object>)>,
+        entries: BTreeMap<Entry, Option<Oid>>,
+    ) -> Result<CommitOutcome> {
+        // A transaction that is over has an outcome.
+        self.with_driver(|driver, _| {
+            let _ = entries.into_iter().try_for_each(|(entry, target)| driver.change_entry(txn, entry, target));
+        })?;
+        outcome_result(self.call(ClientCall::Commit(txn, writes)).await?)
+    }
+
+    /// Finds out the outcome of a transaction.
+    pub(super) async fn find_outcome(&self, txn: TxnId) -> Result<CommitOutcome> {
+        outcome_result(self.call(ClientCall::Resolve(txn)).await?)
+    }
+
+    /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent.
+    pub(super) async fn wait_reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<()> {
+        while self.with_driver(|driver, _| driver.monitor().needs_status())? {
+            self.ask(Request::Ping(proto::Ping {})).await?;
+        }
+        // Nearly always all bricks are reachable.
+        if !self.lock()?.driver.monitor().has_unreachable_bricks() {
+            return Ok(());
+        }
+        self.call(ClientCall::Reachable(nodes()?)).await.map(drop)
+    }
+
+    /// Checks that an identifier can belong to an object of this space.
+    pub(super) fn check_in_space(&self, oid: Oid) -> Result<()> {
+        if oid.is_temporary() || oid.space() != self.space || !self.nodes.contains(&oid.page().node) {
+            let what = format!("{oid} is no object of the client's space, which is number {}", self.space.0);
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(())
+    }
+
+    /// The error of a call about these logical nodes that has not finished in time.
+    pub(super) fn timeout_error(&self, nodes: &[NodeId]) -> Error {
+        self.lock().map_or_else(|closed| closed, |state| state.driver.late_error(nodes))
+    }
+
+    /// The error of a transaction whose outcome is unknown.
+    pub(super) fn unknown_outcome_error(&self, txn: TxnId) -> Error {
+        self.lock().map_or_else(
+            |_| super::outcome::unknown_outcome_error(txn, None),
+            |state| state.driver.unknown_outcome_error(txn),
+        )
+    }
+
+    // -------------------------------------------------------------------------------------------- requests
+
+    /// Sends a request to the peer server, which answers once. It is repeated if the connection is lost.
+    pub(super) async fn ask(&self, request: Request) -> Result<(Response, Bytes)> {
+        self.ask_with_raw(request, Vec::new()).await.map(|(_, answer)| (answer.response, answer.raw))
+    }
+
+    /// The same with raw bytes. Returns the connection that has answered, too.
+    pub(super) async fn ask_with_raw(&self, request: Request, raw: Vec<Bytes>) -> Result<(Caller, Answer)> {
+        let nodes = self.request_nodes(&request);
+        let (id, mut steps) = self.with_state(|state, now| {
+            let (sender, steps) = mpsc::unbounded_channel();
+            let id = state.driver.start(ClientCall::Request(nodes), now);
+            state.waiters.insert(id, CallWaiter::Request(sender));
+            (id, steps)
+        })?;
+        let mut guard = CallGuard { core: self, id, is_finished: false };
+        let mut next = steps.recv().await;
+        loop {
+            let caller = match next {
+                Some(RequestStep::Send(caller)) => caller,
+                Some(RequestStep::Failed(error)) => {
+                    guard.is_finished = true;
+                    return Err(error);
+                }
+                None => return Err(closed_error()),
+            };
+            tokio::select! {
+                biased;
+                answer = caller.call(request.clone(), raw.clone()) => match answer {
+                    Ok(answer) => {
+                        guard.is_finished = true;
+                        self.with_state(|state, _| {
+                            state.waiters.remove(&id);
+                            state.driver.answered(id);
+                        })?;
+                        return Ok((caller, answer));
+                    }
+                    Err(error) => {
+                        self.with_driver(|driver, now| driver.failed(id, error, now))?;
+                        next = steps.recv().await;
+                    }
+                },
+                step = steps.recv() => next = step,
+            }
+        }
+    }
+
+    /// The logical nodes that a request needs; none if the peer server answers it alone.
+    fn request_nodes(&self, request: &Request) -> Vec<NodeId> {
+        match request {
+            Request::Query(_) => self.nodes.clone(),
+            Request::Reserve(reserve) => vec![NodeId(reserve.node)],
+            Request::Scan(scan) => vec![NodeId(scan.node)],
+            Request::LookUp(look_up) => vec![NodeId(look_up.node)],
+            Request::ListEntries(list) => vec![NodeId(list.node)],
+            Request::ListEntriesOf(list) => vec![NodeId(list.node)],
+            Request::ListNodeObjects(list) => vec![NodeId(list.node)],
+            Request::ReadObject(proto::ReadObject { oid, .. })
+            | Request::ReadContent(proto::contents::Read { oid, .. }) => {
+                convert::oid(*oid, "object").into_iter().map(|oid| oid.page().node).collect()
+            }
+            Request::BeginContent(begin) => vec![NodeId(begin.node)],
+            Request::WriteContent(proto::contents::Write { content, .. })
+            | Request::AbortContent(proto::contents::Abort { content, .. }) => {
+                content_id(*content).into_iter().map(|id| id.node()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// An object as the brick has it, or the cache of the peer server.
+    pub(super) async fn read_object(&self, oid: Oid, cached: bool) -> Result<Option<Object>> {
+        self.check_in_space(oid)?;
+        let request = Request::ReadObject(proto::ReadObject { oid: Some(oid.into()), cached });
+        let (Response::ObjectRead(read), raw) = self.ask(request).await? else {
+            return Err(unexpected_answer_error());
+        };
+        object_read_from_proto(oid, read, Raw::Owned(raw))
+    }
+}
+
+impl ClientState {
+    fn start(&mut self, call: ClientCall<Object>, now: Ms) -> (CallId, oneshot::Receiver<Result<CallResult<Object>>>) {
+        let (sender, result) = oneshot::channel();
+        let id = self.driver.start(call, now);
+        self.waiters.insert(id, CallWaiter::Result(sender));
+        (id, result)
+    }
+
+    fn handle_output(&mut self, output: Output<Object>) {
+        match output {
+            Output::Up(node, holder, message) => self.send(&Message::Up { node, epoch: 0, holder, message }),
+            Output::Call(txn, call) => self.send(&Message::Call { txn, call }),
+            Output::Watch => self.send(&Message::Watch),
+            Output::Request(id) => {
+                if let (Some(CallWaiter::Request(steps)), Some(connection)) = (self.waiters.get(&id), &self.connection)
+                {
+                    // The caller may have gone, which cancels the call.
+                    let _ = steps.send(RequestStep::Send(connection.caller.clone()));
+                }
+            }
+            Output::Finished(id, result) => match (self.waiters.remove(&id), result) {
+                (Some(CallWaiter::Result(waiter)), result) => drop(waiter.send(result)),
+                (Some(CallWaiter::Request(steps)), Err(error)) => drop(steps.send(RequestStep::Failed(error))),
+                (Some(CallWaiter::Request(_)), Ok(_)) | (None, _) => {}
+            },
+            // There may be no subscriber.
+            Output::Event(event) => drop(self.events.send(event)),
+        }
+    }
+
+    /// Sends a message to the peer server. Without a connection it is lost, and the driver repeats it.
+    fn send(&self, message: &Message) {
+        if let Some(connection) = &self.connection {
+            connection.handle.send(message);
+        }
+    }
+}
+
+/// The error of an answer that does not fit its request.
+pub(super) fn unexpected_answer_error() -> Error {
+    Error::new(ErrorKind::Internal, "the peer server answered a request with another kind of message")
+}
+
+fn object_result(result: CallResult<Object>) -> Result<Option<Object>> {
+    match result {
+        CallResult::Object(object) => Ok(object),
+        other => Err(wrong_result_error(&other)),
+    }
+}
+
+fn outcome_result(result: CallResult<Object>) -> Result<CommitOutcome> {
+    match result {
+        CallResult::Outcome(outcome) => Ok(outcome),
+        other => Err(wrong_result_error(&other)),
+    }
+}
+
+fn wrong_result_error(result: &CallResult<Object>) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("a call of the client ended with the result of another kind of call: {result:?}"),
+    )
+}

@@ -1,0 +1,271 @@
+//! A cluster within the caller's process: no server to start, and no address that others reach.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use meta::Embedded as Catalogue;
+use model::{Error, ErrorKind, Result};
+use node::Config;
+use node::auth::{ClusterCredentials, Secret};
+use node::cluster_view::ClusterView;
+use node::meta::MetaServer;
+use node::purpose::Purpose;
+use node::whole::{MAIN_SPACE, SECRET_FILE, Whole, brick_count, brick_directory};
+use store::{DirectoryContents, Options, Store};
+use tokio::runtime;
+use tokio::sync::{oneshot, watch};
+use wire::transport::Address;
+
+use super::link::{self, Target};
+use super::{Client, ConnectOptions};
+
+/// A whole cluster in this process, in a directory or in memory: what `mortar dev` runs, without an address that other processes
+/// reach. It ends when its last handle and the last of its clients are dropped.
+///
+/// ```no_run
+/// # async fn example() -> client::Result<()> {
+/// let store = client::Embedded::open("data").await?;
+/// let main = store.connect("main", Default::default()).await?;
+/// main.transact(|t| async move {
+///     let hello = t.create_blob("Hello, world")?;
+///     t.bind("hello", hello).await
+/// })
+/// .await?;
+/// store.shutdown().await
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    server: Arc<EmbeddedServer>,
+}
+
+/// The thread that runs the servers.
+#[derive(Debug)]
+pub(super) struct EmbeddedServer {
+    /// Ends the servers when it is dropped.
+    stop: watch::Sender<bool>,
+    /// The result of their end.
+    ended: watch::Receiver<Option<Arc<Result<()>>>>,
+    peers: Vec<Address>,
+}
+
+impl Drop for EmbeddedServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Embedded {
+    /// Opens the cluster in a directory, which is created if it does not exist. `mortar dev --data DIR` opens the same directory, but
+    /// only one process at a time does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if another process has opened it; [`ErrorKind::Invalid`] if it contains something else;
+    /// [`ErrorKind::Corrupt`] if it is damaged; those of reading and writing it.
+    pub async fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(directory, Options::default()).await
+    }
+
+    /// Opens the cluster in a directory with these options of its stores.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub async fn open_with(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        let directory = directory.as_ref();
+        let absolute = std::path::absolute(directory).map_err(|error| {
+            Error::new(ErrorKind::Io, "the current directory cannot be determined").caused_by(error)
+        })?;
+        Self::start(Place::Directory(absolute), options).await
+    }
+
+    /// A cluster in memory, which is lost when it ends.
+    ///
+    /// # Errors
+    /// If the system has no thread or memory for it.
+    pub async fn in_memory() -> Result<Self> {
+        Self::start(Place::Memory(rand::random()), Options::default()).await
+    }
+
+    async fn start(place: Place, options: Options) -> Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let (tell_ended, ended) = watch::channel(None);
+        let (tell_ready, ready) = oneshot::channel();
+        let run = move || tell_ended.send_replace(Some(Arc::new(run(&place, &options, tell_ready, stopped))));
+        let spawned = thread::Builder::new().name("mortar".to_owned()).spawn(run);
+        spawned.map_err(|error| Error::new(ErrorKind::Io, "the system grants no thread").caused_by(error))?;
+        match ready.await {
+            Ok(peers) => Ok(Self { server: Arc::new(EmbeddedServer { stop, ended, peers }) }),
+            Err(_) => Err(end_of(ended).await.err().unwrap_or_else(|| {
+                Error::new(ErrorKind::Internal, "the servers of the embedded cluster have ended at their start")
+            })),
+        }
+    }
+
+    /// A client of a space.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such space; [`ErrorKind::Denied`] if the cluster has users, and the credentials in
+    /// `options` are none of them.
+    pub async fn connect(&self, space: &str, options: ConnectOptions) -> Result<Client> {
+        let target = Target { peers: self.server.peers.clone(), space: space.to_owned(), user: None };
+        let core = link::connect_to(target, options).await?;
+        core.keep_embedded(self.server.clone());
+        Ok(Client { core })
+    }
+
+    /// Ends the cluster in good order: answers what is pending, and closes the directory. Clients fail from now on.
+    ///
+    /// # Errors
+    /// If the directory cannot be closed.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.server.shutdown().await
+    }
+}
+
+impl EmbeddedServer {
+    pub(super) async fn shutdown(&self) -> Result<()> {
+        self.stop.send_replace(true);
+        end_of(self.ended.clone()).await
+    }
+}
+
+impl Client {
+    /// Opens the cluster in a directory within this process, and connects to its space `main`: as [`Embedded::open`]. Close it with
+    /// [`Client::shutdown`].
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub async fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(directory, ConnectOptions::default()).await
+    }
+
+    /// The same with `options`.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`] and [`Embedded::connect`].
+    pub async fn open_with(directory: impl AsRef<Path>, options: ConnectOptions) -> Result<Self> {
+        let embedded = Embedded::open(directory).await?;
+        match embedded.connect(MAIN_SPACE, options).await {
+            Ok(cluster) => Ok(cluster),
+            Err(error) => {
+                // The directory can be opened again when this returns. What went wrong first is reported.
+                let _ = embedded.shutdown().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes the client. If it was [opened](Client::open) and not connected, the servers in this process end, and the directory can
+    /// be opened again when this returns.
+    ///
+    /// # Errors
+    /// If the directory cannot be closed.
+    pub async fn shutdown(self) -> Result<()> {
+        self.close();
+        match self.core.embedded() {
+            Some(server) => server.shutdown().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the objects are.
+enum Place {
+    Directory(PathBuf),
+    /// In memory, under this number.
+    Memory(u64),
+}
+
+impl Place {
+    /// The address of a server of this cluster: always the same for a directory, as the catalogue has it.
+    fn address(&self, server: &str) -> Address {
+        Address::InProcess(match self {
+            Self::Directory(directory) => format!("{}#{server}", directory.display()),
+            Self::Memory(number) => format!("memory-{number:x}#{server}"),
+        })
+    }
+
+    /// The stores of the bricks, the first of which has the catalogue.
+    fn open(&self, options: &Options) -> Result<Vec<Store>> {
+        let Self::Directory(directory) = self else { return Ok(vec![Store::in_memory(options.clone())?]) };
+        if let DirectoryContents::Other(name) = DirectoryContents::of(directory)? {
+            let what = format!("{} contains other files than a cluster: {name}", directory.display());
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        let mut stores = Vec::new();
+        for number in 1..=brick_count(directory) {
+            let (path, purpose) = match number {
+                1 => (directory.clone(), Purpose::Whole),
+                _ => (brick_directory(directory, number), Purpose::Brick),
+            };
+            let store = Store::open(&path, options.clone())?;
+            purpose.check(&store)?;
+            stores.push(store);
+        }
+        Ok(stores)
+    }
+
+    /// The secret of the processes of this cluster.
+    fn secret(&self) -> Result<Secret> {
+        match self {
+            Self::Directory(directory) if directory.join(SECRET_FILE).exists() => {
+                Secret::load(&directory.join(SECRET_FILE))
+            }
+            _ => Ok(Secret::generate()),
+        }
+    }
+}
+
+/// Runs the servers until `stopped` says so, or its sender is dropped.
+fn run(
+    place: &Place,
+    options: &Options,
+    ready: oneshot::Sender<Vec<Address>>,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<()> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").caused_by(error))?;
+    runtime.block_on(async {
+        let mut whole = Whole::default();
+        let served = match serve(place, options, &mut whole).await {
+            Ok(()) => {
+                let peers = whole.peers().iter().flat_map(|peer| peer.server().addresses()).cloned();
+                // A caller that has gone away is not served.
+                if ready.send(peers.collect()).is_ok() {
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let ended = whole.end().await;
+        served.and(ended)
+    })
+}
+
+async fn serve(place: &Place, options: &Options, whole: &mut Whole) -> Result<()> {
+    let cluster_credentials = ClusterCredentials { secret: Some(place.secret()?), ..ClusterCredentials::default() };
+    let config = |server: &str| Config {
+        listen: vec![place.address(server)],
+        cluster_credentials: cluster_credentials.clone(),
+        ..Config::default()
+    };
+    let stores = place.open(options)?;
+    let catalogue = Arc::new(Catalogue::open(&stores[0])?);
+    let meta = MetaServer::start(catalogue.clone(), config("meta")).await?;
+    let view = ClusterView::follow(catalogue).await?;
+    let brick = |number: usize| config(&format!("brick-{number}"));
+    whole.start(view, meta, stores, brick, vec![config("peer")]).await
+}
+
+/// Waits for the result of the end.
+async fn end_of(mut ended: watch::Receiver<Option<Arc<Result<()>>>>) -> Result<()> {
+    let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+    match ended.as_deref() {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(Error::new(error.kind(), error.message())),
+        None => Err(Error::new(ErrorKind::Internal, "the servers of the embedded cluster have panicked")),
+    }
+}

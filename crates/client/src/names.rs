@@ -1,0 +1,219 @@
+//! Lists the names of a space: a walk through the tree of directories.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{EntryKey, Error, ErrorKind, Kind, Oid, Result};
+use wire::cluster::{EntryList, ListEntries, ListedEntry};
+
+use super::client_core::Core;
+use super::entries::{first_portion, name_of};
+use super::paths::components;
+
+/// Maximum names in a portion, and maximum entries that are requested at a time.
+const MAX_PORTION: usize = 65_536;
+const MAX_REQUESTED: usize = 1_000;
+
+/// A directory that is being listed.
+#[derive(Debug)]
+struct Level {
+    directory: Oid,
+    /// The path of the directory, with a `/` behind it.
+    path: String,
+    /// Only names that begin with this.
+    prefix: Bytes,
+    /// The last name that was requested.
+    after: Option<EntryKey>,
+    entries: VecDeque<ListedEntry>,
+    /// Whether there may be more entries behind these.
+    more: bool,
+}
+
+impl Level {
+    fn new(directory: Oid, path: String, prefix: Bytes, after: Option<EntryKey>) -> Self {
+        Self { directory, path, prefix, after, entries: VecDeque::new(), more: true }
+    }
+
+    /// Asks for the next entries.
+    fn next_request(&self, wanted: usize) -> ListEntries {
+        let limit = wanted.clamp(1, MAX_REQUESTED) as u32;
+        let list = first_portion(self.directory, self.after.clone(), self.prefix.clone(), limit);
+        ListEntries { kinds: true, ..list }
+    }
+
+    /// Adds the next entries.
+    fn add(&mut self, EntryList { entries, more, .. }: EntryList) {
+        self.more = more;
+        self.after = entries.last().map(|entry| entry.key.clone()).or_else(|| self.after.take());
+        self.entries = entries.into();
+    }
+}
+
+/// A name of a space, and the object that it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedName {
+    /// The absolute path.
+    pub path: String,
+    /// The object.
+    pub oid: Oid,
+    /// Whether the object is a directory.
+    pub is_directory: bool,
+}
+
+/// The names of a space in order, in portions: [`Client::names`](super::Cluster::names).
+///
+/// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is
+/// in a directory follows its name.
+#[derive(Debug)]
+pub struct Names {
+    core: Arc<Core>,
+    prefix: String,
+    after: Option<String>,
+    portion_size: usize,
+    with_directories: bool,
+    one_level: bool,
+    has_begun: bool,
+    /// The directories that are being listed, the deepest last.
+    levels: Vec<Level>,
+    /// Names of the next portion.
+    portion: Vec<ListedName>,
+}
+
+impl Names {
+    pub(super) fn new(core: Arc<Core>, prefix: &str) -> Self {
+        let (prefix, levels, portion) = (prefix.to_owned(), Vec::new(), Vec::new());
+        let (with_directories, one_level, has_begun) = (false, false, false);
+        let portion_size = MAX_PORTION;
+        Self { core, prefix, after: None, portion_size, with_directories, one_level, has_begun, levels, portion }
+    }
+
+    /// Begins after this name, whether or not it exists.
+    #[must_use]
+    pub fn after(mut self, path: &str) -> Self {
+        self.after = Some(path.to_owned());
+        self
+    }
+
+    /// Sets the maximum number of names in a portion.
+    #[must_use]
+    pub fn portion_size(mut self, names: usize) -> Self {
+        self.portion_size = names.clamp(1, MAX_PORTION);
+        self
+    }
+
+    /// Lists directories, too. Without this, only other objects are listed.
+    #[must_use]
+    pub fn with_directories(mut self) -> Self {
+        self.with_directories = true;
+        self
+    }
+
+    /// Lists only the names of one directory: those behind the last `/` of the prefix, directories among them.
+    #[must_use]
+    pub fn one_level(mut self) -> Self {
+        self.one_level = true;
+        self.with_directories()
+    }
+
+    /// The next names with the objects that they are bound to; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if a brick cannot be reached in time, [`ErrorKind::Stopped`] if the space is stopped. A listing
+    /// never omits names silently: after an error, the next call continues where this one ended.
+    pub async fn next(&mut self) -> Result<Option<Vec<ListedName>>> {
+        if !self.has_begun {
+            self.levels = self.begin().await?;
+            self.has_begun = true;
+        }
+        // `levels` and `portion` change only when a request has succeeded. So a call that fails, or whose future is dropped, can be repeated.
+        while self.portion.len() < self.portion_size
+            && let Some(level) = self.levels.last()
+        {
+            let Some(ListedEntry { key, target, kind }) = level.entries.front() else {
+                if level.more {
+                    let list = level.next_request(self.portion_size - self.portion.len());
+                    let found = self.core.list_entries(list).await?;
+                    if let Some(level) = self.levels.last_mut() {
+                        level.add(found);
+                    }
+                } else {
+                    self.levels.pop();
+                }
+                continue;
+            };
+            let (path, target) = (format!("{}{}", level.path, name_of(key)?), *target);
+            let is_directory = self.is_directory(target, *kind).await?;
+            self.levels.last_mut().and_then(|level| level.entries.pop_front());
+            if is_directory && !self.one_level {
+                if self.levels.iter().any(|above| above.directory == target) {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("the directory {path:?} contains itself")));
+                }
+                self.levels.push(Level::new(target, format!("{path}/"), Bytes::new(), None));
+            }
+            if !is_directory || self.with_directories {
+                self.portion.push(ListedName { path, oid: target, is_directory });
+            }
+        }
+        Ok(Some(std::mem::take(&mut self.portion)).filter(|portion| !portion.is_empty()))
+    }
+
+    /// Whether a target is a directory; `kind` is its kind, if the brick of its directory knows it.
+    async fn is_directory(&self, target: Oid, kind: Option<Kind>) -> Result<bool> {
+        let kind = match kind {
+            Some(kind) => Some(kind),
+            None if target.class() != model::ClassId::NONE => None,
+            None => self.core.read_object(target, false).await?.map(|object| object.kind),
+        };
+        Ok(kind == Some(Kind::Directory))
+    }
+
+    /// The entry of a directory with this name.
+    async fn find(&self, directory: Oid, key: &EntryKey) -> Result<Option<Oid>> {
+        let list = first_portion(directory, None, key.to_bytes(), 1);
+        let EntryList { entries, .. } = self.core.list_entries(ListEntries { kinds: true, ..list }).await?;
+        let Some(entry) = entries.into_iter().next().filter(|entry| entry.key == *key) else { return Ok(None) };
+        Ok(if self.is_directory(entry.target, entry.kind).await? { Some(entry.target) } else { None })
+    }
+
+    /// The directories at which the walk begins.
+    async fn begin(&self) -> Result<Vec<Level>> {
+        let (base, prefix) = self.prefix.rsplit_once('/').unwrap_or(("", &self.prefix));
+        let base = components(base)?;
+        let mut directory = self.core.root()?;
+        for key in &base {
+            let Some(found) = self.find(directory, key).await? else { return Ok(Vec::new()) };
+            directory = found;
+        }
+        let mut path = String::from("/");
+        for key in &base {
+            path = format!("{path}{}/", name_of(key)?);
+        }
+        let prefix = Bytes::copy_from_slice(prefix.as_bytes());
+        let after = match &self.after {
+            Some(after) => components(after)?,
+            None => Vec::new(),
+        };
+        let (own, below) = after.split_at(base.len().min(after.len()));
+        match own.cmp(&base[..own.len()]) {
+            Ordering::Greater => Ok(Vec::new()),
+            Ordering::Equal if own.len() == base.len() => self.begin_after(directory, path, prefix, below).await,
+            _ => Ok(vec![Level::new(directory, path, prefix, None)]),
+        }
+    }
+
+    /// The directories on the way to a name, each from the entry behind that way on.
+    async fn begin_after(&self, base: Oid, path: String, prefix: Bytes, after: &[EntryKey]) -> Result<Vec<Level>> {
+        let (mut levels, mut directory, mut path, mut prefix) = (Vec::new(), base, path, prefix);
+        for key in after {
+            let is_listed = key.as_bytes().starts_with(&prefix);
+            levels.push(Level::new(directory, path.clone(), std::mem::take(&mut prefix), Some(key.clone())));
+            let Some(found) = self.find(directory, key).await?.filter(|_| is_listed) else { return Ok(levels) };
+            directory = found;
+            path = format!("{path}{}/", name_of(key)?);
+        }
+        levels.push(Level::new(directory, path, prefix, None));
+        Ok(levels)
+    }
+}

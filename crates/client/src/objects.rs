@@ -1,0 +1,54 @@
+//! Lists the objects of a space, logical node by logical node.
+
+use std::sync::Arc;
+
+use model::{NodeId, Result};
+use wire::cluster::{ListNodeObjects, ListedObject, NodeObjects};
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::client_core::{Core, unexpected_answer_error};
+
+/// Objects that are requested at a time.
+const PORTION: u32 = 1_000;
+
+/// The objects of a space in portions: [`Client::objects`](super::Cluster::objects).
+#[derive(Debug)]
+pub struct Objects {
+    core: Arc<Core>,
+    /// The logical nodes that are not listed yet, the next one last.
+    nodes: Vec<NodeId>,
+    /// The place at which the listing of the next one continues.
+    from: (u64, u16),
+}
+
+impl Objects {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        let mut nodes = core.nodes.clone();
+        nodes.sort_unstable_by(|a, b| b.cmp(a));
+        Self { core, nodes, from: (0, 0) }
+    }
+
+    /// The next objects; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Client::get`](super::Cluster::get). After an error, the next call continues where this one ended.
+    pub async fn next(&mut self) -> Result<Option<Vec<ListedObject>>> {
+        while let Some(node) = self.nodes.last().copied() {
+            let list = ListNodeObjects { space: self.core.space, node, from: self.from, limit: PORTION };
+            let (Response::NodeObjects(found), _) = self.core.ask(Request::ListNodeObjects(list.into_proto())).await?
+            else {
+                return Err(unexpected_answer_error());
+            };
+            let NodeObjects { objects, next } = NodeObjects::from_proto(found)?;
+            if next.is_none() {
+                self.nodes.pop();
+            }
+            self.from = next.unwrap_or_default();
+            if !objects.is_empty() {
+                return Ok(Some(objects));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,277 @@
+//! Where new objects go: pages in which no other client creates objects.
+//!
+//! A page that is being filled is *leased* to one transaction at a time. So the objects that a transaction creates stay
+//! together, and a transaction that is not committed leaves no gaps: it returns its pages as they were.
+//!
+//! All that a transaction creates without a hint goes to one logical node, its *home*: so it has one participant. Clients begin at
+//! different logical nodes. A client goes on to the next one after a transaction that has filled a page.
+//!
+//! [`PageAllocator`] decides, without I/O; [`PageSource`] reserves page numbers for it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::{ClassId, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId, checksum};
+use protocol::ident::ClientId;
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::client_core::{Core, unexpected_answer_error};
+use crate::plant::{Bug, planted};
+
+/// Page numbers that are reserved at a time.
+const RESERVED_PAGES: u32 = 256;
+/// Bytes of objects that share a page.
+pub(super) const PAGE_BYTES: usize = 8 << 10;
+/// What an object takes in its page beside its data, in bytes.
+const OVERHEAD: usize = 24;
+/// Objects that share a page, however small.
+pub(super) const PAGE_SLOTS: u16 = 512;
+/// A page with less room than this counts as filled, in bytes.
+const FULL_PAGE_ROOM: usize = PAGE_BYTES / 8;
+/// Maximum pages of a logical node that are kept to be filled further.
+const MAX_OPEN_PAGES: usize = 16;
+
+/// A page that is being filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenPage {
+    page: PageId,
+    /// The next free slot.
+    slot: u16,
+    bytes: usize,
+}
+
+impl OpenPage {
+    pub(super) fn page(&self) -> PageId {
+        self.page
+    }
+
+    /// Whether an object of `len` bytes fits. The first one does, whatever its size.
+    pub(super) fn fits(&self, len: usize) -> bool {
+        self.slot < PAGE_SLOTS && (self.bytes == 0 || self.bytes + len + OVERHEAD <= PAGE_BYTES)
+    }
+
+    /// The identifier of a new object of `len` bytes.
+    ///
+    /// # Panics
+    /// If the page has no free slot: the object would share its slot with one placed near it.
+    pub(super) fn place(&mut self, class: ClassId, len: usize) -> Oid {
+        assert!(self.slot < PAGE_SLOTS, "page {:?} is full", self.page);
+        let oid = Oid::new(class, self.page, self.slot);
+        (self.slot, self.bytes) = (self.slot + 1, self.bytes + len + OVERHEAD);
+        oid
+    }
+}
+
+/// What an allocator has for a new object.
+#[derive(Debug, PartialEq, Eq)]
+enum Lease {
+    Page(OpenPage),
+    /// Page numbers of the logical node have to be reserved.
+    NeedsNumbers,
+}
+
+/// The pages that a client fills, and the page numbers that are reserved for it.
+#[derive(Debug, Default)]
+struct PageAllocator {
+    open: BTreeMap<NodeId, Vec<OpenPage>>,
+    reserved: BTreeMap<NodeId, Range<u64>>,
+    /// The position, among the space's logical nodes, of the home of the next transaction.
+    current: usize,
+    /// Whether a page of the current logical node has been filled.
+    is_filled: bool,
+}
+
+impl PageAllocator {
+    /// The home of a transaction: a reachable logical node, if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the space has no logical nodes.
+    fn home(&mut self, nodes: &[NodeId], unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
+        let count = nodes.len().max(1);
+        self.current = (self.current % count + usize::from(std::mem::take(&mut self.is_filled))) % count;
+        let mut next = nodes.iter().cycle().skip(self.current).take(count);
+        self.current = (self.current + next.position(|node| !unreachable.contains(node)).unwrap_or(0)) % count;
+        nodes.get(self.current).copied().ok_or_else(no_nodes_error)
+    }
+
+    /// A page of a logical node with room for an object of `len` bytes. No other transaction fills the page until it is
+    /// [released](PageAllocator::release).
+    fn lease(&mut self, space: SpaceId, node: NodeId, len: usize) -> Lease {
+        let page = self.take_open(node, len).or_else(|| self.take_new(space, node));
+        page.map_or(Lease::NeedsNumbers, Lease::Page)
+    }
+
+    /// Takes the fullest open page in which an object fits.
+    fn take_open(&mut self, node: NodeId, len: usize) -> Option<OpenPage> {
+        let pages = self.open.get_mut(&node)?;
+        let fitting = pages.iter().enumerate().filter(|(_, page)| page.fits(len));
+        let (at, _) = fitting.max_by_key(|(_, page)| page.bytes)?;
+        Some(pages.swap_remove(at))
+    }
+
+    /// Takes an empty page, if a page number is reserved.
+    fn take_new(&mut self, space: SpaceId, node: NodeId) -> Option<OpenPage> {
+        let reserved = self.reserved.get_mut(&node)?;
+        let number = if planted(Bug::PageNumberReused) { reserved.clone().next() } else { reserved.next() }?;
+        Some(OpenPage { page: PageId { space, node, number }, slot: 0, bytes: 0 })
+    }
+
+    /// Page numbers from `first` on are reserved for this client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] if there are no such page numbers.
+    fn add_reserved(&mut self, node: NodeId, first: u64) -> Result<()> {
+        let end = first.checked_add(u64::from(RESERVED_PAGES)).filter(|end| *end <= PageId::MAX_NUMBER);
+        let wrong = || Error::new(ErrorKind::Internal, format!("reserved page numbers from {first} on do not exist"));
+        self.reserved.insert(node, first..end.ok_or_else(wrong)?);
+        Ok(())
+    }
+
+    /// Returns a page. What was placed in it stays; another transaction may fill it further.
+    ///
+    /// # Panics
+    /// If the page is open already: two transactions would create objects in the same slots.
+    fn release(&mut self, page: OpenPage) {
+        let pages = self.open.entry(page.page.node).or_default();
+        let is_open = pages.iter().any(|other| other.page == page.page);
+        assert!(!is_open || planted(Bug::PageNumberReused), "page {:?} was returned twice", page.page);
+        pages.push(page);
+        self.is_filled |= !page.fits(FULL_PAGE_ROOM);
+        if pages.len() > MAX_OPEN_PAGES {
+            pages.sort_unstable_by_key(|page| page.bytes);
+            pages.pop();
+        }
+    }
+}
+
+/// Leases pages, and reserves page numbers when they run out.
+#[derive(Debug)]
+pub(super) struct PageSource {
+    allocator: Mutex<PageAllocator>,
+    /// Held during a reservation, so that there is one at a time for each logical node. Reservations at other nodes continue, because the
+    /// brick of one node may be unreachable.
+    reserving: Mutex<HashMap<NodeId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl PageSource {
+    /// A source for a client. Clients with different numbers begin at different logical nodes, about as many at each.
+    pub(super) fn new(client: ClientId) -> Self {
+        let current = checksum::mix(client.0) as usize;
+        let allocator = PageAllocator { current, ..PageAllocator::default() };
+        Self { allocator: Mutex::new(allocator), reserving: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PageAllocator> {
+        // No operation of the allocator leaves it inconsistent.
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leases a page of a logical node with room for an object of `len` bytes.
+    pub(super) async fn lease(&self, core: &Core, node: NodeId, len: usize) -> Result<OpenPage> {
+        if let Lease::Page(page) = self.lock().lease(core.space, node, len) {
+            return Ok(page);
+        }
+        let reserving = {
+            let mut reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+            reserving.entry(node).or_default().clone()
+        };
+        let _one_at_a_time = reserving.lock().await;
+        if let Some(page) = self.lock().take_new(core.space, node) {
+            return Ok(page);
+        }
+        let reserve = proto::Reserve { space: u32::from(core.space.0), node: node.0, pages: RESERVED_PAGES };
+        let (Response::Reserved(answer), _) = core.ask(Request::Reserve(reserve)).await? else {
+            return Err(unexpected_answer_error());
+        };
+        let mut allocator = self.lock();
+        allocator.add_reserved(node, answer.first)?;
+        allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
+    }
+
+    /// The logical node where the next transaction or upload without a hint puts all that it creates.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the space has none.
+    pub(super) fn home(&self, core: &Core) -> Result<NodeId> {
+        let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
+        self.lock().home(&core.nodes, &unreachable)
+    }
+
+    /// Returns a page; see [`PageAllocator::release`].
+    fn release(&self, page: OpenPage) {
+        self.lock().release(page);
+    }
+
+    /// Identifiers for new objects at a logical node, each given by its class and its bytes of data. They share pages as far as they
+    /// fit.
+    pub(super) async fn place(&self, core: &Core, node: NodeId, objects: &[(ClassId, usize)]) -> Result<Vec<Oid>> {
+        let mut placed = Vec::with_capacity(objects.len());
+        let mut filling: Option<OpenPage> = None;
+        for (class, len) in objects {
+            let mut page = match filling.take() {
+                Some(page) if page.fits(*len) => page,
+                full => {
+                    full.into_iter().for_each(|page| self.release(page));
+                    self.lease(core, node, *len).await?
+                }
+            };
+            placed.push(page.place(*class, *len));
+            filling = Some(page);
+        }
+        filling.into_iter().for_each(|page| self.release(page));
+        Ok(placed)
+    }
+}
+
+fn no_nodes_error() -> Error {
+    Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet: nothing can be created in it")
+}
+
+/// The pages that a transaction fills.
+#[derive(Debug, Default)]
+pub(super) struct PageLease {
+    /// The home of the transaction, once it has created something without a hint.
+    pub(super) home: Option<NodeId>,
+    /// The page of each logical node.
+    filling: HashMap<NodeId, OpenPage>,
+    /// All pages, as they were leased.
+    original: Vec<OpenPage>,
+    /// Pages that were filled, and followed by another one.
+    full: Vec<OpenPage>,
+}
+
+impl PageLease {
+    /// The page of a logical node, if an object of `len` bytes fits.
+    pub(super) fn open_page(&mut self, node: NodeId, len: usize) -> Option<&mut OpenPage> {
+        self.filling.get_mut(&node).filter(|page| page.fits(len))
+    }
+
+    /// This page, if it is leased and an object of `len` bytes fits.
+    pub(super) fn open_page_at(&mut self, page: PageId, len: usize) -> Option<&mut OpenPage> {
+        self.filling.values_mut().find(|open| open.page() == page && open.fits(len))
+    }
+
+    /// Adds a page, in place of the one before at its logical node, which is full.
+    pub(super) fn add(&mut self, page: OpenPage) {
+        self.original.push(page);
+        self.full.extend(self.filling.insert(page.page.node, page));
+    }
+
+    /// Takes the pages to return: as they are, or as they were leased if nothing that was placed in them will ever exist.
+    fn take_pages(&mut self, is_unused: bool) -> Vec<OpenPage> {
+        let filled = std::mem::take(&mut self.filling).into_values().chain(std::mem::take(&mut self.full));
+        let original = std::mem::take(&mut self.original);
+        if is_unused || planted(Bug::LeasedPageReused) { original } else { filled.collect() }
+    }
+
+    /// Returns all pages.
+    pub(super) fn release(&mut self, source: &PageSource, is_unused: bool) {
+        self.take_pages(is_unused).into_iter().for_each(|page| source.release(page));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Results of queries, row by row.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Result, Value};
+use protocol::ident::HlcTimestamp;
+use protocol::validate::Read;
+use query::{Query, Row};
+use tokio::time::{self, Instant};
+use wire::cluster;
+use wire::link::{Answer, Caller, Pending};
+use wire::proto::query as messages;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+
+use super::client_core::{Core, unexpected_answer_error};
+use super::transaction::Transaction;
+use crate::plant::{Bug, planted};
+
+/// The steps of a query, and how many objects each has produced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// As text: a line for each step, the last step first.
+    pub text: String,
+    /// As JSON: nested steps.
+    pub json: String,
+}
+
+/// What the answer of a query relies on.
+pub(super) struct ReadSet {
+    pub(super) reads: Vec<Read>,
+    pub(super) at: HlcTimestamp,
+}
+
+/// Options of a query.
+#[derive(Debug, Default)]
+pub(super) struct QueryOptions {
+    pub(super) own_writes: std::collections::BTreeMap<Oid, Option<Object>>,
+    pub(super) report_reads: bool,
+    pub(super) only_guards: bool,
+    pub(super) explain: bool,
+    pub(super) unique: Option<u32>,
+}
+
+/// The rows of a query, as they arrive. Dropping it ends the query.
+///
+/// In a transaction, the rows are valid only if the transaction commits, as everything that it reads.
+#[derive(Debug)]
+pub struct Rows {
+    core: Arc<Core>,
+    caller: Caller,
+    /// The transaction of the query, if any.
+    transaction: Option<Transaction>,
+    /// The request for the next rows, which is sent before the current ones are read.
+    pending: Option<Pending>,
+    cursor: Option<u64>,
+    columns: Vec<String>,
+    rows: VecDeque<Row>,
+    explanation: Option<Explanation>,
+    /// What the answer relies on, outside of a transaction.
+    read_set: Vec<Read>,
+    /// The logical nodes that the peer server waits for, as of its last message.
+    waits_for: Vec<NodeId>,
+}
+
+impl Rows {
+    /// Sends a query, and waits for the first rows.
+    pub(super) async fn ask(
+        core: &Arc<Core>,
+        query: &Query,
+        asking: QueryOptions,
+        transaction: Option<Transaction>,
+    ) -> Result<Self> {
+        let QueryOptions { own_writes: own, report_reads: reads, only_guards, explain, unique } = asking;
+        let asked = cluster::QueryRequest {
+            query: query.encode()?.into(),
+            own_writes: own,
+            report_reads: reads,
+            only_guards,
+            explain,
+            unique,
+        };
+        let (message, raw) = asked.into_proto();
+        let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
+        let (columns, rows) = (Vec::new(), VecDeque::new());
+        let (core, cursor) = (core.clone(), None);
+        let mut asked = Self {
+            core,
+            caller,
+            transaction,
+            pending: None,
+            cursor,
+            columns,
+            rows,
+            explanation: None,
+            read_set: Vec::new(),
+            waits_for: Vec::new(),
+        };
+        let first = decode_rows(answer)?;
+        asked.columns.clone_from(&first.columns);
+        asked.handle_rows(first)?;
+        Ok(asked)
+    }
+
+    /// The names of the columns; empty if rows are whole objects.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    /// The next row; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time, or the connection ends;
+    /// [`ErrorKind::Conflict`] if the transaction cannot be committed any more; other errors of the query.
+    pub async fn next(&mut self) -> Result<Option<Row>> {
+        let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
+        loop {
+            // The next rows are requested while these are read.
+            if let (None, Some(cursor)) = (&self.pending, self.cursor) {
+                let fetch = Request::FetchRows(messages::FetchRows { cursor });
+                self.pending = Some(self.caller.begin(fetch, Vec::new()).await?);
+            }
+            if let Some(row) = self.rows.pop_front() {
+                return Ok(Some(row));
+            }
+            let Some(coming) = &mut self.pending else { return Ok(None) };
+            // The peer server reports at intervals that it is at work, and which bricks it waits for.
+            let until = patience.deadline(!self.waits_for.is_empty(), Instant::now());
+            let late = |_| self.core.timeout_error(&self.waits_for);
+            let come = time::timeout_at(until, coming.answer()).await.map_err(late).and_then(|come| come);
+            let come = come.map_err(|error| match error.kind() {
+                // Another peer server does not know the query.
+                ErrorKind::Unknown => {
+                    Error::new(ErrorKind::Unavailable, "the connection ended during the query: run it again")
+                }
+                _ => error,
+            });
+            self.pending = None;
+            if let Err(error) = come.and_then(decode_rows).and_then(|come| self.handle_rows(come)) {
+                self.end();
+                return match &self.transaction {
+                    Some(transaction) => transaction.note_timeout(Err(error)),
+                    None => Err(error),
+                };
+            }
+        }
+    }
+
+    /// All remaining rows.
+    ///
+    /// # Errors
+    /// As [`Rows::next`].
+    pub async fn all(mut self) -> Result<Vec<Row>> {
+        let mut all = Vec::new();
+        while let Some(row) = self.next().await? {
+            all.push(row);
+        }
+        Ok(all)
+    }
+
+    /// The steps of the query, if they were requested and all rows have arrived.
+    #[must_use]
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.explanation.as_ref()
+    }
+
+    /// What the rows so far rely on, outside of a transaction.
+    pub(super) fn take_read_set(&mut self) -> Vec<Read> {
+        std::mem::take(&mut self.read_set)
+    }
+
+    /// Takes rows that have arrived.
+    fn handle_rows(&mut self, come: cluster::QueryRows) -> Result<()> {
+        let cluster::QueryRows { cursor, oids, rows, reads, seen, plan: (text, json), waits_for, .. } = come;
+        self.waits_for = waits_for;
+        if oids.is_empty() {
+            let columns = self.columns.len();
+            self.rows = rows.iter().map(|row| values(row, columns).map(Row::Values)).collect::<Result<_>>()?;
+        } else {
+            self.rows = oids.into_iter().zip(rows).map(|(oid, record)| Row::Object(oid, record)).collect();
+        }
+        self.cursor = cursor;
+        if !text.is_empty() {
+            self.explanation = Some(Explanation { text, json: String::from_utf8_lossy(&json).into_owned() });
+        }
+        match &self.transaction {
+            Some(transaction) => transaction.rely(ReadSet { reads, at: seen }),
+            None => {
+                self.read_set.extend(reads);
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.pending = None;
+        if let Some(cursor) = self.cursor.take() {
+            self.caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
+        }
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The time limit of a query whose peer server reports what it waits for.
+struct QueryTimeout {
+    timeout: Duration,
+    /// Since when the peer server has waited for bricks.
+    waiting_since: Option<Instant>,
+}
+
+impl QueryTimeout {
+    /// When the next message is due. Each message restarts the time limit, unless the peer server waits for bricks: bricks have the
+    /// time limit once.
+    fn deadline(&mut self, waits_for_bricks: bool, now: Instant) -> Instant {
+        let since =
+            self.waiting_since.filter(|_| waits_for_bricks && !planted(Bug::StalledBrickWaitedForAnew)).unwrap_or(now);
+        self.waiting_since = waits_for_bricks.then_some(since);
+        since + self.timeout
+    }
+}
+
+fn decode_rows(answer: Answer) -> Result<cluster::QueryRows> {
+    let Response::Rows(rows) = answer.response else {
+        return Err(unexpected_answer_error());
+    };
+    cluster::QueryRows::from_proto(*rows, answer.raw)
+}
+
+/// The values of a row, which is encoded as a record.
+fn values(row: &Bytes, columns: usize) -> Result<Vec<Value>> {
+    let record = RecordRef::new(row)?;
+    let value = |number| record.field(FieldNumber(number))?.map_or(Ok(Value::Null), |value| value.to_value());
+    (1..).take(columns).map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::planted_bug::is_noticed;
+
+    #[test]
+    fn timeout_counts_from_when_the_peer_server_waits_for_a_brick() {
+        timeout_is_not_restarted_while_a_brick_is_waited_for();
+        assert!(is_noticed(Bug::StalledBrickWaitedForAnew, timeout_is_not_restarted_while_a_brick_is_waited_for));
+    }
+
+    fn timeout_is_not_restarted_while_a_brick_is_waited_for() {
+        let asked = Instant::now();
+        let after = |seconds| asked + Duration::from_secs(seconds);
+        let mut patience = QueryTimeout { timeout: Duration::from_secs(10), waiting_since: None };
+        let mut until = |waits_for_bricks, seconds| patience.deadline(waits_for_bricks, after(seconds));
+        assert_eq!(until(false, 0), after(10));
+        assert_eq!(until(false, 18), after(28), "it is at work");
+        assert_eq!(until(true, 20), after(30));
+        assert_eq!(until(true, 22), after(30), "it still waits");
+        assert_eq!(until(false, 24), after(34), "it goes on");
+        assert_eq!(until(true, 26), after(36), "this is another time");
+    }
+}

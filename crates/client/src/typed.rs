@@ -1,0 +1,409 @@
+//! Transactions over structs: `#[derive(Persistent)]`, [`Ref`], [`Loaded`].
+//!
+//! The terms are those of JDO: *identity* (a transaction has one struct for each object), *dirty tracking* (the commit finds
+//! the structs that were changed), *persistence by reachability* (a draft to which a persistent object refers becomes persistent).
+//!
+//! A new object gets its real identifier at once, in a page that is leased to the transaction. So its [`Ref`] stays valid after the
+//! commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::persistent::{Persistent, Ref};
+use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
+use protocol::locks::LockMode;
+
+use super::Client;
+use super::classes::StructMapping;
+use super::client_core::Core;
+use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
+use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
+
+// ---------------------------------------------------------------------------------------------- outside of transactions
+
+impl Client {
+    /// Defines the class of a struct in the space, with the classes that it extends and refers to, and their indexes. Missing
+    /// classes are created; existing ones get the fields and indexes that they lack. A program calls this when it starts; if
+    /// nothing is missing, nothing changes.
+    ///
+    /// Fields and classes that the program does not know stay as they are. So programs of different versions work on the same
+    /// objects: an older one keeps fields that it does not know, and a newer one reads older records with defaults.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
+    pub async fn define<T: Persistent>(&self) -> Result<()> {
+        self.core.define(&crate::persistent::Classes::of::<T>()).await
+    }
+
+    /// Reads an object outside of transactions, from the nearest copy, as a struct. `None` if there is no such object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is of another class.
+    pub async fn read<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<T>> {
+        let oid = reference.oid();
+        let shape = self.core.mapping_of::<T>(oid).await?;
+        let object = self.core.get(oid).await?;
+        object.map(|object| decode(oid, &object, &shape)).transpose()
+    }
+
+    /// Decodes an object as a struct.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is of another class.
+    pub async fn decode<T: Persistent>(&self, oid: Oid, object: &Object) -> Result<T> {
+        decode(oid, object, &*self.core.mapping_of::<T>(oid).await?)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- loading
+
+impl Transaction {
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+
+    /// Loads an object to read it. An object that is not cached is fetched; objects that it refers to are not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such object, [`ErrorKind::Invalid`] if it is of another class, or if this transaction
+    /// has a [`LoadedMut`] of it; else as [`Transaction::get`].
+    pub async fn load<T: Persistent>(&self, reference: Ref<T>) -> Result<Loaded<T>> {
+        let oid = reference.oid();
+        self.struct_entry::<T>(oid, LockMode::Shared).await?.ok_or_else(|| not_found_error::<T>(oid))?.read(oid)
+    }
+
+    /// Loads an object to change it: the commit writes the changes. At the level [`IsolationLevel::Locks`] it is locked exclusively.
+    ///
+    /// # Errors
+    /// As [`Transaction::load`]; also [`ErrorKind::Invalid`] if this transaction has a [`Loaded`] of it.
+    pub async fn load_mut<T: Persistent>(&self, reference: Ref<T>) -> Result<LoadedMut<T>> {
+        self.check_writable()?;
+        let oid = reference.oid();
+        self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?.change(oid)
+    }
+
+    /// Loads an object to read it; `None` if there is no such object.
+    ///
+    /// # Errors
+    /// As [`Transaction::load`], except [`ErrorKind::NotFound`].
+    pub async fn try_load<T: Persistent>(&self, reference: Ref<T>) -> Result<Option<Loaded<T>>> {
+        let oid = reference.oid();
+        self.struct_entry::<T>(oid, LockMode::Shared).await?.map(|slot| slot.read(oid)).transpose()
+    }
+
+    /// Loads many objects to read them, in this order. Those that are not cached are fetched together.
+    ///
+    /// # Errors
+    /// As [`Transaction::load`].
+    pub async fn load_all<T: Persistent>(
+        &self,
+        references: impl IntoIterator<Item = Ref<T>>,
+    ) -> Result<Vec<Loaded<T>>> {
+        let references: Vec<Ref<T>> = references.into_iter().collect();
+        self.prefetch(references.iter().copied()).await?;
+        let mut loaded = Vec::with_capacity(references.len());
+        for reference in references {
+            loaded.push(self.load(reference).await?);
+        }
+        Ok(loaded)
+    }
+
+    /// The object that a name is bound to.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is of another class; else as [`Transaction::get`].
+    pub async fn named<T: Persistent>(&self, path: &str) -> Result<Option<Ref<T>>> {
+        let Some(oid) = self.resolve(path).await? else { return Ok(None) };
+        self.core().mapping_of::<T>(oid).await?;
+        Ok(Some(Ref::new(oid)))
+    }
+
+    /// The struct of an object in this transaction, loaded if necessary; `None` if there is no such object.
+    async fn struct_entry<T: Persistent>(&self, oid: Oid, mode: LockMode) -> Result<Option<Arc<StructEntry<T>>>> {
+        let shape = self.core().mapping_of::<T>(oid).await?;
+        let known = self.known_entry::<T>(oid)?;
+        if let Some(slot) = &known
+            && (slot.is_new() || mode == LockMode::Shared || self.inner.level != IsolationLevel::Locks)
+        {
+            return Ok(known);
+        }
+        let object = match mode {
+            LockMode::Shared | LockMode::Touch => self.get(oid).await?,
+            LockMode::Exclusive => self.get_for_update(oid).await?,
+        };
+        // The struct that was loaded before is current, because the object is locked.
+        if known.is_some() {
+            return Ok(known);
+        }
+        let Some(object) = object else { return Ok(None) };
+        let slot = StructEntry::<T>::of(oid, object, shape)?;
+        // Another task may have loaded it meanwhile.
+        if let Some(known) = self.known_entry::<T>(oid)? {
+            return Ok(Some(known));
+        }
+        self.changes()?.loaded.insert(oid, slot.clone());
+        Ok(Some(slot))
+    }
+
+    /// The struct of an object that the transaction has already. One of another type is flushed and removed.
+    fn known_entry<T: Persistent>(&self, oid: Oid) -> Result<Option<Arc<StructEntry<T>>>> {
+        let mut changes = self.changes()?;
+        let Some(slot) = changes.loaded.get(&oid) else { return Ok(None) };
+        if let Ok(same) = slot.clone().as_any().downcast::<StructEntry<T>>() {
+            return Ok(Some(same));
+        }
+        let slot = slot.clone();
+        slot.retire(oid)?;
+        changes.loaded.remove(&oid);
+        if let Some(object) = slot.flush(oid)? {
+            changes.drafts.remove(&oid);
+            changes.writes.insert(oid, Some(object));
+        }
+        Ok(None)
+    }
+
+    // -------------------------------------------------------------------------------------------- creating and removing
+
+    /// Creates an object. Its reference can be used at once and stays valid after the commit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the class has a required field that the struct does not know; [`ErrorKind::TooLarge`];
+    /// [`ErrorKind::NotFound`] if the space does not have the class: [`Client::define`] creates it.
+    pub async fn create<T: Persistent>(&self, value: T) -> Result<Ref<T>> {
+        self.create_with(value, PlacementHint::Anywhere).await
+    }
+
+    /// Creates an object at a given place.
+    ///
+    /// # Errors
+    /// As [`Transaction::create`].
+    pub async fn create_with<T: Persistent>(&self, value: T, hint: PlacementHint) -> Result<Ref<T>> {
+        self.create_entry(value, hint, false).await
+    }
+
+    /// Makes a draft: an object that the commit creates only if it is reachable, by references, from a name or another object that
+    /// the transaction writes.
+    ///
+    /// # Errors
+    /// As [`Transaction::create`].
+    pub async fn draft<T: Persistent>(&self, value: T) -> Result<Ref<T>> {
+        self.create_entry(value, PlacementHint::Anywhere, true).await
+    }
+
+    async fn create_entry<T: Persistent>(&self, value: T, hint: PlacementHint, is_draft: bool) -> Result<Ref<T>> {
+        self.check_writable()?;
+        let shape = self.core().mapping::<T>().await?;
+        shape.layout.check_complete()?;
+        let record = Object::record(shape.layout.class(), value.to_record(&shape.layout, None)?);
+        record.check()?;
+        let oid = self.place(&record, &shape, hint).await?;
+        let mut changes = self.changes()?;
+        changes.loaded.insert(oid, StructEntry::new(value, shape));
+        if is_draft {
+            changes.drafts.insert(oid);
+        }
+        Ok(Ref::new(oid))
+    }
+
+    /// Assigns the identifier of a new object.
+    async fn place(&self, object: &Object, shape: &StructMapping, hint: PlacementHint) -> Result<Oid> {
+        let (class, len) = (shape.layout.class(), object.data.len());
+        let node: Option<NodeId> = match hint {
+            PlacementHint::Anywhere => None,
+            PlacementHint::At(node) => Some(node),
+            PlacementHint::Near(other) => {
+                if let Some(room) = self.changes()?.page_lease.open_page_at(other.page(), len) {
+                    return Ok(room.place(class, len));
+                }
+                if let Some(place) = self.place_near(class, other, len, &BTreeMap::new()).await? {
+                    return Ok(place);
+                }
+                Some(other.page().node).filter(|_| !other.is_temporary())
+            }
+        };
+        if let Some(node) = node
+            && !self.core().nodes.contains(&node)
+        {
+            let what = format!("the space has no logical node {:x}: nothing can be created there", node.0);
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        let node = node.map_or_else(|| self.home(), Ok)?;
+        loop {
+            if let Some(room) = self.changes()?.page_lease.open_page(node, len) {
+                return Ok(room.place(class, len));
+            }
+            let room = self.core().page_source.lease(self.core(), node, len).await?;
+            self.changes()?.page_lease.add(room);
+        }
+    }
+
+    /// Removes an object. References to it remain; loading one of them is an error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it does not exist; else as [`Transaction::load_mut`].
+    pub async fn remove<T: Persistent>(&self, reference: Ref<T>) -> Result<()> {
+        self.check_writable()?;
+        let oid = reference.oid();
+        let slot = self.struct_entry::<T>(oid, LockMode::Exclusive).await?.ok_or_else(|| not_found_error::<T>(oid))?;
+        slot.retire(oid)?;
+        let mut changes = self.changes()?;
+        changes.loaded.remove(&oid);
+        changes.drafts.remove(&oid);
+        match slot.is_new() {
+            // An object that was created and removed again is not written.
+            true => drop(changes.writes.remove(&oid)),
+            false => drop(changes.writes.insert(oid, None)),
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.inner.level {
+            IsolationLevel::Snapshot => Err(read_only_error()),
+            IsolationLevel::Optimistic | IsolationLevel::Locks => Ok(()),
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- what was changed
+
+    /// Encodes the structs that were changed as records, which [`Transaction::get`] and queries see. A commit does this too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is a [`LoadedMut`] of one of them, [`ErrorKind::TooLarge`].
+    pub fn flush(&self) -> Result<()> {
+        let mut changes = self.changes()?;
+        let slots: Vec<(Oid, Arc<dyn AnyStructEntry>)> =
+            changes.non_drafts().map(|(oid, slot)| (*oid, slot.clone())).collect();
+        for (oid, slot) in slots {
+            let Some(object) = slot.flush(oid)? else { continue };
+            // A change that was reverted is no change.
+            if slot.is_as_loaded(&object) && !changes.writes.contains_key(&oid) {
+                continue;
+            }
+            if !slot.is_new() {
+                self.check_page_size(oid, &object).inspect_err(|_| slot.touch())?;
+            }
+            changes.writes.insert(oid, Some(object));
+        }
+        Ok(())
+    }
+
+    /// Flushes all structs, and the drafts that are reachable.
+    pub(super) fn flush_reachable(&self) -> Result<()> {
+        self.flush()?;
+        let mut changes = self.changes()?;
+        changes.persist_reachable()?;
+        changes.check_pages()
+    }
+}
+
+impl Changes {
+    /// The structs that are not drafts.
+    fn non_drafts(&self) -> impl Iterator<Item = (&Oid, &Arc<dyn AnyStructEntry>)> {
+        self.loaded.iter().filter(|(oid, _)| !self.drafts.contains(oid))
+    }
+
+    /// Flushes the struct of an object, if there is one. Returns the object if it is a draft.
+    pub(super) fn flush_one(&mut self, oid: Oid) -> Result<Option<Object>> {
+        let Some(slot) = self.loaded.get(&oid) else { return Ok(None) };
+        if self.drafts.contains(&oid) {
+            return slot.object(oid).map(Some);
+        }
+        if let Some(object) = slot.flush(oid)? {
+            self.writes.insert(oid, Some(object));
+        }
+        Ok(None)
+    }
+
+    /// Removes the struct of an object, which the transaction writes as a record.
+    pub(super) fn forget_struct(&mut self, oid: Oid) -> Result<()> {
+        if let Some(slot) = self.loaded.get(&oid) {
+            slot.retire(oid)?;
+            self.loaded.remove(&oid);
+            self.drafts.remove(&oid);
+        }
+        Ok(())
+    }
+
+    /// Makes drafts persistent that are reachable from persistent objects, and drops the others.
+    fn persist_reachable(&mut self) -> Result<()> {
+        let mut reached: Vec<Oid> = Vec::new();
+        if !self.drafts.is_empty() {
+            reached.extend(self.entries.values().flatten());
+            for object in self.writes.values().flatten() {
+                reached.extend(references(object)?);
+            }
+        }
+        while let Some(oid) = reached.pop() {
+            let Some(slot) = self.loaded.get(&oid).filter(|_| self.drafts.contains(&oid)) else { continue };
+            let object = slot.object(oid)?;
+            object.check()?;
+            self.drafts.remove(&oid);
+            reached.extend(references(&object)?);
+            self.writes.insert(oid, Some(object));
+        }
+        self.drafts.clear();
+        Ok(())
+    }
+
+    /// Checks that the new objects of each page fit into one page.
+    fn check_pages(&self) -> Result<()> {
+        let mut pages: BTreeMap<_, usize> = BTreeMap::new();
+        for (oid, slot) in &self.loaded {
+            if let Some(Some(object)) = self.writes.get(oid)
+                && slot.is_new()
+            {
+                let bytes = pages.entry(oid.page()).or_default();
+                *bytes += object.data.len();
+                if *bytes > MAX_PAGE_BYTES {
+                    let what =
+                        format!("{oid} and other new objects in its page have grown beyond {MAX_PAGE_BYTES} bytes");
+                    return Err(Error::new(ErrorKind::TooLarge, what + ": create large objects with their final size"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The references in an object.
+pub(super) fn references(object: &Object) -> Result<Vec<Oid>> {
+    let mut found = Vec::new();
+    if object.kind == Kind::Record {
+        for field in RecordRef::new(&object.data)?.fields() {
+            collect_references(field?.1, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The references in a value.
+pub(super) fn collect_references(value: ValueRef<'_>, found: &mut Vec<Oid>) -> Result<()> {
+    match value {
+        ValueRef::Reference(oid) => found.push(oid),
+        ValueRef::List(elements) | ValueRef::Set(elements) => {
+            for element in elements.iter() {
+                collect_references(element?, found)?;
+            }
+        }
+        ValueRef::Map(entries) => {
+            for entry in entries.iter() {
+                let (key, value) = entry?;
+                collect_references(key, found)?;
+                collect_references(value, found)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn not_found_error<T: Persistent>(oid: Oid) -> Error {
+    let what = format!("there is no {} {oid}: it was removed, or never created", T::CLASS);
+    Error::new(ErrorKind::NotFound, what)
+}
+
+/// The error of a write in a group snapshot.
+pub(super) fn read_only_error() -> Error {
+    Error::new(ErrorKind::Invalid, "a group snapshot cannot write: begin an optimistic transaction")
+}
