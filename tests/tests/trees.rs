@@ -319,6 +319,71 @@ fn names_that_lead_out_of_the_directory_are_not_exported() {
 }
 
 #[test]
+fn damaged_object_is_named_and_the_others_are_exported_and_verified() {
+    let (server, _) = import_tree();
+    let blob = fs::read_dir(server.data().join("blobs")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&blob).unwrap();
+    bytes[100_000] ^= 1;
+    fs::write(&blob, bytes).unwrap();
+    let oid = run_json(&server, &["stat", "/tree/sub/large.bin"], 0)["oid"].as_str().unwrap().to_owned();
+    let read = server.run(&["get", "/tree/sub/large.bin"]);
+    assert!(read.code == 6 && read.stderr.contains(&oid), "{}", read.stderr);
+    let exported = server.run(&["export", "out", "--prefix", "/tree", "--json"]);
+    assert_eq!(exported.code, 6, "{}", exported.stderr);
+    let report = &exported.json()[0];
+    assert_eq!((&report["failed"], &report["damaged"]), (&1.into(), &1.into()), "{report}");
+    assert!(exported.stderr.contains("large.bin") && exported.stderr.contains(&oid), "{}", exported.stderr);
+    assert_eq!(fs::read(server.dir().join("out/sub/deeper/page.html")).unwrap(), b"<p>");
+    assert!(!server.dir().join("out/sub/large.bin").exists());
+    let report = run_json(&server, &["verify", "tree"], 6);
+    assert_eq!((&report["same"], &report["damaged"]), (&(OBJECTS - 1).into(), &1.into()), "{report}");
+}
+
+#[test]
+fn empty_directory_is_imported_and_exported() {
+    let server = Server::start(&["--memory"]);
+    fs::create_dir(server.dir().join("empty")).unwrap();
+    server.run(&["import", "empty"]).ok();
+    let report = run_json(&server, &["export", "out", "--prefix", "/empty"], 0);
+    assert_eq!((&report["directories"], &report["files"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(server.run(&["export", "other", "--prefix", "/nothing"]).code, 3);
+}
+
+#[test]
+fn tree_is_verified_beside_names_that_are_not_in_it() {
+    let server = Server::start(&["--memory"]);
+    let root = server.dir().join("tree");
+    fs::create_dir(&root).unwrap();
+    for number in 0..40 {
+        fs::write(root.join(format!("{number:02}")), number.to_string()).unwrap();
+    }
+    server.run(&["import", "tree"]).ok();
+    // More names than one listing has, between those of the files.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let directory = client.resolve("/tree").await.unwrap().unwrap();
+        for first in (0..1500).step_by(500) {
+            let bind = |t: Transaction| async move {
+                let blob = t.create_blob("x")?;
+                for number in first..first + 500 {
+                    t.put_entry(directory, &format!("07-{number:04}"), blob).await?;
+                }
+                Ok(())
+            };
+            client.transact(bind).await.unwrap();
+        }
+    });
+    fs::remove_file(root.join("11")).unwrap();
+    fs::write(root.join("30-new"), "new").unwrap();
+    let report = run_json(&server, &["verify", "tree"], 4);
+    let counts = ["same", "different", "missing", "extra"].map(|key| report[key].as_u64().unwrap());
+    assert_eq!(counts, [40, 0, 1, 1501], "{report}");
+    let report = run_json(&server, &["import", "tree"], 0);
+    assert_eq!((&report["imported"], &report["unchanged"]), (&1.into(), &40.into()), "{report}");
+}
+
+#[test]
 fn records_and_sets_are_reported_and_not_exported() {
     let server = Server::start(&["--memory"]);
     server.run_with_input(&["put", "-", "/t/file"], "x").ok();

@@ -159,3 +159,15 @@ fn scrub_names_damaged_objects_while_the_server_serves() {
     assert_eq!(server.run(&["backup", "archive"]).code, 6, "a backup contains no damaged data");
     assert!(!server.dir().join("archive").exists());
 }
+
+#[test]
+fn repair_leaves_a_directory_alone_that_is_no_store() {
+    let server = Server::new(&[]);
+    let dir = server.dir().join("letters");
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(server.run(&["repair", "--data", "letters"]).code, 3);
+    fs::write(dir.join("one.txt"), "dear").unwrap();
+    let refused = server.run(&["repair", "--data", "letters", "--accept-loss"]);
+    assert!(refused.code == 2 && refused.stderr.contains("one.txt"), "{} {}", refused.code, refused.stderr);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+}

@@ -135,7 +135,12 @@ impl CommandContext {
             });
             let urls = urls.collect::<client::Result<Vec<_>>>()?;
             let connected = first_that_answers(urls, async |url| self.connect_as(&url, true).await).await;
-            bricks.push((Some(brick.brick), connected.map_err(|failure| failure.context(&what))?));
+            let connected = connected.map_err(|failure| {
+                failure
+                    .context(&what)
+                    .hint("Start it again. `mortar brick` lists the bricks, and removes one that has ended for good.")
+            });
+            bricks.push((Some(brick.brick), connected?));
         }
         Ok(bricks)
     }

@@ -74,7 +74,7 @@ pub(crate) fn warn(json: bool, kind: &'static str, message: &str) {
     let _ = if json {
         writeln!(stderr, "{}", serde_json::json!({ "warning": { "kind": kind, "message": message } }))
     } else {
-        writeln!(stderr, "warning: {message}")
+        writeln!(stderr, "warning: {}", Printable(message))
     };
 }
 

@@ -126,6 +126,7 @@ impl Client {
         fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>>;
         fn stat(&self, oid: Oid) -> Result<Option<ObjectStat>>;
         fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>>;
+        fn entries(&self, directory: Oid, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>>;
         fn names_of(&self, oid: Oid) -> Result<Vec<String>>;
         fn collections_of(&self, oid: Oid) -> Result<Vec<Oid>>;
         fn read<T>(&self, reference: Ref<T>) -> Result<Option<T>>;

@@ -266,6 +266,15 @@ impl Client {
         self.core.members(collection, after, limit).await
     }
 
+    /// The first names in a directory after `after`, in the order of their bytes, with their objects, at most `limit`. Not part of a
+    /// transaction.
+    ///
+    /// # Errors
+    /// As [`Client::entry`].
+    pub async fn entries(&self, directory: Oid, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>> {
+        self.core.entries(directory, after, limit).await
+    }
+
     /// The absolute paths that an object is bound to, found from the object. Not part of a transaction.
     ///
     /// # Errors

@@ -459,10 +459,22 @@ impl Core {
     pub(super) async fn read_object(&self, oid: Oid, cached: bool) -> Result<Option<Object>> {
         self.check_in_space(oid)?;
         let request = Request::ReadObject(proto::ReadObject { oid: Some(oid.into()), cached });
-        let (Response::ObjectRead(read), raw) = self.ask(request).await? else {
-            return Err(unexpected_answer_error());
+        let read = match self.ask(request).await {
+            Ok((Response::ObjectRead(read), raw)) => object_read_from_proto(oid, read, Raw::Owned(raw)),
+            Ok(_) => Err(unexpected_answer_error()),
+            Err(error) => Err(error),
         };
-        object_read_from_proto(oid, read, Raw::Owned(raw))
+        read.map_err(|error| name_damaged(oid, error))
+    }
+}
+
+/// The error of a read, which names the object if it is damaged.
+pub(super) fn name_damaged(oid: Oid, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Corrupt if !error.message().contains(&oid.to_string()) => {
+            Error::new(ErrorKind::Corrupt, format!("object {oid}: {}", error.message()))
+        }
+        _ => error,
     }
 }
 

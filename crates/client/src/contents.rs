@@ -17,7 +17,7 @@ use wire::proto::contents as proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::client_core::{Core, unexpected_answer_error};
+use super::client_core::{Core, name_damaged, unexpected_answer_error};
 use super::transaction::{OwnChange, PlacementHint, Transaction};
 use super::{Client, IsolationLevel};
 
@@ -245,10 +245,12 @@ async fn write_piece(core: &Core, id: ContentId, offset: u64, piece: Bytes, last
 /// Reads a range of a blob's bytes at its brick.
 async fn read_range(core: &Core, read: ReadContent) -> Result<ReadBytes> {
     core.check_in_space(read.oid)?;
-    match core.ask(Request::ReadContent(read.into())).await? {
-        (Response::ContentBytes(found), raw) => read_from_proto(read.oid, found, Raw::Owned(raw)),
-        _ => Err(unexpected_answer_error()),
-    }
+    let bytes = match core.ask(Request::ReadContent(read.into())).await {
+        Ok((Response::ContentBytes(found), raw)) => read_from_proto(read.oid, found, Raw::Owned(raw)),
+        Ok(_) => Err(unexpected_answer_error()),
+        Err(error) => Err(error),
+    };
+    bytes.map_err(|error| name_damaged(read.oid, error))
 }
 
 /// The bytes of a blob, piece by piece.

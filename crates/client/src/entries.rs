@@ -40,7 +40,7 @@ impl Core {
         if found.guards.is_empty() { Err(unexpected_answer_error()) } else { Ok(found) }
     }
 
-    /// See [`Client::entry`](super::Cluster::entry).
+    /// See [`Client::entry`](super::Client::entry).
     pub(super) async fn entry(&self, directory: Oid, name: &str) -> Result<Option<Oid>> {
         self.check_in_space(directory)?;
         let found = self.look_up(directory, &[EntryKey::name(name)?]).await?;
@@ -54,14 +54,14 @@ impl Core {
         EntryList::from_proto(*found, &raw)
     }
 
-    /// See [`Client::collection_totals`](super::Cluster::collection_totals).
+    /// See [`Client::collection_totals`](super::Client::collection_totals).
     pub(super) async fn collection_totals(&self, collection: Oid) -> Result<(u64, HlcTimestamp)> {
         self.check_in_space(collection)?;
         let found = self.list_entries(first_portion(collection, None, Bytes::new(), 0)).await?;
         Ok((found.count, found.modified))
     }
 
-    /// See [`Client::members`](super::Cluster::members).
+    /// See [`Client::members`](super::Client::members).
     pub(super) async fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
         self.check_in_space(collection)?;
         let mut members: Vec<Oid> = Vec::new();
@@ -77,14 +77,38 @@ impl Core {
         Ok(members)
     }
 
-    /// See [`Client::collections_of`](super::Cluster::collections_of).
+    /// See [`Client::entries`](super::Client::entries).
+    pub(super) async fn entries(
+        &self,
+        directory: Oid,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, Oid)>> {
+        self.check_in_space(directory)?;
+        let mut after = after.map(EntryKey::name).transpose()?;
+        let mut entries = Vec::new();
+        while entries.len() < limit {
+            let wanted = (limit - entries.len()).min(PORTION) as u32;
+            let found = self.list_entries(first_portion(directory, after.take(), Bytes::new(), wanted)).await?;
+            for entry in found.entries {
+                entries.push((name_of(&entry.key)?.to_owned(), entry.target));
+                after = Some(entry.key);
+            }
+            if !found.more {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// See [`Client::collections_of`](super::Client::collections_of).
     pub(super) async fn collections_of(&self, member: Oid) -> Result<Vec<Oid>> {
         let key = EntryKey::member(member);
         let entries = self.entries_of(member).await?;
         Ok(entries.into_iter().filter(|entry| entry.key == key).map(|entry| entry.collection).collect())
     }
 
-    /// See [`Client::names_of`](super::Cluster::names_of).
+    /// See [`Client::names_of`](super::Client::names_of).
     pub(super) async fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
         let root = self.root()?;
         // Directories whose names are to be found, each with what follows its name.

@@ -100,7 +100,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// The events of a client's space, as they happen: [`Client::events`](super::Cluster::events).
+/// The events of a client's space, as they happen: [`Client::events`](super::Client::events).
 ///
 /// Events arrive in order. The client buffers the last 256 events; a reader that falls further behind gets
 /// [`Event::Missed`], and then the current status of the space.

@@ -62,7 +62,7 @@ pub struct ListedName {
     pub is_directory: bool,
 }
 
-/// The names of a space in order, in portions: [`Client::names`](super::Cluster::names).
+/// The names of a space in order, in portions: [`Client::names`](super::Client::names).
 ///
 /// Paths are absolute: they begin with `/`. The order is that of a walk: names of one directory are in the order of their bytes, and what is
 /// in a directory follows its name.

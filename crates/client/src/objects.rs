@@ -12,7 +12,7 @@ use super::client_core::{Core, unexpected_answer_error};
 /// Objects that are requested at a time.
 const PORTION: u32 = 1_000;
 
-/// The objects of a space in portions: [`Client::objects`](super::Cluster::objects).
+/// The objects of a space in portions: [`Client::objects`](super::Client::objects).
 #[derive(Debug)]
 pub struct Objects {
     core: Arc<Core>,
@@ -32,7 +32,7 @@ impl Objects {
     /// The next objects; `None` at the end.
     ///
     /// # Errors
-    /// As [`Client::get`](super::Cluster::get). After an error, the next call continues where this one ended.
+    /// As [`Client::get`](super::Client::get). After an error, the next call continues where this one ended.
     pub async fn next(&mut self) -> Result<Option<Vec<ListedObject>>> {
         while let Some(node) = self.nodes.last().copied() {
             let list = ListNodeObjects { space: self.core.space, node, from: self.from, limit: PORTION };

@@ -18,7 +18,7 @@ pub enum CommitOutcome {
     Committed(HlcTimestamp),
     /// The transaction conflicts with another one and has changed nothing: run it again.
     Conflict(ConflictReason),
-    /// The outcome did not arrive in time: [`Client::outcome`](super::Cluster::outcome) finds it out.
+    /// The outcome did not arrive in time: [`Client::outcome`](super::Client::outcome) finds it out.
     Unknown(TxnId),
 }
 

@@ -52,7 +52,7 @@ impl FoundPath {
 }
 
 impl Core {
-    /// See [`Client::resolve`](super::Cluster::resolve).
+    /// See [`Client::resolve`](super::Client::resolve).
     pub(super) async fn resolve(&self, path: &str) -> Result<Option<Oid>> {
         let (keys, mut at) = (components(path)?, self.root()?);
         let mut rest = keys.as_slice();

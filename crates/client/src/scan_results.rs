@@ -14,7 +14,7 @@ use super::client_core::{Core, unexpected_answer_error};
 /// Objects in one portion.
 const PORTION: u32 = 1_000;
 
-/// The objects that a scan finds: [`Client::find`](super::Cluster::find).
+/// The objects that a scan finds: [`Client::find`](super::Client::find).
 #[derive(Debug)]
 pub struct ScanResults {
     core: Arc<Core>,

@@ -7,7 +7,7 @@ use protocol::ident::HlcTimestamp;
 
 use super::client_core::Core;
 
-/// The properties of an object: [`Client::stat`](super::Cluster::stat).
+/// The properties of an object: [`Client::stat`](super::Client::stat).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectStat {
     /// The object.

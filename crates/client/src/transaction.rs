@@ -143,7 +143,7 @@ impl Transaction {
         Self { inner: Arc::new(Inner { core: core.clone(), txn, level, changes, has_timed_out }) }
     }
 
-    /// The identifier of the transaction, for [`Client::outcome`](super::Cluster::outcome).
+    /// The identifier of the transaction, for [`Client::outcome`](super::Client::outcome).
     #[must_use]
     pub fn id(&self) -> TxnId {
         self.inner.txn
@@ -231,7 +231,7 @@ impl Transaction {
     /// or deleted by another transaction would change it, this transaction conflicts.
     ///
     /// # Errors
-    /// As [`Client::query`](super::Cluster::query); [`ErrorKind::Unsupported`] in a group snapshot.
+    /// As [`Client::query`](super::Client::query); [`ErrorKind::Unsupported`] in a group snapshot.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
         if self.inner.level == IsolationLevel::Snapshot {
             let what =

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Error, ErrorKind, Result};
 
-use crate::directory::{self, Identity};
+use crate::directory::{self, DirectoryContents, Identity};
 use crate::disk::{self, Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
@@ -112,8 +112,18 @@ impl Store {
 
 /// Inspects the store in a directory, and repairs it if the loss is accepted.
 fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
-    if !dir.is_dir() {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
+    match DirectoryContents::of(dir)? {
+        DirectoryContents::Missing => {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no directory {}", dir.display())));
+        }
+        DirectoryContents::Empty => {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {}", dir.display())));
+        }
+        DirectoryContents::Other(name) => {
+            let what = format!("{} contains {name}, which is no part of a store: name a data directory", dir.display());
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        DirectoryContents::Store | DirectoryContents::InterruptedRestore => {}
     }
     let lock = directory::lock(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use heed::types;
-use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, WithTls};
 
 use crate::Result;
 
@@ -43,17 +43,7 @@ impl Lmdb {
     /// The newest committed value: a read transaction, a lookup and a copy out of the map.
     pub(crate) fn get(&self, key: [u8; 16]) -> Result<Option<Bytes>> {
         let txn = self.env.read_txn()?;
-        self.get_in(&txn, key)
-    }
-
-    /// A lasting read transaction, which sees the state at its beginning.
-    pub(crate) fn transaction(&self) -> Result<RoTxn<'_, WithTls>> {
-        Ok(self.env.read_txn()?)
-    }
-
-    /// The value that `txn` sees, copied out of the map.
-    pub(crate) fn get_in(&self, txn: &RoTxn<'_, WithTls>, key: [u8; 16]) -> Result<Option<Bytes>> {
-        Ok(self.table.get(txn, &key)?.map(Bytes::copy_from_slice))
+        Ok(self.table.get(&txn, &key)?.map(Bytes::copy_from_slice))
     }
 }
 
@@ -68,7 +58,5 @@ mod tests {
         let lmdb = Lmdb::create(directory.path(), pairs.into_iter()).unwrap();
         assert_eq!(lmdb.get([2; 16]).unwrap().unwrap(), "two");
         assert_eq!(lmdb.get([3; 16]).unwrap(), None);
-        let txn = lmdb.transaction().unwrap();
-        assert_eq!(lmdb.get_in(&txn, [1; 16]).unwrap().unwrap(), "one");
     }
 }

@@ -114,7 +114,7 @@ async fn only_brick(session: &CommandContext) -> Result<client::AdminClient> {
             ErrorKind::Unsupported,
             format!("a cluster of {} bricks cannot be backed up as one yet", others + 1),
         ))
-        .hint("`mortar export` writes its blobs as files.")),
+        .hint("A brick that was drained is removed by `mortar brick remove`. `mortar export` writes blobs as files.")),
     }
 }
 

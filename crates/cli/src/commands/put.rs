@@ -42,10 +42,10 @@ pub(crate) struct Put {
     #[arg(long, value_name = "BYTE")]
     offset: Option<u64>,
     /// The media type [default: by the name's extension and the content]; '' for none
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", conflicts_with_all = ["append", "offset"])]
     content_type: Option<String>,
     /// Set an attribute too; may be repeated
-    #[arg(long = "attr", value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long = "attr", value_name = "KEY=VALUE", value_parser = key_value, conflicts_with_all = ["append", "offset"])]
     attributes: Vec<(String, String)>,
     /// Fail if the name is taken
     #[arg(long, conflicts_with_all = ["append", "offset", "if_match"])]
@@ -111,7 +111,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
     let in_place = args.append || args.offset.is_some();
     let limit = if in_place { limits::OBJECT as u64 } else { INLINE_BYTES as u64 };
     let (head, rest) = read_head(source, limit)?;
-    let media = media_type(&args, &head).filter(|_| !in_place);
+    let media = if in_place { None } else { media_type(&args, &head) };
     let content = match rest {
         None => Content::Inline(head),
         Some(_) if in_place => {
@@ -126,7 +126,8 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
         }
     };
     let media = media.map(|value| (CONTENT_TYPE.to_owned(), value));
-    let attributes: Vec<_> = media.into_iter().chain(args.attributes.iter().cloned()).collect();
+    let given = args.attributes.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
+    let attributes: Vec<_> = media.into_iter().chain(given).collect();
     let (bytes, args_ref) = (content.size(), (&args, &content, &attributes));
     let (change, t) = cluster
         .transact(|t| async move {
@@ -216,7 +217,7 @@ async fn store(
     t: &Transaction,
     args: &Put,
     content: &Content,
-    attributes: &[(String, String)],
+    attributes: &[(String, Option<String>)],
 ) -> client::Result<Change> {
     let found = match &args.target {
         Some(Target::Oid(oid)) => Some(*oid),
@@ -230,7 +231,7 @@ async fn store(
     };
     if let Change::Created(oid) | Change::Replaced(oid) = change {
         for (key, value) in attributes {
-            t.set_attribute(oid, key.clone(), Some(value.clone().into())).await?;
+            t.set_attribute(oid, key.clone(), value.clone().map(Into::into)).await?;
         }
     }
     Ok(change)
@@ -283,10 +284,11 @@ pub(crate) fn read_head(mut source: Box<dyn Read + Send>, limit: u64) -> Result<
     Ok((head.into(), rest))
 }
 
-fn media_type(args: &Put, head: &[u8]) -> Option<String> {
+/// The media type that the object gets: `Some(None)` removes the one that it has, `None` leaves it.
+fn media_type(args: &Put, head: &[u8]) -> Option<Option<String>> {
     match &args.content_type {
-        Some(none) if none.is_empty() => None,
-        Some(given) => Some(given.clone()),
+        Some(none) if none.is_empty() => Some(None),
+        Some(given) => Some(Some(given.clone())),
         None => {
             let name = match &args.target {
                 Some(Target::Path(path)) if args.source == "-" => path.as_str(),

@@ -97,8 +97,9 @@ pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     output.print(&report)?;
     output.flush()?;
     if !report.usable {
+        let given_up = if report.lost.is_some() { "the transactions named above" } else { "what is named above" };
         return Err(Failure::corrupt(format!("the store in {} is damaged; nothing was changed", args.data.display()))
-            .hint("Restore a backup, or give up the transactions named above with --accept-loss; copy the directory first."));
+            .hint(format!("Restore a backup, or give up {given_up} with --accept-loss; copy the directory first.")));
     }
     match report.damaged.len() as u64 {
         0 => Ok(()),

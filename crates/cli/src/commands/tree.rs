@@ -197,6 +197,7 @@ pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result
     if args.verify {
         verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &cluster, session).await?;
     }
+    check_damage(report.tally.damaged)?;
     match report.tally.failed {
         0 => Ok(()),
         failed => Err(Failure::new(format!("{} could not be exported", pluralize(failed, "object", "objects")))),
@@ -227,6 +228,7 @@ impl Report for VerifyReport {
         let lines = [
             (tally.different, "DIFFERENT, see above"),
             (tally.missing, "MISSING in the store, see above"),
+            (tally.damaged, "DAMAGED in the store, see above"),
             (tally.failed, "UNREADABLE on disk, see above"),
             (tally.extra, "more in the store than in this tree"),
         ];
@@ -243,6 +245,18 @@ pub(crate) async fn verify(args: Verify, session: &mut CommandContext) -> Result
     verify_tree(plan, &cluster, session).await
 }
 
+/// Fails if objects are damaged in the store, however the others are.
+fn check_damage(damaged: u64) -> Result {
+    match damaged {
+        0 => Ok(()),
+        damaged => {
+            let objects = pluralize(damaged, "object is", "objects are");
+            Err(Failure::corrupt(format!("{objects} damaged in the store"))
+                .hint("`mortar scrub` lists all damage. Remove damaged objects with `mortar rm`, and import their files again."))
+        }
+    }
+}
+
 async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandContext) -> Result {
     let progress = Progress::start("verifying", &session.output);
     let done = verify::verify(cluster, &plan, &progress, session.output.json()).await;
@@ -250,6 +264,7 @@ async fn verify_tree(plan: TreePlan, cluster: &Client, session: &mut CommandCont
     let report =
         VerifyReport { prefix: plan.prefix.root().to_owned(), tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
+    check_damage(report.tally.damaged)?;
     if report.tally.differs() {
         return Err(Failure::conflict("the tree and the store differ")
             .hint("`mortar import` brings the store up to date with the tree; `mortar scrub` looks for damage."));

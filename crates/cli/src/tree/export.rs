@@ -18,6 +18,7 @@ use tokio::task::{self, JoinSet};
 
 use self::export_directory::ExportDirectory;
 use super::attributes::Attributes;
+use super::lookup::ObjectState;
 use super::walk::Prefix;
 use super::{
     BATCH_FILES, FILES_AT_A_TIME, MAX_BATCHES, SMALL_FILE_BYTES, file_name, join_all, join_all_limited, lookup,
@@ -48,8 +49,10 @@ pub(crate) struct Tally {
     pub(crate) links: u64,
     /// Directories created or found.
     pub(crate) directories: u64,
-    /// Objects that could not be written, each reported on the error stream.
+    /// Objects that could not be written, each reported on the error stream; damaged ones are among them.
     pub(crate) failed: u64,
+    /// Objects that are damaged in the store.
+    pub(crate) damaged: u64,
     /// Bytes of content written.
     pub(crate) bytes: u64,
 }
@@ -76,7 +79,7 @@ struct PendingWork {
 pub(crate) async fn export(cluster: &Client, plan: ExportPlan, progress: &Progress, json: bool) -> Result<Tally> {
     let below = plan.prefix.below();
     let count = lookup::count_names(cluster, &plan.prefix).await?;
-    if count == 0 {
+    if count == 0 && cluster.resolve(plan.prefix.root()).await?.is_none() {
         return Err(Failure::not_found(format!("no name begins with {below}"))
             .hint("`mortar ls` shows the names there are; --prefix says which to export."));
     }
@@ -129,6 +132,14 @@ impl Job {
         self.progress.suspend(|| output::warn(self.json, "not_exported", message));
     }
 
+    fn report_damage(&self, path: &str, why: &str) {
+        self.with_pending(|later| {
+            later.tally.failed += 1;
+            later.tally.damaged += 1;
+        });
+        self.progress.suspend(|| output::warn(self.json, "damaged", &format!("{path}: damaged in the store: {why}")));
+    }
+
     /// Records the directory of the prefix, whose mode and time the root of the exported tree gets.
     async fn add_root(&self) -> Result {
         let Some(oid) = self.cluster.resolve(self.prefix.root()).await? else { return Ok(()) };
@@ -142,11 +153,19 @@ impl Job {
     async fn write_all(self: Arc<Self>, names: Vec<ListedName>) -> Result {
         let read = |name: &ListedName| {
             let (cluster, oid) = (self.cluster.clone(), name.oid);
-            async move { cluster.stat(oid).await }
+            async move { lookup::read_state(&cluster, oid).await }
         };
-        let stats = join_all(names.iter().map(read).collect()).await?;
-        // An object that was deleted meanwhile is not part of the tree any more.
-        let found = names.into_iter().zip(stats).filter_map(|(name, stat)| Some((name, stat?.object)));
+        let states = join_all(names.iter().map(read).collect()).await?;
+        let found = names.into_iter().zip(states).filter_map(|(name, state)| match state {
+            ObjectState::Present(object) => Some((name, object)),
+            // An object that was deleted meanwhile is not part of the tree any more.
+            ObjectState::Deleted => None,
+            ObjectState::Damaged(why) => {
+                self.report_damage(&name.path, &why);
+                self.progress.advance(0, 1);
+                None
+            }
+        });
         let (large, small): (Vec<_>, Vec<_>) = found.partition(|(_, object)| object.size() > SMALL_FILE_BYTES);
         let small = small.into_iter().map(|(name, object)| Arc::clone(&self).write(name, object));
         join_all_limited(FILES_AT_A_TIME, small.collect()).await?;
@@ -210,6 +229,10 @@ impl Job {
         let written = writing.await;
         let bytes = match sent {
             Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.report_damage(&path.display().to_string(), error.message());
+                return Ok(());
+            }
             Err(error) if is_changed(&error) => {
                 self.report_failure(&format!("{}: it changed while it was read; export again", path.display()));
                 return Ok(());

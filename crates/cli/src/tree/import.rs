@@ -97,10 +97,11 @@ impl Job {
 }
 
 /// Whether what failed for this reason may succeed after the current state is read again: the outcome of a transaction is unknown, or
-/// another import has taken a name, or an object or staged bytes have disappeared.
+/// another import has taken a name, or an object or staged bytes have disappeared. A server that is away is not waited for again: the
+/// client has done so already.
 fn is_transient(error: &Error) -> bool {
-    use ErrorKind::{Conflict, Exists, NotFound, Unavailable, Unknown};
-    matches!(error.kind(), Unknown | Unavailable | Exists | NotFound | Conflict)
+    use ErrorKind::{Conflict, Exists, NotFound, Unknown};
+    matches!(error.kind(), Unknown | Exists | NotFound | Conflict)
 }
 
 /// The attempts of a transaction that have failed.
@@ -116,16 +117,17 @@ impl Attempts {
 
     /// Waits before the next attempt. Fails if there is none, or if it would fail, too.
     async fn pause(&mut self, error: Error) -> Result {
+        let hint = "Import again: existing files are skipped.";
         if !is_transient(&error) {
-            return Err(error.into());
+            let is_away = error.kind() == ErrorKind::Unavailable;
+            let failure = Failure::from(error);
+            return Err(if is_away { failure.hint(hint) } else { failure });
         }
         let pause = FIRST_PAUSE * 2_u32.pow(self.failed);
         self.failed += 1;
         if self.failed == MAX_ATTEMPTS {
-            return Err(Failure::conflict(format!(
-                "{MAX_ATTEMPTS} attempts failed: the server is unreachable, or another client changes the same names: {error}"
-            ))
-            .hint("Import again: existing files are skipped."));
+            let what = format!("{MAX_ATTEMPTS} attempts failed: another client changes the same names: {error}");
+            return Err(Failure::conflict(what).hint(hint));
         }
         time::sleep(pause).await;
         Ok(())

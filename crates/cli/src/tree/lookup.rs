@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use client::Client;
-use model::{Object, Oid, Result};
+use model::{Error, ErrorKind, Object, Oid, Result};
 
 use super::attributes::Attributes;
+use super::join_all;
 use super::walk::{Entry, Prefix};
 
 /// An object that has the name of an entry.
@@ -13,43 +14,104 @@ use super::walk::{Entry, Prefix};
 pub(super) struct BoundObject {
     /// The identifier.
     pub(super) oid: Oid,
-    /// The object; `None` if it was deleted and its name was not.
-    pub(super) object: Option<Object>,
+    pub(super) state: ObjectState,
+}
+
+/// The state of an object that has a name.
+#[derive(Clone, Debug)]
+pub(super) enum ObjectState {
+    Present(Object),
+    /// It was deleted, and its name was not.
+    Deleted,
+    /// It is damaged in the store: what is wrong.
+    Damaged(String),
 }
 
 impl BoundObject {
     /// The attributes of the file that it was imported from.
     pub(super) fn attributes(&self) -> Attributes {
-        self.object.as_ref().map(Attributes::of).unwrap_or_default()
-    }
-}
-
-/// How an object is found.
-pub(super) enum Lookup {
-    /// By a name in a directory.
-    Entry(Oid, String),
-    /// By a path.
-    Path(String),
-}
-
-impl Lookup {
-    /// The look-up of an entry: in its directory, if that is known.
-    pub(super) fn new(entry: &Entry, directories: &HashMap<String, Oid>) -> Self {
-        match entry.parent.as_ref().and_then(|parent| directories.get(parent)) {
-            Some(directory) => Self::Entry(*directory, entry.component().to_owned()),
-            None => Self::Path(entry.name.clone()),
+        match &self.state {
+            ObjectState::Present(object) => Attributes::of(object),
+            ObjectState::Deleted | ObjectState::Damaged(_) => Attributes::default(),
         }
     }
+}
 
-    /// Finds the object, if there is one.
-    pub(super) async fn find(self, cluster: Client) -> Result<Option<BoundObject>> {
-        let oid = match &self {
-            Self::Entry(directory, name) => cluster.entry(*directory, name).await?,
-            Self::Path(path) => cluster.resolve(path).await?,
+/// Names of a directory that are listed at once.
+const LISTED: usize = 1000;
+/// From this number of names on, those of a directory are listed; fewer are looked up.
+const MIN_LISTED: usize = 4;
+
+/// Finds the objects that have the names of entries, in their order. `directories` are those of the tree whose objects are known, by path.
+pub(super) async fn find_all(
+    cluster: &Client,
+    directories: &HashMap<String, Oid>,
+    entries: &[Entry],
+) -> Result<Vec<Option<BoundObject>>> {
+    // A walk visits the entries of a directory one after the other, in the order of their names.
+    let directory_of = |entry: &Entry| entry.parent.as_ref().and_then(|path| directories.get(path)).copied();
+    let groups = entries.chunk_by(|one, next| directory_of(one).is_some() && directory_of(one) == directory_of(next));
+    let targets = groups.map(|group| {
+        let names: Vec<String> = group.iter().map(|entry| entry.component().to_owned()).collect();
+        let (cluster, directory, path) = (cluster.clone(), directory_of(&group[0]), group[0].name.clone());
+        async move {
+            match directory {
+                Some(directory) => targets(&cluster, directory, names).await,
+                None => Ok(vec![cluster.resolve(&path).await?]),
+            }
+        }
+    });
+    let targets = join_all(targets.collect()).await?;
+    let objects = targets.into_iter().flatten().map(|target| {
+        let cluster = cluster.clone();
+        async move {
+            let Some(oid) = target else { return Ok(None) };
+            Ok::<_, Error>(Some(BoundObject { oid, state: read_state(&cluster, oid).await? }))
+        }
+    });
+    join_all(objects.collect()).await
+}
+
+/// Finds the object that has the name of an entry.
+pub(super) async fn find(
+    cluster: &Client,
+    directories: &HashMap<String, Oid>,
+    entry: &Entry,
+) -> Result<Option<BoundObject>> {
+    let found = find_all(cluster, directories, std::slice::from_ref(entry)).await?;
+    Ok(found.into_iter().next().flatten())
+}
+
+/// The objects that names of a directory are bound to.
+async fn targets(cluster: &Client, directory: Oid, names: Vec<String>) -> Result<Vec<Option<Oid>>> {
+    let (Some(first), Some(last)) = (names.iter().min(), names.iter().max()) else { return Ok(Vec::new()) };
+    if names.len() < MIN_LISTED {
+        let look_up = |name: &String| {
+            let (cluster, name) = (cluster.clone(), name.clone());
+            async move { cluster.entry(directory, &name).await }
         };
-        let Some(oid) = oid else { return Ok(None) };
-        let object = cluster.stat(oid).await?.map(|stat| stat.object);
-        Ok(Some(BoundObject { oid, object }))
+        return join_all(names.iter().map(look_up).collect()).await;
+    }
+    // A listing begins behind a name.
+    let mut bound: HashMap<String, Oid> =
+        cluster.entry(directory, first).await?.map(|oid| (first.clone(), oid)).into_iter().collect();
+    let mut after = first.clone();
+    while after < *last {
+        let listed = cluster.entries(directory, Some(&after), LISTED).await?;
+        let Some((name, _)) = listed.last() else { break };
+        after.clone_from(name);
+        bound.extend(listed);
+    }
+    Ok(names.iter().map(|name| bound.get(name).copied()).collect())
+}
+
+/// Reads an object that has a name. Damage of one object does not end the work on others.
+pub(super) async fn read_state(cluster: &Client, oid: Oid) -> Result<ObjectState> {
+    match cluster.stat(oid).await {
+        Ok(Some(stat)) => Ok(ObjectState::Present(stat.object)),
+        Ok(None) => Ok(ObjectState::Deleted),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ObjectState::Damaged(error.message().to_owned())),
+        Err(error) => Err(error),
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::task::{self, JoinSet};
 
 use super::attributes::Attributes;
-use super::lookup::{self, BoundObject, Lookup};
+use super::lookup::{self, BoundObject, ObjectState};
 use super::plan::{TreePlan, Work};
 use super::source::{self, Source};
 use super::walk::{Entry, EntryKind};
@@ -31,6 +31,8 @@ pub(crate) struct Tally {
     pub(crate) missing: u64,
     /// Files that could not be read on disk, each reported on the error stream.
     pub(crate) failed: u64,
+    /// Objects that are damaged in the store, each reported on the error stream.
+    pub(crate) damaged: u64,
     /// Names below the prefix that do not exist in the tree.
     pub(crate) extra: u64,
     /// Bytes that were compared.
@@ -43,6 +45,7 @@ impl Tally {
         self.different += other.different;
         self.missing += other.missing;
         self.failed += other.failed;
+        self.damaged += other.damaged;
         self.bytes += other.bytes;
     }
 
@@ -91,6 +94,7 @@ enum Finding {
     Different(String),
     Missing,
     Unreadable(String),
+    Damaged(String),
 }
 
 /// The state shared by all parts of a verification.
@@ -130,7 +134,7 @@ pub(crate) async fn verify(cluster: &Client, plan: &TreePlan, progress: &Progres
     }
     let root = cluster.resolve(plan.prefix.root()).await?;
     let named = u64::from(root.is_some()) + lookup::count_names(cluster, &plan.prefix).await?;
-    tally.extra = named.saturating_sub(tally.same + tally.different);
+    tally.extra = named.saturating_sub(tally.same + tally.different + tally.damaged);
     Ok(tally)
 }
 
@@ -160,13 +164,16 @@ impl Job {
                 tally.failed += 1;
                 ("unreadable", why)
             }
+            Finding::Damaged(why) => {
+                tally.damaged += 1;
+                ("damaged", format!("{name}: damaged in the store: {why}"))
+            }
         };
         self.progress.suspend(|| output::warn(self.json, kind, &message));
     }
 
     async fn look_up(&self, entries: &[Entry]) -> Result<Vec<Option<BoundObject>>> {
-        let lookups = entries.iter().map(|entry| Lookup::new(entry, &self.directories).find(self.cluster.clone()));
-        join_all(lookups.collect()).await.map_err(Failure::from)
+        Ok(lookup::find_all(&self.cluster, &self.directories, entries).await?)
     }
 
     /// Compares directories, and records where they are in the store.
@@ -174,8 +181,10 @@ impl Job {
         let mut tally = Tally::default();
         for (entry, found) in entries.iter().zip(self.look_up(entries).await?) {
             let (finding, directory) = match found {
-                None | Some(BoundObject { object: None, .. }) => (Finding::Missing, None),
-                Some(BoundObject { oid, object: Some(object) }) => match kind_difference(entry, &object) {
+                None | Some(BoundObject { state: ObjectState::Deleted, .. }) => (Finding::Missing, None),
+                Some(BoundObject { state: ObjectState::Damaged(why), .. }) => (Finding::Damaged(why), None),
+                Some(BoundObject { oid, state: ObjectState::Present(object) }) => match kind_difference(entry, &object)
+                {
                     Some(different) => (different, None),
                     None => (Finding::Same, Some(oid)),
                 },
@@ -200,8 +209,9 @@ impl Job {
         let mut tally = Tally::default();
         let (name, size) = (entry.name.clone(), entry.size);
         let finding = match found {
-            None | Some(BoundObject { object: None, .. }) => classify_missing(entry).await,
-            Some(BoundObject { oid, object: Some(object) }) => match kind_difference(&entry, &object) {
+            None | Some(BoundObject { state: ObjectState::Deleted, .. }) => classify_missing(entry).await,
+            Some(BoundObject { state: ObjectState::Damaged(why), .. }) => Finding::Damaged(why),
+            Some(BoundObject { oid, state: ObjectState::Present(object) }) => match kind_difference(&entry, &object) {
                 Some(different) => different,
                 None => self.compare_content(entry, oid, object, &mut tally).await?,
             },
@@ -217,6 +227,9 @@ impl Job {
         let stored = match self.stored_checksum(oid, object).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
                 return Ok(Finding::Different("in the store it changed while it was read".to_owned()));
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                return Ok(Finding::Damaged(error.message().to_owned()));
             }
             sum => sum?,
         };

@@ -10,7 +10,7 @@ use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
 use super::{Attempts, Job, Tally, no_directory};
 use crate::failure::Result;
 use crate::tree::content_type;
-use crate::tree::lookup::{BoundObject, Lookup};
+use crate::tree::lookup::{self, BoundObject};
 use crate::tree::source;
 use crate::tree::walk::{Entry, EntryKind};
 use crate::tree::{INLINE_BYTES, join_all};
@@ -64,20 +64,13 @@ async fn try_import(job: &Job, entries: &[Entry], look: bool) -> model::Result<B
     Ok(report)
 }
 
-/// Looks up the objects of entries. Those in new directories have none, unless `look` requests to be sure.
+/// Looks up the objects of entries. If all are in new directories, they have none, unless `look` requests to be sure.
 async fn look_up(job: &Job, entries: &[Entry], look: bool) -> model::Result<Vec<Option<BoundObject>>> {
-    let look_up_one = |entry: &Entry| {
-        let is_new = job.parent(entry).is_none_or(|directory| job.new_directories.contains(&directory));
-        let lookup = (look || !is_new).then(|| Lookup::new(entry, &job.directories));
-        let cluster = job.cluster.clone();
-        async move {
-            match lookup {
-                Some(lookup) => lookup.find(cluster).await,
-                None => Ok(None),
-            }
-        }
-    };
-    join_all(entries.iter().map(look_up_one).collect()).await
+    let is_new = |entry: &Entry| job.parent(entry).is_none_or(|directory| job.new_directories.contains(&directory));
+    if !look && entries.iter().all(is_new) {
+        return Ok(vec![None; entries.len()]);
+    }
+    lookup::find_all(&job.cluster, &job.directories, entries).await
 }
 
 /// Drops entries that need not, or cannot, be imported.

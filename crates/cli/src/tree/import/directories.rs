@@ -9,7 +9,7 @@ use super::existing::{self, FileAction};
 use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
 use super::{Attempts, Job, Tally, no_directory};
 use crate::failure::Result;
-use crate::tree::lookup::{BoundObject, Lookup};
+use crate::tree::lookup::{self, BoundObject};
 use crate::tree::walk::Entry;
 use crate::tree::{BATCH_DIRECTORIES, join_all};
 
@@ -63,8 +63,7 @@ async fn look_up(
     directories: &HashMap<String, Oid>,
     group: &[Entry],
 ) -> model::Result<Vec<Option<BoundObject>>> {
-    let lookups = group.iter().map(|entry| Lookup::new(entry, directories).find(cluster.clone()));
-    join_all(lookups.collect()).await
+    lookup::find_all(cluster, directories, group).await
 }
 
 /// The transaction that creates a group of directories.

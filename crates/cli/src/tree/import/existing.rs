@@ -3,7 +3,7 @@
 use model::{Kind, Object};
 
 use crate::tree::attributes::Attributes;
-use crate::tree::lookup::BoundObject;
+use crate::tree::lookup::{BoundObject, ObjectState};
 use crate::tree::walk::{Entry, EntryKind};
 
 /// The action for a file.
@@ -22,15 +22,16 @@ pub(super) enum FileAction {
 
 /// The action for `entry` if the store has `found`.
 pub(super) fn choose_action(entry: &Entry, found: Option<&BoundObject>) -> FileAction {
-    let Some(BoundObject { oid, object }) = found else { return FileAction::Create };
+    let Some(BoundObject { oid, state }) = found else { return FileAction::Create };
     if entry.is_space_root() {
         return FileAction::Unchanged;
     }
     let expected = if entry.kind == EntryKind::Directory { Kind::Directory } else { Kind::Blob };
-    let object = match object {
-        Some(object) if object.kind == expected => object,
-        Some(object) => return blocked(entry, &format!("is a {}", object.kind.name())),
-        None => return blocked(entry, &format!("is bound to {oid}, which was deleted")),
+    let object = match state {
+        ObjectState::Present(object) if object.kind == expected => object,
+        ObjectState::Present(object) => return blocked(entry, &format!("is a {}", object.kind.name())),
+        ObjectState::Deleted => return blocked(entry, &format!("is bound to {oid}, which was deleted")),
+        ObjectState::Damaged(why) => return blocked(entry, &format!("is damaged ({why})")),
     };
     let stored = Attributes::of(object);
     let is_changed = expected == Kind::Blob && !has_same_content(entry, object, &stored);
@@ -78,7 +79,7 @@ mod tests {
 
     fn found(entry: &Entry, mut object: Object) -> BoundObject {
         expected_attributes(entry, Some("text/plain".into())).apply(&mut object);
-        BoundObject { oid: Oid::MIN, object: Some(object) }
+        BoundObject { oid: Oid::MIN, state: ObjectState::Present(object) }
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn name_of_a_deleted_object_or_a_set_is_reported() {
         let file = entry(EntryKind::File, 10, 1000, 0o644);
-        let deleted = BoundObject { oid: Oid::MIN, object: None };
+        let deleted = BoundObject { oid: Oid::MIN, state: ObjectState::Deleted };
         let set = found(&file, Object::collection(Kind::Collection));
         for there in [deleted, set] {
             assert!(matches!(choose_action(&file, Some(&there)), FileAction::Blocked(_)));

@@ -13,7 +13,7 @@ use super::{Attempts, Job, Tally, no_directory};
 use crate::failure::Result;
 use crate::stream::{self, StageError};
 use crate::tree::content_type;
-use crate::tree::lookup::Lookup;
+use crate::tree::lookup;
 use crate::tree::source::{self, Source};
 use crate::tree::walk::Entry;
 
@@ -94,7 +94,7 @@ impl From<model::Error> for UploadError {
 }
 
 async fn try_import(job: &Job, directory: Oid, entry: &mut Entry) -> std::result::Result<ImportResult, UploadError> {
-    let found = Lookup::new(entry, &job.directories).find(job.cluster.clone()).await?;
+    let found = lookup::find(&job.cluster, &job.directories, entry).await?;
     let (node, target) = place(entry, directory, found.as_ref());
     match existing::choose_action(entry, found.as_ref()) {
         FileAction::Unchanged => return Ok(ImportResult::Unchanged),
