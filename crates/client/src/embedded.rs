@@ -11,7 +11,7 @@ use node::auth::{ClusterCredentials, Secret};
 use node::cluster_view::ClusterView;
 use node::meta::MetaServer;
 use node::purpose::Purpose;
-use node::whole::{MAIN_SPACE, SECRET_FILE, Whole, brick_count, brick_directory};
+use node::local_cluster::{MAIN_SPACE, SECRET_FILE, LocalCluster, brick_count, brick_directory};
 use store::{DirectoryContents, Options, Store};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
@@ -228,10 +228,10 @@ fn run(
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").caused_by(error))?;
     runtime.block_on(async {
-        let mut whole = Whole::default();
-        let served = match serve(place, options, &mut whole).await {
+        let mut cluster = LocalCluster::default();
+        let served = match serve(place, options, &mut cluster).await {
             Ok(()) => {
-                let peers = whole.peers().iter().flat_map(|peer| peer.server().addresses()).cloned();
+                let peers = cluster.peers().iter().flat_map(|peer| peer.server().addresses()).cloned();
                 // A caller that has gone away is not served.
                 if ready.send(peers.collect()).is_ok() {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
@@ -240,12 +240,12 @@ fn run(
             }
             Err(error) => Err(error),
         };
-        let ended = whole.end().await;
+        let ended = cluster.end().await;
         served.and(ended)
     })
 }
 
-async fn serve(place: &Place, options: &Options, whole: &mut Whole) -> Result<()> {
+async fn serve(place: &Place, options: &Options, cluster: &mut LocalCluster) -> Result<()> {
     let cluster_credentials = ClusterCredentials { secret: Some(place.secret()?), ..ClusterCredentials::default() };
     let config = |server: &str| Config {
         listen: vec![place.address(server)],
@@ -257,7 +257,7 @@ async fn serve(place: &Place, options: &Options, whole: &mut Whole) -> Result<()
     let meta = MetaServer::start(catalogue.clone(), config("meta")).await?;
     let view = ClusterView::follow(catalogue).await?;
     let brick = |number: usize| config(&format!("brick-{number}"));
-    whole.start(view, meta, stores, brick, vec![config("peer")]).await
+    cluster.start(view, meta, stores, brick, vec![config("peer")]).await
 }
 
 /// Waits for the result of the end.

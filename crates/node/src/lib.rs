@@ -28,7 +28,7 @@ mod plant;
 pub mod process;
 pub mod purpose;
 mod server;
-pub mod whole;
+pub mod local_cluster;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
 pub mod drivers {

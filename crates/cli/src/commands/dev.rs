@@ -14,7 +14,7 @@ use node::auth::Secret;
 use node::cluster_view::ClusterView;
 use node::meta::MetaServer;
 use node::purpose::Purpose;
-use node::whole::{MAIN_SPACE, SECRET_FILE, Whole, brick_count, brick_directory};
+use node::local_cluster::{MAIN_SPACE, SECRET_FILE, LocalCluster, brick_count, brick_directory};
 use serde::Serialize;
 use store::{DirectoryContents, Options, Store};
 use wire::transport::Address;
@@ -152,9 +152,9 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 /// Serves until a signal ends it. `config` is that of the first peer server.
 async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let mut whole = Whole::default();
+    let mut cluster = LocalCluster::default();
     let served = tokio::select! {
-        started = start(args, config, &mut whole) => match started {
+        started = start(args, config, &mut cluster) => match started {
             Ok(ready) => {
                 announce(&ready, output)?;
                 signals.next().await;
@@ -165,7 +165,7 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
         () = signals.next() => Err(Failure::interrupted("stopped during its start")),
     };
     let ended = tokio::select! {
-        ended = whole.end() => ended.map_err(Failure::from),
+        ended = cluster.end() => ended.map_err(Failure::from),
         () = signals.next() => {
             Err(Failure::interrupted("stopped by a second signal; the store recovers at its next start"))
         }
@@ -174,7 +174,7 @@ async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
 }
 
 /// Starts the servers. `config` is that of the first peer server.
-async fn start(args: &Dev, config: Config, whole: &mut Whole) -> Result<Ready> {
+async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result<Ready> {
     if !args.memory && args.data.join("meta.toml").exists() {
         let message = format!("{} is a directory of `mortar cluster up`", args.data.display());
         return Err(Failure::conflict(message).hint("Start it with that, or name another directory with --data DIR."));
@@ -242,17 +242,17 @@ async fn start(args: &Dev, config: Config, whole: &mut Whole) -> Result<Ready> {
     };
     let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
     let brick = of_brick(1).config()?;
-    whole.start(view, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
-    let peers: Vec<_> = whole.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
+    cluster.start(view, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
+    let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
     let urls: Vec<String> = peers.iter().flatten().map(of).collect();
     Ok(Ready {
         url: combined_url(&peers, of),
         flag: server_flag(args, &urls),
         urls,
-        bricks: whole.bricks().iter().map(|brick| join_addresses(brick.server().addresses())).collect(),
+        bricks: cluster.bricks().iter().map(|brick| join_addresses(brick.server().addresses())).collect(),
         meta,
-        http: whole.peers().iter().find_map(|peer| peer.server().http()).map(|http| http.to_string()),
+        http: cluster.peers().iter().find_map(|peer| peer.server().http()).map(|http| http.to_string()),
         data: (!args.memory).then(|| args.data.display().to_string()),
         pid: std::process::id(),
     })

@@ -33,17 +33,17 @@ pub fn brick_count(data: &Path) -> u16 {
     (2..=u16::MAX).take_while(|number| brick_directory(data, *number).exists()).last().unwrap_or(1)
 }
 
-/// The servers of a cluster in this process. It must be [ended](Whole::end): dropping it ends nothing.
+/// The servers of a cluster in this process. It must be [ended](LocalCluster::end): dropping it ends nothing.
 #[derive(Default)]
-pub struct Whole {
+pub struct LocalCluster {
     bricks: Vec<BrickProcess>,
     meta: Option<MetaServer>,
     peers: Vec<PeerProcess>,
 }
 
-impl Whole {
+impl LocalCluster {
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
-    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the catalogue. What was started before an error is ended by [`Whole::end`].
+    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the catalogue. What was started before an error is ended by [`LocalCluster::end`].
     ///
     /// # Errors
     /// Those of the servers.
