@@ -19,6 +19,7 @@ mod brick;
 mod brick_links;
 pub mod catalog_messages;
 pub mod cluster_view;
+pub mod local_cluster;
 pub mod member;
 pub mod meta;
 pub mod node_placement;
@@ -28,7 +29,6 @@ mod plant;
 pub mod process;
 pub mod purpose;
 mod server;
-pub mod local_cluster;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
 pub mod drivers {

@@ -294,7 +294,7 @@ fn media_type(args: &Put, head: &[u8]) -> Option<Option<String>> {
                 Some(Target::Path(path)) if args.source == "-" => path.as_str(),
                 _ => &args.source,
             };
-            Some(content_type::guess(FilePath::new(name), head))
+            Some(Some(content_type::guess(FilePath::new(name), head)))
         }
     }
 }

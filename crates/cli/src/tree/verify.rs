@@ -15,7 +15,7 @@ use super::lookup::{self, BoundObject, ObjectState};
 use super::plan::{TreePlan, Work};
 use super::source::{self, Source};
 use super::walk::{Entry, EntryKind};
-use super::{BATCH_DIRECTORIES, FILES_AT_A_TIME, MAX_BATCHES, join_all, join_all_limited};
+use super::{BATCH_DIRECTORIES, FILES_AT_A_TIME, MAX_BATCHES, join_all_limited};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::progress::Progress;

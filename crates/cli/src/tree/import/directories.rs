@@ -9,9 +9,9 @@ use super::existing::{self, FileAction};
 use super::transaction::{self, Directory, NewContent, ObjectWrite, WriteTarget};
 use super::{Attempts, Job, Tally, no_directory};
 use crate::failure::Result;
+use crate::tree::BATCH_DIRECTORIES;
 use crate::tree::lookup::{self, BoundObject};
 use crate::tree::walk::Entry;
-use crate::tree::{BATCH_DIRECTORIES, join_all};
 
 /// Creates the directories, and records their identifiers.
 pub(super) async fn import(job: &mut Job, directories: &[Entry]) -> Result<Tally> {
