@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use meta::Revision;
 use meta::catalog::Catalog;
-use model::{Error, ErrorKind, Result, SpaceId};
+use model::{Result, SpaceId};
 use store::Store;
 use tokio::sync::{Semaphore, watch};
 use wire::driving::{PeerHandle, PositionSource};
@@ -157,10 +157,6 @@ impl server::ServerRole for BrickRole {
     fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
         // Permission of administrators: a direct connection to a brick bypasses all other permissions.
         who.check_administrator(self.catalog().as_deref())?;
-        if !hello.space.is_empty() {
-            let what = "this is a brick, which keeps objects of a cluster: clients connect to a peer server";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
         let opening = match &self.nodes.opening {
             Some(own) => {
                 hello
@@ -173,7 +169,7 @@ impl server::ServerRole for BrickRole {
         };
         self.nodes.check_current()?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        // Other processes of the cluster work with all spaces.
+        // Requests to a brick name their space: other processes of the cluster work with all of them.
         let (space, brick) = (SpaceId(0), self.nodes.id.0);
         Ok((Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick, opening }, ()))
     }

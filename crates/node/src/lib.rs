@@ -11,7 +11,7 @@
 //!         meta-server ─ the catalogue, for all of them
 //! ```
 //!
-//! [`Brick::start`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
+//! [`Brick::start_in`], [`PeerServer::start`] and [`meta::MetaServer::start`] are the ways in.
 
 pub mod auth;
 mod blocking;

@@ -53,7 +53,7 @@ impl MetaServer {
     /// Serves the catalogue in `store`, and initializes it if it is empty.
     ///
     /// # Errors
-    /// As [`Brick::start`](crate::Brick::start); and if the catalogue cannot be read, or a newer version has written it.
+    /// As [`Brick::start_in`](crate::Brick::start_in); and if the catalogue cannot be read, or a newer version has written it.
     pub async fn start(store: Arc<dyn MetaStore>, config: Config) -> Result<Self> {
         let editor = CatalogEditor::new(store.clone());
         editor.set_up(&Parameters::generate()).await?;

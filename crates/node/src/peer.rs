@@ -87,7 +87,7 @@ impl PeerServer {
     /// Serves clients of the cluster that `view` describes. `process` is a number that no other process or client ever had.
     ///
     /// # Errors
-    /// As [`Brick::start`](crate::Brick::start).
+    /// As [`Brick::start_in`](crate::Brick::start_in).
     pub async fn start(view: Arc<ClusterView>, process: u64, config: Config) -> Result<Self> {
         let peer = PeerProcess::new(view, process, config.cluster_credentials.clone());
         Ok(Self { server: start_server(PeerRole { peer: peer.clone() }, config).await?, peer })

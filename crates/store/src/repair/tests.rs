@@ -325,13 +325,16 @@ fn a_missing_log_is_refused_and_what_is_installed_can_be_kept() {
 }
 
 #[test]
-fn a_directory_without_a_store_is_refused_with_advice() {
+fn directory_without_a_store_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let error = Store::repair(&dir.path().join("nothing"), true, options(), &()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let error = Store::repair(dir.path(), true, options(), &()).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.message().contains("STORE"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    fs::write(dir.path().join("letter.txt"), "dear").unwrap();
+    let error = Store::repair(dir.path(), true, options(), &()).err().unwrap();
+    assert!(error.kind() == ErrorKind::Invalid && error.message().contains("letter.txt"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
 }
 
 #[test]
