@@ -461,3 +461,6 @@ impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -404,7 +404,20 @@ async fn object_of_another_space_is_not_read() {
         let error = refused.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
+    assert_eq!(cluster.names_of(foreign).await.unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(number(cluster.read_latest(oid).await.unwrap()), 0);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn object_that_is_too_large_is_not_sent() {
+    let world = World::start(1, 1, None).await;
+    let cluster = world.client().await;
+    let oid = counters(&cluster, 1).await[0];
+    let large = Object::blob(vec![7; model::limits::OBJECT + 1].into());
+    let error = cluster.put(oid, large).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(number(cluster.get(oid).await.unwrap()), 0);
     world.end().await;
 }
 

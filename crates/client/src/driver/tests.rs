@@ -499,6 +499,44 @@ fn commit_that_a_brick_has_deferred_is_resolved_before_it_fails() {
 }
 
 #[test]
+fn commit_that_had_to_wait_for_room_ends_with_its_outcome() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.defer(txn, ErrorKind::Full);
+    harness.reply(txn, refused(Refusal::Aborted));
+    assert_eq!(harness.outcome(call), CommitOutcome::Conflict(ConflictReason::Aborted));
+}
+
+#[test]
+fn refused_commit_whose_outcome_is_forgotten_is_unknown() {
+    let mut harness = Harness::new();
+    let (txn, call) = harness.commit(1);
+    harness.defer(txn, ErrorKind::Denied);
+    harness.reply(txn, refused(Refusal::TooOld));
+    assert_eq!(harness.outcome(call), CommitOutcome::Unknown(txn), "it may have been committed before");
+}
+
+#[test]
+fn outcome_that_a_brick_cannot_tell_yet_is_reported_with_the_reason() {
+    for (kind, expected) in [(ErrorKind::Full, Some("reason")), (ErrorKind::Denied, None)] {
+        let mut harness = Harness::new();
+        let (txn, commit) = harness.commit(1);
+        harness.driver.cancel(commit, harness.now);
+        let call = harness.start(ClientCall::Resolve(txn));
+        harness.defer(txn, kind);
+        harness.advance(TIMEOUT_MS);
+        match expected {
+            Some(reason) => {
+                let error = harness.finished.remove(&call).unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unknown);
+                assert!(error.message().contains(reason), "{error}");
+            }
+            None => assert_eq!(harness.outcome(call), CommitOutcome::Unknown(txn)),
+        }
+    }
+}
+
+#[test]
 fn lock_that_is_waited_for_fails_when_its_transaction_ends() {
     for aborts in [true, false] {
         let mut harness = Harness::new();

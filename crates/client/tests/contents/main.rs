@@ -91,6 +91,38 @@ fn dropped_reads_skip_no_bytes() {
 }
 
 #[test]
+fn reader_goes_on_after_an_error_where_it_was() {
+    run(async {
+        let mut world = World::start(1).await;
+        let writer = world.client().await;
+        let bytes = pattern(9 * (1 << 20) + 5, 3);
+        let oid = create(&writer, "blob", &bytes).await;
+        let cluster = world.client_with_timeout(Duration::from_millis(500)).await;
+        let mut reader = cluster.content_reader(oid, 0);
+        let mut read = reader.next().await.unwrap().unwrap().to_vec();
+        world.stop_brick().await;
+        let failed = loop {
+            match reader.next().await {
+                Ok(piece) => read.extend_from_slice(&piece.expect("the blob has more bytes")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(failed.kind(), ErrorKind::Unavailable, "{failed}");
+        world.start_brick().await;
+        loop {
+            match reader.next().await {
+                Ok(Some(piece)) => read.extend_from_slice(&piece),
+                Ok(None) => break,
+                // The brick is not connected yet.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+        }
+        assert!(read == bytes, "{} bytes instead of {}", read.len(), bytes.len());
+        world.end().await;
+    });
+}
+
+#[test]
 fn upload_with_a_dropped_write_is_not_finished() {
     run(async {
         let world = World::start(1).await;
@@ -263,6 +295,25 @@ fn partial_changes_of_blobs_at_two_bricks_are_those_of_bytes_in_memory() {
 }
 
 #[test]
+fn bytes_in_the_page_of_a_new_blob_are_changed_in_its_transaction() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let staged = cluster.upload(None, &pattern(100_000, 1)[..]).await.unwrap();
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        let (small, uploaded) = (t.create_blob("hello").unwrap(), t.create_blob_from(staged).unwrap());
+        t.write_at(small, 0, "J").await.unwrap();
+        t.append(small, "!").await.unwrap();
+        assert_eq!(t.read_at(small, 0, 10).await.unwrap(), "Jello!");
+        assert_eq!(t.append(uploaded, "!").await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        assert_eq!(read_all(&cluster, t.real_oid(small).unwrap()).await.unwrap(), b"Jello!");
+        assert_eq!(read_all(&cluster, t.real_oid(uploaded).unwrap()).await.unwrap(), pattern(100_000, 1));
+        world.end().await;
+    });
+}
+
+#[test]
 fn attributes_stay_with_their_object() {
     run(async {
         let world = World::start(1).await;
@@ -339,7 +390,8 @@ fn contents_survive_a_restart_of_the_brick() {
         let staged = cluster.upload(None, &b"staged before the restart"[..]).await.unwrap();
         let mut unfinished = cluster.content_writer(None);
         unfinished.write(pattern(2 << 20, 4).into()).await.unwrap();
-        world.restart_brick().await;
+        world.stop_brick().await;
+        world.start_brick().await;
         assert!(read_all(&cluster, oid).await.unwrap() == bytes);
         let made = cluster.transact(|t| async move {
             let blob = t.create_blob_from(staged)?;

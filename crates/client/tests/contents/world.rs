@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, ConnectOptions};
 use model::{ContentId, NodeId, SpaceId};
 use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
@@ -67,11 +67,22 @@ impl World {
         }
     }
 
-    /// Ends the first brick and starts it again on its directory.
-    pub(crate) async fn restart_brick(&mut self) {
+    /// A client whose calls fail after this time.
+    pub(crate) async fn client_with_timeout(&self, timeout: Duration) -> Client {
+        let mut options = ConnectOptions::default();
+        options.timeout = timeout;
+        Client::connect_with(&format!("mortar://{}/main", self.peer.addresses()[0]), options).await.unwrap()
+    }
+
+    /// Ends the first brick.
+    pub(crate) async fn stop_brick(&mut self) {
         let brick = self.bricks.remove(0);
         brick.shutdown().await.unwrap();
         drop(self.stores.remove(0));
+    }
+
+    /// Starts the first brick again on its directory.
+    pub(crate) async fn start_brick(&mut self) {
         let store = Store::open(&self.dir.path().join("1"), Options::default()).unwrap();
         let brick = Brick::start_in(self.view.clone(), BrickId(1), store.clone(), config()).await.unwrap();
         let mut map = (*self.view.placement.snapshot()).clone();

@@ -9,6 +9,7 @@ mod unique;
 mod versions;
 mod world;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -17,7 +18,7 @@ use client::{
     Client, CommitOutcome, ErrorKind, IsolationLevel, Loaded, LoadedMut, Oid, Persistent, PlacementHint, Ref,
     Transaction,
 };
-use model::{ClassId, Object};
+use model::{ClassId, Object, PageId, SpaceId};
 use world::World;
 
 #[derive(Persistent, Clone, Debug, PartialEq)]
@@ -106,7 +107,7 @@ async fn object_is_one_struct_within_transaction() {
     cluster.define::<Account>().await.unwrap();
     let ann = ann(&cluster).await;
     let t = cluster.begin(IsolationLevel::Optimistic);
-    let (one, two) = (t.load(ann).await.unwrap(), t.load(ann).await.unwrap());
+    let (one, two) = (t.load(ann).await.unwrap(), t.try_load(ann).await.unwrap().unwrap());
     assert!(std::ptr::eq::<Account>(&*one, &*two));
     assert_eq!(Loaded::reference(&one), ann);
     // Many readers or one writer.
@@ -146,6 +147,30 @@ async fn records_and_structs_of_one_transaction_agree() {
     assert_eq!(kind(t.put(ann.oid(), after).await), ErrorKind::Invalid);
     drop(reading);
     expect_committed(&t).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn struct_that_is_changed_back_is_not_written() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let bob = cluster.transact(|t| async move { t.create(account("Bob", None)).await }).await.unwrap();
+    let (t, other) = (cluster.begin(IsolationLevel::Optimistic), cluster.begin(IsolationLevel::Optimistic));
+    assert_eq!(other.load(ann).await.unwrap().balance, 100);
+    t.load_mut(ann).await.unwrap().balance = 7;
+    t.load_mut(ann).await.unwrap().balance = 100;
+    expect_committed(&t).await;
+    other.load_mut(bob).await.unwrap().balance = 7;
+    expect_committed(&other).await;
+    // Except if it has been flushed before.
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.load_mut(ann).await.unwrap().balance = 7;
+    t.flush().unwrap();
+    t.load_mut(ann).await.unwrap().balance = 100;
+    expect_committed(&t).await;
+    assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 100);
     world.end().await;
 }
 
@@ -201,6 +226,44 @@ async fn drafts_become_persistent_when_something_persistent_refers_to_them() {
     assert_eq!(cluster.read(branch).await.unwrap().unwrap().branches, [head]);
     assert_eq!(cluster.read(named).await.unwrap().unwrap().name, "Named");
     assert_eq!(cluster.read(unreferenced).await.unwrap(), None);
+    world.end().await;
+}
+
+#[derive(Persistent, Clone, Debug, PartialEq)]
+struct Ledger {
+    balances: BTreeMap<Ref<Bank>, i64>,
+}
+
+#[tokio::test]
+async fn draft_becomes_persistent_as_the_key_of_a_map() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Ledger>().await.unwrap();
+    let drafted = cluster.transact(|t| async move {
+        let draft = t.draft(bank("Draft")).await?;
+        t.create(Ledger { balances: [(draft, 7)].into() }).await?;
+        Ok(draft)
+    });
+    assert_eq!(cluster.read(drafted.await.unwrap()).await.unwrap().unwrap().name, "Draft");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn draft_that_is_read_as_a_record_stays_a_draft() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let (kept, draft) =
+        (t.create(account("Kept", None)).await.unwrap(), t.draft(account("Draft", None)).await.unwrap());
+    t.load_mut(kept).await.unwrap().balance = 7;
+    for (reference, balance) in [(kept, 7), (draft, 100)] {
+        let record = t.get(reference.oid()).await.unwrap().unwrap();
+        assert_eq!(cluster.decode::<Account>(reference.oid(), &record).await.unwrap().balance, balance);
+    }
+    expect_committed(&t).await;
+    assert_eq!(cluster.read(kept).await.unwrap().unwrap().balance, 7);
+    assert_eq!(cluster.read(draft).await.unwrap(), None);
     world.end().await;
 }
 
@@ -323,6 +386,13 @@ async fn prefetched_objects_load_without_waiting() {
     let error = t.prefetch_along([ann], &["bank.boss"]).await.unwrap_err();
     assert!(error.message().contains("\"boss\""), "{error}");
     drop((account, head, branches));
+    expect_committed(&t).await;
+    let other = world.client().await;
+    let t = other.begin(IsolationLevel::Optimistic);
+    let foreign = Oid::new(ann.oid().class(), PageId { space: SpaceId(9), ..ann.oid().page() }, 1);
+    assert_eq!(kind(t.prefetch([foreign]).await), ErrorKind::Invalid);
+    t.prefetch([ann]).await.unwrap();
+    assert!(at_once(t.get(ann.oid())).expect("not prefetched").unwrap().is_some());
     expect_committed(&t).await;
     world.end().await;
 }

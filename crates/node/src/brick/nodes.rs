@@ -794,3 +794,6 @@ fn not_served(node: NodeId) -> Error {
 fn invalid_message_error(why: protocol::commit::Rejected) -> Error {
     Error::new(ErrorKind::Invalid, why.to_string())
 }
+
+#[cfg(test)]
+mod tests;

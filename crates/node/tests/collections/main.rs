@@ -4,12 +4,19 @@
 
 mod world;
 
+use std::time::Duration;
+
 use client::plant::Bug;
 use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Oid, PlacementHint, Transaction};
 use model::planted_bug::assert_noticed;
 use model::{Kind, NodeId, Object};
 
 use world::World;
+
+/// After this time a request that should be answered at once counts as one that hangs.
+const HANGS: Duration = Duration::from_secs(60);
+/// How long something is given that must not happen.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// Runs a test with a cluster of two bricks and a client.
 fn with_cluster<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F) {
@@ -222,6 +229,7 @@ fn sets_have_members_in_the_order_of_identifiers() {
         }
         assert!(t.remove_member(set, oids[1]).await.unwrap() && !t.remove_member(set, oids[4]).await.unwrap());
         assert_eq!(t.members(set, None, 10).await.unwrap(), [oids[0], oids[2], oids[3]]);
+        assert_eq!(t.count(set).await.unwrap(), 3);
         assert!(is_committed(&t.commit().await.unwrap()));
         let set = t.real_oid(set).unwrap();
         assert_eq!(cluster.collection_totals(set).await.unwrap().0, 3);
@@ -246,6 +254,68 @@ fn sets_have_members_in_the_order_of_identifiers() {
         assert_eq!(t.add_member(oids[0], oids[1]).await.unwrap_err().kind(), ErrorKind::Invalid);
         let snapshot = cluster.begin(IsolationLevel::Snapshot);
         assert_eq!(snapshot.contains(set, oids[0]).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    });
+}
+
+#[test]
+fn members_outside_of_transactions_are_listed_up_to_the_limit() {
+    with_cluster(|cluster| async move {
+        let mut oids: Vec<Oid> = Vec::new();
+        for number in 0..3 {
+            oids.push(bind(&cluster, &format!("objects/{number}")).await);
+        }
+        oids.sort_unstable();
+        let t = begin(&cluster);
+        let set = t.create_collection().unwrap();
+        for oid in &oids {
+            t.add_member(set, *oid).await.unwrap();
+        }
+        assert!(is_committed(&t.commit().await.unwrap()));
+        let set = t.real_oid(set).unwrap();
+        for limit in [0, 1, 2, 3, 4, usize::MAX] {
+            let members = tokio::time::timeout(HANGS, cluster.members(set, None, limit)).await;
+            assert_eq!(members.expect("the listing does not end").unwrap(), oids[..limit.min(3)], "{limit}");
+        }
+        assert_eq!(cluster.members(set, Some(oids[0]), 1).await.unwrap(), oids[1..2]);
+    });
+}
+
+#[test]
+fn listing_with_a_limit_contains_changes_of_the_transaction_only_within_it() {
+    with_cluster(|cluster| async move {
+        for name in ["a", "b", "c"] {
+            bind(&cluster, &format!("dir/{name}")).await;
+        }
+        let t = begin(&cluster);
+        t.unbind("dir/a").await.unwrap();
+        t.bind("dir/d", t.create_blob("d").unwrap()).await.unwrap();
+        let list = async |after: Option<&str>, limit| -> Vec<String> {
+            t.list("dir", after, limit).await.unwrap().into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(list(None, 2).await, ["b", "c"]);
+        assert_eq!(list(None, 3).await, ["b", "c", "d"]);
+        assert_eq!(list(Some("b"), 1).await, ["c"]);
+        assert_eq!(list(Some("c"), 2).await, ["d"]);
+        assert_eq!(list(Some("d"), 2).await, [""; 0]);
+        assert_eq!(t.list("dir/b", None, 2).await.unwrap_err().kind(), ErrorKind::Invalid, "it is no directory");
+    });
+}
+
+#[test]
+fn listing_with_locks_keeps_others_from_adding_names() {
+    with_cluster(|cluster| async move {
+        bind(&cluster, "dir/first").await;
+        let blob = bind(&cluster, "blob").await;
+        let [lists, adds] = [0; 2].map(|_| cluster.begin(IsolationLevel::Locks));
+        assert_eq!(lists.list("dir", None, 10).await.unwrap().len(), 1);
+        let mut adding = Box::pin(async {
+            adds.bind("dir/second", blob).await?;
+            adds.commit().await
+        });
+        assert!(tokio::time::timeout(SHORT, &mut adding).await.is_err(), "it waits for the listing transaction");
+        lists.create_blob("x").unwrap();
+        assert!(is_committed(&lists.commit().await.unwrap()));
+        assert!(is_committed(&adding.await.unwrap()));
     });
 }
 
@@ -354,6 +424,68 @@ fn root_directory_is_not_replaced() {
         let root = t.root().unwrap();
         assert_eq!(t.put(root, Object::blob("x".into())).await.unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(t.delete(root).await.unwrap_err().kind(), ErrorKind::Invalid);
+    });
+}
+
+#[test]
+fn root_directory_exists_without_having_been_created() {
+    with_cluster(|cluster| async move {
+        let root = begin(&cluster).root().unwrap();
+        let found = cluster.stat(root).await.unwrap().unwrap();
+        assert_eq!((found.kind(), found.size, found.entry_changed), (Kind::Directory, 0, None));
+        let blob = bind(&cluster, "blob").await;
+        let found = cluster.stat(root).await.unwrap().unwrap();
+        assert!(found.size == 1 && found.entry_changed.is_some());
+        cluster.transact(|t| async move { t.delete(blob).await }).await.unwrap();
+        assert_eq!(cluster.stat(blob).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn object_is_deleted_with_its_names_and_memberships() {
+    with_cluster(|cluster| async move {
+        let (blob, other) = (bind(&cluster, "dir/blob").await, bind(&cluster, "dir/other").await);
+        let t = begin(&cluster);
+        let set = t.create_collection().unwrap();
+        for member in [blob, other] {
+            t.add_member(set, member).await.unwrap();
+        }
+        t.bind("again", blob).await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        let set = t.real_oid(set).unwrap();
+        let t = begin(&cluster);
+        // This name is another object's by then.
+        t.unbind("again").await.unwrap();
+        t.bind("again", other).await.unwrap();
+        t.delete_with_names(blob).await.unwrap();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        assert_eq!(cluster.get(blob).await.unwrap(), None);
+        assert_eq!(names(&cluster, "").await, ["again", "dir/other"]);
+        assert_eq!(cluster.members(set, None, 10).await.unwrap(), [other]);
+    });
+}
+
+#[test]
+fn objects_of_all_logical_nodes_are_listed_once() {
+    with_cluster(|cluster| async move {
+        let t = begin(&cluster);
+        let hints = [1, 2].map(|node| PlacementHint::At(NodeId(node)));
+        let create = |number: usize| {
+            let blob = Object::blob(vec![7; number % 3].into());
+            t.create_object(model::ClassId::NONE, blob, hints[number % 2]).unwrap()
+        };
+        let created: Vec<Oid> = (0..2_100).map(create).collect();
+        assert!(is_committed(&t.commit().await.unwrap()));
+        let mut expected: Vec<(Oid, u64)> =
+            created.iter().enumerate().map(|(number, oid)| (t.real_oid(*oid).unwrap(), (number % 3) as u64)).collect();
+        let (mut objects, mut listed) = (cluster.objects(), Vec::new());
+        while let Some(portion) = objects.next().await.unwrap() {
+            listed.extend(portion.into_iter().map(|object| (object.oid, object.size)));
+            assert!(listed.len() <= expected.len());
+        }
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert!(listed == expected, "{} of {} objects", listed.len(), expected.len());
     });
 }
 

@@ -103,8 +103,12 @@ impl MetaStore for Gate {
 
 /// Defines pupils, who are students. Processes whose catalogue is not held learn the class.
 async fn define_pupils(world: &World) {
-    let pupil = ClassDefinition { name: "Pupil".to_owned(), parent: Some("Student".to_owned()), fields: vec![] };
-    let defined = world.cluster_view.editor().unwrap().define("main", &[pupil]).await.unwrap();
+    define(world, "Pupil").await;
+}
+
+async fn define(world: &World, name: &str) {
+    let class = ClassDefinition { name: name.to_owned(), parent: Some("Student".to_owned()), fields: vec![] };
+    let defined = world.cluster_view.editor().unwrap().define("main", &[class]).await.unwrap();
     world.cluster_view.wait_for_revision(defined.revision).await.unwrap();
 }
 
@@ -214,18 +218,21 @@ async fn brick_accepts_objects_of_a_class_when_it_knows_it() {
     world.cluster_view.wait_for_revision(made.revision).await.unwrap();
     let cluster = world.client().await;
     add(&cluster, PERSON, "Ann").await;
-    gate.hold();
-    define_pupils(&world).await;
-    // The value is free, and the peer server knows all classes. Only the brick does not know the class.
-    let before = gate.times_asked();
-    let adding = cluster.clone();
-    let added = tokio::spawn(async move { add(&adding, PUPIL, "Bob").await });
-    gate.wait_until_asked(&added, before).await;
-    assert!(!added.is_finished(), "the brick keeps no index of pupils yet");
-    gate.release();
-    added.await.unwrap();
-    let bob = parse("name == 'Bob'");
-    assert_eq!(names(&cluster.query(&bob).await.unwrap().all().await.unwrap()), ["Bob"]);
+    // The brick reads the schema again for each class that it does not know.
+    for (class, class_name, name) in [(PUPIL, "Pupil", "Bob"), (ClassId(PUPIL.0 + 1), "Graduate", "Cid")] {
+        gate.hold();
+        define(&world, class_name).await;
+        // The value is free, and the peer server knows all classes. Only the brick does not know the class.
+        let before = gate.times_asked();
+        let adding = cluster.clone();
+        let added = tokio::spawn(async move { add(&adding, class, name).await });
+        gate.wait_until_asked(&added, before).await;
+        assert!(!added.is_finished(), "the brick keeps no index of the class yet");
+        gate.release();
+        added.await.unwrap();
+        let query = parse(&format!("name == '{name}'"));
+        assert_eq!(names(&cluster.query(&query).await.unwrap().all().await.unwrap()), [name]);
+    }
     world.end().await;
 }
 

@@ -24,14 +24,24 @@ async fn unreachable_brick_is_reported_only_by_queries_that_wait_for_it() {
         unread.push(cluster.query(&sorted).await.unwrap());
     }
     let mut events = hasty.events().unwrap();
+    assert_eq!(world.peer.health_problem(), None);
     let asking = hasty.clone();
-    let asked = tokio::spawn(async move { asking.query(&parse("order by name")).await?.all().await });
+    let asked = tokio::spawn(async move {
+        let mut rows = asking.query(&parse("order by name")).await?;
+        let first = rows.next().await;
+        if first.is_err() {
+            assert!(rows.next().await.unwrap().is_none(), "the query has ended with its error");
+        }
+        first
+    });
     world.bricks.remove(1).shutdown().await.unwrap();
     let brick = loop {
         if let Event::BrickFailed(brick) = events.next().await.unwrap() {
             break brick.brick;
         }
     };
+    let problem = world.peer.health_problem().expect("a brick cannot be reached");
+    assert!(problem.ends_with(&format!(": {brick}")), "{problem}");
     // This is longer than the timeout of the client.
     time::sleep(Duration::from_secs(5)).await;
     assert!(!asked.is_finished(), "the query waits for other queries, not for a brick");

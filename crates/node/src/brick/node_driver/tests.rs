@@ -13,7 +13,7 @@ use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
 use query::key::{IndexEntry, KeyRange};
 use store::{Options, Store};
-use wire::cluster::{IndexRange, Scan, ScanPosition, Scanned};
+use wire::cluster::{IndexRange, ListNodeObjects, Scan, ScanPosition, Scanned};
 
 use super::*;
 use crate::brick::guards;
@@ -520,12 +520,67 @@ fn of_two_who_put_objects_of_different_classes_in_one_place_only_one_does() {
 #[test]
 fn one_transaction_puts_one_object_in_a_place() {
     let mut world = World::with_index();
-    let both =
-        [(PERSON, 20), (STUDENT, 30)].map(|(class, age)| (oid(class, 1), ObjectState::Value(person(class, age))));
-    world.begin(Vec::new(), both.into(), true);
+    // The identifier of another object of the page is between the two.
+    let writes = [(PERSON, 1), (PERSON, 4), (STUDENT, 1)]
+        .map(|(class, slot)| (oid(class, slot), ObjectState::Value(person(class, 20))));
+    assert!(page(1) == page(4) && writes.is_sorted_by_key(|(oid, _)| *oid));
+    world.begin(Vec::new(), writes.into(), true);
     let answers = world.answers();
     assert!(matches!(answers[..], [Answer::Refused { why: Refusal::Aborted, .. }]), "{answers:?}");
     assert_eq!((world.entries(BY_AGE), world.scan(wanted(None)).unwrap().found), (vec![], vec![]));
+}
+
+#[test]
+fn outcome_that_another_participant_tells_is_carried_out_at_once() {
+    let mut world = World::with_index();
+    let writes: Writes<Object> = [(oid(PERSON, 1), ObjectState::Value(person(PERSON, 20)))].into();
+    let txn = world.begin(Vec::new(), writes, false);
+    world.answer_all();
+    let (at, _) = world.prepared[&txn];
+    let mut tasks = Vec::new();
+    while !tasks.iter().any(|task| matches!(task, NodeTask::Ask { node: NodeId(8), .. })) {
+        world.now = world.driver.deadline();
+        assert!(world.now < Ms::MAX, "the other participant is asked for the outcome");
+        world.driver.poll(world.now);
+        world.carry_out();
+        world.inbox.take(&mut tasks);
+    }
+    assert_eq!(world.entries(BY_AGE), []);
+    let answer = Answer::Ended { txn, outcome: Outcome::Committed(at), version: None };
+    world.driver.handle_answer(NodeId(8), answer, world.now);
+    world.carry_out();
+    tasks.clear();
+    world.inbox.take(&mut tasks);
+    for task in tasks {
+        if let NodeTask::Ask { node: NODE, request, .. } = task {
+            world.ask(request);
+        }
+    }
+    assert_eq!(world.entries(BY_AGE), [(key(20), 1)]);
+}
+
+#[test]
+fn objects_of_a_logical_node_are_listed_in_portions() {
+    let mut world = World::with_index();
+    let slots = [3, 6, 1, 4, 2];
+    slots.iter().for_each(|slot| world.put(PERSON, *slot, 20));
+    let (mut listed, mut next) = (Vec::new(), Some((0, 0)));
+    while let Some(from) = next {
+        let wanted = ListNodeObjects { space: SPACE, node: NODE, from, limit: 2 };
+        let found = rows::list_objects(&world.store, &wanted).unwrap();
+        assert!(found.objects.len() <= 2);
+        listed.extend(found.objects.iter().map(|object| object.oid));
+        next = found.next;
+    }
+    assert_eq!(listed, slots.map(|slot| oid(PERSON, slot)));
+}
+
+#[test]
+fn driver_with_nothing_to_do_is_not_polled_at_once() {
+    let mut world = World::with_index();
+    world.put(PERSON, 1, 20);
+    world.settle();
+    assert!(world.driver.deadline() > world.now);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
 use meta::catalog::{self, Epoch};
 use model::planted_bug::assert_noticed;
 use model::{ClassId, Object, Oid, PageId, SpaceId};
@@ -473,6 +474,132 @@ fn old_map_removes_no_rows() {
     test.follow(OLD, &MoveTest::served_map(NEW, 6));
     (0..60).for_each(|_| test.pass(110));
     assert_eq!(test.objects(OLD).len(), 20);
+}
+
+/// As [`old_map_removes_no_rows`], before the brick has heard that its move has ended.
+#[test]
+fn old_map_removes_no_rows_of_a_copy_that_was_just_completed() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let finish = loop {
+        match test.work.front() {
+            Some((_, _, RemoteWork::Edit(edit @ PlacementEdit::Finish { .. }))) => break *edit,
+            _ => test.work(),
+        };
+        test.pass(5);
+    };
+    assert!(matches!(test.edit(finish), EditResult::Done));
+    test.follow(NEW, &MoveTest::served_map(OLD, 4));
+    (0..60).for_each(|_| test.pass(110));
+    test.tell();
+    assert!(test.is_served(NEW));
+    assert_eq!(test.objects(NEW).len(), 20);
+}
+
+#[test]
+fn rows_that_are_being_written_when_a_move_is_cancelled_are_removed() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    let (brick, job, _) = test.work.pop_front().unwrap();
+    let (copied, now) = (test.copied(&asked), test.now);
+    assert!(copied.as_ref().is_ok_and(|copied| !copied.rows.is_empty()));
+    test.brick(brick).handle_copied(job, copied, now);
+    assert!(test.bricks[&NEW].unforced_count() > 0);
+    test.epoch += 1;
+    test.placed.cancel_move(Epoch(test.epoch)).unwrap();
+    let map = Arc::new(test.map());
+    test.brick(NEW).follow_map(map, now);
+    let tasks = &test.bricks[&NEW].manager().tasks;
+    assert!(matches!(tasks.get(&NODE), Some(Task::MoveIn(_))), "the removal begins when they are durable");
+    test.settle(NEW);
+    test.tell();
+    test.finish();
+    assert_eq!((test.objects(OLD).len(), test.objects(NEW).len()), (40, 0));
+}
+
+#[test]
+fn node_that_does_not_change_is_copied_once() {
+    let mut test = MoveTest::new();
+    test.commit(0..2);
+    test.begin_move(NEW);
+    test.next_copy();
+    let progress = test.progress(NEW);
+    assert_eq!((progress.rows, progress.bytes), (0, 0), "nothing has been copied");
+    let mut copies = 0;
+    while test.placed.moving.unwrap().phase == catalog::MovePhase::Copying {
+        copies += u32::from(matches!(test.work.front(), Some((_, _, RemoteWork::Copy { .. }))));
+        test.work();
+        test.pass(5);
+    }
+    assert!(copies <= 3, "{copies} requests for a few rows");
+}
+
+#[test]
+fn node_that_cannot_be_served_is_tried_again_after_a_while() {
+    let mut test = MoveTest::new();
+    test.begin_move(NEW);
+    test.edit(PlacementEdit::Seal { to: NEW });
+    test.follow(OLD, &test.map());
+    test.follow(OLD, &MoveTest::served_map(OLD, 4));
+    assert!(test.problem(OLD).is_some());
+    let deadline = |test: &MoveTest| test.bricks[&OLD].manager().deadline();
+    let first = test.now + RETRY_DELAY_MS;
+    assert_eq!(deadline(&test), first);
+    test.pass(RETRY_DELAY_MS - 1);
+    assert_eq!(deadline(&test), first);
+    test.pass(1);
+    assert_eq!(deadline(&test), first + RETRY_DELAY_MS);
+}
+
+#[test]
+fn move_that_was_changed_in_the_catalogue_meanwhile_begins_again_after_a_while() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    while test.placed.moving.unwrap().phase == catalog::MovePhase::Copying {
+        test.work();
+        test.pass(5);
+    }
+    // The new brick has to copy the node again, which has to be unsealed first.
+    test.restart(NEW);
+    test.follow(NEW, &test.map());
+    let (job, unseal) = loop {
+        match test.work.pop_front() {
+            Some((NEW, job, RemoteWork::Edit(edit @ PlacementEdit::Unseal { .. }))) => break (job, edit),
+            Some(work) => test.work.push_front(work),
+            None => {}
+        }
+        test.work();
+        test.pass(5);
+    };
+    test.edit(unseal);
+    let edited = test.edit(unseal);
+    assert!(matches!(edited, EditResult::WrongState), "the old brick has unsealed it");
+    test.tell();
+    let now = test.now;
+    test.brick(NEW).handle_edited(job, edited, now);
+    assert!(test.progress(NEW).last_error.unwrap().contains("has changed in the catalogue"));
+    assert!(test.bricks[&NEW].manager().deadline() > now);
+    test.finish();
+    assert!(test.is_served(NEW));
+    assert_eq!(test.objects(NEW).len(), 20);
+}
+
+#[test]
+fn answers_of_a_copy_are_bounded() {
+    let mut test = MoveTest::new();
+    test.commit(0..40);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    let rows = test.copied(&asked).unwrap().rows;
+    let size = |(key, value): &(Bytes, Option<Bytes>)| key.len() + value.as_ref().map_or(0, Bytes::len);
+    let MoveLimits { answer_rows, answer_bytes, .. } = MoveLimits::SMALL;
+    let before_last: usize = rows.iter().rev().skip(1).map(size).sum();
+    assert!(rows.len() <= answer_rows && before_last < answer_bytes, "{} rows, {before_last} bytes", rows.len());
+    assert!(rows.iter().map(size).sum::<usize>() >= answer_bytes || rows.len() == answer_rows, "it is filled");
 }
 
 #[test]

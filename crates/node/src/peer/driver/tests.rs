@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use meta::catalog::{CatalogEditor, Grantee, Parameters, SpaceOptions, Storage};
+use meta::catalog::{CatalogEditor, ClassDefinition, Grantee, Parameters, SpaceOptions, Storage};
 use meta::{Embedded, MetaStore};
 use model::{ClassId, Entry, EntryKey, FailurePolicy, PageId, limits};
 use protocol::commit::{Part, Writes};
@@ -27,10 +27,12 @@ impl CachedContent for u64 {
     }
 }
 
-/// A catalogue with two bricks, two spaces, and users of the first space; and the same after all permissions were revoked.
+/// A catalogue with two bricks, two spaces, and users of the first space; the same after all permissions were revoked; and that after a
+/// class was defined.
 struct Fixture {
     catalog: Arc<Catalog>,
     revoked: Arc<Catalog>,
+    extended: Arc<Catalog>,
     main: Arc<SpaceView>,
     other: Arc<SpaceView>,
     placement: PlacementSnapshot,
@@ -63,8 +65,12 @@ static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         editor.grant("main", Grantee::User("reader"), None).await.unwrap();
         let revoked = editor.grant("main", Grantee::User("writer"), None).await.unwrap();
         view.wait_for_revision(revoked.revision).await.unwrap();
+        let revoked = view.catalog().unwrap();
+        let class = ClassDefinition { name: "Person".to_owned(), parent: None, fields: vec![] };
+        let defined = editor.define("main", &[class]).await.unwrap();
+        view.wait_for_revision(defined.revision).await.unwrap();
         let placement = PlacementSnapshot::clone(&view.placement.snapshot());
-        Fixture { catalog, revoked: view.catalog().unwrap(), main, other, placement }
+        Fixture { catalog, revoked, extended: view.catalog().unwrap(), main, other, placement }
     })
 });
 
@@ -377,6 +383,18 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
 }
 
 #[test]
+fn large_write_outside_of_transactions_ends_the_connection() {
+    let mut client = client(1, "writer");
+    let mut driver = driver_with_client(&mut client, 7);
+    let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
+    let oid = |number| Oid::new(ClassId::NONE, in_page(number), (number % 1_000) as u16);
+    let writes = (0..=limits::CLUSTER_OBJECTS as u64).map(|number| (oid(number), ObjectState::Value(1))).collect();
+    let message = Up::Write { write: txn(7), writes };
+    let message = ClientMessage::Up { node: node(), holder: holder(7), message };
+    assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::TooLarge);
+}
+
+#[test]
 fn outcome_of_a_refused_commit_is_found_out() {
     assert_noticed(&[Bug::RefusedNotResolved], || {
         let outputs = send(&mut driver(), &mut client(1, "reader"), commit(7, writing()));
@@ -486,6 +504,27 @@ fn read_of_a_brick_that_does_not_answer_ends_and_names_it() {
     });
 }
 
+/// The machine is polled at its deadlines only.
+#[test]
+fn each_read_of_a_brick_that_does_not_answer_ends_in_time() {
+    let mut driver = driver();
+    let reads = [(3, NOW), (4, NOW + 137), (5, NOW + 731)];
+    let (mut now, mut ended) = (NOW, Vec::new());
+    for (reader, at) in reads {
+        driver.read(Oid::new(ClassId::NONE, PageId { number: u64::from(reader), ..page() }, 1), reader, at);
+    }
+    while ended.len() < reads.len() {
+        for output in driver.outputs() {
+            if let Output::ReadEnded { reader, result: Err(_) } = output {
+                ended.push((reader, now - 10_000));
+            }
+        }
+        now = driver.deadline().unwrap().max(now + 1);
+        driver.poll(now);
+    }
+    assert_eq!(ended, reads);
+}
+
 #[test]
 fn watchers_get_each_status_of_their_space() {
     assert_noticed(&[Bug::StatusToAll, Bug::StatusNotRepeated], || {
@@ -502,6 +541,31 @@ fn watchers_get_each_status_of_their_space() {
             .collect();
         assert_eq!(told, [(1, "main".to_owned(), true), (2, "other".to_owned(), true)]);
     });
+}
+
+#[test]
+fn client_that_has_left_gets_no_status() {
+    let (mut driver, watching) = (driver(), &mut client(1, "reader"));
+    send(&mut driver, watching, ClientMessage::Watch);
+    driver.client_disconnected(watching, NOW);
+    driver.update_statuses(|brick| brick != brick_of(node()), NOW);
+    let told: Outputs = driver.outputs().filter(|output| matches!(output, Output::Status { .. })).collect();
+    assert!(told.is_empty(), "{told:?}");
+}
+
+/// By that a client learns that it has to read them again.
+#[test]
+fn status_changes_with_the_classes_of_its_space() {
+    let mut driver = driver();
+    let told = send(&mut driver, &mut client(1, "reader"), ClientMessage::Watch);
+    driver.set_catalog(&FIXTURE.extended);
+    driver.update_statuses(|_| true, NOW);
+    let schema = |output: &Output<u8, u64, u32>| match output {
+        Output::Status { status, .. } => Some(status.schema),
+        _ => None,
+    };
+    let told: Vec<u32> = told.iter().chain(&driver.outputs().collect::<Vec<_>>()).filter_map(schema).collect();
+    assert!(told.len() == 2 && told[0] != told[1], "{told:?}");
 }
 
 #[test]

@@ -77,6 +77,9 @@ fn refused_rows_go_again_before_those_behind_them_once_there_is_room() {
     assert!(world.names() == [b"b"] && world.writer.full_error().is_some());
     assert!(matches!(world.answer(behind()), WriteResult::Deferred { is_first: false }));
     assert!(!world.writer.submit_deferred(), "there is no room yet");
+    world.writer.retry(1_000);
+    world.collect();
+    assert_eq!(world.names(), [b""; 0], "it is not tried again at once");
     world.writer.retry(world.writer.retry_at().unwrap());
     world.collect();
     assert_eq!(world.names(), [b"a"], "one submission shows whether there is room");

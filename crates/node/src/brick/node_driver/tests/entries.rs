@@ -179,3 +179,43 @@ fn entries_of_prepared_transactions_are_kept_over_a_restart() {
     assert!(world.driver.unsettled_entries().is_empty());
     assert_eq!(world.names(None, "l", 10, false), ("late".to_owned(), 5));
 }
+
+#[test]
+fn look_up_ends_at_a_collection_of_another_logical_node() {
+    let mut world = with_names();
+    let [near, far] = [NODE, NodeId(4)].map(|node| Oid::new(ClassId::NONE, PageId { node, ..page(2) }, 2));
+    let target = |(name, oid): (&str, Oid)| (entry(name), Some(oid));
+    let entries = [("near", near), ("far", far)].map(target).into();
+    assert!(world.commit_part(Part { entries, ..Part::default() }));
+    for (name, oid, guards) in [("near", near, 2), ("far", far, 1)] {
+        let wanted = LookUp { collection: collection(), keys: vec![entry(name).key, entry("below").key] };
+        let found = entries::look_up(&world.store, &wanted).unwrap();
+        assert_eq!((found.targets, found.guards.len()), (vec![oid], guards), "{name}");
+    }
+}
+
+#[test]
+fn listing_has_the_kinds_of_objects_at_the_logical_node_of_the_collection() {
+    let mut world = with_names();
+    let [near, far] = [NODE, NodeId(4)].map(|node| Oid::new(ClassId::NONE, PageId { node, ..page(2) }, 2));
+    let writes = [(near, ObjectState::Value(Object::blob("x".into())))].into();
+    let entries = [(entry("far"), Some(far)), (entry("near"), Some(near))].into();
+    assert!(world.commit_part(Part { writes, entries, ..Part::default() }));
+    let (collection, prefix) = (collection(), Bytes::new());
+    let after = Some(EntryKey::name("c").unwrap());
+    let list = world.list(ListEntries { collection, after, prefix, limit: 10, reverse: false, kinds: true });
+    let kinds: Vec<_> = list.entries.iter().map(|entry| (entry.target, entry.kind)).collect();
+    assert_eq!(kinds, [(far, None), (near, Some(Kind::Blob))]);
+}
+
+#[test]
+fn collection_whose_number_of_entries_is_damaged_is_not_deleted() {
+    let world = with_names();
+    let mut damage = RowChanges::new();
+    damage.put(&crate::brick::entry_rows::totals_key(collection()), Bytes::from_static(b"?"));
+    world.store.commit_rows(damage).unwrap();
+    let mut world = world.reopen();
+    let txn = world.next_txn();
+    world.ask(Request::Commit { txn, part: write(ObjectState::Absent) });
+    assert!(world.driver.failed.is_some(), "the node is not served any more");
+}

@@ -1,5 +1,7 @@
 //! What a full store in memory still takes.
 
+use model::{Entry, EntryKey, Kind};
+
 use super::*;
 
 /// Fills a store in memory with something else.
@@ -91,4 +93,26 @@ fn full_store_takes_no_change_that_needs_more_room_than_it_frees() {
         let answer = world.commit(&[], place(7), content);
         assert!(matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. }), "{answer:?}");
     }
+}
+
+#[test]
+fn full_store_takes_names_that_are_not_longer_than_those_they_replace() {
+    let mut world = with_little_room();
+    let collection = oid(ClassId::NONE, 1);
+    let entry = |name: &str| Entry { collection, key: EntryKey::name(name).unwrap() };
+    let (long, short, target) = ("l".repeat(200), "short", Some(oid(ClassId::NONE, 2)));
+    let writes = [(collection, ObjectState::Value(Object::collection(Kind::Directory)))].into();
+    let txn = world.next_txn();
+    let entries = [(entry(short), target)].into();
+    world.ask(Request::Commit { txn, part: Part { writes, entries, ..Part::default() } });
+    assert!(matches!(world.answer_all()[..], [Answer::Ended { .. }]));
+    fill(&world.store);
+    let mut rename = |from: &str, to: &str| {
+        let txn = world.next_txn();
+        let entries = [(entry(from), None), (entry(to), target)].into();
+        world.ask(Request::Commit { txn, part: Part { entries, ..Part::default() } });
+        !world.answer_all().is_empty()
+    };
+    assert!(!rename(short, &long), "it needs room");
+    assert!(rename(short, "s"));
 }
