@@ -342,12 +342,6 @@ impl<T: DriverObject> ClientDriver<T> {
         &mut self.monitor
     }
 
-    /// Whether a peer server is connected.
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.is_connected
-    }
-
     /// Whether a call can succeed now.
     ///
     /// # Errors
