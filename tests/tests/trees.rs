@@ -337,6 +337,11 @@ fn damaged_object_is_named_and_the_others_are_exported_and_verified() {
     assert!(!server.dir().join("out/sub/large.bin").exists());
     let report = run_json(&server, &["verify", "tree"], 6);
     assert_eq!((&report["same"], &report["damaged"]), (&(OBJECTS - 1).into(), &1.into()), "{report}");
+    let scrubbed = server.run(&["scrub"]);
+    assert!(scrubbed.code == 6 && scrubbed.text().contains("/tree/sub/large.bin"), "{}", scrubbed.text());
+    fs::remove_file(&blob).unwrap();
+    let report = run_json(&server, &["verify", "tree"], 6);
+    assert_eq!((&report["same"], &report["damaged"]), (&(OBJECTS - 1).into(), &1.into()), "{report}");
 }
 
 #[test]

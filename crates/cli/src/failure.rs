@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 
-use model::{Conflict, Error, ErrorKind};
+use model::{Error, ErrorKind};
 use serde::Serialize;
 
 /// The exit codes of `mortar`.
@@ -203,28 +203,6 @@ impl From<io::Error> for Failure {
             return Self { exit: Exit::Failure, kind: BROKEN_PIPE, message: String::new(), hint: None };
         }
         Self::file("cannot write the output", &error)
-    }
-}
-
-impl From<Conflict> for Failure {
-    fn from(conflict: Conflict) -> Self {
-        const AGAIN: &str = "Nothing was changed. Look at it again, then repeat the command.";
-        let (message, hint) = match &conflict {
-            Conflict::Object { oid, read: Some(read), current: Some(current) } => {
-                (format!("object {oid} has version {current}, not {read}: it changed meanwhile"), AGAIN)
-            }
-            Conflict::Object { oid, current: None, .. } => (format!("object {oid} was removed"), AGAIN),
-            Conflict::Object { oid, .. } => (format!("object {oid} already exists"), AGAIN),
-            Conflict::Name { name, read: None, current: Some(current) } => (
-                format!("the name {} is taken: it is bound to {current}", name.path),
-                "Nothing was changed. Choose another name, or unbind this one with `mortar name unbind`.",
-            ),
-            Conflict::Name { name, current: Some(current), .. } => {
-                (format!("the name {} is now bound to {current}", name.path), AGAIN)
-            }
-            Conflict::Name { name, current: None, .. } => (format!("the name {} is no longer bound", name.path), AGAIN),
-        };
-        Self::conflict(message).hint(hint)
     }
 }
 

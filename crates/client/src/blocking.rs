@@ -1,23 +1,25 @@
 //! The same client for threads without an async runtime.
 //!
-//! Each method waits for the one of the same name of the async client, which its documentation describes. Do not call them from
-//! within an async runtime. One thread behind all clones of a [`Client`] keeps its copies current and its leases alive.
+//! Each method does what the one of the same name of the async client does, whose documentation describes it, and waits for its end.
+//! Neither call them nor drop the last handle of a client within an async runtime. One thread behind all clones of a [`Client`]
+//! keeps its copies current and its leases alive.
 
 use std::io::{self, Read, Write};
-use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result};
-use protocol::ident::TxnId;
+use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
+use protocol::ident::{HlcTimestamp, TxnId};
 use query::Query;
 use tokio::runtime::{Builder, Runtime};
-use wire::cluster::ListedObject;
+use wire::proto;
 
 use crate::client::Attempts;
 use crate::{
-    CommitOutcome, ConnectOptions, IsolationLevel, ListedName, Loaded, LoadedMut, ObjectStat, Persistent, Ref,
-    StagedContent,
+    CommitOutcome, ConnectOptions, Event, Explanation, IsolationLevel, ListedName, ListedObject, Loaded, LoadedMut,
+    ObjectStat, Persistent, PlacementHint, Ref, SpaceStatus, StagedContent,
 };
 
 /// Bytes that are read from a source at a time.
@@ -31,12 +33,26 @@ macro_rules! waiting {
         /// # Errors
         /// Those of that method.
         pub fn $name $(<$generic: Persistent>)? (&self $(, $arg: $type)*) -> $out {
-            self.runtime.block_on(self.inner.$name($($arg),*))
+            wait(&self.runtime, self.inner.$name($($arg),*))
         }
     )*};
 }
 
-/// A client of one space; see [`crate::Client`], whose methods that do not wait are here too.
+/// Methods that do not wait.
+macro_rules! same {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $out:ty)?;)*) => {$(
+        #[doc = concat!("Does what `", stringify!($name), "` of the async client does.")]
+        ///
+        /// # Errors
+        /// Those of that method, if it has any.
+        pub fn $name(&self $(, $arg: $type)*) $(-> $out)? {
+            let _entered = self.runtime.enter();
+            self.inner.$name($($arg),*)
+        }
+    )*};
+}
+
+/// A client of one space; see [`crate::Client`].
 #[derive(Clone, Debug)]
 pub struct Client {
     // Before the runtime, which its tasks need.
@@ -44,12 +60,16 @@ pub struct Client {
     runtime: Arc<Runtime>,
 }
 
-impl Deref for Client {
-    type Target = crate::Client;
-
-    fn deref(&self) -> &crate::Client {
-        &self.inner
+/// Waits for a future. One that does not have to wait, as a read of a cached object, is polled once without the machinery of waiting.
+fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let mut future = pin!(future);
+    {
+        let _entered = runtime.enter();
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return done;
+        }
     }
+    runtime.block_on(future)
 }
 
 fn start_runtime() -> Result<Arc<Runtime>> {
@@ -90,9 +110,8 @@ impl Client {
     ///
     /// # Errors
     /// Those of that method.
-    #[cfg(feature = "embedded")]
     pub fn shutdown(self) -> Result<()> {
-        self.runtime.block_on(self.inner.shutdown())
+        wait(&self.runtime, self.inner.shutdown())
     }
 
     /// See [`crate::Client::begin`].
@@ -110,13 +129,22 @@ impl Client {
         loop {
             let transaction = Transaction { inner: attempts.begin(), runtime: self.runtime.clone() };
             let result = body(&transaction);
-            if let Some(value) = self.runtime.block_on(attempts.end(&transaction.inner, result))? {
+            if let Some(value) = wait(&self.runtime, attempts.end(&transaction.inner, result))? {
                 return Ok(value);
             }
         }
     }
 
+    same! {
+        fn space(&self) -> SpaceId;
+        fn nodes(&self) -> &[NodeId];
+        fn space_status(&self) -> Option<SpaceStatus>;
+        fn close(&self);
+    }
+
     waiting! {
+        fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described>;
+        fn collection_totals(&self, collection: Oid) -> Result<(u64, HlcTimestamp)>;
         fn outcome(&self, txn: TxnId) -> Result<CommitOutcome>;
         fn get(&self, oid: Oid) -> Result<Option<Object>>;
         fn put(&self, oid: Oid, object: Object) -> Result<()>;
@@ -138,7 +166,7 @@ impl Client {
     /// # Errors
     /// Those of that method.
     pub fn define<T: Persistent>(&self) -> Result<()> {
-        self.runtime.block_on(self.inner.define::<T>())
+        wait(&self.runtime, self.inner.define::<T>())
     }
 
     /// See [`crate::Client::query`].
@@ -146,7 +174,29 @@ impl Client {
     /// # Errors
     /// Those of that method.
     pub fn query(&self, query: &Query) -> Result<Rows> {
-        Ok(Rows { inner: self.runtime.block_on(self.inner.query(query))?, runtime: self.runtime.clone() })
+        Ok(Rows { inner: wait(&self.runtime, self.inner.query(query))?, runtime: self.runtime.clone() })
+    }
+
+    /// See [`crate::Client::explain`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn explain(&self, query: &Query) -> Result<Rows> {
+        Ok(Rows { inner: wait(&self.runtime, self.inner.explain(query))?, runtime: self.runtime.clone() })
+    }
+
+    /// See [`crate::Client::find`].
+    #[must_use]
+    pub fn find(&self, classes: impl IntoIterator<Item = ClassId>, filter: Option<Filter>) -> ScanResults {
+        ScanResults { inner: self.inner.find(classes, filter), runtime: self.runtime.clone() }
+    }
+
+    /// See [`crate::Client::events`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn events(&self) -> Result<Events> {
+        Ok(Events { inner: self.inner.events()?, runtime: self.runtime.clone() })
     }
 
     /// See [`crate::Client::names`].
@@ -181,7 +231,7 @@ impl Client {
     /// See [`crate::Client::content_writer`].
     #[must_use]
     pub fn content_writer(&self, node: Option<NodeId>) -> ContentWriter {
-        ContentWriter { inner: self.inner.content_writer(node), runtime: self.runtime.clone() }
+        ContentWriter { inner: Some(self.inner.content_writer(node)), runtime: self.runtime.clone() }
     }
 
     /// See [`crate::Client::content_reader`].
@@ -192,23 +242,35 @@ impl Client {
     }
 }
 
-/// A transaction; see [`crate::Transaction`], whose methods that do not wait are here too.
+/// A transaction; see [`crate::Transaction`].
 #[derive(Clone, Debug)]
 pub struct Transaction {
     inner: crate::Transaction,
     runtime: Arc<Runtime>,
 }
 
-impl Deref for Transaction {
-    type Target = crate::Transaction;
-
-    fn deref(&self) -> &crate::Transaction {
-        &self.inner
-    }
-}
-
 impl Transaction {
+    same! {
+        fn id(&self) -> TxnId;
+        fn root(&self) -> Result<Oid>;
+        fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid>;
+        fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid>;
+        fn create_blob_from(&self, staged: StagedContent) -> Result<Oid>;
+        fn create_collection(&self) -> Result<Oid>;
+        fn real_oid(&self, oid: Oid) -> Option<Oid>;
+        fn flush(&self) -> Result<()>;
+        fn abort(&self);
+    }
+
     waiting! {
+        fn create_directory(&self, path: &str) -> Result<Oid>;
+        fn remove_directory(&self, path: &str) -> Result<()>;
+        fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>>;
+        fn delete_with_names(&self, oid: Oid) -> Result<()>;
+        fn prefetch(&self, objects: impl IntoIterator<Item = impl Into<Oid>>) -> Result<()>;
+        fn create_with<T>(&self, value: T, hint: PlacementHint) -> Result<Ref<T>>;
+        fn draft<T>(&self, value: T) -> Result<Ref<T>>;
+        fn load_all<T>(&self, references: impl IntoIterator<Item = Ref<T>>) -> Result<Vec<Loaded<T>>>;
         fn get(&self, oid: Oid) -> Result<Option<Object>>;
         fn get_for_update(&self, oid: Oid) -> Result<Option<Object>>;
         fn put(&self, oid: Oid, object: Object) -> Result<()>;
@@ -249,7 +311,7 @@ impl Transaction {
     /// # Errors
     /// Those of that method.
     pub fn query(&self, query: &Query) -> Result<Rows> {
-        Ok(Rows { inner: self.runtime.block_on(self.inner.query(query))?, runtime: self.runtime.clone() })
+        Ok(Rows { inner: wait(&self.runtime, self.inner.query(query))?, runtime: self.runtime.clone() })
     }
 }
 
@@ -270,7 +332,7 @@ macro_rules! portions {
             /// Those of the async method.
             #[expect(clippy::should_implement_trait, reason = "an iterator could be asked on after an error")]
             pub fn next(&mut self) -> Result<Option<$portion>> {
-                self.runtime.block_on(self.inner.next())
+                wait(&self.runtime, self.inner.next())
             }
         }
     )*};
@@ -280,12 +342,77 @@ portions! {
     Rows of query::Row;
     Names of Vec<ListedName>;
     Objects of Vec<ListedObject>;
+    ScanResults of Vec<(Oid, Object)>;
+}
+
+impl Rows {
+    /// See [`crate::Rows::columns`].
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        self.inner.columns()
+    }
+
+    /// See [`crate::Rows::all`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn all(self) -> Result<Vec<query::Row>> {
+        wait(&self.runtime, self.inner.all())
+    }
+
+    /// See [`crate::Rows::explanation`].
+    #[must_use]
+    pub fn explanation(&self) -> Option<&Explanation> {
+        self.inner.explanation()
+    }
+}
+
+impl Names {
+    /// See [`crate::Names::after`].
+    #[must_use]
+    pub fn after(self, path: &str) -> Self {
+        Self { inner: self.inner.after(path), ..self }
+    }
+
+    /// See [`crate::Names::portion_size`].
+    #[must_use]
+    pub fn portion_size(self, names: usize) -> Self {
+        Self { inner: self.inner.portion_size(names), ..self }
+    }
+
+    /// See [`crate::Names::with_directories`].
+    #[must_use]
+    pub fn with_directories(self) -> Self {
+        Self { inner: self.inner.with_directories(), ..self }
+    }
+
+    /// See [`crate::Names::one_level`].
+    #[must_use]
+    pub fn one_level(self) -> Self {
+        Self { inner: self.inner.one_level(), ..self }
+    }
+}
+
+/// Events of a space; see [`crate::Events`].
+#[derive(Debug)]
+pub struct Events {
+    inner: crate::Events,
+    runtime: Arc<Runtime>,
+}
+
+impl Events {
+    /// Waits for the next event; `None` when the client is closed.
+    #[expect(clippy::should_implement_trait, reason = "it waits, which an iterator should not")]
+    pub fn next(&mut self) -> Option<Event> {
+        wait(&self.runtime, self.inner.next())
+    }
 }
 
 /// A content that is being uploaded; see [`crate::ContentWriter`].
 #[derive(Debug)]
 pub struct ContentWriter {
-    inner: crate::ContentWriter,
+    /// `None` once it is finished.
+    inner: Option<crate::ContentWriter>,
     runtime: Arc<Runtime>,
 }
 
@@ -295,15 +422,29 @@ impl ContentWriter {
     /// # Errors
     /// Those of that method.
     pub fn write(&mut self, bytes: Bytes) -> Result<()> {
-        self.runtime.block_on(self.inner.write(bytes))
+        match &mut self.inner {
+            Some(inner) => wait(&self.runtime, inner.write(bytes)),
+            None => Err(Error::new(ErrorKind::Invalid, "the upload is finished")),
+        }
     }
 
     /// See [`crate::ContentWriter::finish`].
     ///
     /// # Errors
     /// Those of that method.
-    pub fn finish(self) -> Result<StagedContent> {
-        self.runtime.block_on(self.inner.finish())
+    pub fn finish(mut self) -> Result<StagedContent> {
+        match self.inner.take() {
+            Some(inner) => wait(&self.runtime, inner.finish()),
+            None => Err(Error::new(ErrorKind::Invalid, "the upload is finished")),
+        }
+    }
+}
+
+impl Drop for ContentWriter {
+    fn drop(&mut self) {
+        // What it has staged is given up by a task of the runtime.
+        let _entered = self.runtime.enter();
+        drop(self.inner.take());
     }
 }
 
@@ -328,6 +469,12 @@ pub struct ContentReader {
 }
 
 impl ContentReader {
+    /// See [`crate::ContentReader::until`].
+    #[must_use]
+    pub fn until(self, end: u64) -> Self {
+        Self { inner: self.inner.until(end), ..self }
+    }
+
     /// See [`crate::ContentReader::next`].
     ///
     /// # Errors
@@ -337,7 +484,7 @@ impl ContentReader {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }
-        self.runtime.block_on(self.inner.next())
+        wait(&self.runtime, self.inner.next())
     }
 }
 

@@ -80,7 +80,7 @@ impl Client {
         &self.core.nodes
     }
 
-    /// Reads or changes the classes and indexes of the space: as [`Client::describe`](crate::Client::describe).
+    /// Reads or changes the classes and indexes of the space: as [`AdminClient::describe`](crate::AdminClient::describe).
     ///
     /// # Errors
     /// Those of the operation.
@@ -315,6 +315,20 @@ impl Client {
     /// As [`Client::query`].
     pub async fn explain(&self, query: &Query) -> Result<Rows> {
         Rows::ask(&self.core, query, QueryOptions { explain: true, ..QueryOptions::default() }, None).await
+    }
+
+    /// Closes the client. If it was opened by `Client::open`, the servers in this process end, and the directory can be opened again
+    /// when this returns.
+    ///
+    /// # Errors
+    /// If the directory cannot be closed.
+    pub async fn shutdown(self) -> Result<()> {
+        self.close();
+        #[cfg(feature = "embedded")]
+        if let Some(own) = self.core.embedded().get().filter(|servers| servers.is_owner) {
+            return own.server.shutdown().await;
+        }
+        Ok(())
     }
 
     /// Closes the client: its calls fail, and its locks and copies are released. The same happens when the last of its clones and

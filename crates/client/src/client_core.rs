@@ -80,7 +80,7 @@ pub(super) struct Core {
     closing: Arc<Notify>,
     /// The servers in this process, which serve as long as they have clients.
     #[cfg(feature = "embedded")]
-    embedded: std::sync::OnceLock<Arc<super::embedded::EmbeddedServer>>,
+    embedded: std::sync::OnceLock<super::embedded::EmbeddedServers>,
 }
 
 impl Drop for Core {
@@ -145,15 +145,10 @@ impl Core {
         })
     }
 
-    /// Keeps the servers in this process for as long as the client.
+    /// The servers in this process.
     #[cfg(feature = "embedded")]
-    pub(super) fn keep_embedded(&self, server: Arc<super::embedded::EmbeddedServer>) {
-        self.embedded.get_or_init(|| server);
-    }
-
-    #[cfg(feature = "embedded")]
-    pub(super) fn embedded(&self) -> Option<&super::embedded::EmbeddedServer> {
-        self.embedded.get().map(Arc::as_ref)
+    pub(super) fn embedded(&self) -> &std::sync::OnceLock<super::embedded::EmbeddedServers> {
+        &self.embedded
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, ClientState>> {

@@ -8,11 +8,10 @@ use meta::Embedded as Catalogue;
 use model::{Error, ErrorKind, Result};
 use node::Config;
 use node::auth::{ClusterCredentials, Secret};
-use node::cluster_view::ClusterView;
 use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_directory};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
-use store::{DirectoryContents, Options, Store};
+use store::{DirectoryContents, Options as StoreOptions, Store};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 use wire::transport::Address;
@@ -40,6 +39,13 @@ pub struct Embedded {
     server: Arc<EmbeddedServer>,
 }
 
+/// The servers in this process, which serve as long as they have clients.
+pub(super) struct EmbeddedServers {
+    pub(super) server: Arc<EmbeddedServer>,
+    /// Whether the client was opened, so that they end with it.
+    pub(super) is_owner: bool,
+}
+
 /// The thread that runs the servers.
 #[derive(Debug)]
 pub(super) struct EmbeddedServer {
@@ -62,16 +68,16 @@ impl Embedded {
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if another process has opened it; [`ErrorKind::Invalid`] if it contains something else;
-    /// [`ErrorKind::Corrupt`] if it is damaged; those of reading and writing it.
+    /// [`ErrorKind::Corrupt`] if it is damaged; [`ErrorKind::Denied`] if other users can enter it; those of reading and writing it.
     pub async fn open(directory: impl AsRef<Path>) -> Result<Self> {
-        Self::open_with(directory, Options::default()).await
+        Self::open_with(directory, StoreOptions::default()).await
     }
 
-    /// Opens the cluster in a directory with these options of its stores.
+    /// Opens the cluster in a directory with these options of each brick's store.
     ///
     /// # Errors
     /// As [`Embedded::open`].
-    pub async fn open_with(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+    pub async fn open_with(directory: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
         let directory = directory.as_ref();
         let absolute = std::path::absolute(directory).map_err(|error| {
             Error::new(ErrorKind::Io, "the current directory cannot be determined").caused_by(error)
@@ -84,10 +90,10 @@ impl Embedded {
     /// # Errors
     /// If the system has no thread or memory for it.
     pub async fn in_memory() -> Result<Self> {
-        Self::start(Place::Memory(rand::random()), Options::default()).await
+        Self::start(Place::Memory(rand::random()), StoreOptions::default()).await
     }
 
-    async fn start(place: Place, options: Options) -> Result<Self> {
+    async fn start(place: Place, options: StoreOptions) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (tell_ended, ended) = watch::channel(None);
         let (tell_ready, ready) = oneshot::channel();
@@ -108,13 +114,19 @@ impl Embedded {
     /// [`ErrorKind::NotFound`] if there is no such space; [`ErrorKind::Denied`] if the cluster has users, and the credentials in
     /// `options` are none of them.
     pub async fn connect(&self, space: &str, options: ConnectOptions) -> Result<Client> {
+        self.connect_as(space, options, false).await
+    }
+
+    /// A client of a space, with which the servers end if it `is_owner`.
+    async fn connect_as(&self, space: &str, options: ConnectOptions, is_owner: bool) -> Result<Client> {
         let target = Target { peers: self.server.peers.clone(), space: space.to_owned(), user: None };
         let core = link::connect_to(target, options).await?;
-        core.keep_embedded(self.server.clone());
+        core.embedded().get_or_init(|| EmbeddedServers { server: self.server.clone(), is_owner });
         Ok(Client { core })
     }
 
-    /// Ends the cluster in good order: answers what is pending, and closes the directory. Clients fail from now on.
+    /// Ends the cluster in good order: answers what is pending, and closes the directory. Clients that are not closed try to connect
+    /// again until their timeout.
     ///
     /// # Errors
     /// If the directory cannot be closed.
@@ -146,26 +158,13 @@ impl Client {
     /// As [`Embedded::open`] and [`Embedded::connect`].
     pub async fn open_with(directory: impl AsRef<Path>, options: ConnectOptions) -> Result<Self> {
         let embedded = Embedded::open(directory).await?;
-        match embedded.connect(MAIN_SPACE, options).await {
+        match embedded.connect_as(MAIN_SPACE, options, true).await {
             Ok(cluster) => Ok(cluster),
             Err(error) => {
                 // The directory can be opened again when this returns. What went wrong first is reported.
                 let _ = embedded.shutdown().await;
                 Err(error)
             }
-        }
-    }
-
-    /// Closes the client. If it was [opened](Client::open) and not connected, the servers in this process end, and the directory can
-    /// be opened again when this returns.
-    ///
-    /// # Errors
-    /// If the directory cannot be closed.
-    pub async fn shutdown(self) -> Result<()> {
-        self.close();
-        match self.core.embedded() {
-            Some(server) => server.shutdown().await,
-            None => Ok(()),
         }
     }
 }
@@ -187,7 +186,7 @@ impl Place {
     }
 
     /// The stores of the bricks, the first of which has the catalogue.
-    fn open(&self, options: &Options) -> Result<Vec<Store>> {
+    fn open(&self, options: &StoreOptions) -> Result<Vec<Store>> {
         let Self::Directory(directory) = self else { return Ok(vec![Store::in_memory(options.clone())?]) };
         if let DirectoryContents::Other(name) = DirectoryContents::of(directory)? {
             let what = format!("{} contains other files than a cluster: {name}", directory.display());
@@ -220,7 +219,7 @@ impl Place {
 /// Runs the servers until `stopped` says so, or its sender is dropped.
 fn run(
     place: &Place,
-    options: &Options,
+    options: &StoreOptions,
     ready: oneshot::Sender<Vec<Address>>,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<()> {
@@ -245,7 +244,7 @@ fn run(
     })
 }
 
-async fn serve(place: &Place, options: &Options, cluster: &mut LocalCluster) -> Result<()> {
+async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster) -> Result<()> {
     let cluster_credentials = ClusterCredentials { secret: Some(place.secret()?), ..ClusterCredentials::default() };
     let config = |server: &str| Config {
         listen: vec![place.address(server)],
@@ -255,9 +254,8 @@ async fn serve(place: &Place, options: &Options, cluster: &mut LocalCluster) -> 
     let stores = place.open(options)?;
     let catalogue = Arc::new(Catalogue::open(&stores[0])?);
     let meta = MetaServer::start(catalogue.clone(), config("meta")).await?;
-    let view = ClusterView::follow(catalogue).await?;
     let brick = |number: usize| config(&format!("brick-{number}"));
-    cluster.start(view, meta, stores, brick, vec![config("peer")]).await
+    cluster.start(catalogue, meta, stores, brick, vec![config("peer")]).await
 }
 
 /// Waits for the result of the end.
@@ -265,7 +263,7 @@ async fn end_of(mut ended: watch::Receiver<Option<Arc<Result<()>>>>) -> Result<(
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     match ended.as_deref() {
         Some(Ok(())) => Ok(()),
-        Some(Err(error)) => Err(Error::new(error.kind(), error.message())),
+        Some(Err(error)) => Err(Error::new(error.kind(), error.message_with_causes())),
         None => Err(Error::new(ErrorKind::Internal, "the servers of the embedded cluster have panicked")),
     }
 }

@@ -71,6 +71,8 @@ pub use persistent::{Persistent, Ref};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;
 pub use stat::ObjectStat;
+#[cfg(feature = "embedded")]
+pub use store::Options as StoreOptions;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
 pub use url::Url;
 pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};

@@ -107,6 +107,21 @@ impl Error {
         self
     }
 
+    /// The message with those of the causes, but for what it says already.
+    #[must_use]
+    pub fn message_with_causes(&self) -> String {
+        let mut message = self.message.clone();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = cause.source();
+        }
+        message
+    }
+
     /// What the caller should do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use meta::MetaStore;
 use meta::catalog::SpaceOptions;
 use model::{ErrorKind, Result};
 use store::Store;
@@ -43,19 +44,20 @@ pub struct LocalCluster {
 
 impl LocalCluster {
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
-    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the catalogue. What was started before an error is ended by [`LocalCluster::end`].
+    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the `catalogue`. What was started before an error is ended by [`LocalCluster::end`].
     ///
     /// # Errors
     /// Those of the servers.
     pub async fn start(
         &mut self,
-        view: Arc<ClusterView>,
+        catalogue: Arc<dyn MetaStore>,
         meta: MetaServer,
         stores: Vec<Store>,
         brick: impl Fn(usize) -> Config,
         peers: Vec<Config>,
     ) -> Result<()> {
         self.meta = Some(meta);
+        let view = ClusterView::follow(catalogue).await?;
         for (number, store) in (1..).zip(stores) {
             self.bricks.push(BrickProcess::start(view.clone(), store, brick(number), &[]).await?);
         }
@@ -85,27 +87,28 @@ impl LocalCluster {
         &self.peers
     }
 
-    /// Ends all servers in good order.
+    /// Ends all servers in good order, whatever happens to one of them.
     ///
     /// # Errors
-    /// If a store cannot be closed, or a server ends in disorder.
+    /// The first error: a store cannot be closed, or a server ends in disorder.
     pub async fn end(self) -> Result<()> {
         let Self { bricks, meta, peers } = self;
         // In reverse order, because later servers depend on earlier ones. The first brick closes the store that the catalogue uses.
+        let mut ended = Ok(());
         for peer in peers.into_iter().rev() {
-            peer.end().await?;
+            ended = ended.and(peer.end().await);
         }
         let mut bricks = bricks.into_iter();
         let first = bricks.next();
         for brick in bricks.rev() {
-            brick.end().await?;
+            ended = ended.and(brick.end().await);
         }
         if let Some(meta) = meta {
-            meta.shutdown().await?;
+            ended = ended.and(meta.shutdown().await);
         }
         match first {
-            Some(first) => first.end().await,
-            None => Ok(()),
+            Some(first) => ended.and(first.end().await),
+            None => ended,
         }
     }
 }

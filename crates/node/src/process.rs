@@ -55,8 +55,10 @@ impl BrickProcess {
         tokio::spawn(LocalOpening::keep(Arc::downgrade(&opening), Arc::downgrade(&view)));
         let addresses = advertised(advertise, brick.addresses());
         let announce = || Member::announce(&view, Identity::Brick(id), start, addresses);
-        let member = retry_until_available(META_SERVER, announce).await?;
-        Ok(Self { brick, number: id.0, member, opening, view })
+        match retry_until_available(META_SERVER, announce).await {
+            Ok(member) => Ok(Self { brick, number: id.0, member, opening, view }),
+            Err(error) => brick.shutdown().await.and(Err(error)),
+        }
     }
 
     /// The server.
@@ -84,7 +86,9 @@ impl BrickProcess {
     /// # Errors
     /// If the store cannot be closed.
     pub async fn end(self) -> Result<()> {
-        self.opening.close(self.view.editor()?).await;
+        if let Ok(editor) = self.view.editor() {
+            self.opening.close(editor).await;
+        }
         self.member.leave().await;
         self.brick.shutdown().await
     }
@@ -100,10 +104,15 @@ impl PeerProcess {
         let start = start_number(&view).await?;
         let server = PeerServer::start(view.clone(), start.0, config).await?;
         let addresses = advertised(advertise, server.addresses());
-        let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
-        let announce = || Member::announce(&view, Identity::Peer(id), start, addresses);
-        let member = retry_until_available(META_SERVER, announce).await?;
-        Ok(Self { server, number: id.0, member })
+        let announce = async {
+            let id = retry_until_available(META_SERVER, || member::peer_at(&view, addresses)).await?;
+            let announce = || Member::announce(&view, Identity::Peer(id), start, addresses);
+            Ok((id, retry_until_available(META_SERVER, announce).await?))
+        };
+        match announce.await {
+            Ok((id, member)) => Ok(Self { server, number: id.0, member }),
+            Err(error) => server.shutdown().await.and(Err(error)),
+        }
     }
 
     /// The server.

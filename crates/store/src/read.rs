@@ -7,6 +7,7 @@ pub(crate) mod state;
 pub(crate) mod view;
 
 use std::fs::File;
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -292,7 +293,11 @@ fn chunk_in_file(
 ) -> Result<Option<Piece>> {
     let Some(extent) = layers.extent(object, index)? else { return Ok(None) };
     let file = state.files().map(|files| files.system_file(&extent)).transpose();
-    let file = file.map_err(|e| crate::error::io("a blob file", e))?.flatten();
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => crate::error::corrupt(object.oid, RowError::File),
+        _ => crate::error::io("a blob file", error),
+    });
+    let file = file?.flatten();
     Ok(file.filter(|_| extent.len as usize == CHUNK).map(|file| Piece::File {
         file,
         offset: extent.offset,

@@ -13,14 +13,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{Error, ErrorKind, Result};
 
+use crate::content::blob_file;
 use crate::directory::{self, DirectoryContents, Identity};
 use crate::disk::{self, Disk, RealDisk};
 use crate::engine::Engine;
 use crate::engine::lmdb::LmdbEngine;
 use crate::error::{self, IntoModelResult, StoreError};
-use crate::log::LogError;
 use crate::log::frame::StoreId;
 use crate::log::recover::{self, OnDamage, Salvaged};
+use crate::log::{self, LogError};
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
@@ -110,6 +111,9 @@ impl Store {
     }
 }
 
+/// Directories of a store, which are left if its identity is lost.
+const PARTS: [&str; 3] = [directory::TREE_DIR, log::DIR, blob_file::DIR];
+
 /// Inspects the store in a directory, and repairs it if the loss is accepted.
 fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progress) -> Result<RepairReport> {
     match DirectoryContents::of(dir)? {
@@ -119,11 +123,11 @@ fn repair(dir: &Path, accept_loss: bool, options: Options, progress: &dyn Progre
         DirectoryContents::Empty => {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {}", dir.display())));
         }
-        DirectoryContents::Other(name) => {
+        DirectoryContents::Other(name) if !PARTS.contains(&name.as_str()) => {
             let what = format!("{} contains {name}, which is no part of a store: name a data directory", dir.display());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        DirectoryContents::Store | DirectoryContents::InterruptedRestore => {}
+        DirectoryContents::Store | DirectoryContents::InterruptedRestore | DirectoryContents::Other(_) => {}
     }
     let lock = directory::lock(dir)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(dir));

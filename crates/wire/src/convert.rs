@@ -47,14 +47,7 @@ pub fn space(number: u32) -> Result<SpaceId> {
 
 impl From<&Error> for proto::Error {
     fn from(error: &Error) -> Self {
-        let mut message = error.message().to_owned();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            message.push_str(": ");
-            message.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self { kind: error.kind() as u32, message }
+        Self { kind: error.kind() as u32, message: error.message_with_causes() }
     }
 }
 

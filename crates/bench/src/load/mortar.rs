@@ -5,10 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use model::{ClassId, NodeId, Object, Oid, PageId, SpaceId};
+use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId};
 use prost::Message as _;
 use protocol::commit::{Part, coordinator};
 use protocol::gateway::{self, Call};
@@ -34,6 +34,9 @@ const MAX_FRAME: u32 = 1 << 20;
 pub(crate) const SPACE: SpaceId = SpaceId(1);
 /// Pages that a connection fills: the most that can be reserved at once.
 const PAGES_PER_CONNECTION: u64 = 1 << 16;
+/// How often and how fast pages are asked for.
+const RESERVE_ATTEMPTS: usize = 200;
+const RESERVE_PAUSE: Duration = Duration::from_millis(20);
 /// Objects that a page gets: 8 KiB of them.
 const OBJECTS_PER_PAGE: usize = 16;
 
@@ -162,6 +165,19 @@ impl CommitClient {
     }
 }
 
+/// Reserves pages; waits while a server that has just started does not serve their logical node yet, as clients do.
+fn reserve_pages(connection: &mut Connection, reserve: proto::Reserve) -> Result<u64> {
+    for _ in 0..RESERVE_ATTEMPTS {
+        match call(connection, Request::Reserve(reserve))? {
+            Response::Reserved(reserved) => return Ok(reserved.first),
+            Response::Error(error) if error.kind == ErrorKind::Unavailable as u32 => {}
+            other => return Err(format!("Mortar reserved no pages: {other:?}").into()),
+        }
+        std::thread::sleep(RESERVE_PAUSE);
+    }
+    Err("Mortar does not serve a logical node".into())
+}
+
 /// Sends a request and waits for the answer.
 fn call(connection: &mut Connection, request: Request) -> Result<Response> {
     let mut out = Vec::new();
@@ -201,10 +217,7 @@ impl Protocol for Commits {
         for node in self.nodes_of(clients.len()) {
             let reserve =
                 proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES_PER_CONNECTION as u32 };
-            let Response::Reserved(reserved) = call(connection, Request::Reserve(reserve))? else {
-                return Err("Mortar reserved no pages".into());
-            };
-            rooms.insert(*node, (reserved.first, 0));
+            rooms.insert(*node, (reserve_pages(connection, reserve)?, 0));
         }
         clients.push(CommitClient { number: numbers.first, pages: rooms, last: HlcTimestamp::ZERO });
         Ok(())

@@ -1,5 +1,6 @@
 //! Mortar in this process, with the interface of the osbdb workloads: a whole cluster behind the client, as a user gets it.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,8 @@ pub(crate) struct Embedded {
     /// Transactions in flight, with the number of the created object.
     pending: JoinSet<Result<Option<(usize, Oid)>>>,
     created: Vec<(usize, Oid)>,
+    /// The paths of directories.
+    paths: HashMap<Oid, String>,
     runtime: Runtime,
 }
 
@@ -35,7 +38,8 @@ impl Embedded {
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = Some(runtime.block_on(Client::open(directory))?);
-        Ok(Self { directory: directory.to_owned(), client, pending: JoinSet::new(), created: Vec::new(), runtime })
+        let (directory, paths) = (directory.to_owned(), HashMap::new());
+        Ok(Self { directory, client, pending: JoinSet::new(), created: Vec::new(), paths, runtime })
     }
 
     fn client(&self) -> Result<Client> {
@@ -60,18 +64,27 @@ impl Embedded {
         Ok(())
     }
 
-    /// Creates an object of a kind with a name in `parent`.
-    fn create_named(&self, kind: Kind, parent: Option<Oid>, name: &str) -> Result<Oid> {
-        let create = |t: Transaction| async move {
-            let oid = if kind == Kind::Collection { t.create_collection()? } else { t.create_blob("")? };
-            t.set_attribute(oid, NAME, Some(Bytes::copy_from_slice(name.as_bytes()))).await?;
-            if let Some(parent) = parent {
-                t.add_member(parent, oid).await?;
+    /// Creates a directory or an empty object with a name in `parent`.
+    fn create_named(&mut self, kind: Kind, parent: Option<Oid>, name: &str) -> Result<Oid> {
+        let parent = parent.and_then(|parent| self.paths.get(&parent)).map_or("", String::as_str);
+        let path = format!("{parent}/{name}");
+        let create = |t: Transaction| {
+            let (path, name) = (path.clone(), Bytes::copy_from_slice(name.as_bytes()));
+            async move {
+                let oid = if kind == Kind::Directory { t.create_directory(&path).await? } else { t.create_blob("")? };
+                t.set_attribute(oid, NAME, Some(name)).await?;
+                if kind != Kind::Directory {
+                    t.bind(&path, oid).await?;
+                }
+                Ok((oid, t))
             }
-            Ok((oid, t))
         };
         let (oid, transaction) = self.runtime.block_on(self.client()?.transact(create))?;
-        transaction.real_oid(oid).ok_or_else(|| "a created object has no identifier".into())
+        let oid = transaction.real_oid(oid).ok_or("a created object has no identifier")?;
+        if kind == Kind::Directory {
+            self.paths.insert(oid, path);
+        }
+        Ok(oid)
     }
 }
 
@@ -161,7 +174,7 @@ impl Objects for Embedded {
 
 impl Collections for Embedded {
     fn create_collection(&mut self, parent: Option<Oid>, name: &str) -> Result<Oid> {
-        self.create_named(Kind::Collection, parent, name)
+        self.create_named(Kind::Directory, parent, name)
     }
 
     fn create_object(&mut self, parent: Oid, name: &str) -> Result<Oid> {
@@ -170,11 +183,12 @@ impl Collections for Embedded {
 
     fn members(&mut self, collection: Oid) -> Result<Vec<Oid>> {
         let client = self.client()?;
-        let mut all = Vec::new();
+        let (mut all, mut after) = (Vec::new(), None::<String>);
         loop {
-            let next = self.runtime.block_on(client.members(collection, all.last().copied(), limits::LISTING))?;
+            let next = self.runtime.block_on(client.entries(collection, after.as_deref(), limits::LISTING))?;
             let is_full = next.len() == limits::LISTING;
-            all.extend(next);
+            after = next.last().map(|(name, _)| name.clone());
+            all.extend(next.into_iter().map(|(_, oid)| oid));
             if !is_full {
                 return Ok(all);
             }
@@ -184,6 +198,6 @@ impl Collections for Embedded {
     fn describe(&mut self, oid: Oid) -> Result<(bool, Bytes)> {
         let object = self.runtime.block_on(self.client()?.get(oid))?.ok_or_else(|| format!("{oid} does not exist"))?;
         let name = object.attributes().get(NAME.as_bytes()).ok_or_else(|| format!("{oid} has no name"))?;
-        Ok((object.kind == Kind::Collection, name.clone()))
+        Ok((object.kind == Kind::Directory, name.clone()))
     }
 }

@@ -13,13 +13,13 @@ use crate::contest::{Side, interleave};
 use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
 use crate::load::Data;
-use crate::mortar::create_all;
-use crate::mortar::server::runtime;
 use crate::rival::lmdb::Lmdb;
 use crate::run::{MetricSpec, Run};
 
 const SIZE: usize = 1024;
 const THREADS: [usize; 2] = [1, 2];
+/// Objects of one transaction while the store is filled.
+const FILL_BATCH: usize = 256;
 /// Reads that are timed together.
 const READS_PER_SAMPLE: u64 = 64;
 
@@ -30,7 +30,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let data = Data::new(objects, SIZE);
     let directory = run.directory("get")?;
     let client = blocking::Client::open(directory.path().join("mortar"))?;
-    let oids = runtime()?.block_on(create_all(&client, &data))?;
+    let oids = create_all(&client, &data)?;
     let pairs = oids.iter().enumerate().map(|(index, oid)| (oid.to_bytes(), data.value(index)));
     let lmdb = Lmdb::create(&directory.path().join("lmdb"), pairs)?;
     let world = Fixture { client, lmdb, oids, data, duration };
@@ -69,6 +69,22 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     }
     world.client.shutdown()?;
     Ok(vec![figure])
+}
+
+/// Creates an object for each value.
+fn create_all(client: &blocking::Client, data: &Data) -> Result<Vec<Oid>> {
+    let mut oids = Vec::with_capacity(data.keys());
+    for first in (0..data.keys()).step_by(FILL_BATCH) {
+        let (created, transaction) = client.transact(|t| {
+            let keys = first..(first + FILL_BATCH).min(data.keys());
+            let created = keys.map(|key| t.create_blob(Bytes::copy_from_slice(data.value(key))));
+            Ok((created.collect::<client::Result<Vec<Oid>>>()?, t.clone()))
+        })?;
+        for oid in created {
+            oids.push(transaction.real_oid(oid).ok_or("a created object has no identifier")?);
+        }
+    }
+    Ok(oids)
 }
 
 /// The same objects on both sides.

@@ -11,7 +11,6 @@ use meta::Embedded;
 use model::{Error, ErrorKind};
 use node::Config;
 use node::auth::Secret;
-use node::cluster_view::ClusterView;
 use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_directory};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
@@ -234,7 +233,6 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         _ => explain_start(error),
     })?;
     let meta = join_addresses(server.addresses());
-    let view = ClusterView::follow(catalogue).await?;
     let peer = |number: u16| {
         let (listen, http) =
             if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
@@ -242,7 +240,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
     };
     let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
     let brick = of_brick(1).config()?;
-    cluster.start(view, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
+    cluster.start(catalogue, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
     let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
     let urls: Vec<String> = peers.iter().flatten().map(of).collect();

@@ -29,7 +29,7 @@ const STDIN: &str = "-";
 
 const EXAMPLES: &str = "\
 Examples:
-  export MORTAR_URL=mortar://127.0.0.1:6678,127.0.0.1:6679/main   any of these peer servers
+  export MORTAR_URL=mortar://127.0.0.1:6678,127.0.0.1:6688/main   any of these peer servers
   echo hello | mortar object put /greeting -
   mortar object get /greeting
   mortar object put /cat.jpg cat.jpg --new                        fails if the name is taken

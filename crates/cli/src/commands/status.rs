@@ -14,7 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   mortar status
   mortar status --json | jq .metrics
-  mortar --server mortar://127.0.0.1:6678,127.0.0.1:6679 status    each peer server of a cluster
+  mortar --server mortar://127.0.0.1:6678,127.0.0.1:6688 status    each peer server of a cluster
   mortar status --quiet && echo well
 
 Exit code 1: a server reports a problem, which is shown. 5: no server answers.";

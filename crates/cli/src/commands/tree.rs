@@ -194,10 +194,12 @@ pub(crate) async fn export(args: Export, session: &mut CommandContext) -> Result
     let report = ExportReport { tally: done?, seconds: progress.elapsed().as_secs_f64() };
     session.output.print(&report)?;
     session.output.flush()?;
-    if args.verify {
-        verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &cluster, session).await?;
-    }
+    let verified = match args.verify {
+        true => verify_tree(TreePlan { root: directory(&args.dir)?, prefix, max_bytes: None }, &cluster, session).await,
+        false => Ok(()),
+    };
     check_damage(report.tally.damaged)?;
+    verified?;
     match report.tally.failed {
         0 => Ok(()),
         failed => Err(Failure::new(format!("{} could not be exported", pluralize(failed, "object", "objects")))),

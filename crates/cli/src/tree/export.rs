@@ -143,9 +143,13 @@ impl Job {
     /// Records the directory of the prefix, whose mode and time the root of the exported tree gets.
     async fn add_root(&self) -> Result {
         let Some(oid) = self.cluster.resolve(self.prefix.root()).await? else { return Ok(()) };
-        if let Some(stat) = self.cluster.stat(oid).await? {
-            let root = (self.directory.root().to_owned(), Attributes::of(&stat.object));
-            self.with_pending(|later| later.directories.push(root));
+        match lookup::read_state(&self.cluster, oid).await? {
+            ObjectState::Present(object) => {
+                let root = (self.directory.root().to_owned(), Attributes::of(&object));
+                self.with_pending(|later| later.directories.push(root));
+            }
+            ObjectState::Deleted => {}
+            ObjectState::Damaged(why) => self.report_damage(self.prefix.root(), &why),
         }
         Ok(())
     }
@@ -201,7 +205,7 @@ impl Job {
                 }
                 Ok(())
             }
-            Kind::Blob => self.write_file(&path, name.oid, object, attributes).await,
+            Kind::Blob => self.write_file(&path, name, object, attributes).await,
             kind @ (Kind::Record | Kind::Collection) => {
                 let what = if kind == Kind::Record { "a record" } else { "a set" };
                 self.report_failure(&format!("{}: it is {what}, which cannot become a file", name.path));
@@ -216,11 +220,17 @@ impl Job {
         self.record_result(made, &path, |later| later.directories.push((path.clone(), attributes)))
     }
 
-    async fn write_file(self: &Arc<Self>, path: &Path, oid: Oid, object: Object, attributes: Attributes) -> Result {
+    async fn write_file(
+        self: &Arc<Self>,
+        path: &Path,
+        name: &ListedName,
+        object: Object,
+        attributes: Attributes,
+    ) -> Result {
         let (pieces, read) = mpsc::channel(READ_AHEAD_PIECES);
         let (job, file) = (Arc::clone(self), path.to_owned());
         let writing = task::spawn_blocking(move || job.directory.write_file(&file, &attributes, read));
-        let sent = self.send_content(oid, object, &pieces).await;
+        let sent = self.send_content(name.oid, object, &pieces).await;
         if sent.is_ok() {
             // The empty piece marks the content as complete; without it the file is removed.
             let _ = pieces.send(Bytes::new()).await;
@@ -230,7 +240,7 @@ impl Job {
         let bytes = match sent {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.report_damage(&path.display().to_string(), error.message());
+                self.report_damage(&name.path, error.message());
                 return Ok(());
             }
             Err(error) if is_changed(&error) => {

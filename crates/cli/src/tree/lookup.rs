@@ -85,11 +85,11 @@ pub(super) async fn find(
 /// The objects that names of a directory are bound to.
 async fn targets(cluster: &Client, directory: Oid, names: Vec<String>) -> Result<Vec<Option<Oid>>> {
     let (Some(first), Some(last)) = (names.iter().min(), names.iter().max()) else { return Ok(Vec::new()) };
+    let look_up = |name: &String| {
+        let (cluster, name) = (cluster.clone(), name.clone());
+        async move { cluster.entry(directory, &name).await }
+    };
     if names.len() < MIN_LISTED {
-        let look_up = |name: &String| {
-            let (cluster, name) = (cluster.clone(), name.clone());
-            async move { cluster.entry(directory, &name).await }
-        };
         return join_all(names.iter().map(look_up).collect()).await;
     }
     // A listing begins behind a name.
@@ -98,9 +98,18 @@ async fn targets(cluster: &Client, directory: Oid, names: Vec<String>) -> Result
     let mut after = first.clone();
     while after < *last {
         let listed = cluster.entries(directory, Some(&after), LISTED).await?;
-        let Some((name, _)) = listed.last() else { break };
-        after.clone_from(name);
+        let Some((end, _)) = listed.last() else { break };
+        let end = end.clone();
         bound.extend(listed);
+        let found = names.iter().filter(|name| **name > after && **name <= end && bound.contains_key(*name)).count();
+        after = end;
+        if found < MIN_LISTED {
+            // The directory has many other names: the rest is looked up.
+            let rest: Vec<&String> = names.iter().filter(|name| **name > after).collect();
+            let targets = join_all(rest.iter().map(|name| look_up(name)).collect()).await?;
+            bound.extend(rest.into_iter().zip(targets).filter_map(|(name, oid)| Some((name.clone(), oid?))));
+            break;
+        }
     }
     Ok(names.iter().map(|name| bound.get(name).copied()).collect())
 }

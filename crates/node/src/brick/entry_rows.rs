@@ -9,6 +9,8 @@
 //! `node` is the logical node of the collection in both tables. Identifiers have 16 bytes, keys of entries 1 to 255. So the entries
 //! of a collection are one range of keys, in the order of their own keys, behind the totals.
 
+use std::ops::ControlFlow;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use model::{Entry, EntryKey, Error, ErrorKind, NodeId, Oid, Result, limits};
 use protocol::ident::HlcTimestamp;
@@ -83,6 +85,26 @@ pub(crate) fn reverse_range(node: NodeId, target: Oid, after: Option<&Entry>) ->
         None => all.clone(),
     };
     (from, successor(&all))
+}
+
+/// The logical nodes at which something has entries.
+///
+/// # Errors
+/// If rows cannot be read.
+pub(crate) fn nodes_with_entries(state: &impl Rows) -> Result<Vec<NodeId>> {
+    let (mut nodes, mut from) = (Vec::new(), Key::from_slice(b"R"));
+    loop {
+        let mut next = None;
+        state.each(&from, b"S", |key, _| {
+            next = key.get(1..5).and_then(|node| node.try_into().ok()).map(u32::from_be_bytes);
+            ControlFlow::Break(())
+        })?;
+        let Some(node) = next else { return Ok(nodes) };
+        nodes.push(NodeId(node));
+        from = Key::from_slice(b"R");
+        // Node numbers have 24 bits, so adding one does not overflow.
+        from.extend_from_slice(&(node + 1).to_be_bytes());
+    }
 }
 
 /// The smallest key above all that begin with this one, which has a byte below 255: its table.

@@ -52,11 +52,16 @@ pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubRepor
     let room = MAX_LISTED.saturating_sub(report.damage.len());
     let listed = damaged.into_iter().take(room);
     report.damage.extend(listed.map(|(oid, what)| Damage { oid: Some(oid), names: Vec::new(), what }));
+    nodes.extend(entry_rows::nodes_with_entries(&state)?);
     for damage in &mut report.damage {
         if let Some(oid) = damage.oid.filter(|_| damage.content().is_none() && damage.names.is_empty()) {
             damage.names = names(&state, &nodes, oid)?;
         }
     }
+    // Each chunk of a content is checked: what is said of several is said once.
+    let listed = report.damage.len();
+    report.damage.dedup_by(|one, before| one.oid == before.oid && one.what == before.what);
+    report.damaged -= (listed - report.damage.len()) as u64;
     Ok(report)
 }
 

@@ -43,7 +43,7 @@ pub enum Address {
     Tls(String),
     /// `unix:PATH`: a Unix socket in the file system.
     Unix(PathBuf),
-    /// `process:NAME`: a listener in the same process.
+    /// `process:CLUSTER#SERVER`: a listener in the same process.
     InProcess(String),
 }
 
@@ -55,12 +55,9 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return if path.is_empty() { Err(wrong("the path is empty")) } else { Ok(Self::Unix(path.into())) };
         }
-        if let Some(name) = text.strip_prefix(IN_PROCESS) {
-            return if name.is_empty() {
-                Err(wrong("the name is empty"))
-            } else {
-                Ok(Self::InProcess(name.to_owned()))
-            };
+        // Only the catalogue has such addresses. A host may have that name, and no host and port has a `#`.
+        if let Some(name) = text.strip_prefix(IN_PROCESS).filter(|name| name.contains('#')) {
+            return Ok(Self::InProcess(name.to_owned()));
         }
         let (host_port, is_tls) =
             text.strip_prefix("tls:").filter(|rest| rest.contains(':')).map_or((text, false), |rest| (rest, true));
