@@ -19,7 +19,6 @@ use wire::proto::response::Response;
 use wire::transport::tls;
 
 use self::link::Link;
-pub(crate) use self::link::credentials;
 use crate::client_core::unexpected_answer_error;
 use crate::{BackupSummary, Progress, ScrubReport, Status, Url};
 
@@ -33,14 +32,14 @@ pub struct AdminOptions {
     pub retry: Duration,
     /// How this client names itself in the server's logs.
     pub agent: String,
-    /// What `mortars://` needs: whom to believe, and who this client is.
+    /// For `mortars://`: the trusted certificates, and the certificate of this client.
     pub tls: Option<tls::Client>,
     /// Who this client is, by name and password. Without a name, it is the user of the address.
     pub credentials: Option<Credentials>,
     /// The password may be sent where others can listen.
     pub insecure: bool,
-    /// How long what concerns a whole cluster, such as its spaces, classes and users, may take to be answered. Peer servers give
-    /// up in time and say whom they have waited for; by default they decide how long that is.
+    /// Time limit of requests about the whole cluster, such as its spaces, classes and users. A peer server answers before that, with
+    /// the server that it has waited for. By default the peer server decides.
     pub patience: Option<Duration>,
     /// Connect to no space: for what concerns the whole cluster, such as its users.
     pub spaceless: bool,
@@ -235,7 +234,7 @@ impl AdminClient {
     /// and is to be asked again.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick has not heard of the index, yet.
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if its brick does not know the index yet.
     pub async fn build_index(&self, node: NodeId, index: u32) -> Result<bool> {
         let build = proto::BuildIndex { space: u32::from(self.space().0), node: node.0, index };
         match self.link.read(Request::BuildIndex(build)).await?.response {
@@ -265,8 +264,8 @@ impl AdminClient {
         }
     }
 
-    /// Writes a backup of the whole store to `out`, while it serves. It comes on a connection of its own, so that a
-    /// slow `out` holds up nothing else. Dropping the future ends it.
+    /// Writes a backup of the whole store to `out`, while it serves. It uses a separate connection, so that a slow `out` delays no
+    /// other call. Dropping the future ends it.
     pub async fn backup(&self, out: impl AsyncWrite + Unpin) -> Result<BackupSummary> {
         self.backup_with(out, |_| ()).await
     }

@@ -5,7 +5,7 @@
 //! keeps its copies current and its leases alive.
 
 use std::io::{self, Read, Write};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::{HlcTimestamp, TxnId};
 use query::Query;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use wire::proto;
 
@@ -21,9 +22,6 @@ use crate::{
     CommitOutcome, ConnectOptions, Event, Explanation, IsolationLevel, ListedName, ListedObject, Loaded, LoadedMut,
     ObjectStat, Persistent, PlacementHint, Ref, SpaceStatus, StagedContent,
 };
-
-/// Bytes that are read from a source at a time.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Methods that wait for those of the same name of the async client.
 macro_rules! waiting {
@@ -70,6 +68,25 @@ fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
         }
     }
     runtime.block_on(future)
+}
+
+/// A source whose reads block: only the thread that called waits for them.
+struct BlockingSource<R>(R);
+
+impl<R: Read + Unpin> AsyncRead for BlockingSource<R> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.0.read(buf.initialize_unfilled()) {
+            Ok(read) => {
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
 }
 
 fn start_runtime() -> Result<Arc<Runtime>> {
@@ -214,18 +231,9 @@ impl Client {
     /// Uploads all bytes of a source; see [`crate::Client::upload`].
     ///
     /// # Errors
-    /// Those of that method; [`ErrorKind::Io`] if the source cannot be read.
-    pub fn upload(&self, node: Option<NodeId>, mut source: impl Read) -> Result<StagedContent> {
-        let failed = |error| Error::new(ErrorKind::Io, "the bytes to upload cannot be read").caused_by(error);
-        let mut writer = self.content_writer(node);
-        loop {
-            let mut piece = Vec::new();
-            (&mut source).take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(failed)?;
-            if piece.is_empty() {
-                return writer.finish();
-            }
-            writer.write(piece.into())?;
-        }
+    /// Those of that method.
+    pub fn upload(&self, node: Option<NodeId>, source: impl Read + Unpin) -> Result<StagedContent> {
+        wait(&self.runtime, self.inner.upload(node, BlockingSource(source)))
     }
 
     /// See [`crate::Client::content_writer`].

@@ -80,7 +80,7 @@ pub(super) struct Core {
     closing: Arc<Notify>,
     /// The servers in this process, which serve as long as they have clients.
     #[cfg(feature = "embedded")]
-    embedded: std::sync::OnceLock<super::embedded::EmbeddedServers>,
+    embedded: std::sync::OnceLock<super::embedded::EmbeddedHandle>,
 }
 
 impl Drop for Core {
@@ -147,7 +147,7 @@ impl Core {
 
     /// The servers in this process.
     #[cfg(feature = "embedded")]
-    pub(super) fn embedded(&self) -> &std::sync::OnceLock<super::embedded::EmbeddedServers> {
+    pub(super) fn embedded(&self) -> &std::sync::OnceLock<super::embedded::EmbeddedHandle> {
         &self.embedded
     }
 

@@ -8,7 +8,7 @@ use meta::Embedded as Catalogue;
 use model::{Error, ErrorKind, Result};
 use node::Config;
 use node::auth::{ClusterCredentials, Secret};
-use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_directory};
+use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_places};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
 use store::{DirectoryContents, Options as StoreOptions, Store};
@@ -39,8 +39,8 @@ pub struct Embedded {
     server: Arc<EmbeddedServer>,
 }
 
-/// The servers in this process, which serve as long as they have clients.
-pub(super) struct EmbeddedServers {
+/// What a client keeps of the servers in its process.
+pub(super) struct EmbeddedHandle {
     pub(super) server: Arc<EmbeddedServer>,
     /// Whether the client was opened, so that they end with it.
     pub(super) is_owner: bool,
@@ -121,7 +121,7 @@ impl Embedded {
     async fn connect_as(&self, space: &str, options: ConnectOptions, is_owner: bool) -> Result<Client> {
         let target = Target { peers: self.server.peers.clone(), space: space.to_owned(), user: None };
         let core = link::connect_to(target, options).await?;
-        core.embedded().get_or_init(|| EmbeddedServers { server: self.server.clone(), is_owner });
+        core.embedded().get_or_init(|| EmbeddedHandle { server: self.server.clone(), is_owner });
         Ok(Client { core })
     }
 
@@ -192,17 +192,12 @@ impl Place {
             let what = format!("{} contains other files than a cluster: {name}", directory.display());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        let mut stores = Vec::new();
-        for number in 1..=brick_count(directory) {
-            let (path, purpose) = match number {
-                1 => (directory.clone(), Purpose::Whole),
-                _ => (brick_directory(directory, number), Purpose::Brick),
-            };
+        let open = |(path, purpose): (PathBuf, Purpose)| {
             let store = Store::open(&path, options.clone())?;
             purpose.check(&store)?;
-            stores.push(store);
-        }
-        Ok(stores)
+            Ok(store)
+        };
+        brick_places(directory, brick_count(directory)).map(open).collect()
     }
 
     /// The secret of the processes of this cluster.

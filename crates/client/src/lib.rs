@@ -25,6 +25,7 @@ mod classes;
 mod client;
 mod client_core;
 mod contents;
+mod dial;
 #[doc(hidden)]
 pub mod driver;
 #[cfg(feature = "embedded")]

@@ -13,7 +13,7 @@ use tokio::time;
 use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
-use wire::handshake::{self, Introduction};
+use wire::handshake::Introduction;
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, Service};
 use wire::proto;
 use wire::proto::request::Request;
@@ -24,7 +24,7 @@ use super::ConnectOptions;
 use super::client_core::{Core, PeerConnection, unexpected_answer_error};
 use super::driver::closed_error;
 use crate::Url;
-use crate::admin::credentials;
+use crate::dial::{credentials, dial};
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
@@ -177,18 +177,11 @@ fn start(target: Arc<Target>, place: usize, setup: ClientSetup, options: Connect
 }
 
 async fn open_connection(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<(Stream, SpaceId, u32)> {
-    let opening = async {
-        let mut stream = Stream::dial(peer, options.tls.as_ref()).await?;
-        let mut introduction = Introduction::new(&target.space, &options.agent);
-        introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
-        introduction.insecure = options.insecure;
-        let terms = handshake::introduce(&mut stream, &introduction).await?;
-        Ok((stream, terms.space, terms.max_frame))
-    };
-    let timeout = options.connect_timeout;
-    time::timeout(timeout, opening).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {timeout:?}")))
-    })
+    let mut introduction = Introduction::new(&target.space, &options.agent);
+    introduction.credentials = credentials(options.credentials.as_ref(), target.user.as_deref());
+    introduction.insecure = options.insecure;
+    let (stream, terms) = dial(peer, options.tls.as_ref(), &introduction, options.connect_timeout).await?;
+    Ok((stream, terms.space, terms.max_frame))
 }
 
 /// Opens a connection to a peer server of the client's space.

@@ -53,7 +53,7 @@ use crate::openings::LocalOpening;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
-use service::{BrickConnection, MAX_READ};
+use service::BrickConnection;
 
 /// A store that is being served.
 ///
@@ -78,8 +78,8 @@ impl Brick {
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if an address is reachable from other machines and `config` is not
     /// [`insecure`](Config::insecure); [`ErrorKind::Io`](model::ErrorKind::Io) if the brick cannot listen.
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        let nodes = Nodes::new(store.clone(), realm, id, config.cluster_credentials.clone(), None)?;
-        Ok(Self { server: start_server(BrickRole::new(store, nodes), config).await? })
+        let nodes = Nodes::new(store, realm, id, config.cluster_credentials.clone(), None)?;
+        Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
     }
 
     /// The same for a brick that was [opened](crate::openings::open_brick): it serves as long as that opening lasts.
@@ -93,8 +93,8 @@ impl Brick {
         config: Config,
     ) -> Result<Self> {
         let (id, credentials) = (BrickId(opening.brick().0), config.cluster_credentials.clone());
-        let nodes = Nodes::new(store.clone(), view, id, credentials, Some(opening))?;
-        Ok(Self { server: start_server(BrickRole::new(store, nodes), config).await? })
+        let nodes = Nodes::new(store, view, id, credentials, Some(opening))?;
+        Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -123,7 +123,6 @@ fn start_server(role: BrickRole, config: Config) -> StartingServer<BrickRole> {
 
 /// State shared by all threads of a brick.
 pub(crate) struct BrickRole {
-    store: Store,
     /// Permits for jobs that may take hours.
     long_jobs: Arc<Semaphore>,
     nodes: Arc<Nodes>,
@@ -132,11 +131,11 @@ pub(crate) struct BrickRole {
 }
 
 impl BrickRole {
-    fn new(store: Store, nodes: Arc<Nodes>) -> Self {
+    fn new(nodes: Arc<Nodes>) -> Self {
         let long_jobs = Arc::new(Semaphore::new(long_job::AT_A_TIME));
-        let source = store.clone();
+        let source = nodes.store.clone();
         let position: PositionSource = Arc::new(move || source.position());
-        Self { store, long_jobs, nodes, position }
+        Self { long_jobs, nodes, position }
     }
 }
 
@@ -171,13 +170,13 @@ impl server::ServerRole for BrickRole {
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         // Requests to a brick name their space: other processes of the cluster work with all of them.
         let (space, brick) = (SpaceId(0), self.nodes.id.0);
-        Ok((Terms { space, max_frame, max_read: MAX_READ, max_in_flight, brick, opening }, ()))
+        Ok((Terms { space, max_frame, max_in_flight, brick, opening }, ()))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {
         let role = &thread.server.role;
         let post = PeerHandle::of_brick(mailbox.clone(), role.position.clone());
-        BrickConnection { store: role.store.clone(), thread: thread.clone(), post }
+        BrickConnection { thread: thread.clone(), post }
     }
 
     async fn run_background(thread: &Thread<Self>) {
@@ -189,7 +188,7 @@ impl server::ServerRole for BrickRole {
     fn tick(&self) {}
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
-        let status = self.store.status();
+        let status = self.nodes.store.status();
         let mut metrics = vec![
             Metric::counter("store_version", status.version, "The newest durable position of the log."),
             Metric::counter("store_commits_total", status.commits, "Transactions committed."),
@@ -220,13 +219,13 @@ impl server::ServerRole for BrickRole {
     }
 
     fn health_problem(&self) -> Option<String> {
-        if self.store.status().disk_full {
+        if self.nodes.store.status().disk_full {
             return Some("the disk is full: reads are served, writes fail".to_owned());
         }
         self.nodes.health_problem()
     }
 
     fn close(&self) -> Result<()> {
-        self.store.clone().close()
+        self.nodes.store.clone().close()
     }
 }

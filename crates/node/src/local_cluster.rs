@@ -16,6 +16,7 @@ use crate::Config;
 use crate::cluster_view::ClusterView;
 use crate::meta::MetaServer;
 use crate::process::{BrickProcess, PeerProcess};
+use crate::purpose::Purpose;
 
 /// The file in the data directory that authenticates processes that join.
 pub const SECRET_FILE: &str = "cluster.secret";
@@ -23,9 +24,16 @@ pub const SECRET_FILE: &str = "cluster.secret";
 pub const MAIN_SPACE: &str = "main";
 
 /// The directory of a brick after the first one, from 2 on.
-#[must_use]
-pub fn brick_directory(data: &Path, number: u16) -> PathBuf {
+fn brick_directory(data: &Path, number: u16) -> PathBuf {
     data.join(format!("brick-{number}"))
+}
+
+/// The directory and the purpose of each of the first `bricks` stores of a data directory.
+pub fn brick_places(data: &Path, bricks: u16) -> impl Iterator<Item = (PathBuf, Purpose)> + use<'_> {
+    (1..=bricks).map(move |number| match number {
+        1 => (data.to_owned(), Purpose::Whole),
+        _ => (brick_directory(data, number), Purpose::Brick),
+    })
 }
 
 /// The number of bricks of a data directory.
@@ -44,7 +52,8 @@ pub struct LocalCluster {
 
 impl LocalCluster {
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
-    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the `catalogue`. What was started before an error is ended by [`LocalCluster::end`].
+    /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the `catalogue`. What was started before an error
+    /// is ended by [`LocalCluster::end`].
     ///
     /// # Errors
     /// Those of the servers.

@@ -164,7 +164,7 @@ impl server::ServerRole for MetaRole {
         who.check_administrator(Some(&self.follower.load()))?;
         self.check_witnessed(&hello.witnessed)?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: SpaceId(0), max_frame, max_read: 0, max_in_flight, brick: 0, opening: None }, who.clone()))
+        Ok((Terms { space: SpaceId(0), max_frame, max_in_flight, brick: 0, opening: None }, who.clone()))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, who: Principal, _: &Arc<Mailbox>) -> MetaConnection {

@@ -167,7 +167,7 @@ impl server::ServerRole for PeerRole {
         let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
         let patience = patience.map(|given| Duration::from_millis(given.into()));
         let (id, pass) = (space.id, Admission { space, principal: who.clone(), catalog_timeout: patience });
-        Ok((Terms { space: id, max_frame, max_read: 0, max_in_flight, brick: 0, opening: None }, pass))
+        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None }, pass))
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> ClientConnection {

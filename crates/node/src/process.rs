@@ -57,7 +57,7 @@ impl BrickProcess {
         let announce = || Member::announce(&view, Identity::Brick(id), start, addresses);
         match retry_until_available(META_SERVER, announce).await {
             Ok(member) => Ok(Self { brick, number: id.0, member, opening, view }),
-            Err(error) => brick.shutdown().await.and(Err(error)),
+            Err(error) => Err(end_after(error, brick.shutdown().await)),
         }
     }
 
@@ -86,11 +86,13 @@ impl BrickProcess {
     /// # Errors
     /// If the store cannot be closed.
     pub async fn end(self) -> Result<()> {
-        if let Ok(editor) = self.view.editor() {
+        let editor = self.view.editor();
+        if let Ok(editor) = &editor {
             self.opening.close(editor).await;
         }
         self.member.leave().await;
-        self.brick.shutdown().await
+        let ended = self.brick.shutdown().await;
+        editor.map(drop).and(ended)
     }
 }
 
@@ -111,7 +113,7 @@ impl PeerProcess {
         };
         match announce.await {
             Ok((id, member)) => Ok(Self { server, number: id.0, member }),
-            Err(error) => server.shutdown().await.and(Err(error)),
+            Err(error) => Err(end_after(error, server.shutdown().await)),
         }
     }
 
@@ -151,6 +153,14 @@ impl PeerProcess {
         self.member.leave().await;
         self.server.shutdown().await
     }
+}
+
+/// The error with which a start failed, after its server has ended.
+fn end_after(error: Error, ended: Result<()>) -> Error {
+    if let Err(second) = ended {
+        warn!(error = %second, "a server whose start has failed did not end in good order");
+    }
+    error
 }
 
 /// Repeats an attempt until the server that it needs answers.

@@ -262,12 +262,6 @@ impl Key {
     pub const fn set(self) -> Option<Self> {
         if self.slot < MEMBERS { None } else { Some(Self::guard(self.node, (self.page - 1) % FAR_PAGES + 1)) }
     }
-
-    /// The key of an object.
-    #[must_use]
-    pub fn from_oid(oid: Oid) -> Self {
-        Self { node: oid.page().node.0, page: oid.page().number, slot: oid.slot() }
-    }
 }
 
 impl fmt::Display for Key {

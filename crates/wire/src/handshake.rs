@@ -169,8 +169,6 @@ pub struct Terms {
     pub space: SpaceId,
     /// Bytes in the largest frame that it takes.
     pub max_frame: u32,
-    /// Bytes of content that one `Read` may ask for.
-    pub max_read: u32,
     /// Requests that may be unanswered at a time; the server does not read more.
     pub max_in_flight: u32,
     /// The number of the brick, if the server is one of a cluster; 0 otherwise.
@@ -282,7 +280,6 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
     Ok(Terms {
         space: convert::space(accepted.space)?,
         max_frame: accepted.max_frame,
-        max_read: accepted.max_read,
         max_in_flight: accepted.max_in_flight,
         brick: accepted.brick,
         opening: accepted.opening,
@@ -337,7 +334,6 @@ pub async fn accept(
             agent: agent.to_owned(),
             space: u32::from(terms.space.0),
             max_frame: terms.max_frame,
-            max_read: terms.max_read,
             max_in_flight: terms.max_in_flight,
             brick: terms.brick,
             opening: terms.opening,

@@ -11,7 +11,7 @@ use meta::Embedded;
 use model::{Error, ErrorKind};
 use node::Config;
 use node::auth::Secret;
-use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_directory};
+use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_places};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
 use serde::Serialize;
@@ -209,13 +209,10 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             log: None,
             log_format: args.log_format,
         };
-    let of_brick = |number: u16| {
-        let data = if number == 1 { args.data.clone() } else { brick_directory(&args.data, number) };
-        settings(ProcessRole::Brick, Some(data), vec![loopback.clone()], None)
-    };
+    let of_brick = |data: PathBuf| settings(ProcessRole::Brick, Some(data), vec![loopback.clone()], None);
     let bricks = args.bricks.unwrap_or(1).max(if args.memory { 1 } else { brick_count(&args.data) });
-    let purpose = |number| if number == 1 { Purpose::Whole } else { Purpose::Brick };
-    let stores = (1..=bricks).map(|number| open(&of_brick(number), purpose(number))).collect::<Result<Vec<_>>>()?;
+    let stores = brick_places(&args.data, bricks).map(|(data, purpose)| open(&of_brick(data), purpose));
+    let stores = stores.collect::<Result<Vec<_>>>()?;
     if !args.memory && !secret.exists() {
         Secret::create(&secret)?;
     }
@@ -239,7 +236,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         settings(ProcessRole::Peer, None, listen, http).config()
     };
     let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
-    let brick = of_brick(1).config()?;
+    let brick = of_brick(args.data.clone()).config()?;
     cluster.start(catalogue, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
     let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();

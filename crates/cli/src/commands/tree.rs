@@ -139,7 +139,7 @@ impl Report for ImportReport {
             writeln!(out, "  {:>10} {what}", crate::output::HumanCount(count).to_string())?;
         }
         if tally.bytes > 0 {
-            writeln!(out, "  {} brought, {}/s", HumanBytes(tally.bytes), HumanBytes(rate(tally.bytes, time)))?;
+            writeln!(out, "  {} imported, {}/s", HumanBytes(tally.bytes), HumanBytes(rate(tally.bytes, time)))?;
         }
         Ok(())
     }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::time;
 use tracing::{debug, warn};
-use wire::handshake::{self, Credentials, Introduction, Terms};
+use wire::handshake::{Introduction, Terms};
 use wire::link::{self, Answer, AnswerStream, Caller, Limits, Mailbox, NoService};
 use wire::proto::request::Request;
-use wire::transport::Stream;
 
+use crate::dial::{credentials, dial};
 use crate::{AdminOptions, Url};
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -74,7 +74,7 @@ impl Link {
         }
         let (session, terms) = Session::open(&self.url, &self.options).await?;
         if terms.space != self.space {
-            let what = format!("{} is another store now: its space has another number", self.url);
+            let what = format!("{} belongs to another cluster now: the space has another number there", self.url);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let session = Arc::new(session);
@@ -151,35 +151,15 @@ impl Link {
     }
 }
 
-/// The credentials of a client. A URL may name the user, but has no password.
-pub(crate) fn credentials(given: Option<&Credentials>, user: Option<&str>) -> Option<Credentials> {
-    match (given, user) {
-        (Some(given), Some(user)) if given.user.is_empty() => {
-            Some(Credentials { user: user.to_owned(), password: given.password.clone() })
-        }
-        (Some(given), _) => Some(given.clone()),
-        (None, user) => user.map(|user| Credentials { user: user.to_owned(), password: String::new() }),
-    }
-}
-
 impl Session {
     async fn open(url: &Url, options: &AdminOptions) -> Result<(Self, Terms)> {
-        let opened = time::timeout(options.timeout, async {
-            let mut stream = Stream::dial(&url.address, options.tls.as_ref()).await?;
-            let space = if options.spaceless { "" } else { &url.space };
-            let mut introduction = Introduction::new(space, &options.agent);
-            introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
-            introduction.insecure = options.insecure;
-            // Shorter than the client's patience, so that the answer arrives in time.
-            introduction.catalog_timeout = options.patience.map(|patience| patience * 9 / 10);
-            let terms = handshake::introduce(&mut stream, &introduction).await?;
-            Ok::<_, Error>((stream, terms))
-        });
-        let timed_out = |_| {
-            let what = format!("{url} does not answer within {:?}", options.timeout);
-            Error::new(ErrorKind::Unavailable, what)
-        };
-        let (stream, terms) = opened.await.map_err(timed_out)??;
+        let space = if options.spaceless { "" } else { &url.space };
+        let mut introduction = Introduction::new(space, &options.agent);
+        introduction.credentials = credentials(options.credentials.as_ref(), url.user.as_deref());
+        introduction.insecure = options.insecure;
+        // Shorter than the client's patience, so that the answer arrives in time.
+        introduction.catalog_timeout = options.patience.map(|patience| patience * 9 / 10);
+        let (stream, terms) = dial(&url.address, options.tls.as_ref(), &introduction, options.timeout).await?;
         let mailbox = Arc::new(Mailbox::default());
         // A server may stop reading for a while, for instance while its disk is slow.
         let limits = Limits { write_stall: None, ..Limits::default() };

@@ -9,7 +9,7 @@ pub struct Status {
     pub metrics: Vec<(String, u64)>,
     /// What it is: "brick", "peer server" or "meta-server"; empty if it is an older one, which is a brick.
     pub role: String,
-    /// Why it is not well, if it is not.
+    /// Why it is not healthy; `None` if it is.
     pub health_problem: Option<String>,
     /// The number of its process on its machine; 0 if it is an older one.
     pub process: u32,

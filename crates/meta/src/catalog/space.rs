@@ -92,12 +92,6 @@ impl Space {
         let first = self.first_node.0;
         (0..self.nodes).map(move |index| NodeId(first + index))
     }
-
-    /// Whether a logical node belongs to the space.
-    #[must_use]
-    pub fn has_node(&self, node: NodeId) -> bool {
-        node.0.checked_sub(self.first_node.0).is_some_and(|index| index < self.nodes)
-    }
 }
 
 impl Record for Space {

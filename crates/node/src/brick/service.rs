@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use meta::Embedded;
 use model::{Error, ErrorKind, Oid, Result};
-use store::Store;
 use wire::cluster::{
     BuildIndex, CopyRows, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, Message, ReadContent, Reserve, Scan,
     content_id, object_read_to_proto, read_to_proto, upload_place,
@@ -30,11 +29,8 @@ use super::{BrickRole, long_job};
 use crate::blocking;
 use crate::server::{Thread, kind_index};
 
-/// Bytes of content that one read may ask for.
-pub(crate) const MAX_READ: u32 = 4 << 20;
 /// Answers the requests of one connection.
 pub(crate) struct BrickConnection {
-    pub(crate) store: Store,
     pub(crate) thread: Arc<Thread<BrickRole>>,
     /// The way to whoever is connected.
     pub(crate) post: PeerHandle,
@@ -83,12 +79,12 @@ impl Service for BrickConnection {
             Request::ListNodeObjects(list) => self.list_node_objects(list, reply),
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Backup(_) => match self.check_backup() {
-                Ok(()) => long_job::backup(self.store.clone(), &self.thread.server.role.long_jobs, reply),
+                Ok(()) => long_job::backup(self.nodes().store.clone(), &self.thread.server.role.long_jobs, reply),
                 Err(error) => reply.fail(&error),
             },
             Request::Scrub(_) => {
                 let role = &self.thread.server.role;
-                long_job::scrub(self.store.clone(), &role.long_jobs, reply);
+                long_job::scrub(self.nodes().store.clone(), &role.long_jobs, reply);
             }
             request => match self.quick(request) {
                 Ok(response) => reply.send(response),
@@ -110,7 +106,7 @@ impl Service for BrickConnection {
 impl BrickConnection {
     /// A brick without the catalogue of its cluster would go back in time with a backup, and the cluster would not.
     fn check_backup(&self) -> Result<()> {
-        if Embedded::exists_in(&self.store)? {
+        if Embedded::exists_in(&self.nodes().store)? {
             return Ok(());
         }
         let what = "this brick cannot be backed up alone, because the catalogue of its cluster is elsewhere";

@@ -61,14 +61,6 @@ impl Responder<'_> {
         }
     }
 
-    /// Answers with a message and bytes, which are copied only if they are few.
-    pub fn send_bytes(mut self, response: Response, raw: &[Bytes]) {
-        self.done = true;
-        if !self.one_way {
-            self.outbox.push(Flags::RESPONSE, self.id, &message(response), raw);
-        }
-    }
-
     /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.
     pub fn send_pieces(mut self, response: Response, pieces: Vec<Piece>, guard: PieceGuard) {
         self.done = true;

@@ -83,7 +83,6 @@ fn openings_are_unchanged() {
         agent: "mortar 0.1.0".to_owned(),
         space: 1,
         max_frame: 41_943_040,
-        max_read: 4_194_304,
         max_in_flight: 1024,
         brick: 0,
         opening: None,

@@ -93,6 +93,23 @@ impl MoveTest {
         self.settle(brick);
     }
 
+    /// Cancels the move in the catalogue.
+    fn cancel_move(&mut self) {
+        self.epoch += 1;
+        self.placed.cancel_move(Epoch(self.epoch)).unwrap();
+    }
+
+    /// Works until the new brick asks to end the move, because its copy is complete. Returns that edit, which is not made.
+    fn copy_all(&mut self) -> PlacementEdit {
+        loop {
+            self.work();
+            self.pass(5);
+            if let Some((_, _, RemoteWork::Edit(edit @ PlacementEdit::Finish { .. }))) = self.work.front() {
+                return *edit;
+            }
+        }
+    }
+
     /// Forces everything at a brick, and collects its outputs.
     fn settle(&mut self, brick: BrickId) {
         let now = self.now;
@@ -405,8 +422,7 @@ fn cancelled_move_leaves_no_rows_at_the_new_brick() {
         test.work();
         test.pass(5);
     }
-    test.epoch += 1;
-    test.placed.cancel_move(Epoch(test.epoch)).unwrap();
+    test.cancel_move();
     test.tell();
     test.finish();
     assert!(test.is_served(OLD) && !test.is_served(NEW));
@@ -442,13 +458,7 @@ fn restarted_new_brick_ends_the_move_of_a_complete_copy() {
     let mut test = MoveTest::new();
     test.commit(0..20);
     test.begin_move(NEW);
-    loop {
-        test.work();
-        test.pass(5);
-        if let Some((_, _, RemoteWork::Edit(PlacementEdit::Finish { .. }))) = test.work.front() {
-            break;
-        }
-    }
+    test.copy_all();
     test.restart(NEW);
     test.follow(NEW, &test.map());
     let rows = test.progress(NEW).rows;
@@ -482,13 +492,7 @@ fn old_map_removes_no_rows_of_a_copy_that_was_just_completed() {
     let mut test = MoveTest::new();
     test.commit(0..20);
     test.begin_move(NEW);
-    let finish = loop {
-        match test.work.front() {
-            Some((_, _, RemoteWork::Edit(edit @ PlacementEdit::Finish { .. }))) => break *edit,
-            _ => test.work(),
-        };
-        test.pass(5);
-    };
+    let finish = test.copy_all();
     assert!(matches!(test.edit(finish), EditResult::Done));
     test.follow(NEW, &MoveTest::served_map(OLD, 4));
     (0..60).for_each(|_| test.pass(110));
@@ -508,8 +512,7 @@ fn rows_that_are_being_written_when_a_move_is_cancelled_are_removed() {
     assert!(copied.as_ref().is_ok_and(|copied| !copied.rows.is_empty()));
     test.brick(brick).handle_copied(job, copied, now);
     assert!(test.bricks[&NEW].unforced_count() > 0);
-    test.epoch += 1;
-    test.placed.cancel_move(Epoch(test.epoch)).unwrap();
+    test.cancel_move();
     let map = Arc::new(test.map());
     test.brick(NEW).follow_map(map, now);
     let tasks = &test.bricks[&NEW].manager().tasks;
