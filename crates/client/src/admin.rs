@@ -288,7 +288,7 @@ impl AdminClient {
                 }
                 Response::BackupDone(summary) => {
                     out.flush().await.map_err(write_failed)?;
-                    return Ok(BackupSummary { objects: summary.objects, bytes: summary.bytes });
+                    return Ok(BackupSummary { bytes: summary.bytes });
                 }
                 _ => return Err(unexpected_answer_error()),
             }

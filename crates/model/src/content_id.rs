@@ -1,4 +1,4 @@
-//! Identifiers of contents.
+//! Identifiers of contents and uploads.
 
 use std::fmt;
 
@@ -18,6 +18,10 @@ use crate::{NodeId, SpaceId};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContentId(pub u128);
+
+/// The identifier of an upload: of bytes that are staged in a store before the change that makes a content of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UploadId(pub u64);
 
 /// What a number of a content is unique among, at one brick and for one move count of a logical node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +88,7 @@ mod tests {
         let id = ContentId::new(SpaceId::MAX, NodeId::MAX, ContentId::MAX_MOVES, ContentOrigin::Upload, u64::MAX);
         assert_eq!((id.space(), id.node()), (SpaceId::MAX, NodeId::MAX));
         assert_eq!(ContentId::new(SpaceId(5), NodeId::MAX, 1, ContentOrigin::Upload, u64::MAX).space(), SpaceId(5));
-        assert_eq!(id.0 >> 127, 0, "the first bit marks temporary identifiers of objects");
+        assert_eq!(id.0 >> 127, 0, "the first bit is never set");
         let others = [
             ContentId::new(SpaceId(1), NodeId(1), 2, ContentOrigin::Record, 3),
             ContentId::new(SpaceId(2), NodeId(1), 2, ContentOrigin::Record, 3),

@@ -1,14 +1,13 @@
 //! Hot backup: one archive of everything in a snapshot, written while the store serves.
 //!
-//! The archive contains the objects in the order of their identifiers, then names, pages and rows. It contains nothing
-//! of the internal representation: back references, user counts, unfinished uploads and garbage are omitted, and
-//! restoring creates them again. Every chunk is verified while it is read. A chunk that several objects share is
-//! archived once.
+//! The archive contains the contents in the order of their identifiers, then the rows. It contains nothing of the internal
+//! representation: records of extents, unfinished uploads and garbage are omitted, and restoring creates the records again.
+//! Every chunk is verified while it is read.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use model::{Kind, Oid, Result, SpaceId};
+use model::{ContentId, Result};
 
 use crate::content::chunk_set::{ChunkSet, is_chunk_position};
 use crate::error::{corrupt, corrupt_row};
@@ -16,11 +15,11 @@ use crate::log::frame::StoreId;
 use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
-use crate::read::layers::{FoundRow, Layers, StoredObject};
+use crate::read::layers::{Layers, StoredContent};
 use crate::read::rows;
-use crate::rows::key::{Key, oid_at, page_of, table};
+use crate::rows::key::{Key, content_of, index_of, table};
 use crate::rows::mob::Seq;
-use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, PageUsage, RowError, check_blocks};
+use crate::rows::row::{CHUNK, Chunk, Extent, HEAD, RowError, check_blocks};
 
 pub(crate) mod archive;
 pub(crate) mod item;
@@ -33,23 +32,17 @@ pub use archive::check_archive;
 use archive::{ArchiveCounts, ArchiveHeader, ArchiveWriter};
 use item::Item;
 
-/// The contents of an archive.
+/// What an archive contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// The log position of the archive: the version of the newest change in it, or a later one.
+    /// The log position of the archive: that of the newest change in it, or a later one.
     pub version: u64,
     /// When the backup began, in microseconds since 1970-01-01T00:00Z.
     pub time_us: i64,
-    /// Objects, including collections.
-    pub objects: u64,
-    /// Bytes of content. Shared content counts for each object.
+    /// Contents.
+    pub contents: u64,
+    /// Bytes of contents.
     pub content_bytes: u64,
-    /// Attributes.
-    pub attributes: u64,
-    /// Memberships in collections.
-    pub members: u64,
-    /// Names.
-    pub names: u64,
     /// Rows.
     pub rows: u64,
     /// Bytes of the archive.
@@ -61,11 +54,8 @@ impl BackupSummary {
         Self {
             version: header.version,
             time_us: header.time_us,
-            objects: counts.objects,
+            contents: counts.contents,
             content_bytes: counts.content_bytes,
-            attributes: counts.attributes,
-            members: counts.members,
-            names: counts.names,
             rows: counts.rows,
             archive_bytes,
         }
@@ -87,10 +77,8 @@ pub(crate) fn write(
         let out = ArchiveWriter::begin(out, &header)?;
         let mut backup =
             Backup { layers, out, progress, total_bytes, archived_chunks: ChunkSet::default(), buffer: vec![0; CHUNK] };
-        backup.system()?;
-        backup.objects()?;
-        backup.names()?;
-        backup.pages()?;
+        backup.incarnation()?;
+        backup.contents()?;
         backup.rows()?;
         let (counts, bytes) = backup.out.end()?;
         Ok(BackupSummary::new(&header, &counts, bytes))
@@ -102,126 +90,77 @@ struct Backup<'a, 'b> {
     out: ArchiveWriter<'b>,
     progress: &'a dyn Progress,
     total_bytes: u64,
-    /// Extents whose bytes are in the archive.
+    /// Extents that are in the archive.
     archived_chunks: ChunkSet,
     buffer: Vec<u8>,
 }
 
-/// The value of a row with a checksum, verified.
-fn unseal_row<'f>(key: &[u8], found: &'f FoundRow<'_>, what: &dyn Fn() -> String) -> Result<&'f [u8]> {
-    let damaged = |e| corrupt_row(&what(), e);
-    let row = found.value().ok_or_else(|| damaged(RowError::Value))?;
-    let len = row::unseal(key, row).map_err(damaged)?;
-    Ok(&row[..len])
-}
-
-/// A number in a row of fixed length.
-fn fixed_bytes<const N: usize>(found: &FoundRow<'_>, what: &str) -> Result<[u8; N]> {
-    let row = found.value().and_then(|row| row.try_into().ok());
-    row.ok_or_else(|| corrupt_row(what, RowError::Short))
-}
-
 impl Backup<'_, '_> {
     fn report_progress(&self) -> Result<()> {
-        let (objects, bytes) = (self.out.objects(), self.out.bytes_written());
-        progress::report(self.progress, "backup", Amount { objects, bytes, total_bytes: self.total_bytes })
+        let (items, bytes) = (self.out.items(), self.out.bytes_written());
+        progress::report(self.progress, "backup", Amount { items, bytes, total_bytes: self.total_bytes })
     }
 
-    /// Spaces and counters.
-    fn system(&mut self) -> Result<()> {
-        let opened = self.layers.find(&Key::system("incarnation"))?;
-        let times = u32::from_be_bytes(fixed_bytes(&opened, "the count of openings")?);
-        self.out.write_item(&Item::Incarnation { times })?;
-        let (spaces, pages) = (Key::system("space:"), Key::system("page:"));
-        let damaged = || corrupt_row("a space", RowError::Value);
-        self.layers.for_each_row(&spaces, |key, found| {
-            let id = unseal_row(key, found, &|| "a space".to_owned())?.try_into().map_err(|_| damaged())?;
-            let name = std::str::from_utf8(&key[spaces.len()..]).map_err(|_| damaged())?;
-            self.out.write_item(&Item::Space { id: SpaceId(u16::from_be_bytes(id)), name })
-        })?;
-        self.layers.for_each_row(&pages, |key, found| {
-            let space = key[pages.len()..].try_into().map_err(|_| corrupt_row("a page counter", RowError::Short))?;
-            let number = u64::from_be_bytes(fixed_bytes(found, "a page counter")?);
-            self.out.write_item(&Item::NextPage { space: SpaceId(u16::from_be_bytes(space)), number })
-        })
+    /// How often the store was opened.
+    fn incarnation(&mut self) -> Result<()> {
+        let found = self.layers.find(&Key::system("incarnation"))?;
+        let times = found.value().and_then(|row| row.try_into().ok()).map(u32::from_be_bytes);
+        let times = times.ok_or_else(|| corrupt_row("the count of openings", RowError::Short))?;
+        self.out.write_item(&Item::Incarnation { times })
     }
 
-    /// Every object with its content, attributes and members.
-    fn objects(&mut self) -> Result<()> {
+    fn contents(&mut self) -> Result<()> {
         let layers = self.layers;
-        layers.for_each_row(&Key::table(table::OBJECT), |key, _| {
-            let object = oid_at(key, 1).filter(|_| key.len() == 1 + Oid::LEN);
-            let oid = object.ok_or_else(|| corrupt_row("the key of an object", RowError::Short))?;
-            // A scan may show a patch without its base: look the object up.
-            let Some(object) = layers.object(oid)? else { return Ok(()) };
-            self.object(&object)
+        layers.for_each_row(&Key::table(table::CONTENT), |key, _| {
+            let id = content_of(key).ok_or_else(|| corrupt_row("the key of a content", RowError::Short))?;
+            // A scan may show a patch without its base: look the content up.
+            let Some(content) = layers.content(id)? else { return Ok(()) };
+            self.content(&content)
         })
     }
 
-    fn object(&mut self, object: &StoredObject<'_>) -> Result<()> {
-        let (oid, head, layers) = (object.oid, object.head, self.layers);
-        let (kind, size, version, modified_us) = (head.kind, head.size, head.version, head.modified_us);
-        self.out.write_item(&Item::Object { oid, kind, size, version, modified_us })?;
-        if kind == Kind::Collection {
-            layers.for_each_row(&Key::members(oid), |key, _| {
-                let member = oid_at(key, 1 + Oid::LEN);
-                let oid = member.ok_or_else(|| corrupt(oid, RowError::Short))?;
-                self.out.write_item(&Item::Member { oid })
-            })?;
-        } else {
-            self.content(object)?;
-        }
-        layers.for_each_row(&Key::attribute(oid, b""), |key, found| {
-            let name = &key[1 + Oid::LEN..];
-            let what = || format!("attribute {:?} of {oid}", String::from_utf8_lossy(name));
-            let value = unseal_row(key, found, &what)?;
-            self.out.write_item(&Item::Attribute { key: name, value })
-        })?;
-        self.report_progress()
-    }
-
-    fn content(&mut self, object: &StoredObject<'_>) -> Result<()> {
-        let (oid, size) = (object.oid, object.head.size);
+    fn content(&mut self, content: &StoredContent<'_>) -> Result<()> {
+        let (id, size) = (content.id, content.head.size);
+        self.out.write_item(&Item::Content { id, size })?;
         let chunks = size.div_ceil(CHUNK as u64);
         if chunks > 0 {
-            self.chunk(oid, 0, object.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
+            self.chunk(id, 0, content.row.value().map(|row| row.get(HEAD..).unwrap_or_default()))?;
         }
         if chunks > 1 {
-            self.layers.for_each_row(&Key::chunks_of(object.head.data), |key, found| {
-                let index = key.get(9..17).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes);
-                let index = index.ok_or_else(|| corrupt(oid, RowError::Short))?;
+            self.layers.for_each_row(&Key::chunks_of(content.head.data), |key, found| {
+                let index = index_of(key).ok_or_else(|| corrupt(id, RowError::Short))?;
                 if index >= chunks {
                     return Ok(());
                 }
-                self.chunk(oid, index, found.value())?;
+                self.chunk(id, index, found.value())?;
                 self.report_progress()
             })?;
         }
-        Ok(())
+        self.report_progress()
     }
 
     /// One chunk, from its row unless the row is a patch.
-    fn chunk(&mut self, oid: Oid, index: u64, row: Option<&[u8]>) -> Result<()> {
+    fn chunk(&mut self, id: ContentId, index: u64, row: Option<&[u8]>) -> Result<()> {
         let at = index * CHUNK as u64;
-        let damaged = |e| corrupt(oid, e);
+        let damaged = |e| corrupt(id, e);
         match row.map(Chunk::decode).transpose().map_err(damaged)? {
-            None => self.write_patched_chunk(oid, index),
+            None => self.write_patched_chunk(id, index),
             Some(Chunk::Empty) => Ok(()),
             Some(Chunk::Inline { blocks, bytes }) => {
                 check_blocks(blocks, 0, bytes, at).map_err(damaged)?;
                 self.out.write_item(&Item::Bytes { index, bytes })
             }
-            Some(Chunk::Extent(extent)) => self.extent(oid, index, &extent),
+            Some(Chunk::Extent(extent)) => self.extent(id, index, &extent),
         }
     }
 
     /// A chunk whose row is a patch, merged with its base.
-    fn write_patched_chunk(&mut self, oid: Oid, index: u64) -> Result<()> {
-        let Some(object) = self.layers.object(oid)? else { return Ok(()) };
+    fn write_patched_chunk(&mut self, id: ContentId, index: u64) -> Result<()> {
+        let Some(content) = self.layers.content(id)? else { return Ok(()) };
         if planted(ContentBug::PatchesNotBackedUp) {
             return Ok(());
         }
-        self.layers.fill(&object, index, 0, &mut self.buffer)?;
+        self.layers.fill(&content, index, 0, &mut self.buffer)?;
         let len = self.buffer.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         if len == 0 {
             return Ok(());
@@ -229,40 +168,17 @@ impl Backup<'_, '_> {
         self.out.write_item(&Item::Bytes { index, bytes: &self.buffer[..len] })
     }
 
-    /// A chunk in a blob file. Its bytes are verified even if they are in the archive already.
-    fn extent(&mut self, oid: Oid, index: u64, extent: &Extent) -> Result<()> {
+    /// A chunk in a blob file. It is archived as plain bytes if the store is damaged and another chunk has the same position.
+    fn extent(&mut self, id: ContentId, index: u64, extent: &Extent) -> Result<()> {
         let at = index * CHUNK as u64;
         let bytes = &mut self.buffer[..extent.len as usize];
-        self.layers.read_extent(extent, bytes, at).map_err(|e| e.for_object(oid))?;
+        self.layers.read_extent(extent, bytes, at).map_err(|e| e.for_content(id))?;
         let (file, offset, crc) = (extent.file, extent.offset, extent.crc);
         let bytes = &self.buffer[..extent.len as usize];
-        if bytes.len() < CHUNK || !is_chunk_position(file, offset) {
+        if bytes.len() < CHUNK || !is_chunk_position(file, offset) || !self.archived_chunks.insert(file, offset) {
             return self.out.write_item(&Item::Bytes { index, bytes });
         }
-        let fresh = self.archived_chunks.insert(file, offset);
-        self.out.write_item(&Item::Extent { index, file, offset, crc, bytes: fresh.then_some(bytes) })
-    }
-
-    fn names(&mut self) -> Result<()> {
-        self.layers.for_each_row(&Key::table(table::NAME), |key, found| {
-            let what = || format!("name {:?}", String::from_utf8_lossy(key.get(3..).unwrap_or_default()));
-            let damaged = || corrupt_row(&what(), RowError::Value);
-            let oid = oid_at(unseal_row(key, found, &what)?, 0).ok_or_else(damaged)?;
-            let space = key.get(1..3).and_then(|space| space.try_into().ok()).ok_or_else(damaged)?;
-            let path = std::str::from_utf8(&key[3..]).map_err(|_| damaged())?;
-            self.out.write_item(&Item::Name { space: SpaceId(u16::from_be_bytes(space)), path, oid })
-        })?;
-        self.report_progress()
-    }
-
-    fn pages(&mut self) -> Result<()> {
-        self.layers.for_each_row(&Key::table(table::PAGE), |key, found| {
-            let what = "the usage of a page";
-            let page = page_of(key).ok_or_else(|| corrupt_row(what, RowError::Short))?;
-            let room = found.value().map_or(Err(RowError::Short), PageUsage::decode);
-            self.out.write_item(&Item::Page { page, usage: room.map_err(|e| corrupt_row(what, e))? })
-        })?;
-        self.report_progress()
+        self.out.write_item(&Item::Extent { index, file, offset, crc, bytes })
     }
 
     fn rows(&mut self) -> Result<()> {

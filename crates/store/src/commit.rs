@@ -1,4 +1,4 @@
-//! Committing: any thread submits transactions; one thread applies them in order and forces many at a time.
+//! Committing: a transaction is the changes of rows and contents that are submitted together. Any thread submits transactions; one thread applies them in order and forces many at a time.
 //!
 //! ```text
 //!   submit ── stage chunks ── queue ───┐                                          (any thread)
@@ -7,8 +7,8 @@
 //!
 //! Transactions that arrive while one batch is forced form the next batch. Threads that submit during a force apply the
 //! queued transactions themselves, so the committer finds them applied. A transaction sees the changes of earlier
-//! transactions that are not durable yet; readers do not. Conflicts and errors are reported only when the state on
-//! which they depend is durable. A store in memory has no log and no committer: each thread applies its own transaction
+//! transactions that are not durable yet; readers do not. Errors are reported only when the state on which they depend is
+//! durable. A store in memory has no log and no committer: each thread applies its own transaction
 //! under the writer's lock. `committer` has the committer's loop.
 
 pub(crate) mod apply;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use model::{Error, Outcome, Result, Transaction};
+use model::{Error, Result};
 use parking_lot::Mutex;
 
 use crate::content::blob_file::BlobFiles;
@@ -41,11 +41,11 @@ use crate::options::Options;
 use crate::plant::{Bug, planted};
 use crate::read::state::ReadState;
 use crate::rows::key::DataId;
+use crate::rows::mob::Seq;
 use crate::rows::row::Extent;
 use install::Installer;
 use queue::CommitQueue;
 use row_changes::RowSequence;
-use stage::stage;
 use writer::WriterState;
 
 /// An open store, shared by its handles and its threads.
@@ -63,7 +63,6 @@ pub(crate) struct Core {
     pub(crate) pipeline: Pipeline,
     pub(crate) installer: Installer,
     pub(crate) uploads: Uploads,
-    pub(crate) create_space_lock: Mutex<()>,
     pub(crate) counters: Counters,
     /// Keeps other processes out of the directory. The last field, so that all files are closed before the lock is released.
     pub(crate) directory_lock: Option<File>,
@@ -132,15 +131,15 @@ impl Counters {
     }
 }
 
-/// Called with the outcome of a transaction.
-pub(crate) type OutcomeCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
+/// Called with the position of a transaction, once it is durable.
+type ResultCallback = Box<dyn FnOnce(Result<Seq>) + Send>;
 
 /// A transaction that is not applied yet.
 pub(crate) struct Job {
     pub(crate) steps: Vec<Step>,
     /// Chunks that are freed unless the transaction is logged.
     pub(crate) staged: Vec<Extent>,
-    /// Uploads whose content is not garbage until the transaction is applied.
+    /// Uploads whose chunks are not garbage until the transaction is applied.
     pub(crate) taken_uploads: Vec<DataId>,
     /// The reason for a refusal that is known already.
     pub(crate) rejection: Option<Box<Error>>,
@@ -165,16 +164,16 @@ impl Job {
     }
 }
 
-/// How the outcome of a transaction reaches its submitter.
+/// How the result of a transaction reaches its submitter.
 pub(crate) enum ReplyTo {
     /// Call this.
-    Callback(OutcomeCallback),
+    Callback(ResultCallback),
     /// Store it here for a thread that waits until the round has ended.
-    Slot(Arc<Mutex<Option<Result<Outcome>>>>),
+    Slot(Arc<Mutex<Option<Result<Seq>>>>),
 }
 
 impl ReplyTo {
-    pub(crate) fn send(self, result: Result<Outcome>) {
+    pub(crate) fn send(self, result: Result<Seq>) {
         match self {
             Self::Callback(done) => done(result),
             Self::Slot(slot) => *slot.lock() = Some(result),
@@ -194,7 +193,6 @@ impl Core {
             pipeline: Pipeline { writer: Mutex::new(writer), ..Pipeline::default() },
             installer: Installer::new(),
             uploads: Uploads::new(),
-            create_space_lock: Mutex::new(()),
             counters: Counters::default(),
             directory_lock: None,
         }
@@ -209,23 +207,6 @@ impl Core {
         Some(DurableFiles { log, files })
     }
 
-    /// Commits a transaction; `done` is called with the outcome once it is durable.
-    pub(crate) fn submit(&self, transaction: Transaction, done: OutcomeCallback) {
-        match self.prepare_job(transaction, ReplyTo::Callback(done)) {
-            Ok(job) => self.submit_job(job),
-            Err((reply_to, error)) => reply_to.send(Err(error)),
-        }
-    }
-
-    /// Commits a transaction and waits until its outcome is durable.
-    pub(crate) fn commit(&self, transaction: Transaction) -> Result<Outcome> {
-        let slot = Arc::default();
-        match self.prepare_job(transaction, ReplyTo::Slot(Arc::clone(&slot))) {
-            Ok(job) => self.submit_job_and_wait(job, &slot),
-            Err((_, error)) => Err(error),
-        }
-    }
-
     /// Commits steps of the store itself and waits.
     pub(crate) fn commit_steps(&self, steps: Vec<Step>, staged: Vec<Extent>) -> Result<()> {
         let slot = Arc::default();
@@ -237,38 +218,13 @@ impl Core {
     pub(crate) fn submit_steps(&self, steps: Vec<Step>, busy: &Arc<AtomicBool>) {
         busy.store(true, Ordering::Release);
         let busy = Arc::clone(busy);
-        let done = Box::new(move |result: Result<Outcome>| {
+        let done = Box::new(move |result: Result<Seq>| {
             if let Err(error) = result {
                 tracing::warn!(%error, "a background change failed and will be retried");
             }
             busy.store(false, Ordering::Release);
         });
         self.submit_job(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
-    }
-
-    /// Checks a transaction and stages its chunks.
-    fn prepare_job(&self, transaction: Transaction, reply_to: ReplyTo) -> std::result::Result<Job, (ReplyTo, Error)> {
-        match stage(self, transaction) {
-            Ok(mut staged) => {
-                let (steps, extents, taken) = staged.take_parts();
-                if self.is_durable() {
-                    self.prefetch_rows(&steps);
-                }
-                Ok(Job { steps, staged: extents, taken_uploads: taken, ..Job::new(reply_to) })
-            }
-            Err(error) => Err((reply_to, error)),
-        }
-    }
-
-    /// Reads the objects that a transaction will replace, so that their rows are in memory when the writer's lock is
-    /// held.
-    fn prefetch_rows(&self, steps: &[Step]) {
-        for step in steps {
-            if let Some(oid) = step.existing_object().filter(|oid| !oid.is_temporary()) {
-                // The result does not matter: errors are found again under the lock.
-                let _ = self.state.read_row(|layers| layers.head_and_extent(oid).map(drop));
-            }
-        }
     }
 
     /// Whether this opening of the store has changed something, or is about to.
@@ -300,7 +256,7 @@ impl Core {
             return;
         }
         let opening = Arc::clone(&self.opening);
-        let done = Box::new(move |result: Result<Outcome>| opening.end(result.is_ok()));
+        let done = Box::new(move |result: Result<Seq>| opening.end(result.is_ok()));
         let steps = vec![Step::Open { incarnation: self.incarnation.load(Ordering::Relaxed) }];
         // A closing store refuses the change, too.
         let _ = self.pipeline.queue.push(Job { steps, ..Job::new(ReplyTo::Callback(done)) });
@@ -330,8 +286,8 @@ impl Core {
         self.pipeline.queue.wake();
     }
 
-    /// Submits a transaction and waits for its outcome, which is stored at `slot`.
-    pub(crate) fn submit_job_and_wait(&self, job: Job, slot: &Mutex<Option<Result<Outcome>>>) -> Result<Outcome> {
+    /// Submits a transaction and waits for its result, which is stored at `slot`.
+    pub(crate) fn submit_job_and_wait(&self, job: Job, slot: &Mutex<Option<Result<Seq>>>) -> Result<Seq> {
         if !self.is_durable() {
             self.apply_now(job);
         } else {

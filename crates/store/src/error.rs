@@ -2,7 +2,7 @@
 
 use std::io;
 
-use model::{Error, ErrorKind, Oid};
+use model::{ContentId, Error, ErrorKind};
 
 use crate::disk;
 use crate::engine::EngineError;
@@ -17,13 +17,13 @@ pub(crate) fn too_large(what: &str, size: u64, limit: u64) -> Error {
     Error::new(ErrorKind::TooLarge, format!("{what} has {size} bytes; the limit is {limit}"))
 }
 
-pub(crate) fn no_object(oid: Oid) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no object {oid}"))
+pub(crate) fn no_content(id: ContentId) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no content {id}"))
 }
 
-/// The error for a stored row of `oid` that cannot be read.
-pub(crate) fn corrupt(oid: Oid, row: RowError) -> Error {
-    let message = format!("object {oid} is damaged: {row}; restore it from a backup, or remove it");
+/// The error for a stored row of a content that cannot be read.
+pub(crate) fn corrupt(id: ContentId, row: RowError) -> Error {
+    let message = format!("content {id} is damaged: {row}; restore it from a backup, or remove it");
     Error::new(ErrorKind::Corrupt, message).caused_by(row)
 }
 

@@ -1,4 +1,7 @@
-//! The durable object store of one brick.
+//! The storage of one brick: rows, contents, and one log.
+//!
+//! Rows are an ordered map from keys to values. Contents are bytes of any size under identifiers. A commit changes rows and
+//! contents together.
 //!
 //! A commit passes through these steps; readers see its changes after the fourth:
 //!
@@ -10,11 +13,11 @@
 //!
 //! | module | contains |
 //! | --- | --- |
-//! | `commit` | the steps of a commit, in `stage`, `apply`, `writer`, `committer` and `install`; `housekeeping` after them |
+//! | `commit` | changes of rows and contents, and the steps of a commit, in `stage`, `apply`, `writer`, `committer` and `install`; `housekeeping` after them |
 //! | `log` | segments, frames, entries, and recovery |
 //! | `rows` | keys, encodings, and the modified object buffer (MOB) with the changes that are not in the B-tree yet |
 //! | `content` | blob files with whole chunks, and uploads |
-//! | `read` | the state that readers see, and reads through its layers: MOB, then B-tree and blob files |
+//! | `read` | rows and contents in the state that readers see, and its layers: MOB, then B-tree and blob files |
 //! | `engine` | the B-tree: LMDB, or in memory |
 //! | `disk`, `directory` | files, and the directory of a store |
 //! | `open` | opening: replays what the log has beyond the B-tree |
@@ -52,7 +55,7 @@ pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use open::check_log_payload;
 pub use options::Options;
 pub use progress::{Amount, Progress};
-pub use read::{ContentRef, Piece, Pieces};
+pub use read::{Piece, Pieces};
 pub use repair::RepairReport;
 
 pub use scrub::{Damage, ScrubReport};

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use model::{Error, ErrorKind, Result};
 
 use crate::commit::Core;
-use crate::commit::apply::{Applier, ApplyOutcome};
+use crate::commit::apply::Applier;
 use crate::commit::housekeeping;
 use crate::commit::writer::WriterState;
 use crate::content::blob_file::BlobFiles;
@@ -32,13 +32,6 @@ use crate::read::state::ReadState;
 use crate::read::view::View;
 use crate::rows::key::{Key, extent_of, table};
 use crate::rows::mob::{Mob, Row, Seq};
-use crate::rows::row::PageUsage;
-
-/// The space that every store has.
-pub(crate) const MAIN_SPACE: &str = "main";
-
-/// Page numbers skipped after a loss: more than the longest log can have assigned.
-const SKIPPED_PAGES: u64 = 1 << 24;
 
 pub(crate) fn in_memory(options: Options) -> Result<Core> {
     let state = ReadState::new(Box::new(MemoryEngine::default()), None, View::new(Mob::for_memory_store()), 0);
@@ -151,7 +144,7 @@ pub(crate) fn check_new(disk: &dyn Disk, id: &StoreId) -> Result<()> {
     Ok(())
 }
 
-/// Counts the opening, and creates the first space of a new store.
+/// Counts the opening, and logs the first opening of a new store.
 fn initialize(core: &Core) -> Result<()> {
     let before = core.state.read_state(|layers| {
         let found = layers.find(&Key::system("incarnation"))?;
@@ -162,43 +155,16 @@ fn initialize(core: &Core) -> Result<()> {
     core.incarnation.store(incarnation, std::sync::atomic::Ordering::Relaxed);
     match before {
         Some(_) => Ok(()),
-        None => {
-            core.initialize(vec![Step::Open { incarnation }, Step::CreateSpace { id: 1, name: MAIN_SPACE.to_owned() }])
-        }
+        None => core.initialize(vec![Step::Open { incarnation }]),
     }
 }
 
 /// Lets a store with losses continue at position `last`. Installs this in one batch together with everything that was
 /// salvaged.
-///
-/// A client may still hold identifiers of lost objects. Pages with room are closed and page numbers skipped, so that no
-/// identifier is assigned again.
 fn resume_after_loss(core: &Core, salvaged: Salvaged, last: Seq) -> Result<()> {
-    let (pages, counters) = (Key::table(table::PAGE), Key::system("page:"));
     let view = core.state.view.load_full();
-    let insert = |key: Key, row: &[u8]| view.active.insert(key, last, Row::Value(Bytes::copy_from_slice(row)), last);
-    let mut closed = Vec::new();
-    core.state.read_state(|layers| {
-        closed.clear();
-        layers.for_each_row(&pages, |key, found| {
-            if let Some(Ok(room)) = found.value().map(PageUsage::decode)
-                && room.next_slot < u16::MAX
-            {
-                closed.push((Key::from(key), PageUsage { next_slot: u16::MAX, ..room }.encode().to_vec()));
-            }
-            Ok(())
-        })?;
-        layers.for_each_row(&counters, |key, found| {
-            if let Some(Ok(number)) = found.value().map(|row| row.try_into().map(u64::from_be_bytes)) {
-                closed.push((Key::from(key), number.saturating_add(SKIPPED_PAGES).to_be_bytes().to_vec()));
-            }
-            Ok(())
-        })
-    })?;
-    if !planted(RecoveryBug::LostIdentifiersReused) {
-        closed.into_iter().for_each(|(key, row)| insert(key, &row));
-    }
-    insert(Key::system("salvaged"), &salvaged.kept.to_be_bytes());
+    let kept = Row::Value(Bytes::copy_from_slice(&salvaged.kept.to_be_bytes()));
+    view.active.insert(Key::system("salvaged"), last, kept, last);
     // Swept files may contain chunks that only lost transactions named, so they are swept again.
     if !planted(RecoveryBug::LostChunksKept) {
         view.active.insert(Key::system(housekeeping::SWEPT_KEY), last, Row::Tombstone, last);
@@ -215,24 +181,18 @@ pub(crate) fn replay(
     payload: &[u8],
 ) -> Result<(), LogError> {
     let failed = |reason: String| LogError::Replay { seq, reason };
-    let entry = entry::decode(Bytes::copy_from_slice(payload)).map_err(|e| failed(e.to_string()))?;
-    let mut given = Some(entry.created);
+    let steps = entry::decode(Bytes::copy_from_slice(payload)).map_err(|e| failed(e.to_string()))?;
     let mut applied = None;
     let read = engine.read(&mut |engine| {
         let (active, frozen, at) = (&*view.active, None, ReadPosition::Seq(Seq::MAX));
         let below = Layers { changes: None, active, frozen, at, engine, files: Some(files) };
-        applied = given.take().map(|given| Applier::run(below, seq, entry.time_us, Some(given), &entry.steps));
+        applied = Some(Applier::run(below, seq, &steps));
     });
     read.map_err(|e| failed(e.to_string()))?;
-    match applied {
-        Some(Ok(ApplyOutcome::Applied(done))) => {
-            // No reader needs an older version during recovery.
-            view.active.insert_all(done.changes, seq, seq);
-            Ok(())
-        }
-        Some(Err(error)) => Err(failed(error.to_string())),
-        _ => Err(failed("it was committed, but its replay meets a conflict".to_owned())),
-    }
+    let changes = applied.ok_or_else(|| failed("the B-tree was not read".to_owned()))?;
+    // No reader needs an older version during recovery.
+    view.active.insert_all(changes.map_err(|e| failed(e.to_string()))?, seq, seq);
+    Ok(())
 }
 
 /// The position up to which everything is in the B-tree; `None` if the creation of the store did not complete.
@@ -263,16 +223,16 @@ fn clear_log(disk: &dyn Disk) -> io::Result<()> {
 /// If an entry differs from what its encoding decodes to.
 #[must_use]
 pub fn check_log_payload(payload: &[u8]) -> bool {
-    let Ok(entry) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
+    let Ok(steps) = entry::decode(Bytes::copy_from_slice(payload)) else { return false };
     let mut again = Vec::new();
-    entry::encode(&mut again, &entry);
-    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&entry), "an entry decodes to itself");
+    entry::encode(&mut again, &steps);
+    assert_eq!(entry::decode(again.into()).as_ref(), Ok(&steps), "an entry decodes to itself");
     let (view, engine) = (View::new(Mob::new()), MemoryEngine::default());
     // The results of the read and of the steps do not matter here.
     let _ = engine.read(&mut |engine| {
         let (active, at) = (&*view.active, ReadPosition::Seq(Seq::MAX));
         let below = Layers { changes: None, active, frozen: None, at, engine, files: None };
-        let _ = Applier::run(below, 1, entry.time_us, Some(entry.created.clone()), &entry.steps);
+        let _ = Applier::run(below, 1, &steps);
     });
     true
 }

@@ -10,16 +10,13 @@ pub struct Options {
     pub mob_bytes: usize,
     /// Bytes in a log segment.
     pub segment_bytes: u64,
-    /// Maximum bytes in a store in memory. A transaction that needs more is refused.
+    /// Maximum bytes in a store in memory. A change that needs more is refused.
     pub memory_bytes: usize,
     /// Maximum number of unfinished uploads.
     pub uploads: usize,
     /// Whether the store has its own threads for forcing and installing. Without them nothing becomes durable until
     /// [`Store::force`](crate::Store::force) is called: for simulations.
     pub threads: bool,
-    /// The time of changes in microseconds since 1970-01-01T00:00Z; `None` for the system's clock. For simulations,
-    /// which must not depend on a clock.
-    pub fixed_time_us: Option<i64>,
     /// Whether a directory that group or others can enter may be opened. New files and directories of the store are
     /// accessible by the owner only in any case.
     pub allow_loose_permissions: bool,
@@ -33,7 +30,6 @@ impl Default for Options {
             memory_bytes: 8 << 30,
             uploads: 1024,
             threads: true,
-            fixed_time_us: None,
             allow_loose_permissions: false,
         }
     }

@@ -34,40 +34,33 @@ model::planted_bugs! {
         BlobNameNotForced "the name of a new blob file is not forced"
         FailedFileReused "a blob file is used after a force of it failed"
         ChunkNotChecked "chunks of blob files are read without checking their checksums"
-        SharedChunkFreed "a chunk is freed when the first of its users is removed"
         ChunkFreedUnderReader "a chunk is freed while a snapshot shows it"
         SweepIgnoresBuffer "the sweep of earlier blob files frees chunks that are named only in the buffer"
         FreedChunksForgotten "chunks that were to be freed before a restart are never freed"
         UploadIsGarbage "the chunks of an unfinished upload are removed as garbage"
-        UploadTakesLateBytes "an upload takes bytes after a transaction has taken it"
+        UploadTakesLateBytes "an upload takes bytes after a change has taken it"
         FailedUploadContinues "an upload continues after a part of its bytes was lost"
         AbortedUploadKept "the chunks of an aborted upload are kept"
         PatchesNotBackedUp "a backup omits chunks that are changed and not installed"
         CutArchiveRestored "an archive that ends between two parts is restored"
         RestoredChunksNotForced "a restore ends before its chunks are forced"
-        RestoredUsersNotCounted "a restored chunk has one user, however many objects share it"
-        RestoredPagesReused "a restored store assigns its page numbers again"
+        RestoredChunksNotUsed "a restore does not record that its chunks are used"
         ScrubTrustsChunks "a scrub does not read chunks of blob files"
-        ScrubTrustsUserCounts "a scrub does not compare the counts of users with the users"
+        ScrubTrustsExtents "a scrub does not compare the records of used chunks with the chunks of contents"
     }
 }
 
 model::planted_bugs! {
-    /// A bug in the operations of transactions, or in reading what they changed.
-    pub enum OperationBug {
-        StagedChunksLeak "the staged chunks of a transaction that is not committed are kept"
-        MovedEndIgnored "an append writes staged chunks although the end of its blob has moved"
-        ExpectedAbsenceIgnored "an object that was expected not to exist is accepted"
+    /// A bug in applying changes, or in reading what they changed.
+    pub enum ChangeBug {
+        StagedChunksLeak "the staged chunks of changes that are refused are kept"
         TruncatedTailKept "a truncated chunk keeps its bytes"
         ZeroedPartKept "the parts of chunks at the ends of a zeroed range keep their bytes"
-        BackReferenceKept "a name that is bound again keeps the back reference of its earlier object"
-        MembershipKept "the collections of a deleted object keep it as a member"
-        MemberCountKept "the collections of a deleted object keep their size"
-        ContentNumberReused "two contents of one transaction have the same number"
-        ReplacedContentKept "the further chunks of replaced content are not recorded as garbage"
+        DataNumberReused "the chunks of two contents that are created together have the same number"
+        ReplacedChunkKept "a chunk stays recorded as used when it is replaced or removed"
+        DeletedContentKept "the further chunks of a deleted content are not recorded as garbage"
         BaseNotCut "a patch shows bytes of its base after the end of the base"
         InstalledWithoutBase "the installer writes a patch without its base"
-        StaleListing "a cached listing is used at any version of its collection"
         FrozenNotScanned "a scan does not see the rows of the frozen buffer"
         BackwardScanEnds "a backward scan ends after the first rows of the buffer"
     }
@@ -82,7 +75,6 @@ model::planted_bugs! {
         ReplayedFramesNotForced "replayed frames are not forced"
         SalvageSkipsGap "a repair replays frames after a gap"
         SalvagedPositionsReused "the positions of lost transactions are assigned again"
-        LostIdentifiersReused "the identifiers of lost objects are assigned again"
         LostChunksKept "the chunks of lost transactions are not swept"
         IdentityNotChecked "an identity file is accepted without its checksum"
         InterruptedRestoreOpened "a store is created in the directory of an interrupted restore"
@@ -92,16 +84,15 @@ model::planted_bugs! {
 model::planted_bugs! {
     /// A bug in the upkeep of a store, or in what it does after a fault.
     pub enum FaultBug {
-        FreedExtentNotRecorded "an extent without users is freed without a row that records it"
+        FreedExtentNotRecorded "an extent that no chunk uses is freed without a row that records it"
         FailedPunchForgotten "chunks that could not be freed are not freed later"
         PunchedRowsForgotten "the rows of freed chunks stay if the batch that removes them fails"
         UsedFileRemoved "a blob file is removed when one of its chunks is freed"
         RunsCrossFiles "chunks of two blob files are read as one run"
-        MovedChunksKept "the chunks of an append whose end has moved are kept"
-        RolledBackChunksKept "the chunks of a transaction are kept although the log was full"
+        RolledBackChunksKept "the chunks of a change are kept although the log was full"
         DamagedBlocksLost "the installer writes a damaged block as zeros with a valid checksum"
         LateRemovalKeepsChunks "a late removal of garbage leaves the chunks that were logged after it was prepared"
-        RefusedUploadKept "an upload stays in the list of those being taken if its transaction is refused"
+        RefusedUploadKept "an upload stays in the list of those being taken if its change is refused"
         LogFailureForgotten "the store accepts changes after its log has failed"
         FullMemoryIgnored "a full store in memory accepts any change"
         DirectoryNotLocked "a directory is opened twice"

@@ -7,8 +7,8 @@ use model::{Error, ErrorKind, Result};
 /// The progress of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Objects processed.
-    pub objects: u64,
+    /// Rows and contents processed.
+    pub items: u64,
     /// Bytes processed; what counts depends on the job.
     pub bytes: u64,
     /// Estimated bytes in all, 0 if unknown. The job may end below or above it.
@@ -17,7 +17,7 @@ pub struct Amount {
 
 /// Receives the progress of a job and may stop it.
 ///
-/// The job's thread calls it after every object and every chunk, so it should be quick: store the numbers and show them
+/// The job's thread calls it after every row, content and chunk, so it should be quick: store the numbers and show them
 /// elsewhere, or check the clock before doing more.
 pub trait Progress {
     /// Receives the progress. [`ControlFlow::Break`] stops the job with an error.

@@ -1,71 +1,50 @@
 //! Scrubbing: reads and verifies everything in a snapshot, and lists all damage.
 //!
 //! 1. Every row with a checksum matches it, and every chunk matches its checksums, in the B-tree and in the blob files.
-//! 2. Every row has an owner: attributes, members, names and chunks belong to objects, objects to spaces.
-//! 3. References agree in both directions: names and memberships with back references, collections with their sizes.
-//! 4. Counts are correct: the users of extents, the slots of pages, the page numbers of spaces.
+//! 2. Every chunk belongs to a content, or is to be removed.
+//! 3. Every extent in use is used by one chunk and recorded as used; no other extent is.
 //!
 //! Rows of the store's user have no owner; rule 1 covers them.
 //!
-//! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, and user counts take
-//! one byte for each 64 KiB of content.
+//! A scrub continues after damage. Its memory is bounded: damage beyond the list is only counted, and the extents in use
+//! take one bit for each 64 KiB of content.
 
 use std::error::Error as _;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use hashbrown::HashSet;
-use model::{ContentId, Error, Oid, PageId, Result, SpaceId};
+use model::{ContentId, Error, Result, limits};
 
-use crate::content::chunk_set;
+use crate::content::chunk_set::ChunkSet;
 use crate::progress::{self, Amount, Progress};
 use crate::read::Readable;
 use crate::read::layers::{FoundRow, Layers};
-use crate::rows::key::{Key, content_of};
+use crate::read::rows::{hex, verify_value};
+use crate::rows::key::{Key, table};
 use crate::rows::mob::{Row, Seq};
-use crate::rows::row::{self, CHUNK, Extent};
+use crate::rows::row::CHUNK;
 
-mod content;
-mod references;
-mod user_counts;
+mod contents;
 
 #[cfg(test)]
 mod tests;
 
-use user_counts::UserCounts;
-
 /// Maximum number of listed damages; further ones are counted.
 const MAX_LISTED: usize = 1000;
-/// Maximum number of names listed for a damaged object.
-const MAX_NAMES: usize = 3;
 
 /// One damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The damaged object, if it is known.
-    pub oid: Option<Oid>,
-    /// Some of its names.
-    pub names: Vec<String>,
+    /// The damaged content, if it is known.
+    pub content: Option<ContentId>,
     /// What is wrong.
     pub what: String,
 }
 
-impl Damage {
-    /// The damaged content, if it is one of [`ContentChange`](crate::ContentChange) and belongs to no object of the store.
-    #[must_use]
-    pub fn content(&self) -> Option<ContentId> {
-        self.oid.and_then(content_of)
-    }
-}
-
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(oid) = self.oid {
-            write!(f, "object {oid}")?;
-            if !self.names.is_empty() {
-                write!(f, " ({})", self.names.join(", "))?;
-            }
-            f.write_str(": ")?;
+        if let Some(id) = self.content {
+            write!(f, "content {id}: ")?;
         }
         f.write_str(&self.what)
     }
@@ -76,17 +55,11 @@ impl fmt::Display for Damage {
 pub struct ScrubReport {
     /// The log position that was checked.
     pub version: u64,
-    /// Objects, including collections.
-    pub objects: u64,
-    /// Attributes.
-    pub attributes: u64,
-    /// Memberships in collections.
-    pub members: u64,
-    /// Names.
-    pub names: u64,
+    /// Contents.
+    pub contents: u64,
     /// Rows.
     pub rows: u64,
-    /// Bytes of content that were verified.
+    /// Bytes of rows and contents that were verified.
     pub bytes: u64,
     /// The first thousand damages.
     pub damage: Vec<Damage>,
@@ -113,22 +86,14 @@ pub(crate) fn run(snapshot: &impl Readable, version: Seq, progress: &dyn Progres
             progress,
             total_bytes,
             report,
-            uses: UserCounts::default(),
-            spaces: HashSet::new(),
+            used: ChunkSet::default(),
             chunks: 0,
             unreadable_heads: 0,
-            page: None,
             buffer: vec![0; CHUNK],
         };
-        scrub.system()?;
-        scrub.objects()?;
+        scrub.contents()?;
         scrub.garbage()?;
         scrub.chunks()?;
-        scrub.attributes()?;
-        scrub.members()?;
-        scrub.names()?;
-        scrub.back_references()?;
-        scrub.pages()?;
         scrub.extents()?;
         scrub.freed()?;
         scrub.rows()?;
@@ -142,27 +107,24 @@ struct Scrub<'a> {
     progress: &'a dyn Progress,
     total_bytes: u64,
     report: ScrubReport,
-    /// The number of chunks that use each extent.
-    uses: UserCounts,
-    spaces: HashSet<SpaceId>,
-    /// Rows of chunks that belong to an object or to unused content.
+    /// The extents that chunks use, until they are compared with their records.
+    used: ChunkSet,
+    /// Rows of chunks that belong to a content or are to be removed.
     chunks: u64,
-    /// Objects whose size is unknown because their head is damaged.
+    /// Contents whose chunks are unknown because their head is damaged.
     unreadable_heads: u64,
-    /// The page of the last object, and its highest slot so far.
-    page: Option<(PageId, u16)>,
     buffer: Vec<u8>,
 }
 
-/// The cause of an error whose message names its object, which the caller names, too.
+/// The cause of an error whose message names its content, which the caller names, too.
 fn cause(error: &Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Scrub<'_> {
     fn report_progress(&self) -> Result<()> {
-        let (objects, bytes) = (self.report.objects, self.report.bytes);
-        progress::report(self.progress, "scrub", Amount { objects, bytes, total_bytes: self.total_bytes })
+        let (items, bytes) = (self.report.contents + self.report.rows, self.report.bytes);
+        progress::report(self.progress, "scrub", Amount { items, bytes, total_bytes: self.total_bytes })
     }
 
     /// Calls `show` with every row under a prefix. A part of the B-tree that cannot be read is damage; other parts are
@@ -191,23 +153,11 @@ impl Scrub<'_> {
         stopped.map_or(Ok(()), Err)
     }
 
-    fn report_damage(&mut self, oid: Option<Oid>, what: impl Into<String>) {
+    fn report_damage(&mut self, content: Option<ContentId>, what: impl Into<String>) {
         self.report.damaged += 1;
         if self.report.damage.len() < MAX_LISTED {
-            let names = oid.map_or_else(Vec::new, |oid| self.some_names(oid));
-            self.report.damage.push(Damage { oid, names, what: what.into() });
+            self.report.damage.push(Damage { content, what: what.into() });
         }
-    }
-
-    fn some_names(&self, oid: Oid) -> Vec<String> {
-        let prefix = Key::back_names(oid);
-        let mut names = Vec::new();
-        // If the names cannot be read either, the identifier is enough.
-        let _ = self.layers.scan(&prefix, &prefix.prefix_end(), &mut |key, _| {
-            names.push(String::from_utf8_lossy(&key[prefix.len()..]).into_owned());
-            if names.len() < MAX_NAMES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        names
     }
 
     /// Whether a row exists. A row that cannot be read is damage and counts as existing.
@@ -221,41 +171,19 @@ impl Scrub<'_> {
         }
     }
 
-    /// Whether a row under a prefix exists.
-    fn exists_under(&mut self, prefix: &Key) -> bool {
-        let mut any = false;
-        let scanned = self.layers.scan(prefix, &prefix.prefix_end(), &mut |_, _| {
-            any = true;
-            ControlFlow::Break(())
-        });
-        if let Err(error) = scanned {
-            self.report_damage(None, format!("the B-tree cannot be read: {error}"));
-        }
-        any
-    }
-
-    /// The value of a row with a valid checksum.
-    fn unseal_row<'f>(
-        &mut self,
-        oid: Option<Oid>,
-        key: &[u8],
-        found: &'f FoundRow<'_>,
-        what: &str,
-    ) -> Option<&'f [u8]> {
-        let row = found.value()?;
-        match row::unseal(key, row) {
-            Ok(len) => Some(&row[..len]),
-            Err(error) => {
-                self.report_damage(oid, format!("{what}: {error}"));
-                None
+    /// Every row matches its checksum and has a valid key.
+    fn rows(&mut self) -> Result<()> {
+        self.scan_table(&Key::table(table::ROW), "rows", |scrub, key, found| {
+            scrub.report.rows += 1;
+            let own = &key[1..];
+            if !(1..=limits::ROW_KEY).contains(&own.len()) {
+                scrub.report_damage(None, format!("the key of row {} has {} bytes", hex(own), own.len()));
             }
-        }
-    }
-
-    /// Adds a user of an extent.
-    fn count_use(&mut self, extent: &Extent) {
-        if chunk_set::is_chunk_position(extent.file, extent.offset) {
-            self.uses.add(extent.file, extent.offset);
-        }
+            match verify_value(key, found) {
+                Ok(value) => scrub.report.bytes += value.len() as u64,
+                Err(error) => scrub.report_damage(None, format!("row {}: {error}", hex(own))),
+            }
+            Ok(())
+        })
     }
 }

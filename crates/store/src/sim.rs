@@ -7,10 +7,9 @@
 //!
 //! 1. Equal calls in equal order give equal results and equal bytes. No clock is read, except for the durations in
 //!    [`Status`](crate::Status).
-//! 2. The callbacks of [`Store::submit_rows`] and [`Store::submit`] run inside [`SimStore::force`], in the order of the
-//!    log. Exceptions: requests refused because the store is closed, and all calls of `Store` that wait
-//!    ([`Store::commit_rows`], [`Store::commit`], [`Store::install`], [`Store::create_space`]); these force the log
-//!    themselves.
+//! 2. The callbacks of [`Store::submit_rows`] run inside [`SimStore::force`], in the order of the log. Exceptions: requests
+//!    refused because the store is closed, and all calls of `Store` that wait ([`Store::commit_rows`], [`Store::install`]);
+//!    these force the log themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,13 +69,12 @@ impl SimStore {
     /// Opens the store on a disk, or creates it on an empty one, and recovers the log. Changes the disk and forces the
     /// record of the opening.
     ///
-    /// `options.threads` is ignored. The time of changes is `options.fixed_time_us`, or 0.
+    /// `options.threads` is ignored.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn open(disk: DiskImage, options: Options) -> Result<Self> {
-        let fixed_time_us = Some(options.fixed_time_us.unwrap_or(0));
-        let options = Options { threads: false, fixed_time_us, ..options };
+        let options = Options { threads: false, ..options };
         let DiskImage { files, tree } = disk;
         let faults = Arc::new(Mutex::new(EngineFaults::default()));
         let engine = SimEngine { memory: tree.clone(), disk: files.clone(), faults: Arc::clone(&faults) };
@@ -128,7 +126,7 @@ impl SimStore {
         self.store.core().state.view.load().frozen.is_some()
     }
 
-    /// Moves logged changes to the B-tree, frees log segments, and removes unused content.
+    /// Moves logged changes to the B-tree, frees log segments, and removes unused chunks.
     ///
     /// Installs one buffer: the frozen one, or else the active one. Does nothing while the buffer has unforced changes.
     /// Never forces the log and never runs a callback.

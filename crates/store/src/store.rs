@@ -7,29 +7,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
-use model::{ContentId, Error, ErrorKind, Name, Oid, Outcome, Result, SpaceId, Stat, Transaction, UploadId, limits};
+use model::{ContentId, Error, ErrorKind, Result, UploadId};
 use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
 use crate::commit::Core;
 use crate::commit::row_changes::RowChanges;
 use crate::engine::EnginePin;
-use crate::error::{self, invalid};
-use crate::log::entry::Step;
+use crate::error;
 use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::rows;
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
-use crate::read::{self, ContentRef, Pieces, Readable};
-use crate::rows::key::content_key;
-use crate::rows::row::Head;
+use crate::read::{Pieces, Readable, contents, rows};
+use crate::rows::row::ContentHead;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
 
-/// A durable, transactional store of objects, collections, attributes, names and rows.
+/// A durable, transactional store of rows and contents.
+///
+/// Rows are an ordered map from keys to values. Contents are bytes of any size under identifiers. Both are changed together,
+/// by [`RowChanges`], in one log.
 ///
 /// Handles are cheap to clone and may be used from any thread. The store is closed when the last handle is dropped, or
 /// by [`Store::close`], which returns errors.
@@ -92,8 +92,8 @@ impl Readable for Store {
         self.state().read_state(read)
     }
 
-    fn head(&self, oid: Oid) -> Result<Option<Head>> {
-        read::newest_head(self.state(), oid)
+    fn head(&self, id: ContentId) -> Result<Option<ContentHead>> {
+        contents::newest_head(self.state(), id)
     }
 }
 
@@ -126,158 +126,38 @@ impl Readable for Snapshot {
 macro_rules! reads {
     ($type:ty) => {
         impl $type {
-            /// The kind, size, version and modification time of an object; `None` if it does not exist.
-            ///
-            /// # Errors
-            /// [`ErrorKind::Corrupt`] if the row is damaged, as for every read.
-            pub fn stat(&self, oid: Oid) -> Result<Option<Stat>> {
-                read::stat(self, oid)
-            }
-
-            /// An object, and its content if that has at most `max` bytes. This is the fastest read of a small object.
-            ///
-            /// # Errors
-            /// As [`Self::stat`].
-            pub fn get(&self, oid: Oid, max: usize) -> Result<Option<(Stat, Option<Bytes>)>> {
-                read::get(self, oid, max)
-            }
-
-            /// The bytes `offset..offset + len` of a blob or record, fewer at its end.
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the object; [`ErrorKind::Invalid`] for a collection;
-            /// [`ErrorKind::TooLarge`] for more than [`limits::TRANSACTION`] bytes.
-            pub fn read(&self, oid: Oid, offset: u64, len: u64) -> Result<Bytes> {
-                read::read(self, oid, offset, len)
-            }
-
-            /// Reads the bytes of a blob or record from `offset` on into `out`; returns the number of bytes read.
-            ///
-            /// After an error, the content of `out` is undefined.
-            ///
-            /// # Errors
-            /// As [`Self::read`], without its limit.
-            pub fn read_into(&self, oid: Oid, offset: u64, out: &mut [u8]) -> Result<usize> {
-                read::read_into(self, oid, offset, out)
-            }
-
-            /// The bytes `offset..offset + len` as pieces that can be sent without copying.
-            ///
-            /// # Errors
-            /// As [`Self::read`], without its limit.
-            pub fn pieces(&self, oid: Oid, offset: u64, len: u64) -> Result<Pieces> {
-                read::pieces(self, oid, offset, len)
-            }
-
-            /// The value of an attribute; `None` if the object has no such attribute.
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the object.
-            pub fn attribute(&self, oid: Oid, key: &[u8]) -> Result<Option<Bytes>> {
-                read::attribute(self, oid, key)
-            }
-
-            /// Attributes after `after`, in key order, at most `limit` or [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the object.
-            pub fn attributes(&self, oid: Oid, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
-                read::attributes(self, oid, after, limit)
-            }
-
-            /// Members of a collection after `after`, in order, at most `limit` or [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the collection.
-            pub fn members(&self, collection: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-                read::members(self, collection, after, limit)
-            }
-
-            /// Whether a collection contains a member.
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the collection.
-            pub fn contains(&self, collection: Oid, member: Oid) -> Result<bool> {
-                read::contains(self, collection, member)
-            }
-
-            /// The object to which a name is bound.
-            ///
-            /// # Errors
-            /// As [`Self::stat`].
-            pub fn resolve(&self, name: &Name) -> Result<Option<Oid>> {
-                read::resolve(self, name)
-            }
-
-            /// Names of a space that begin with `prefix`, after `after`, in order, at most `limit` or
-            /// [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// As [`Self::stat`].
-            pub fn names(
-                &self,
-                space: SpaceId,
-                prefix: &str,
-                after: Option<&str>,
-                limit: usize,
-            ) -> Result<Vec<(String, Oid)>> {
-                read::names(self, space, prefix, after, limit)
-            }
-
-            /// The names of an object, at most [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the object.
-            pub fn names_of(&self, oid: Oid) -> Result<Vec<String>> {
-                read::names_of(self, oid)
-            }
-
-            /// The collections that contain an object, after `after`, in order, at most `limit` or [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// [`ErrorKind::NotFound`] without the object.
-            pub fn collections_of(&self, oid: Oid, after: Option<Oid>, limit: usize) -> Result<Vec<Oid>> {
-                read::collections_of(self, oid, after, limit)
-            }
-
-            /// The objects of a space after `after`, in order, at most `limit` or [`limits::LISTING`].
-            ///
-            /// # Errors
-            /// As [`Self::stat`].
-            pub fn objects(&self, space: SpaceId, after: Option<Oid>, limit: usize) -> Result<Vec<Stat>> {
-                read::objects(self, space, after, limit)
-            }
-
             /// The size of a content; `None` if it does not exist.
             ///
             /// # Errors
-            /// As [`Self::stat`].
+            /// [`ErrorKind::Corrupt`] naming the content if its row is damaged.
             pub fn content_size(&self, id: ContentId) -> Result<Option<u64>> {
-                Ok(read::stat(self, content_key(id))?.map(|stat| stat.size))
+                contents::size(self, id)
             }
 
             /// The bytes `offset..offset + len` of a content, fewer at its end.
             ///
             /// # Errors
-            /// As [`Self::read`].
+            /// [`ErrorKind::NotFound`] without the content; [`ErrorKind::Corrupt`] naming the content and the bytes that are
+            /// damaged; [`ErrorKind::TooLarge`] for more than [`limits::TRANSACTION`](model::limits::TRANSACTION) bytes.
             pub fn read_content(&self, id: ContentId, offset: u64, len: u64) -> Result<Bytes> {
-                read::read(self, content_key(id), offset, len)
+                contents::read(self, id, offset, len)
             }
 
             /// The bytes `offset..offset + len` of a content as pieces that can be sent without copying.
             ///
             /// # Errors
-            /// As [`Self::pieces`].
+            /// As [`Self::read_content`], without its limit.
             pub fn content_pieces(&self, id: ContentId, offset: u64, len: u64) -> Result<Pieces> {
-                read::pieces(self, content_key(id), offset, len)
+                contents::pieces(self, id, offset, len)
             }
 
-            /// Contents from `from` on and below `to`, in order, at most `limit` or [`limits::LISTING`].
+            /// Contents from `from` on and below `to`, in order, at most `limit` or
+            /// [`limits::LISTING`](model::limits::LISTING).
             ///
             /// # Errors
-            /// As [`Self::stat`].
+            /// As [`Self::content_size`].
             pub fn contents(&self, from: ContentId, to: ContentId, limit: usize) -> Result<Vec<ContentId>> {
-                read::contents(self, (content_key(from), content_key(to)), limit)
+                contents::list(self, from, to, limit)
             }
 
             /// The value of a row; `None` if it does not exist.
@@ -325,14 +205,6 @@ macro_rules! reads {
                 visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
             ) -> Result<()> {
                 rows::rows(self, (from, to), true, visit)
-            }
-
-            /// The spaces of the store.
-            ///
-            /// # Errors
-            /// As [`Self::stat`].
-            pub fn spaces(&self) -> Result<Vec<(SpaceId, String)>> {
-                read::spaces(self)
             }
         }
     };
@@ -389,23 +261,7 @@ impl Store {
         Ok(Self { inner: Arc::new(OpenStore { core, threads: Mutex::new(threads) }) })
     }
 
-    /// Commits a transaction; `done` is called with the outcome once it is durable. It runs on the thread that forces
-    /// the log, so it should be quick. In memory, and for invalid requests, it is called before this returns.
-    ///
-    /// Chunks of 64 KiB and more are written before this returns, and forced with the log.
-    pub fn submit(&self, transaction: Transaction, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
-        self.core().submit(transaction, Box::new(done));
-    }
-
-    /// Commits a transaction and waits until it is durable.
-    ///
-    /// # Errors
-    /// Every kind except [`ErrorKind::Unknown`] means that nothing was changed.
-    pub fn commit(&self, transaction: Transaction) -> Result<Outcome> {
-        self.core().commit(transaction)
-    }
-
-    /// Changes rows together; `done` is called with the log position once the changes are durable.
+    /// Changes rows and contents together; `done` is called with the log position once the changes are durable.
     ///
     /// `done` runs on the thread that forces the log, so it should be quick. The calls come in the order of the log,
     /// and the log has the changes of one thread in the order of their submission. So a thread gets its replies in that
@@ -417,15 +273,18 @@ impl Store {
     ///
     /// A failed change does not prevent later ones, unless they are in one [`RowSequence`](crate::RowSequence).
     ///
+    /// Chunks of 64 KiB and more of new contents are written before this returns, and forced with the log.
+    ///
     /// # Errors
-    /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] if a key, a value or the changes
-    /// together ([`limits::TRANSACTION`], [`limits::OPERATIONS`]) are too large; otherwise the errors of
-    /// [`Store::commit`].
+    /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] if a key, a value, a content or the
+    /// changes together ([`limits::TRANSACTION`](model::limits::TRANSACTION), [`limits::OPERATIONS`](model::limits::OPERATIONS))
+    /// are too large; [`ErrorKind::Exists`] and [`ErrorKind::NotFound`], naming the content; [`ErrorKind::Full`] without room.
+    /// Every kind except [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
         self.core().submit_rows(changes, done);
     }
 
-    /// Changes rows together and waits until the changes are durable; returns the log position.
+    /// Changes rows and contents together and waits until the changes are durable; returns the log position.
     ///
     /// # Errors
     /// As [`Store::submit_rows`].
@@ -433,30 +292,12 @@ impl Store {
         self.core().commit_rows(changes)
     }
 
-    /// Calls `show` with an object, and with its content if that has at most `max` bytes, without copying it. This is
-    /// the fastest read of a small object. Returns whether the object exists.
-    ///
-    /// A part of the store is locked while `show` runs, so it should only copy what it needs.
-    ///
-    /// # Errors
-    /// As [`Store::stat`].
-    pub fn get_with(&self, oid: Oid, max: usize, mut show: impl FnMut(&Stat, Option<ContentRef<'_>>)) -> Result<bool> {
-        if let Some(shown) = read::visit_small(self.state(), oid, max, &mut show)? {
-            return Ok(shown);
-        }
-        let found = self.get(oid, max)?;
-        if let Some((stat, bytes)) = &found {
-            show(stat, bytes.as_deref().map(|bytes| ContentRef { bytes, crc32c: None }));
-        }
-        Ok(found.is_some())
-    }
-
     /// The newest durable state, pinned.
     ///
     /// A snapshot that exists for long prevents memory and disk space from being reused.
     ///
     /// # Errors
-    /// As [`Store::stat`].
+    /// [`ErrorKind::Io`] if the B-tree cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let state = self.state();
         loop {
@@ -469,7 +310,8 @@ impl Store {
         }
     }
 
-    /// Begins an upload: content of any size for [`model::Op::PutUpload`].
+    /// Begins an upload: bytes for
+    /// [`ContentChange::CreateFromUpload`](crate::ContentChange::CreateFromUpload).
     ///
     /// # Errors
     /// [`ErrorKind::Full`] if too many uploads are unfinished.
@@ -480,7 +322,7 @@ impl Store {
     /// Adds bytes to an upload.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it has ended; [`ErrorKind::TooLarge`] for more bytes than a blob may have;
+    /// [`ErrorKind::NotFound`] if it has ended; [`ErrorKind::TooLarge`] for more bytes than a content may have;
     /// [`ErrorKind::Full`] without room. After an error of the disk the upload has ended.
     pub fn upload(&self, id: UploadId, data: Bytes) -> Result<()> {
         self.core().upload(id, data)
@@ -507,38 +349,10 @@ impl Store {
         self.core().abort_upload(id);
     }
 
-    /// Creates a space.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Exists`] if a space has the name; [`ErrorKind::Invalid`] if the name is empty, too long, or has
-    /// characters other than letters, digits, `-`, `_` and `.`; [`ErrorKind::Full`] if there are no space numbers left.
-    pub fn create_space(&self, name: &str) -> Result<SpaceId> {
-        let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > limits::SPACE_NAME || !name.chars().all(valid) {
-            let limit = limits::SPACE_NAME;
-            return Err(invalid(format!(
-                "{name:?} is not a valid space name: use 1 to {limit} letters, digits, '-', '_' and '.'"
-            )));
-        }
-        let core = self.core();
-        let _one_at_a_time = core.create_space_lock.lock();
-        let spaces = self.spaces()?;
-        if spaces.iter().any(|(_, known)| known == name) {
-            let what = format!("there is a space named {name:?} already: choose another name");
-            return Err(Error::new(ErrorKind::Exists, what));
-        }
-        let id = spaces.last().map_or(0, |(id, _)| id.0) + 1;
-        if id > SpaceId::MAX.0 {
-            return Err(Error::new(ErrorKind::Full, "there are no space numbers left"));
-        }
-        core.commit_steps(vec![Step::CreateSpace { id, name: name.to_owned() }], Vec::new())?;
-        Ok(SpaceId(id))
-    }
-
     /// Makes everything durable that was submitted. Only a store without threads needs this.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// As [`Store::submit_rows`].
     pub fn force(&self) -> Result<()> {
         self.core().force()
     }
@@ -556,7 +370,7 @@ impl Store {
     /// Memory use is bounded. Unfinished uploads are omitted. An incomplete archive cannot be restored.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] naming an object whose checksum does not match; [`ErrorKind::Io`] and [`ErrorKind::Full`]
+    /// [`ErrorKind::Corrupt`] naming a content or row whose checksum does not match; [`ErrorKind::Io`] and [`ErrorKind::Full`]
     /// from `out`; [`ErrorKind::Unavailable`] if `progress` stopped the backup.
     pub fn backup(&self, out: &mut dyn Write, progress: &dyn Progress) -> Result<BackupSummary> {
         let snapshot = self.snapshot()?;
@@ -565,13 +379,12 @@ impl Store {
 
     /// Restores an archive into a directory that is empty or does not exist.
     ///
-    /// The new store has the same objects, identifiers, versions, attributes, names, rows and spaces, and a new
-    /// identity. The directory can be opened only after the whole archive was read, verified and made durable. After an
+    /// The new store has the same rows and contents, and a new identity. The directory can be opened only after the whole archive was read, verified and made durable. After an
     /// error the directory is empty again; after a crash it says that a restore was interrupted.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for a damaged or incomplete archive; [`ErrorKind::Unsupported`] for an archive of a newer
-    /// version; [`ErrorKind::Invalid`] if the directory is not empty, or if the bytes are not an archive;
+    /// [`ErrorKind::Corrupt`] for a damaged or incomplete archive; [`ErrorKind::Unsupported`] for an archive of another
+    /// format; [`ErrorKind::Invalid`] if the directory is not empty, or if the bytes are not an archive;
     /// [`ErrorKind::Full`] without room; [`ErrorKind::Unavailable`] if `progress` stopped the restore.
     pub fn restore(
         dir: &Path,

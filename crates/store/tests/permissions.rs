@@ -7,18 +7,20 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use model::{ClassId, Kind, Oid, Op, SpaceId, Transaction};
+use model::ContentId;
 use rustix::fs::Mode;
-use store::{Options, Store};
+use store::{ContentChange, Options, RowChanges, Store};
 
 fn options() -> Options {
     Options { mob_bytes: 1 << 20, segment_bytes: 64 << 10, threads: false, ..Options::default() }
 }
 
-fn put_blob(store: &Store, len: usize) {
-    let oid = Oid::temporary(SpaceId(1), ClassId::NONE, 0);
-    let create = Op::Create { oid, kind: Kind::Blob, data: vec![7; len].into(), near: None };
-    let _ = store.commit(Transaction { ops: vec![create] }).unwrap();
+/// Creates a content under an identifier that depends on the position of the log.
+fn create_content(store: &Store, len: usize) {
+    let mut changes = RowChanges::new();
+    let id = ContentId(u128::from(store.position()));
+    changes.content(ContentChange::Create { id, data: vec![7; len].into() });
+    store.commit_rows(changes).unwrap();
 }
 
 /// All files and directories below a directory, and the directory.
@@ -35,7 +37,7 @@ fn all_paths(dir: &Path) -> Vec<PathBuf> {
 fn damage_and_repair(dir: &Path) {
     let store = Store::open(dir, options()).unwrap();
     for _ in 0..20 {
-        put_blob(&store, 2000);
+        create_content(&store, 2000);
     }
     drop(store);
     let is_segment = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "seg");
@@ -51,9 +53,9 @@ fn files_of_a_store_are_accessible_by_the_owner_only_whatever_the_umask() {
     rustix::process::umask(Mode::empty());
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("below/store"), options()).unwrap();
-    put_blob(&store, 300_000);
+    create_content(&store, 300_000);
     for _ in 0..40 {
-        put_blob(&store, 20_000);
+        create_content(&store, 20_000);
         store.install().unwrap();
     }
     let mut archive = Vec::new();

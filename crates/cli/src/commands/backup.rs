@@ -164,7 +164,7 @@ pub(crate) fn restore(args: &Restore, output: &mut Output) -> Result {
     let stopped = watch_ctrl_c()?;
     let tell = |amount: Amount| {
         progress.set_total(amount.total_bytes, 0);
-        progress.set_done(amount.bytes, amount.objects);
+        progress.set_done(amount.bytes, 0);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let done = Store::restore(&args.data, &mut archive, Options::default(), &tell);

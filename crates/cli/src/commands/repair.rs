@@ -47,7 +47,7 @@ struct RepairSummary {
     lost: Option<LostTransactions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
-    /// Objects that are also damaged, as the scrub after the repair has found.
+    /// Rows and contents that are also damaged, as the scrub after the repair has found.
     damaged: Vec<String>,
     #[serde(skip)]
     text: String,
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Repair, output: &mut Output) -> Result {
     let progress = Progress::start("repairing", output);
     let tell = |amount: Amount| {
         progress.set_total(amount.total_bytes, 0);
-        progress.set_done(amount.bytes, amount.objects);
+        progress.set_done(amount.bytes, 0);
         ControlFlow::Continue(())
     };
     let done = Store::repair(&args.data, args.accept_loss, Options::default(), &tell);

@@ -35,8 +35,6 @@ pub struct Progress {
 /// What a backup holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// Objects in the archive.
-    pub objects: u64,
     /// Bytes of the archive.
     pub bytes: u64,
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use model::{Error, ErrorKind, Result};
-use store::{Amount, ScrubReport, Store};
+use store::{Amount, Store};
 use tokio::sync::Semaphore;
 use tracing::{error, warn};
 use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
-use super::scrub;
+use super::scrub::{self, ScrubReport};
 
 /// Most such jobs at a time.
 pub(crate) const AT_A_TIME: usize = 4;
@@ -63,8 +63,7 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>
         pieces
             .flush()
             .map_err(|error| Error::new(ErrorKind::Unavailable, "the backup was not taken").caused_by(error))?;
-        let done = proto::BackupDone { bytes: summary.archive_bytes, objects: summary.objects };
-        Ok(Response::BackupDone(done))
+        Ok(Response::BackupDone(proto::BackupDone { bytes: summary.archive_bytes }))
     });
 }
 
@@ -82,7 +81,7 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>)
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let report = scrub::scrub(&store, &progress)?;
-        if !report.is_clean() {
+        if report.damaged > 0 {
             error!(damaged = report.damaged, "a scrub found damage");
         }
         let damaged = in_words(&report);
@@ -140,13 +139,12 @@ impl Write for Pieces<'_> {
 
 #[cfg(test)]
 mod tests {
-    use store::Damage;
-
+    use super::scrub::Damage;
     use super::*;
 
     #[test]
     fn a_long_list_of_damage_fits_a_message_and_says_how_much_is_missing() {
-        let damage = |what: String| Damage { oid: None, names: Vec::new(), what };
+        let damage = |what: String| Damage { what, ..Damage::default() };
         let few = ScrubReport { damage: vec![damage("one".into())], damaged: 1, ..ScrubReport::default() };
         assert_eq!(in_words(&few), ["one"]);
         let long = (0..10).map(|_| damage("x".repeat(300_000))).collect();

@@ -17,8 +17,7 @@ use crate::plant::{ContentBug, planted};
 use crate::rows::mob::Seq;
 
 const MAGIC: &[u8; 8] = b"mortarbk";
-/// The format that is written. Format 1, which has no rows, is read too.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Bytes of the header.
 const HEADER: usize = 48;
 /// Bytes of a part before its items.
@@ -45,35 +44,32 @@ pub(crate) struct ArchiveHeader {
 /// The counts in the trailer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArchiveCounts {
-    pub(crate) objects: u64,
+    pub(crate) contents: u64,
     pub(crate) content_bytes: u64,
     pub(crate) chunks: u64,
-    pub(crate) attributes: u64,
-    pub(crate) members: u64,
-    pub(crate) names: u64,
     pub(crate) rows: u64,
 }
 
 impl ArchiveCounts {
     pub(crate) fn count(&mut self, item: &Item<'_>) {
         match item {
-            Item::Object { kind, size, .. } => {
-                self.objects += 1;
-                if *kind != model::Kind::Collection {
-                    self.content_bytes = self.content_bytes.saturating_add(*size);
-                }
+            Item::Incarnation { .. } => {}
+            Item::Content { size, .. } => {
+                self.contents += 1;
+                self.content_bytes = self.content_bytes.saturating_add(*size);
             }
             Item::Bytes { .. } | Item::Extent { .. } => self.chunks += 1,
-            Item::Attribute { .. } => self.attributes += 1,
-            Item::Member { .. } => self.members += 1,
-            Item::Name { .. } => self.names += 1,
             Item::Row { .. } => self.rows += 1,
-            Item::Space { .. } | Item::Page { .. } | Item::NextPage { .. } | Item::Incarnation { .. } => {}
         }
     }
 
-    fn to_array(self) -> [u64; 7] {
-        [self.objects, self.content_bytes, self.chunks, self.attributes, self.members, self.names, self.rows]
+    /// Rows and contents.
+    pub(crate) fn items(&self) -> u64 {
+        self.contents + self.rows
+    }
+
+    fn to_array(self) -> [u64; 4] {
+        [self.contents, self.content_bytes, self.chunks, self.rows]
     }
 }
 
@@ -90,15 +86,15 @@ impl ArchiveHeader {
         out
     }
 
-    /// The header and the format of the archive.
-    fn decode(bytes: &[u8; HEADER]) -> Result<(Self, u32)> {
+    fn decode(bytes: &[u8; HEADER]) -> Result<Self> {
         if bytes[..8] != *MAGIC {
             return Err(Error::new(ErrorKind::Invalid, "this is not an archive of Mortar"));
         }
         let format = le32(bytes, 8);
-        if !(1..=FORMAT).contains(&format) {
-            let message =
-                format!("the archive has format {format}; this version reads up to {FORMAT}: use a newer one");
+        if format != FORMAT {
+            let message = format!(
+                "the archive has format {format}; this version reads format {FORMAT}: use the version that wrote it"
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if crc32c(&bytes[..44]) != le32(bytes, 44) {
@@ -106,7 +102,7 @@ impl ArchiveHeader {
         }
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[12..28]);
-        Ok((Self { store, version: le64(bytes, 28), time_us: le64(bytes, 36) as i64 }, format))
+        Ok(Self { store, version: le64(bytes, 28), time_us: le64(bytes, 36) as i64 })
     }
 }
 
@@ -162,8 +158,9 @@ impl<'a> ArchiveWriter<'a> {
         self.bytes_written
     }
 
-    pub(crate) fn objects(&self) -> u64 {
-        self.counts.objects
+    /// Rows and contents written so far.
+    pub(crate) fn items(&self) -> u64 {
+        self.counts.items()
     }
 
     /// Writes the trailer; returns the counts and the bytes of the archive.
@@ -211,7 +208,6 @@ fn write_error(error: io::Error) -> Error {
 pub(crate) struct ArchiveReader<'a> {
     from: &'a mut dyn Read,
     pub(crate) header: ArchiveHeader,
-    format: u32,
     salt: u32,
     number: u64,
     part: Vec<u8>,
@@ -226,9 +222,9 @@ impl<'a> ArchiveReader<'a> {
         fill(from, &mut bytes, || "its header".to_owned())?;
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         digest.update(&bytes);
-        let ((header, format), salt) = (ArchiveHeader::decode(&bytes)?, le32(&bytes, 44));
+        let (header, salt) = (ArchiveHeader::decode(&bytes)?, le32(&bytes, 44));
         let (part, counts) = (Vec::new(), ArchiveCounts::default());
-        Ok(Self { from, header, format, salt, number: 0, part, counts, digest, bytes_read: HEADER as u64 })
+        Ok(Self { from, header, salt, number: 0, part, counts, digest, bytes_read: HEADER as u64 })
     }
 
     /// Bytes read so far.
@@ -297,17 +293,8 @@ impl<'a> ArchiveReader<'a> {
 
     fn check_end(&self) -> Result<()> {
         let said: Vec<u64> = self.part.chunks_exact(8).map(|bytes| le64(bytes, 0)).collect();
-        let mut numbers = self.counts.to_array().to_vec();
-        if self.format == 1 {
-            // Format 1 has no count of rows.
-            numbers.truncate(6);
-        }
-        let found: Vec<u64> = numbers.into_iter().chain([self.digest.finalize()]).collect();
-        if said == found && (self.format > 1 || self.counts.rows == 0) {
-            Ok(())
-        } else {
-            Err(damaged("its trailer does not match its parts"))
-        }
+        let found: Vec<u64> = self.counts.to_array().into_iter().chain([self.digest.finalize()]).collect();
+        if said == found { Ok(()) } else { Err(damaged("its trailer does not match its parts")) }
     }
 }
 

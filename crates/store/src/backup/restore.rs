@@ -1,6 +1,6 @@
 //! Restoring: creates a store from an archive.
 //!
-//! Rows, back references and user counts are created from the items; chunks keep their positions in blob files. The
+//! Rows and the records of extents are created from the items; chunks keep their positions in blob files. The
 //! last step turns the directory into a store, after the trailer was verified and everything is durable. Until then the
 //! directory contains the file `RESTORING`, which describes its state, and no `STORE`.
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
-use model::{Error, Kind, Oid, Result};
+use model::{ContentId, Error, Result, limits};
 
 use super::BackupSummary;
 use super::archive::{ArchiveReader, damaged};
@@ -32,7 +32,7 @@ use crate::plant::{ContentBug, planted};
 use crate::progress::{self, Amount, Progress};
 use crate::read::rows::hex;
 use crate::rows::key::{DataId, Key};
-use crate::rows::row::{self, CHUNK, Extent, ExtentUse, Head, block_checksums, put_extent, put_inline};
+use crate::rows::row::{self, CHUNK, ContentHead, Extent, block_checksums, put_extent, put_inline};
 
 /// Rows are written in batches of about this many bytes or rows.
 const BATCH_BYTES: usize = 4 << 20;
@@ -124,10 +124,10 @@ pub(crate) fn restore_on(
     let blobs = RestoredBlobFiles::new(Arc::clone(disk)).map_err(blob_file_error)?;
     let mut restore = Restore::new(engine, blobs, header.version);
     while reader.read_part(&mut |item| restore.item(&item))? {
-        let amount = Amount { objects: reader.counts().objects, bytes: reader.bytes_read(), total_bytes: 0 };
+        let amount = Amount { items: reader.counts().items(), bytes: reader.bytes_read(), total_bytes: 0 };
         progress::report(progress, "restore", amount)?;
     }
-    restore.end_object()?;
+    restore.end_content()?;
     if !restore.has_incarnation {
         return Err(damaged("it does not contain the count of openings"));
     }
@@ -145,15 +145,13 @@ fn blob_file_error(error: io::Error) -> Error {
     error::io("a blob file", error)
 }
 
-/// The object whose items follow.
-struct ObjectInProgress {
-    oid: Oid,
-    head: Head,
-    /// The row of the object: the head, then the first chunk.
+/// The content whose chunks follow.
+struct ContentInProgress {
+    id: ContentId,
+    head: ContentHead,
+    /// The row of the content: the head, then the first chunk.
     row: BytesMut,
     next_chunk: u64,
-    attribute: Bytes,
-    member: Option<Oid>,
 }
 
 struct Restore<'a> {
@@ -162,9 +160,8 @@ struct Restore<'a> {
     version: u64,
     rows: BTreeMap<Key, Bytes>,
     row_bytes: usize,
-    object: Option<ObjectInProgress>,
-    last_oid: Option<Oid>,
-    last_name: Option<Key>,
+    content: Option<ContentInProgress>,
+    last_content: Option<ContentId>,
     /// The last row of the store's user.
     last_row: Option<Key>,
     content_count: u64,
@@ -173,18 +170,15 @@ struct Restore<'a> {
 
 impl<'a> Restore<'a> {
     fn new(engine: &'a dyn Engine, blobs: RestoredBlobFiles, version: u64) -> Self {
-        let rows = BTreeMap::new();
-        let (object, last, name, row) = (None, None, None, None);
         Self {
             engine,
             blobs,
             version,
-            rows,
+            rows: BTreeMap::new(),
             row_bytes: 0,
-            object,
-            last_oid: last,
-            last_name: name,
-            last_row: row,
+            content: None,
+            last_content: None,
+            last_row: None,
             content_count: 0,
             has_incarnation: false,
         }
@@ -192,40 +186,22 @@ impl<'a> Restore<'a> {
 
     fn item(&mut self, item: &Item<'_>) -> Result<()> {
         match item {
-            Item::Object { oid, kind, size, version, modified_us } => {
-                self.begin_object(*oid, *kind, *size, *version, *modified_us)
+            Item::Incarnation { times } => {
+                self.has_incarnation = true;
+                self.put(Key::system("incarnation"), Bytes::copy_from_slice(&times.to_be_bytes()))
             }
+            Item::Content { id, size } => self.begin_content(*id, *size),
             Item::Bytes { index, bytes } => self.chunk(*index, |row| put_inline(row, bytes)),
             Item::Extent { index, file, offset, crc, bytes } => {
-                let extent = self.blobs.place_chunk(*file, *offset, *crc, *bytes)?;
-                self.add_extent_user(&extent)?;
+                let extent = self.blobs.write_chunk(*file, *offset, *crc, bytes)?;
+                if !planted(ContentBug::RestoredChunksNotUsed) {
+                    let len = Bytes::copy_from_slice(&row::encode_extent_len(extent.len));
+                    self.put(Key::extent(extent.file, extent.offset), len)?;
+                }
                 self.chunk(*index, |row| put_extent(row, &extent))
             }
-            Item::Attribute { key, value } => self.attribute(key, value),
-            Item::Member { oid } => self.member(*oid),
-            Item::Name { space, path, oid } => {
-                self.end_object()?;
-                let key = Key::name(*space, path);
-                if self.last_name.as_ref().is_some_and(|last| *last >= key) {
-                    return Err(damaged(format!("name {path:?} is out of order")));
-                }
-                self.last_name = Some(key.clone());
-                self.put(Key::back_name(*oid, path), Bytes::new())?;
-                let row = row::seal(&key, &oid.to_bytes());
-                self.put(key, row)
-            }
-            Item::Space { id, name } => {
-                let key = Key::space(name);
-                let row = row::seal(&key, &id.0.to_be_bytes());
-                self.put(key, row)
-            }
-            Item::Page { page, usage: room } => self.put(Key::page(*page), Bytes::copy_from_slice(&room.encode())),
-            Item::NextPage { .. } if planted(ContentBug::RestoredPagesReused) => Ok(()),
-            Item::NextPage { space, number } => {
-                self.put(Key::next_page(*space), Bytes::copy_from_slice(&number.to_be_bytes()))
-            }
             Item::Row { key, value } => {
-                self.end_object()?;
+                self.end_content()?;
                 let key = Key::row(key);
                 if self.last_row.as_ref().is_some_and(|last| *last >= key) {
                     return Err(damaged(format!("row {} is out of order", hex(&key[1..]))));
@@ -233,10 +209,6 @@ impl<'a> Restore<'a> {
                 self.last_row = Some(key.clone());
                 let row = row::seal(&key, value);
                 self.put(key, row)
-            }
-            Item::Incarnation { times } => {
-                self.has_incarnation = true;
-                self.put(Key::system("incarnation"), Bytes::copy_from_slice(&times.to_be_bytes()))
             }
         }
     }
@@ -253,97 +225,47 @@ impl<'a> Restore<'a> {
         self.engine.write(&mut rows.into_iter().map(|(key, row)| Ok((key, Some(row))))).into_model_result()
     }
 
-    fn begin_object(&mut self, oid: Oid, kind: Kind, size: u64, version: u64, modified_us: i64) -> Result<()> {
-        self.end_object()?;
-        if self.last_oid.is_some_and(|last| last >= oid) {
-            return Err(damaged(format!("object {oid} is out of order")));
+    fn begin_content(&mut self, id: ContentId, size: u64) -> Result<()> {
+        self.end_content()?;
+        if self.last_content.is_some_and(|last| last >= id) {
+            return Err(damaged(format!("content {id} is out of order")));
         }
-        if version > self.version || (kind != Kind::Collection && size > model::limits::BLOB) {
-            return Err(damaged(format!("object {oid} has version {version} and {size} bytes")));
+        if size > limits::BLOB {
+            return Err(damaged(format!("content {id} has {size} bytes")));
         }
-        // A store has started fewer contents than this before the next position, so later contents get other numbers.
+        // A store has created fewer contents than this before the next position, so later contents get other numbers.
         self.content_count += 1;
         if self.content_count > self.version << 16 {
-            return Err(damaged(format!("it has more objects than are possible at position {}", self.version)));
+            return Err(damaged(format!("it has more contents than are possible at position {}", self.version)));
         }
-        self.last_oid = Some(oid);
-        let head = Head { kind, size, version, modified_us, data: DataId(self.content_count) };
-        let row = BytesMut::from(&head.encode(oid)[..]);
-        self.object = Some(ObjectInProgress { oid, head, row, next_chunk: 0, attribute: Bytes::new(), member: None });
+        self.last_content = Some(id);
+        let head = ContentHead { size, data: DataId(self.content_count) };
+        let row = BytesMut::from(&head.encode(id)[..]);
+        self.content = Some(ContentInProgress { id, head, row, next_chunk: 0 });
         Ok(())
     }
 
-    fn current_object(&mut self) -> Result<&mut ObjectInProgress> {
-        self.object.as_mut().ok_or_else(|| damaged("items of an object come before the object"))
-    }
-
-    pub(crate) fn end_object(&mut self) -> Result<()> {
-        match self.object.take() {
-            Some(object) => self.put(Key::object(object.oid), object.row.freeze()),
+    fn end_content(&mut self) -> Result<()> {
+        match self.content.take() {
+            Some(content) => self.put(Key::content(content.id), content.row.freeze()),
             None => Ok(()),
         }
     }
 
     fn chunk(&mut self, index: u64, encode: impl FnOnce(&mut BytesMut)) -> Result<()> {
-        let object = self.current_object()?;
-        let chunks = match object.head.kind {
-            Kind::Collection | Kind::Directory => 0,
-            Kind::Blob | Kind::Record => object.head.size.div_ceil(CHUNK as u64),
-        };
-        if index < object.next_chunk || index >= chunks {
-            return Err(damaged(format!("chunk {index} of object {} is out of order", object.oid)));
+        let content = self.content.as_mut().ok_or_else(|| damaged("a chunk comes before its content"))?;
+        if index < content.next_chunk || index >= content.head.size.div_ceil(CHUNK as u64) {
+            return Err(damaged(format!("chunk {index} of content {} is out of order", content.id)));
         }
-        object.next_chunk = index + 1;
+        content.next_chunk = index + 1;
         if index == 0 {
-            encode(&mut object.row);
+            encode(&mut content.row);
             return Ok(());
         }
-        let key = Key::chunk(object.head.data, index);
+        let key = Key::chunk(content.head.data, index);
         let mut row = BytesMut::new();
         encode(&mut row);
         self.put(key, row.freeze())
-    }
-
-    fn attribute(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
-        let object = self.current_object()?;
-        if *name <= *object.attribute {
-            return Err(damaged(format!("an attribute of object {} is out of order", object.oid)));
-        }
-        object.attribute = Bytes::copy_from_slice(name);
-        let key = Key::attribute(object.oid, name);
-        let row = row::seal(&key, value);
-        self.put(key, row)
-    }
-
-    fn member(&mut self, member: Oid) -> Result<()> {
-        let object = self.current_object()?;
-        let ordered = object.member.is_none_or(|last| last < member);
-        if !ordered || object.head.kind != Kind::Collection {
-            return Err(damaged(format!("a member of object {} is out of order", object.oid)));
-        }
-        object.member = Some(member);
-        let collection = object.oid;
-        self.put(Key::member(collection, member), Bytes::new())?;
-        self.put(Key::back_member(member, collection), Bytes::new())
-    }
-
-    /// Adds a user of an extent.
-    fn add_extent_user(&mut self, extent: &Extent) -> Result<()> {
-        let key = Key::extent(extent.file, extent.offset);
-        let known = match self.rows.get(&key) {
-            Some(row) => Some(row.clone()),
-            None => {
-                let mut found = Ok(None);
-                self.engine
-                    .read(&mut |engine| found = engine.get(&key).map(|r| r.map(Bytes::copy_from_slice)))
-                    .into_model_result()?;
-                found.into_model_result()?
-            }
-        };
-        let known = known.map(|row| ExtentUse::decode(&row)).transpose();
-        let users = known.map_err(|e| error::corrupt_row("an extent", e))?.map_or(0, |used| used.users) + 1;
-        let users = if planted(ContentBug::RestoredUsersNotCounted) { 1 } else { users };
-        self.put(key, Bytes::copy_from_slice(&ExtentUse { len: extent.len, users }.encode()))
     }
 }
 
@@ -360,27 +282,16 @@ impl RestoredBlobFiles {
         Ok(Self { disk, open_files: HashMap::new(), written_chunks: ChunkSet::default() })
     }
 
-    /// Writes a chunk at its position; without bytes, looks up the chunk that was written there.
-    fn place_chunk(&mut self, file: u32, offset: u64, crc: u32, bytes: Option<&[u8]>) -> Result<Extent> {
-        let fresh = !self.written_chunks.contains(file, offset);
-        if fresh != bytes.is_some() {
-            return Err(damaged("a chunk occurs twice, or is used before it occurs"));
+    /// Writes a chunk at its position.
+    fn write_chunk(&mut self, file: u32, offset: u64, crc: u32, bytes: &[u8]) -> Result<Extent> {
+        if self.written_chunks.contains(file, offset) {
+            return Err(damaged("two chunks have the same position"));
         }
-        let found;
-        let bytes = match bytes {
-            Some(bytes) => {
-                self.write(file, offset, bytes).map_err(blob_file_error)?;
-                self.written_chunks.insert(file, offset);
-                bytes
-            }
-            None => {
-                found = self.read(file, offset).map_err(blob_file_error)?;
-                &found
-            }
-        };
         if crc32c(bytes) != crc {
             return Err(damaged("the checksum of a chunk does not match"));
         }
+        self.write(file, offset, bytes).map_err(blob_file_error)?;
+        self.written_chunks.insert(file, offset);
         let mut blocks = BytesMut::with_capacity(CHUNK / row::BLOCK * 4);
         block_checksums(bytes).for_each(|crc| blocks.put_u32_le(crc));
         Ok(Extent { file, offset, len: CHUNK as u32, crc, blocks: blocks.freeze() })
@@ -391,12 +302,6 @@ impl RestoredBlobFiles {
         file.write_at(offset, bytes)?;
         file.begin_write_back(offset, bytes.len() as u64);
         Ok(())
-    }
-
-    fn read(&mut self, number: u32, offset: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; CHUNK];
-        self.file(number)?.read_at(offset, &mut bytes)?;
-        Ok(bytes)
     }
 
     fn file(&mut self, number: u32) -> io::Result<Arc<dyn DiskFile>> {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use model::{Error, ErrorKind, Outcome, Result};
+use model::{Error, ErrorKind, Result};
 
 use super::queue::WaitOutcome;
 use super::round::Round;
@@ -17,7 +17,6 @@ use super::writer::{DecidedTransaction, WriterState};
 use super::{Core, DurableFiles, Job};
 use crate::disk;
 use crate::error;
-use crate::log::entry::LogEntry;
 use crate::log::{FrameBatch, LogError};
 use crate::plant::{Bug, FaultBug, planted};
 
@@ -185,7 +184,7 @@ impl Core {
             self.installer.try_wake();
         }
         self.state.visible_seq.store(*last, Ordering::SeqCst);
-        let commits = decided.iter().filter(|one| matches!(one.result, Ok(Outcome::Committed(_)))).count();
+        let commits = decided.iter().filter(|one| one.result.is_ok()).count();
         self.counters.record_force(commits, batch.bytes.len(), began.elapsed());
         Ok(())
     }
@@ -260,8 +259,7 @@ impl Core {
     /// noticed.
     pub(crate) fn write_marker(&self, writer: &mut WriterState) {
         if !writer.has_marker && writer.log_failure.is_none() && self.state.visible_seq() + 1 == writer.next_seq {
-            let entry = LogEntry::default();
-            if self.append_frame(writer, &entry).is_ok() {
+            if self.append_frame(writer, &[]).is_ok() {
                 writer.next_seq += 1;
             }
         }

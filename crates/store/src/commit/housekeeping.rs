@@ -1,4 +1,4 @@
-//! Housekeeping after installing: removes content that no object uses, frees its storage, and sweeps the blob files of
+//! Housekeeping after installing: removes chunks that no content uses, frees their storage, and sweeps the blob files of
 //! earlier openings.
 
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ impl Core {
         Ok(())
     }
 
-    /// Removes a part of the content that no object uses.
+    /// Removes a part of the chunks that no content uses.
     ///
     /// Before the first change nothing is removed: see [`Store::log_opening`](crate::Store::log_opening).
     pub(crate) fn reclaim(&self) -> Result<()> {
@@ -107,7 +107,7 @@ impl Core {
         let mut extents: Vec<_> =
             ready.iter().map(|(_, file, from, len)| (*file, *from, from + u64::from(*len))).collect();
         extents.sort_unstable();
-        // The chunks of a large object are adjacent: one call frees a whole run.
+        // The chunks of a large content are adjacent: one call frees a whole run.
         let runs = extents.chunk_by(|(file, _, end), (next, from, _)| file == next && end == from);
         let punch = || {
             for run in runs {
@@ -247,7 +247,7 @@ pub(crate) fn swept_up_to(engine: &dyn Engine) -> Result<u32> {
     Ok(row.transpose().into_model_result()?.flatten().map_or(0, u32::from_be_bytes))
 }
 
-/// The step that removes the next chunks of unused content, within the limit of this round.
+/// The step that removes the next chunks with a number that no content uses, within the limit of this round.
 fn reclaim_step(layers: &Layers<'_>, data: DataId, left: &mut u64) -> Result<Option<Step>> {
     if *left == 0 {
         return Ok(None);
@@ -255,7 +255,7 @@ fn reclaim_step(layers: &Layers<'_>, data: DataId, left: &mut u64) -> Result<Opt
     let prefix = Key::chunks_of(data);
     let (mut first, mut behind, mut more) = (None, 0, false);
     layers.scan(&prefix, &prefix.prefix_end(), &mut |key, _| {
-        let Some(index) = key.get(9..17).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes) else {
+        let Some(index) = key::index_of(key) else {
             return ControlFlow::Continue(());
         };
         if *left == 0 {

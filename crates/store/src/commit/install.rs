@@ -219,7 +219,7 @@ impl Core {
 struct InstallBatch<'a> {
     core: &'a Core,
     frozen: &'a Mob,
-    /// File, offset and length of each extent that lost its last user.
+    /// File, offset and length of each extent that no chunk uses any more.
     freed: Vec<(u32, u64, u32)>,
     failed: Option<model::Error>,
     rows: usize,
@@ -301,7 +301,7 @@ impl InstallRows<'_, '_> {
         })
     }
 
-    /// Records an extent without users until its storage is freed.
+    /// Records an extent that no chunk uses until its storage is freed.
     fn free_extent(&mut self, key: &Key) {
         if let (table::EXTENT, Some((file, offset))) = (Key::table_of(key), key::extent_of(key)) {
             let len = CHUNK as u32;
@@ -338,8 +338,8 @@ impl InstallRows<'_, '_> {
         for block in damaged.into_iter().filter(|_| !planted(FaultBug::DamagedBlocksLost)) {
             row::mark_damaged(&mut row[patch.head.len()..], block);
         }
-        if row.is_empty() && Key::table_of(key) == table::OBJECT {
-            return Err(corrupt_row("an object in the buffer", RowError::Short));
+        if row.is_empty() && Key::table_of(key) == table::CONTENT {
+            return Err(corrupt_row("a content in the buffer", RowError::Short));
         }
         Ok(row.freeze())
     }

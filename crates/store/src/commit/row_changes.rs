@@ -1,7 +1,7 @@
 //! Rows: an ordered map from keys to values for the user of the store.
 //!
-//! Rows are in the same log, buffer and B-tree as objects, collections and names. Changes that are submitted together
-//! become durable and visible together. A brick stores its state here (`docs/decisions/rows.md`).
+//! Rows are in the same log, buffer and B-tree as contents. Changes that are submitted together become durable and visible
+//! together. A brick stores its state here (`docs/decisions/rows.md`).
 //!
 //! 1. No row is visible before it is durable. Of changes that are submitted together, all are visible or none.
 //! 2. A value has a checksum over its key and bytes from its submission on. The checksum is verified when the row is
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Outcome, Result, limits};
+use model::{Error, ErrorKind, Result, limits};
 
 use super::contents::ContentChange;
-use super::stage::StagedTransaction;
+use super::stage::StagedSteps;
 use super::{Core, Job, ReplyTo};
 use crate::error::{invalid, too_large};
 use crate::log::entry::Step;
@@ -160,7 +160,8 @@ impl RowChanges {
 fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
     if changes.len() + contents.len() > limits::OPERATIONS {
         let (found, limit) = (changes.len() + contents.len(), limits::OPERATIONS);
-        let message = format!("{found} rows are changed together; the limit is {limit}: split the changes");
+        let message =
+            format!("{found} rows and contents are changed together; the limit is {limit}: split the changes");
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
     contents.iter().try_for_each(ContentChange::check)?;
@@ -180,32 +181,29 @@ fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
         total += key.len() + value;
     }
     if total > limits::TRANSACTION {
-        return Err(too_large("a change of rows", total as u64, limits::TRANSACTION as u64));
+        return Err(too_large("a change of rows and contents", total as u64, limits::TRANSACTION as u64));
     }
     Ok(())
 }
 
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
-        let callback = Box::new(move |result: Result<Outcome>| done(result.and_then(committed_position)));
-        self.submit_job(self.prepare_row_job(changes, ReplyTo::Callback(callback)));
+        self.submit_job(self.prepare_job(changes, ReplyTo::Callback(Box::new(done))));
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {
         let slot = Arc::default();
-        let job = self.prepare_row_job(changes, ReplyTo::Slot(Arc::clone(&slot)));
-        self.submit_job_and_wait(job, &slot).and_then(committed_position)
+        let job = self.prepare_job(changes, ReplyTo::Slot(Arc::clone(&slot)));
+        self.submit_job_and_wait(job, &slot)
     }
 
     /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
-    fn prepare_row_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
+    fn prepare_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
         let RowChanges { changes, contents, sequence, is_needed } = changes;
         let mut job = Job { sequence, is_needed, ..Job::new(reply_to) };
-        let step = RowChanges::step(changes, &contents);
-        let staged = step.and_then(|step| {
-            let mut staged = StagedTransaction::new(self);
-            staged.steps.push(step);
-            contents.into_iter().try_for_each(|change| staged.stage_content_change(self, change))?;
+        let staged = RowChanges::step(changes, &contents).and_then(|step| {
+            let mut staged = StagedSteps::new(self, step);
+            contents.into_iter().try_for_each(|change| staged.add(change))?;
             Ok(staged.take_parts())
         });
         match staged {
@@ -213,13 +211,5 @@ impl Core {
             Err(error) => job.rejection = Some(Box::new(error)),
         }
         job
-    }
-}
-
-fn committed_position(outcome: Outcome) -> Result<u64> {
-    match outcome {
-        Outcome::Committed(committed) => Ok(committed.version),
-        // A change of rows has no expectations.
-        Outcome::Conflict(_) => Err(Error::new(ErrorKind::Internal, "a change of rows met a conflict")),
     }
 }

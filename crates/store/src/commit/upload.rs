@@ -1,40 +1,15 @@
-//! Uploads on their way through the log: staged chunks are logged in groups, and a transaction takes the finished content.
+//! Uploads on their way through the log: staged chunks are logged in groups. `stage` makes contents of uploads.
 
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use model::{Error, ErrorKind, Oid, Result, UploadId};
+use model::{Error, ErrorKind, Result, UploadId};
 use parking_lot::Mutex;
 
 use super::Core;
-use crate::content::upload::{FinishedUpload, Upload};
-use crate::log::entry::{StagedContent, Step};
+use crate::content::upload::Upload;
+use crate::log::entry::Step;
 use crate::plant::{ContentBug, planted};
-use crate::rows::key::DataId;
-use crate::rows::row::Extent;
-
-/// An upload that a transaction takes.
-pub(super) struct TakenUpload {
-    /// Chunks that are to be logged with the transaction, and the index of the first.
-    pub(super) unlogged: Option<(u64, Vec<Extent>)>,
-    pub(super) finished: FinishedUpload,
-}
-
-impl FinishedUpload {
-    /// The steps that make this the content of `oid`.
-    pub(super) fn into_steps(self, oid: Oid) -> Vec<Step> {
-        match self.first {
-            // The empty write fails unless the object is a blob.
-            None => vec![
-                Step::Write { oid, offset: 0, bytes: Bytes::new() },
-                Step::Put { oid, content: StagedContent { extents: Vec::new(), bytes: self.tail } },
-            ],
-            Some(first) => {
-                vec![Step::PutStaged { oid, data: self.data, size: self.size, first, tail: self.tail }]
-            }
-        }
-    }
-}
 
 impl Core {
     pub(crate) fn begin_upload(&self) -> Result<UploadId> {
@@ -56,7 +31,7 @@ impl Core {
             if used + data.len() > self.options.memory_bytes {
                 return Err(Error::new(
                     ErrorKind::Full,
-                    "the store in memory has no room for this upload: delete objects, or restart it with a higher limit",
+                    "the store in memory has no room for this upload: delete contents, or restart it with a higher limit",
                 ));
             }
             upload.add_in_memory(&data);
@@ -83,33 +58,6 @@ impl Core {
             return Ok(());
         }
         self.commit_steps(vec![Step::Stage { data: upload.data(), index, extents: extents.clone() }], extents)
-    }
-
-    /// Takes an upload for a transaction: all but its first chunk and its tail are logged.
-    pub(super) fn finish_upload(&self, id: UploadId) -> Result<FinishedUpload> {
-        let upload = self.uploads.take(id)?;
-        let mut upload = upload.lock();
-        match upload.check_open().and_then(|()| self.log_upload(&mut upload)) {
-            Ok(()) => Ok(upload.finish()),
-            Err(error) => {
-                self.uploads.release(&[upload.data()]);
-                upload.end(self.state.files());
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes an upload for changes of contents, without waiting: its last chunks are still to be logged. The caller releases the
-    /// content whose number comes first, whatever the result.
-    pub(super) fn take_upload(&self, id: UploadId) -> Result<(DataId, Result<TakenUpload>)> {
-        let upload = self.uploads.take(id)?;
-        let mut upload = upload.lock();
-        let taken = upload.check_open().map(|()| {
-            let (index, extents) = upload.take_unlogged();
-            let unlogged = Some((index, extents)).filter(|(_, extents)| !extents.is_empty());
-            TakenUpload { unlogged, finished: upload.finish() }
-        });
-        Ok((upload.data(), taken))
     }
 
     pub(crate) fn abort_upload(&self, id: UploadId) {

@@ -1,31 +1,32 @@
-//! Applying a transaction: its changes go into the buffer, and its frame into the batch for the log.
+//! Applying a transaction: its rows go into the buffer, and its frame into the batch for the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use model::{Committed, Error, ErrorKind, Outcome, Result};
+use model::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
-use super::apply::{AppliedChanges, Applier, ApplyOutcome};
+use super::apply::Applier;
 use super::committer::Pending;
 use super::row_changes::RowSequence;
 use super::{Core, Job, ReplyTo};
-use crate::content::blob_file::BlobFiles;
 use crate::error::{self, StoreError};
-use crate::log::entry::{self, LogEntry, StagedContent, Step};
+use crate::log::entry::{self, Step};
 use crate::log::{FrameBatch, frame};
-use crate::plant::{Bug, FaultBug, OperationBug, planted};
+use crate::plant::{Bug, ChangeBug, FaultBug, planted};
 use crate::read::layers::{Layers, ReadPosition};
 use crate::read::view::View;
+use crate::rows::changes::Changes;
 use crate::rows::key::Key;
 use crate::rows::mob::{Mob, Row, Seq};
-use crate::rows::row::{CHUNK, Extent};
+use crate::rows::row::Extent;
 
 /// The error of a store in memory that is full.
 fn no_room() -> Error {
-    Error::new(ErrorKind::Full, "the store in memory has no room: delete objects, or restart it with a higher limit")
+    Error::new(
+        ErrorKind::Full,
+        "the store in memory has no room: delete contents or rows, or restart it with a higher limit",
+    )
 }
 
 /// The bytes that a row takes; `None` for a removal.
@@ -33,14 +34,9 @@ fn row_size(row: &Row) -> Option<usize> {
     (!matches!(row, Row::Tombstone)).then(|| row.size())
 }
 
-/// The system's clock, in microseconds since 1970.
-fn now_us() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_micros() as i64)
-}
-
-/// A transaction with an outcome that is not durable yet.
+/// A transaction with a result that is not durable yet.
 pub(crate) struct DecidedTransaction {
-    pub(crate) result: Result<Outcome>,
+    pub(crate) result: Result<Seq>,
     pub(crate) staged: Vec<Extent>,
     pub(crate) sequence: Option<RowSequence>,
     pub(crate) reply_to: ReplyTo,
@@ -86,7 +82,7 @@ impl Core {
         } else {
             let is_full = self.is_full(&self.state.view.load()) && !planted(FaultBug::FullMemoryIgnored);
             let is_bounded = is_full && !job.is_needed && !job.steps.iter().all(Step::frees);
-            self.apply(&mut writer, job.steps, &mut Vec::new(), is_bounded)
+            self.apply(&mut writer, job.steps, is_bounded)
         };
         if result.is_err() {
             job.sequence.iter().for_each(RowSequence::mark_broken);
@@ -103,7 +99,7 @@ impl Core {
         let Job { steps, mut staged, taken_uploads, sequence, reply_to, .. } = job;
         let result = match refusal {
             Some(refusal) => Err(refusal),
-            None => self.apply(writer, steps, &mut staged, false),
+            None => self.apply(writer, steps, false),
         };
         if result.is_err() {
             sequence.iter().for_each(RowSequence::mark_broken);
@@ -111,7 +107,7 @@ impl Core {
         if result.is_ok() || !planted(FaultBug::RefusedUploadKept) {
             self.uploads.release(&taken_uploads);
         }
-        if !matches!(result, Ok(Outcome::Committed(_))) && !planted(OperationBug::StagedChunksLeak) {
+        if result.is_err() && !planted(ChangeBug::StagedChunksLeak) {
             self.discard(&std::mem::take(&mut staged));
         }
         DecidedTransaction { result, staged, sequence, reply_to }
@@ -155,55 +151,37 @@ impl Core {
         }
     }
 
-    /// Applies a transaction and puts its frame into the batch. If `is_bounded`, it may not take more memory than it
-    /// frees.
-    fn apply(
-        &self,
-        writer: &mut WriterState,
-        steps: Vec<Step>,
-        staged: &mut Vec<Extent>,
-        is_bounded: bool,
-    ) -> Result<Outcome> {
+    /// Applies a transaction and puts its frame into the batch; returns its position. If `is_bounded`, it may not take more
+    /// memory than it frees.
+    fn apply(&self, writer: &mut WriterState, steps: Vec<Step>, is_bounded: bool) -> Result<Seq> {
         let (view, seq) = (self.state.view.load(), writer.next_seq);
-        let time_us = self.options.fixed_time_us.unwrap_or_else(now_us);
         if let [Step::Rows(rows)] = &steps[..] {
             if is_bounded && !view.active.has_room_for(rows.iter().map(|row| (&row.key, row.size()))) {
                 return Err(no_room());
             }
-            return self.apply_rows(writer, &view, LogEntry { time_us, created: Vec::new(), steps });
+            self.apply_rows(writer, &view, steps)?;
+            return Ok(seq);
         }
-        let mut steps = steps;
-        let mut applied = self.apply_on(&view, seq, time_us, None, &steps)?;
-        if matches!(applied, ApplyOutcome::EndMoved) {
-            self.unstage(&mut steps, staged)?;
-            applied = self.apply_on(&view, seq, time_us, None, &steps)?;
-        }
-        let AppliedChanges { changes, created } = match applied {
-            ApplyOutcome::Applied(done) => done,
-            ApplyOutcome::Conflict(conflict) => return Ok(Outcome::Conflict(conflict)),
-            ApplyOutcome::EndMoved => return Err(Error::new(ErrorKind::Internal, "an append was never placed")),
-        };
+        let changes = self.apply_on(&view, seq, &steps)?;
         if is_bounded && !view.active.has_room_for(changes.iter().map(|(key, row)| (key, row_size(row)))) {
             return Err(no_room());
         }
-        let entry = LogEntry { time_us, created, steps };
-        self.append_frame(writer, &entry)?;
+        self.append_frame(writer, &steps)?;
         self.insert(&view.active, seq, changes);
         self.finish_apply(writer, &view);
-        Ok(Outcome::Committed(Committed { version: seq, created: entry.created }))
+        Ok(seq)
     }
 
-    /// Applies a change of rows only, which needs no look-ups.
-    fn apply_rows(&self, writer: &mut WriterState, view: &View, entry: LogEntry) -> Result<Outcome> {
-        self.append_frame(writer, &entry)?;
+    /// Applies a transaction that changes only rows, which needs no look-ups.
+    fn apply_rows(&self, writer: &mut WriterState, view: &View, steps: Vec<Step>) -> Result<()> {
+        self.append_frame(writer, &steps)?;
         let seq = writer.next_seq;
         let mut slabs = view.active.slabs.lock();
-        let changes =
-            entry.steps.into_iter().flat_map(|step| if let Step::Rows(rows) = step { rows } else { Vec::new() });
+        let changes = steps.into_iter().flat_map(|step| if let Step::Rows(rows) = step { rows } else { Vec::new() });
         self.insert(&view.active, seq, changes.map(|change| change.into_row(&mut slabs)));
         drop(slabs);
         self.finish_apply(writer, view);
-        Ok(Outcome::Committed(Committed { version: seq, created: Vec::new() }))
+        Ok(())
     }
 
     /// Advances the writer after a transaction was applied.
@@ -215,31 +193,8 @@ impl Core {
         }
     }
 
-    /// Replaces staged chunks of an append by bytes in the log, if the end of its blob has moved since they were
-    /// staged.
-    fn unstage(&self, steps: &mut [Step], staged: &mut Vec<Extent>) -> Result<()> {
-        for step in steps {
-            let Step::Append { at, content, .. } = step else { continue };
-            let bytes = read_back(content, self.state.files())?;
-            staged.retain(|extent| !content.extents.contains(extent));
-            if !planted(FaultBug::MovedChunksKept) {
-                self.discard(&content.extents);
-            }
-            (*at, *content) = (None, StagedContent { extents: Vec::new(), bytes });
-        }
-        Ok(())
-    }
-
-    /// Applies steps on the newest state, durable or not.
-    pub(crate) fn apply_on(
-        &self,
-        view: &View,
-        seq: Seq,
-        time_us: i64,
-        given: Option<Vec<model::Oid>>,
-        steps: &[Step],
-    ) -> Result<ApplyOutcome> {
-        let mut given = Some(given);
+    /// The rows that steps change in the newest state, durable or not.
+    pub(crate) fn apply_on(&self, view: &View, seq: Seq, steps: &[Step]) -> Result<Changes> {
         let mut applied = None;
         let read = self.state.engine.read(&mut |engine| {
             let below = Layers {
@@ -250,14 +205,14 @@ impl Core {
                 engine,
                 files: self.state.files(),
             };
-            applied = given.take().map(|given| Applier::run(below, seq, time_us, given, steps));
+            applied = Some(Applier::run(below, seq, steps));
         });
         read.map_err(|e| StoreError::from(e).0)?;
         applied.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "the B-tree was not read")))
     }
 
-    /// Appends an entry's frame to the batch.
-    pub(crate) fn append_frame(&self, writer: &mut WriterState, entry: &LogEntry) -> Result<()> {
+    /// Appends the frame of an entry to the batch.
+    pub(crate) fn append_frame(&self, writer: &mut WriterState, steps: &[Step]) -> Result<()> {
         if !self.is_durable() {
             return Ok(());
         }
@@ -269,7 +224,7 @@ impl Core {
         if planted(Bug::ForcedTooHigh) {
             forced = seq;
         }
-        let write = |out: &mut Vec<u8>| entry::encode(out, entry);
+        let write = |out: &mut Vec<u8>| entry::encode(out, steps);
         let framed = frame::encode(&mut writer.batch.bytes, &self.id, seq, forced, crc, write);
         let limit = frame::MAX_PAYLOAD as u64;
         writer.crc = framed.map_err(|len| error::too_large("a transaction's log record", len as u64, limit))?;
@@ -340,16 +295,4 @@ impl Core {
             files.discard(extents);
         }
     }
-}
-
-/// Staged content as bytes: its chunks are read back from their blob file.
-fn read_back(content: &StagedContent, files: Option<&BlobFiles>) -> Result<Bytes> {
-    let Some(files) = files.filter(|_| !content.extents.is_empty()) else { return Ok(content.bytes.clone()) };
-    let mut bytes = vec![0; content.extents.len() * CHUNK];
-    for (extent, chunk) in content.extents.iter().zip(bytes.chunks_mut(CHUNK)) {
-        let read = files.read(extent, 0, chunk, 0);
-        read.map_err(|e| Error::new(ErrorKind::Io, format!("reading a staged chunk back: {e}")))?;
-    }
-    bytes.extend_from_slice(&content.bytes);
-    Ok(bytes.into())
 }

@@ -193,7 +193,7 @@ impl BlobFiles {
     }
 
     /// Reads the extent's bytes from `from` on into `out` and verifies them. `at` is the offset of the extent in its
-    /// object.
+    /// content.
     pub(crate) fn read(&self, extent: &Extent, from: usize, out: &mut [u8], at: u64) -> Result<(), ReadError> {
         let to = from + out.len();
         if to > extent.len as usize {
@@ -214,7 +214,7 @@ impl BlobFiles {
         Ok(())
     }
 
-    /// Reads whole chunks into `out` and verifies them. `at` is the offset of the first in its object.
+    /// Reads whole chunks into `out` and verifies them. `at` is the offset of the first in its content.
     ///
     /// Adjacent chunks are read with one call.
     pub(crate) fn read_runs(&self, extents: &[Extent], out: &mut [u8], at: u64) -> Result<(), ReadError> {

@@ -44,6 +44,21 @@ impl ChunkSet {
         self.files.get(&file).and_then(|words| words.get(word)).is_some_and(|word| word & bit != 0)
     }
 
+    /// Removes a position; returns whether the set contained it.
+    pub(crate) fn remove(&mut self, file: u32, offset: u64) -> bool {
+        let (word, bit) = Self::bit(offset);
+        let word = self.files.get_mut(&file).and_then(|words| words.get_mut(word));
+        word.is_some_and(|word| std::mem::replace(word, *word & !bit) & bit != 0)
+    }
+
+    /// The positions, in order: file and offset.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.files.iter().flat_map(|(file, words)| {
+            let slots = 0..words.len() as u64 * 64;
+            slots.map(|slot| (*file, slot * CHUNK as u64)).filter(|(file, offset)| self.contains(*file, *offset))
+        })
+    }
+
     /// Whether the set contains a position in the file.
     pub(crate) fn has_file(&self, file: u32) -> bool {
         self.files.contains_key(&file)
@@ -65,6 +80,19 @@ mod tests {
             assert!(slots.contains(file, offset));
         }
         assert!(slots.has_file(2) && !slots.has_file(3));
+    }
+
+    #[test]
+    fn a_removed_place_is_gone_and_the_others_are_listed_in_order() {
+        let mut slots = ChunkSet::default();
+        let place = |slot: u64| (1 + (slot / 100) as u32, slot % 100 * CHUNK as u64);
+        for (file, offset) in [130, 3, 64, 65].map(place) {
+            slots.insert(file, offset);
+        }
+        let (file, offset) = place(64);
+        assert!(slots.remove(file, offset));
+        assert!(!slots.remove(file, offset) && !slots.remove(9, 0) && !slots.remove(1, 1 << 40));
+        assert_eq!(slots.iter().collect::<Vec<_>>(), [3, 65, 130].map(place));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Uploads: content of any size that arrives in pieces and becomes the content of an object in one transaction.
+//! Uploads: bytes that arrive in pieces and become a content in one change, whatever their number.
 //!
 //! Whole chunks go to a blob file as they arrive. `commit::upload` logs them in groups as belonging to the upload, so
-//! memory stays bounded. An upload ends when a transaction uses it, when it is aborted, or with the process. What it has
-//! staged and no object uses is then removed in the background.
+//! memory stays bounded. An upload ends when a change takes it, when it is aborted, or with the process. Chunks that it
+//! has staged and no content uses are then removed in the background.
 //!
-//! 1. Content of an upload that is unfinished, or that a transaction is taking, is not garbage: at every moment at least
-//!    one of the two sets has it.
+//! 1. Chunks of an upload that is unfinished, or that a change is taking, are not garbage: at every moment at least one of
+//!    the two sets has the upload.
 //! 2. `finishing` is locked before `unfinished`.
 //! 3. An upload that has ended takes no more bytes.
 
@@ -29,19 +29,19 @@ const MAX_UNLOGGED: usize = 256;
 /// The uploads of a store.
 pub(crate) struct Uploads {
     unfinished: Mutex<HashMap<UploadId, Arc<Mutex<Upload>>>>,
-    /// Contents of uploads that a transaction is taking.
+    /// Uploads that a change is taking.
     finishing: Mutex<HashSet<DataId>>,
     next: AtomicU64,
 }
 
-/// Content that is being staged.
+/// An upload in progress.
 pub(crate) struct Upload {
     data: DataId,
-    /// Whether a transaction has taken it, it was aborted, or a call failed. Later bytes would be lost.
+    /// Whether a change has taken it, it was aborted, or a call failed. Later bytes would be lost.
     ended: bool,
-    /// Whether it takes no more bytes, and waits for a transaction.
+    /// Whether it takes no more bytes, and waits for a change that takes it.
     sealed: bool,
-    /// The first chunk, which will be in the row of the object.
+    /// The first chunk, which will be in the row of the content.
     first: Option<Extent>,
     /// Chunks after the first that are logged.
     logged: u64,
@@ -51,14 +51,14 @@ pub(crate) struct Upload {
     tail: BytesMut,
 }
 
-/// An upload that a transaction takes.
+/// An upload that a change takes.
 pub(crate) struct FinishedUpload {
     pub(crate) data: DataId,
     pub(crate) first: Option<Extent>,
     pub(crate) size: u64,
     pub(crate) tail: Bytes,
-    /// Chunks that no log entry names yet.
-    pub(crate) unlogged: Vec<Extent>,
+    /// Chunks after the first that are not logged, and the index of the first of them.
+    pub(crate) unlogged: (u64, Vec<Extent>),
 }
 
 fn unknown_upload(id: UploadId) -> Error {
@@ -78,7 +78,7 @@ impl Uploads {
             let message = format!("{limit} uploads are unfinished, which is the limit: finish or abort some");
             return Err(Error::new(ErrorKind::Full, message));
         }
-        // The highest bit keeps these apart from contents that transactions start.
+        // The highest bit keeps these apart from the numbers of contents that are created with their bytes.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let id = UploadId(1 << 63 | u64::from(incarnation) << 32 | number);
         unfinished.insert(id, Arc::new(Mutex::new(Upload::new(DataId(id.0)))));
@@ -94,8 +94,8 @@ impl Uploads {
         self.unfinished.lock().remove(&id)
     }
 
-    /// Moves an upload from the unfinished ones to those that a transaction is taking (rule 1). The transaction ends that
-    /// with [`Uploads::release`].
+    /// Moves an upload from the unfinished ones to those that a change is taking (rule 1). The change ends that with
+    /// [`Uploads::release`].
     pub(crate) fn take(&self, id: UploadId) -> Result<Arc<Mutex<Upload>>> {
         let mut finishing = self.finishing.lock();
         let upload = self.remove(id).ok_or_else(|| unknown_upload(id))?;
@@ -103,14 +103,14 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// Ends the taking of uploads by a transaction that was applied or refused.
+    /// Ends the taking of uploads by a change that was applied or refused.
     pub(crate) fn release(&self, taken: &[DataId]) {
         if !taken.is_empty() {
             self.finishing.lock().retain(|data| !taken.contains(data));
         }
     }
 
-    /// Whether an unfinished upload, or a transaction that takes one, may still use this content.
+    /// Whether an unfinished upload, or a change that takes one, may still use chunks with this number.
     pub(crate) fn uses(&self, data: DataId) -> bool {
         if planted(ContentBug::UploadIsGarbage) {
             return false;
@@ -218,14 +218,21 @@ impl Upload {
         (index, extents)
     }
 
-    /// Ends the upload for a transaction. All chunks but the first must be logged.
-    pub(crate) fn finish(&mut self) -> FinishedUpload {
-        assert!(self.unlogged.is_empty(), "every chunk of a finished upload after the first is logged");
+    /// Ends the upload for a change that takes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it has ended.
+    pub(crate) fn finish(&mut self) -> Result<FinishedUpload> {
+        self.check_open()?;
         self.ended = true;
-        let size = self.size();
-        let first = self.first.take();
-        let unlogged = first.iter().cloned().collect();
-        FinishedUpload { data: self.data, first, size, tail: self.tail.split().freeze(), unlogged }
+        let (size, unlogged) = (self.size(), self.take_unlogged());
+        Ok(FinishedUpload {
+            data: self.data,
+            first: self.first.take(),
+            size,
+            tail: self.tail.split().freeze(),
+            unlogged,
+        })
     }
 
     /// Takes no more bytes; returns the size.
@@ -236,7 +243,7 @@ impl Upload {
     }
 
     /// Whether it has not ended.
-    pub(crate) fn check_open(&self) -> Result<()> {
+    fn check_open(&self) -> Result<()> {
         if self.ended { Err(unknown_upload(self.id())) } else { Ok(()) }
     }
 

@@ -5,18 +5,18 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use model::{Kind, Oid, Result, Stat};
+use model::{ContentId, Result};
 
 use crate::checksum::crc32c;
 use crate::content::blob_file::{BlobFiles, ReadError};
 use crate::engine::EngineRead;
 use crate::error::{self, IntoModelResult, corrupt};
-use crate::plant::{OperationBug, planted};
+use crate::plant::{ChangeBug, planted};
 use crate::rows::changes::Changes;
 use crate::rows::key::{DataId, Key, table};
 use crate::rows::mob::{Mob, Row, Seq};
 use crate::rows::patch::{Base, Patch};
-use crate::rows::row::{self, CHUNK, Chunk, Extent, HEAD, Head, RowError, check_blocks};
+use crate::rows::row::{self, CHUNK, Chunk, ContentHead, Extent, HEAD, RowError, check_blocks};
 
 /// Which versions a read sees.
 #[derive(Clone, Copy)]
@@ -93,44 +93,34 @@ impl FoundRow<'_> {
         }
     }
 
-    fn head(&self, oid: Oid) -> Result<Option<Head>> {
+    fn head(&self, id: ContentId) -> Result<Option<ContentHead>> {
         let row = match self {
             FoundRow::Nothing | FoundRow::Row(Row::Tombstone | Row::Shared(..), _) => return Ok(None),
             FoundRow::Row(Row::Value(row), _) => row,
             FoundRow::Row(Row::Patch(patch), _) => &patch.head,
             FoundRow::Engine(row) => *row,
         };
-        Head::decode(oid, row).map(Some).map_err(|e| corrupt(oid, e))
+        ContentHead::decode(id, row).map(Some).map_err(|e| corrupt(id, e))
     }
 }
 
-/// An object: its decoded head and its row.
-pub(crate) struct StoredObject<'a> {
-    pub(crate) oid: Oid,
-    pub(crate) head: Head,
+/// A content: its decoded head and its row.
+pub(crate) struct StoredContent<'a> {
+    pub(crate) id: ContentId,
+    pub(crate) head: ContentHead,
     pub(crate) row: FoundRow<'a>,
 }
 
-impl StoredObject<'_> {
-    pub(crate) fn stat(&self) -> Stat {
-        stat(self.oid, &self.head)
-    }
-}
-
-pub(crate) fn stat(oid: Oid, head: &Head) -> Stat {
-    Stat { oid, kind: head.kind, size: head.size, version: head.version, modified_us: head.modified_us }
-}
-
-/// The location of a chunk: its key, the bytes before it in its row, and its offset in the object.
+/// The location of a chunk: its key, the bytes before it in its row, and its offset in the content.
 struct ChunkLocation {
     key: Key,
     skip: usize,
     at: u64,
 }
 
-fn chunk_location(oid: Oid, data: DataId, index: u64) -> ChunkLocation {
+fn chunk_location(id: ContentId, data: DataId, index: u64) -> ChunkLocation {
     match index {
-        0 => ChunkLocation { key: Key::object(oid), skip: HEAD, at: 0 },
+        0 => ChunkLocation { key: Key::content(id), skip: HEAD, at: 0 },
         _ => ChunkLocation { key: Key::chunk(data, index), skip: 0, at: index * CHUNK as u64 },
     }
 }
@@ -160,19 +150,19 @@ impl<'a> Layers<'a> {
         }
     }
 
-    pub(crate) fn object(&self, oid: Oid) -> Result<Option<StoredObject<'a>>> {
-        let row = self.find(&Key::object(oid))?;
-        Ok(row.head(oid)?.map(|head| StoredObject { oid, head, row }))
+    pub(crate) fn content(&self, id: ContentId) -> Result<Option<StoredContent<'a>>> {
+        let row = self.find(&Key::content(id))?;
+        Ok(row.head(id)?.map(|head| StoredContent { id, head, row }))
     }
 
-    /// The head of an object, and the extent of which its row counts as a user.
-    pub(crate) fn head_and_extent(&self, oid: Oid) -> Result<Option<(Head, Option<Extent>)>> {
-        let key = Key::object(oid);
+    /// The head of a content, and the extent that its first chunk uses.
+    pub(crate) fn head_and_extent(&self, id: ContentId) -> Result<Option<(ContentHead, Option<Extent>)>> {
+        let key = Key::content(id);
         self.with_row(&key, |row| match row {
             RowRef::Nothing | RowRef::Row(Row::Tombstone | Row::Shared(..)) => Ok(None),
-            RowRef::Row(Row::Value(row)) => decode_head_and_extent(oid, row).map(Some),
-            RowRef::Row(Row::Patch(patch)) => decode_head_and_extent(oid, &patch.head).map(Some),
-            RowRef::Engine(row) => decode_head_and_extent(oid, row).map(Some),
+            RowRef::Row(Row::Value(row)) => decode_head_and_extent(id, row).map(Some),
+            RowRef::Row(Row::Patch(patch)) => decode_head_and_extent(id, &patch.head).map(Some),
+            RowRef::Engine(row) => decode_head_and_extent(id, row).map(Some),
         })?
     }
 
@@ -189,25 +179,14 @@ impl<'a> Layers<'a> {
         Ok(look(self.engine.get(key).into_model_result()?.map_or(RowRef::Nothing, RowRef::Engine)))
     }
 
-    /// The value of a row with a checksum.
-    pub(crate) fn get_sealed(&self, key: &Key, what: &dyn Fn() -> String) -> Result<Option<Bytes>> {
-        let row = match self.find(key)? {
-            FoundRow::Row(Row::Value(row), _) => row,
-            FoundRow::Engine(row) => Bytes::copy_from_slice(row),
-            _ => return Ok(None),
-        };
-        let len = row::unseal(key, &row).map_err(|e| error::corrupt_row(&what(), e))?;
-        Ok(Some(row.slice(..len)))
-    }
-
-    /// The bytes `offset..offset + len` of an object, fewer at its end.
-    pub(crate) fn read(&self, object: &StoredObject<'a>, offset: u64, len: u64) -> Result<Bytes> {
-        let end = offset.saturating_add(len).min(object.head.size);
+    /// The bytes `offset..offset + len` of a content, fewer at its end.
+    pub(crate) fn read(&self, content: &StoredContent<'a>, offset: u64, len: u64) -> Result<Bytes> {
+        let end = offset.saturating_add(len).min(content.head.size);
         if offset >= end {
             return Ok(Bytes::new());
         }
         if end <= CHUNK as u64
-            && let Some(bytes) = slice_of(object, offset as usize, end as usize)
+            && let Some(bytes) = slice_of(content, offset as usize, end as usize)
         {
             return Ok(bytes);
         }
@@ -216,7 +195,7 @@ impl<'a> Layers<'a> {
         while !rest.is_empty() {
             let from = (at % CHUNK as u64) as usize;
             let (piece, behind) = rest.split_at_mut((CHUNK - from).min(rest.len()));
-            self.fill(object, at / CHUNK as u64, from, piece)?;
+            self.fill(content, at / CHUNK as u64, from, piece)?;
             at += piece.len() as u64;
             rest = behind;
         }
@@ -224,23 +203,23 @@ impl<'a> Layers<'a> {
     }
 
     /// Reads the bytes of a chunk from `from` on into `out`; zeros where it has none.
-    pub(crate) fn fill(&self, object: &StoredObject<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
-        let place = chunk_location(object.oid, object.head.data, index);
+    pub(crate) fn fill(&self, content: &StoredContent<'a>, index: u64, from: usize, out: &mut [u8]) -> Result<()> {
+        let place = chunk_location(content.id, content.head.data, index);
         let filled = if index == 0 {
-            self.fill_found(&object.row, &place, from, out)
+            self.fill_found(&content.row, &place, from, out)
         } else {
             self.fill_found(&self.find(&place.key)?, &place, from, out)
         };
-        filled.map_err(|e| e.for_object(object.oid))
+        filled.map_err(|e| e.for_content(content.id))
     }
 
     /// Reads the bytes of a chunk that is being installed from `from` on into `out`: the patch of the frozen buffer and
     /// its base.
     pub(crate) fn fill_patched(&self, key: &Key, patch: &Patch, from: usize, out: &mut [u8]) -> Result<()> {
-        let skip = if Key::table_of(key) == table::OBJECT { HEAD } else { 0 };
+        let skip = if Key::table_of(key) == table::CONTENT { HEAD } else { 0 };
         let place = ChunkLocation { key: key.clone(), skip, at: 0 };
         out.fill(0);
-        if patch.needs_base(from, from + out.len()) && !planted(OperationBug::InstalledWithoutBase) {
+        if patch.needs_base(from, from + out.len()) && !planted(ChangeBug::InstalledWithoutBase) {
             let kept = patch.base_len.saturating_sub(from).min(out.len());
             let filled = self.fill_base(patch, Depth::Frozen, &place, from, &mut out[..kept]);
             filled.map_err(|e| match e {
@@ -265,7 +244,7 @@ impl<'a> Layers<'a> {
             FoundRow::Engine(row) => self.fill_stored(row, place, from, out)?,
             FoundRow::Row(Row::Patch(patch), depth) => {
                 if patch.needs_base(from, from + out.len()) {
-                    let base_len = if planted(OperationBug::BaseNotCut) { CHUNK } else { patch.base_len };
+                    let base_len = if planted(ChangeBug::BaseNotCut) { CHUNK } else { patch.base_len };
                     let kept = base_len.saturating_sub(from).min(out.len());
                     let (base, behind) = out.split_at_mut(kept);
                     self.fill_base(patch, *depth, place, from, base)?;
@@ -326,11 +305,11 @@ impl<'a> Layers<'a> {
     }
 
     /// The extent of a whole chunk, if it is one without a patch.
-    pub(crate) fn extent(&self, object: &StoredObject<'a>, index: u64) -> Result<Option<Extent>> {
-        let place = chunk_location(object.oid, object.head.data, index);
+    pub(crate) fn extent(&self, content: &StoredContent<'a>, index: u64) -> Result<Option<Extent>> {
+        let place = chunk_location(content.id, content.head.data, index);
         let other;
         let found = if index == 0 {
-            &object.row
+            &content.row
         } else {
             other = self.find(&place.key)?;
             &other
@@ -339,15 +318,15 @@ impl<'a> Layers<'a> {
             FoundRow::Row(Row::Patch(patch), depth) if patch.segments.is_empty() && patch.base_len == CHUNK => {
                 match &patch.base {
                     Base::Extent(extent) => Ok(Some(extent.clone())),
-                    Base::Older => extent_in(&self.find_below(&place.key, *depth)?, place.skip, object.oid),
+                    Base::Older => extent_in(&self.find_below(&place.key, *depth)?, place.skip, content.id),
                     Base::Zeros => Ok(None),
                 }
             }
-            found => extent_in(found, place.skip, object.oid),
+            found => extent_in(found, place.skip, content.id),
         }
     }
 
-    /// Reads a whole extent and verifies all its checksums. `at` is its offset in the object.
+    /// Reads a whole extent and verifies all its checksums. `at` is its offset in the content.
     pub(crate) fn read_extent(&self, extent: &Extent, out: &mut [u8], at: u64) -> Result<(), FillError> {
         let files = self.files.ok_or(RowError::File)?;
         files.read(extent, 0, out, at)?;
@@ -418,7 +397,7 @@ impl<'a> Layers<'a> {
                 |engine| self.engine.range_back(begin.as_deref().unwrap_or(from), &to, engine).into_model_result(),
             )?;
             match begin {
-                Some(begin) if flow.is_continue() && !planted(OperationBug::BackwardScanEnds) => to = begin,
+                Some(begin) if flow.is_continue() && !planted(ChangeBug::BackwardScanEnds) => to = begin,
                 _ => return Ok(()),
             }
         }
@@ -446,7 +425,7 @@ impl<'a> Layers<'a> {
     fn buffered_rows(&self, from: &[u8], to: &[u8], many: usize) -> (Vec<(Key, Row)>, Option<Key>) {
         let mut keys = Vec::new();
         let mut end: Option<Key> = None;
-        let frozen = self.frozen.filter(|_| !planted(OperationBug::FrozenNotScanned));
+        let frozen = self.frozen.filter(|_| !planted(ChangeBug::FrozenNotScanned));
         for mob in [Some(self.active), frozen].into_iter().flatten() {
             let before = keys.len();
             mob.keys(from, to, many, &mut keys);
@@ -516,15 +495,9 @@ fn visit_row(show: &mut dyn FnMut(&[u8], &FoundRow<'_>) -> ControlFlow<()>, key:
     }
 }
 
-/// The status of the object in a row of a listing.
-pub(crate) fn decode_stat(key: &[u8], found: &FoundRow<'_>) -> Result<Option<Stat>> {
-    let Some(oid) = crate::rows::key::oid_at(key, 1) else { return Ok(None) };
-    Ok(found.head(oid)?.map(|head| stat(oid, &head)))
-}
-
 /// The bytes `from..to` of the first chunk: shared if they are contiguous in memory, copied if they are in the B-tree.
-fn slice_of(object: &StoredObject<'_>, from: usize, to: usize) -> Option<Bytes> {
-    match &object.row {
+fn slice_of(content: &StoredContent<'_>, from: usize, to: usize) -> Option<Bytes> {
+    match &content.row {
         FoundRow::Row(Row::Value(row), _) => match Chunk::decode(row.get(HEAD..)?).ok()? {
             Chunk::Inline { bytes, .. } if to <= bytes.len() => Some(row.slice_ref(&bytes[from..to])),
             _ => None,
@@ -541,14 +514,6 @@ fn slice_of(object: &StoredObject<'_>, from: usize, to: usize) -> Option<Bytes> 
     }
 }
 
-/// The whole content of an object with a single chunk, if it is contiguous.
-pub(crate) fn whole_first_chunk(object: &StoredObject<'_>) -> Option<Bytes> {
-    if object.head.size > CHUNK as u64 {
-        return None;
-    }
-    slice_of(object, 0, object.head.size as usize)
-}
-
 /// Verifies the blocks of an inline chunk that cover `from..to`.
 pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, at: u64) -> Result<(), RowError> {
     if from >= to {
@@ -559,31 +524,31 @@ pub(crate) fn check_range(blocks: &[u8], bytes: &[u8], from: usize, to: usize, a
     check_blocks(blocks, first, &bytes[first * row::BLOCK..end], at)
 }
 
-fn decode_head_and_extent(oid: Oid, row: &[u8]) -> Result<(Head, Option<Extent>)> {
+fn decode_head_and_extent(id: ContentId, row: &[u8]) -> Result<(ContentHead, Option<Extent>)> {
     let decode = || {
-        let head = Head::decode(oid, row)?;
+        let head = ContentHead::decode(id, row)?;
         let chunk = Chunk::decode(&row[HEAD..])?;
         Ok((head, if let Chunk::Extent(extent) = chunk { Some(extent) } else { None }))
     };
-    decode().map_err(|e| corrupt(oid, e))
+    decode().map_err(|e| corrupt(id, e))
 }
 
-fn extent_in(found: &FoundRow<'_>, skip: usize, oid: Oid) -> Result<Option<Extent>> {
+fn extent_in(found: &FoundRow<'_>, skip: usize, id: ContentId) -> Result<Option<Extent>> {
     let Some(row) = found.value() else { return Ok(None) };
-    let chunk = row.get(skip..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(oid, e))?;
+    let chunk = row.get(skip..).ok_or(RowError::Short).and_then(Chunk::decode).map_err(|e| corrupt(id, e))?;
     Ok(if let Chunk::Extent(extent) = chunk { Some(extent) } else { None })
 }
 
-/// An error of reading a chunk. The caller adds the object.
+/// An error of reading a chunk. The caller adds the content.
 pub(crate) enum FillError {
     Row(RowError),
     Other(model::Error),
 }
 
 impl FillError {
-    pub(crate) fn for_object(self, oid: Oid) -> model::Error {
+    pub(crate) fn for_content(self, id: ContentId) -> model::Error {
         match self {
-            Self::Row(e) => corrupt(oid, e),
+            Self::Row(e) => corrupt(id, e),
             Self::Other(e) => e,
         }
     }
@@ -608,9 +573,4 @@ impl From<ReadError> for FillError {
             ReadError::Io(e) => Self::Other(error::io("reading a blob file", e)),
         }
     }
-}
-
-/// Whether objects of this kind have content.
-pub(crate) fn has_content(kind: Kind) -> bool {
-    matches!(kind, Kind::Blob | Kind::Record)
 }

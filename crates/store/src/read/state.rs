@@ -15,7 +15,6 @@ use crate::content::blob_file::BlobFiles;
 use crate::engine::{Engine, EngineRead, EngineResult, RowVisitor};
 use crate::error::IntoModelResult;
 use crate::read::layers::{Layers, ReadPosition};
-use crate::read::listing_cache::ListingCache;
 use crate::read::view::{Pin, PinTable, View};
 use crate::rows::mob::Seq;
 
@@ -27,7 +26,6 @@ pub(crate) struct ReadState {
     pub(crate) view: ArcSwap<View>,
     pub(crate) visible_seq: AtomicU64,
     pub(crate) pins: Arc<PinTable>,
-    pub(crate) listing_cache: ListingCache,
 }
 
 /// Replaces the B-tree to find out whether a read needs it.
@@ -58,7 +56,6 @@ impl ReadState {
             view: ArcSwap::from_pointee(view),
             visible_seq: AtomicU64::new(visible),
             pins: Arc::new(PinTable::new()),
-            listing_cache: ListingCache::new(),
         }
     }
 

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::planted_bug::assert_noticed;
-use model::{ErrorKind, Kind, Oid, Op};
+use model::{ContentId, ErrorKind};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,32 +17,30 @@ use crate::read::Readable;
 use crate::rows::key::Key;
 use crate::tests::audit::check_leaks;
 use crate::tests::world::{SimulatedStore, small_options};
-use crate::tests::{blob, commit, create, name, pattern, temporary};
+use crate::tests::{bytes, commit, content, create, ids, new_id, pattern};
 
-/// Every acknowledged commit: its version, object and bytes.
-type Acknowledged = BTreeMap<u64, (Oid, bytes::Bytes)>;
+/// Every acknowledged commit: its position, content and bytes.
+type Acknowledged = BTreeMap<u64, (ContentId, bytes::Bytes)>;
 
 fn fill(store: &Store, commits: u8, len: usize, acknowledged: &mut Acknowledged) {
     for i in 0..commits {
-        let data = pattern(len + usize::from(i) * 7, i);
-        let path = name(&format!("/{}", store.status().version));
-        let done = commit(store, [create(0, Kind::Blob, data.clone()), Op::Bind { name: path, oid: temporary(0) }]);
+        let (id, data) = (new_id(), pattern(len + usize::from(i) * 7, i));
+        let position = commit(store, [create(id, data.clone())]);
         // Each commit has a row with its own position.
         let mut row = RowChanges::new();
-        row.put(&(done.version + 1).to_be_bytes(), data.clone());
-        assert_eq!(store.commit_rows(row).unwrap(), done.version + 1);
-        acknowledged.insert(done.version, (done.created[0], data));
+        row.put(&(position + 1).to_be_bytes(), data.clone());
+        assert_eq!(store.commit_rows(row).unwrap(), position + 1);
+        acknowledged.insert(position, (id, data));
     }
 }
 
 /// Checks that everything up to `kept` is complete and nothing later exists.
 fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
-    for (version, (oid, data)) in acknowledged {
+    for (version, (id, data)) in acknowledged {
         if *version <= kept {
-            assert_eq!(store.read(*oid, 0, 1 << 20).unwrap(), data, "version {version}, kept {kept}");
-            assert_eq!(store.names_of(*oid).unwrap().len(), 1);
+            assert_eq!(bytes(store, *id), *data, "version {version}, kept {kept}");
         } else {
-            assert_eq!(store.stat(*oid).unwrap(), None, "version {version}, kept {kept}");
+            assert_eq!(store.content_size(*id).unwrap(), None, "version {version}, kept {kept}");
         }
         let row = store.row(&(version + 1).to_be_bytes()).unwrap();
         assert_eq!(row, (*version < kept).then(|| data.clone()), "row of version {}, kept {kept}", version + 1);
@@ -53,10 +51,6 @@ fn check(store: &Store, acknowledged: &Acknowledged, kept: u64) {
 fn salvage(disk: &SimDisk, engine: &MemoryEngine) -> Result<Store> {
     let engine = Box::new(engine.clone());
     Store::start(open::open_on(Arc::new(disk.clone()), engine, [7; 16], small_options(), OnDamage::Salvage)?)
-}
-
-fn first_of(acknowledged: &Acknowledged) -> Option<Oid> {
-    acknowledged.values().next().map(|(oid, _)| *oid)
 }
 
 fn salvaged_position(store: &Store) -> Option<u64> {
@@ -105,9 +99,6 @@ fn a_repair_keeps_all_that_can_be_read_whatever_page_is_lost() {
         // The store continues, and no version is assigned twice.
         let mut later = Acknowledged::new();
         fill(&store, 20, 3000, &mut later);
-        let beside =
-            Op::Create { oid: temporary(0), kind: Kind::Blob, data: "near".into(), near: first_of(&acknowledged) };
-        commit(&store, [beside]);
         assert!(*later.keys().next().unwrap() > last);
         drop(store);
         let again = SimulatedStore::open(disk.crash(seed), engine.image()).unwrap();
@@ -196,7 +187,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
     assert!(report.damage.as_ref().unwrap().contains(&file), "{report:?}");
     let (first, last) = report.lost().unwrap();
     assert!(first == report.kept + 1 && report.installed < report.kept);
-    assert_eq!(last, acknowledged.keys().last().unwrap() + 1, "the row of the last object");
+    assert_eq!(last, acknowledged.keys().last().unwrap() + 1, "the row of the last content");
     assert_eq!(files(dir), before, "without accept_loss nothing is changed");
 
     let repaired = Store::repair(dir, true, options(), &()).unwrap();
@@ -207,7 +198,7 @@ fn a_zeroed_page_of_a_real_log_is_refused_by_name_and_repaired_when_asked() {
 
     let store = Store::open(dir, options()).unwrap();
     check(&store, &acknowledged, repaired.kept);
-    assert!(commit(&store, [create(0, Kind::Blob, "x")]).version > last);
+    assert!(commit(&store, [create(new_id(), "x")]) > last);
     drop(store);
     let report = Store::repair(dir, false, options(), &()).unwrap();
     assert!(report.is_sound() && report.lost().is_none(), "{report:?}");
@@ -273,9 +264,14 @@ fn the_identity_is_recovered_from_the_log() {
         assert_eq!(fs::read(&store_file).unwrap(), text);
         check(&Store::open(dir, options()).unwrap(), &acknowledged, u64::MAX);
     }
-    fs::write(&store_file, "mortar store 2\nsomething new\n").unwrap();
-    assert_eq!(Store::open(dir, options()).err().unwrap().kind(), ErrorKind::Unsupported);
-    assert_eq!(Store::repair(dir, true, options(), &()).err().unwrap().kind(), ErrorKind::Unsupported);
+    for other in [1, 3] {
+        fs::write(&store_file, format!("mortar store {other}\nsomething else\n")).unwrap();
+        for error in [Store::open(dir, options()).err(), Store::repair(dir, true, options(), &()).err()] {
+            let (error, expected) =
+                (error.unwrap(), format!("says \"mortar store {other}\"; this version reads \"mortar store 2\""));
+            assert!(error.kind() == ErrorKind::Unsupported && error.message().contains(&expected), "{error}");
+        }
+    }
 }
 
 #[test]
@@ -340,14 +336,14 @@ fn directory_without_a_store_is_refused_and_left_alone() {
 #[test]
 fn chunks_of_lost_transactions_are_freed() {
     let world = SimulatedStore::new();
-    blob(&world.store, "installed");
+    content(&world.store, "installed");
     world.store.install().unwrap();
-    blob(&world.store, pattern(2 * 65_536, 1));
-    blob(&world.store, "after the chunks");
+    content(&world.store, pattern(2 * 65_536, 1));
+    content(&world.store, "after the chunks");
     // The next opening sweeps the blob file of the first, when nothing is lost yet.
     let world = world.crash(1).unwrap();
     world.core().do_housekeeping().unwrap();
-    blob(&world.store, pattern(3000, 2));
+    content(&world.store, pattern(3000, 2));
     let (disk, engine) = (world.disk.crash(2), world.engine.image());
     drop(world);
     let first = segments(&disk).remove(0);
@@ -360,14 +356,14 @@ fn chunks_of_lost_transactions_are_freed() {
     let boxed = SimEngine { memory: engine.clone(), disk: disk.clone(), faults: Arc::clone(&faults) };
     let core = open::open_on(Arc::new(disk.clone()), Box::new(boxed), [7; 16], small_options(), OnDamage::Salvage);
     let world = SimulatedStore { disk, engine, faults, store: Store::start(core.unwrap()).unwrap() };
-    assert_eq!(world.store.objects(crate::tests::MAIN, None, 10).unwrap().len(), 1);
+    assert_eq!(ids(&world.store).len(), 1);
     world.run_housekeeping();
     check_leaks(&world);
 }
 
 #[test]
 fn planted_bugs_of_repair_are_noticed() {
-    let lost = [RecoveryBug::SalvageSkipsGap, RecoveryBug::SalvagedPositionsReused, RecoveryBug::LostIdentifiersReused];
+    let lost = [RecoveryBug::SalvageSkipsGap, RecoveryBug::SalvagedPositionsReused];
     assert_noticed(&lost, a_repair_keeps_all_that_can_be_read_whatever_page_is_lost);
     assert_noticed(&[RecoveryBug::LostChunksKept], chunks_of_lost_transactions_are_freed);
     assert_noticed(&[RecoveryBug::IdentityNotChecked], the_identity_is_recovered_from_the_log);

@@ -1,45 +1,33 @@
 //! The keys of the B-tree: a table, then what the table is ordered by.
 //!
 //! ```text
-//! 'o' oid                     object: head and first chunk          'n' space path          name -> oid
-//! 'c' data index              a further chunk of a blob             'p' space node page     room in a page
-//! 'a' oid key                 attribute                             'x' file offset         extent of a blob file
-//! 'm' collection member       membership                            'd' file offset         extent to be freed
-//! 'r' oid 'm' collection      back reference of a membership        'g' data                content to be removed
-//! 'r' oid 'n' path            back reference of a name              's' ...                 system rows
-//! 'k' ...                     a row of the store's user, with the user's key
+//! 'o' content                 head and first chunk of a content     'x' file offset         extent of a blob file
+//! 'c' data index              a further chunk of a content          'd' file offset         extent to be freed
+//! 'k' ...                     a row of the store's user,            'g' data                bytes to be removed
+//!                             with the user's key                   's' ...                 system rows
 //! ```
-//!
-//! Contents of the store's user are in the table of objects, under their identifiers with the highest bit set: no object has such an
-//! identifier.
 //!
 //! All numbers are big-endian, so keys order as their parts do.
 
-use model::{ContentId, NodeId, Oid, PageId, SpaceId};
+use model::ContentId;
 use smallvec::SmallVec;
 
-/// Keys of up to this many bytes are stored inline, including those of objects and chunks.
+/// Keys of up to this many bytes are stored inline, including those of contents and chunks.
 const INLINE_LEN: usize = 24;
 
 /// A key of the B-tree.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(SmallVec<[u8; INLINE_LEN]>);
 
-/// The content of one blob or record, apart from its first chunk. Each replacement of the whole content has a new
-/// number, so replacing or deleting content of any size is one small change, and the old rows are removed in the
-/// background.
+/// The bytes of a content, apart from its first chunk. The number is never used again, so deleting a content of any size
+/// is one small change, and the chunks are removed in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DataId(pub(crate) u64);
 
 /// The first byte of a key.
 pub(crate) mod table {
-    pub(crate) const OBJECT: u8 = b'o';
+    pub(crate) const CONTENT: u8 = b'o';
     pub(crate) const CHUNK: u8 = b'c';
-    pub(crate) const ATTRIBUTE: u8 = b'a';
-    pub(crate) const MEMBER: u8 = b'm';
-    pub(crate) const BACK_REFERENCE: u8 = b'r';
-    pub(crate) const NAME: u8 = b'n';
-    pub(crate) const PAGE: u8 = b'p';
     pub(crate) const EXTENT: u8 = b'x';
     pub(crate) const FREED: u8 = b'd';
     pub(crate) const GARBAGE: u8 = b'g';
@@ -83,59 +71,14 @@ impl Key {
         Self(bytes)
     }
 
-    pub(crate) fn object(oid: Oid) -> Self {
-        let mut bytes = [table::OBJECT; 1 + Oid::LEN];
-        bytes[1..].copy_from_slice(&oid.to_bytes());
+    pub(crate) fn content(id: ContentId) -> Self {
+        let mut bytes = [table::CONTENT; CONTENT_LEN];
+        bytes[1..].copy_from_slice(&id.0.to_be_bytes());
         Self(SmallVec::from_slice(&bytes))
     }
 
     pub(crate) fn chunk(data: DataId, index: u64) -> Self {
         Self::concat(&[&[table::CHUNK], &data.0.to_be_bytes(), &index.to_be_bytes()])
-    }
-
-    pub(crate) fn attribute(oid: Oid, key: &[u8]) -> Self {
-        Self::concat(&[&[table::ATTRIBUTE], &oid.to_bytes(), key])
-    }
-
-    pub(crate) fn member(collection: Oid, member: Oid) -> Self {
-        Self::concat(&[&[table::MEMBER], &collection.to_bytes(), &member.to_bytes()])
-    }
-
-    pub(crate) fn members(collection: Oid) -> Self {
-        Self::concat(&[&[table::MEMBER], &collection.to_bytes()])
-    }
-
-    pub(crate) fn back_references(oid: Oid) -> Self {
-        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes()])
-    }
-
-    pub(crate) fn back_members(oid: Oid) -> Self {
-        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"m"])
-    }
-
-    pub(crate) fn back_names(oid: Oid) -> Self {
-        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"n"])
-    }
-
-    pub(crate) fn back_member(oid: Oid, collection: Oid) -> Self {
-        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"m", &collection.to_bytes()])
-    }
-
-    pub(crate) fn back_name(oid: Oid, path: &str) -> Self {
-        Self::concat(&[&[table::BACK_REFERENCE], &oid.to_bytes(), b"n", path.as_bytes()])
-    }
-
-    pub(crate) fn name(space: SpaceId, path: &str) -> Self {
-        Self::concat(&[&[table::NAME], &space.0.to_be_bytes(), path.as_bytes()])
-    }
-
-    pub(crate) fn page(page: PageId) -> Self {
-        Self::concat(&[
-            &[table::PAGE],
-            &page.space.0.to_be_bytes(),
-            &page.node.0.to_be_bytes(),
-            &page.number.to_be_bytes(),
-        ])
     }
 
     pub(crate) fn extent(file: u32, offset: u64) -> Self {
@@ -160,14 +103,6 @@ impl Key {
 
     pub(crate) fn system(name: &str) -> Self {
         Self::concat(&[&[table::SYSTEM], name.as_bytes()])
-    }
-
-    pub(crate) fn space(name: &str) -> Self {
-        Self::concat(&[&[table::SYSTEM], b"space:", name.as_bytes()])
-    }
-
-    pub(crate) fn next_page(space: SpaceId) -> Self {
-        Self::concat(&[&[table::SYSTEM], b"page:", &space.0.to_be_bytes()])
     }
 
     pub(crate) fn row(key: &[u8]) -> Self {
@@ -211,22 +146,13 @@ impl Key {
     }
 }
 
-/// The highest bit of the identifiers under which contents are stored.
-const CONTENT: u128 = 1 << 127;
+/// Bytes of the key of a content.
+const CONTENT_LEN: usize = 1 + 16;
 
-/// The identifier of a content in the table of objects.
-pub(crate) fn content_key(id: ContentId) -> Oid {
-    Oid::from_bytes((id.0 | CONTENT).to_be_bytes())
-}
-
-/// The content that is stored under this identifier, if it is that of a content.
-pub(crate) fn content_of(oid: Oid) -> Option<ContentId> {
-    oid.is_temporary().then(|| ContentId(oid.to_u128() & !CONTENT))
-}
-
-/// The object identifier at offset `at` of a key, if the key is long enough.
-pub(crate) fn oid_at(key: &[u8], at: usize) -> Option<Oid> {
-    Some(Oid::from_bytes(key.get(at..at + Oid::LEN)?.try_into().ok()?))
+/// The content in the key of a content.
+pub(crate) fn content_of(key: &[u8]) -> Option<ContentId> {
+    let key: &[u8; CONTENT_LEN] = key.try_into().ok()?;
+    key.last_chunk().copied().map(u128::from_be_bytes).map(ContentId)
 }
 
 /// File and offset in the key of an extent or freed extent.
@@ -236,16 +162,14 @@ pub(crate) fn extent_of(key: &[u8]) -> Option<(u32, u64)> {
     (key.len() == 13).then_some((file, offset))
 }
 
-/// The content number in the key of a chunk or of unused content.
+/// The number in the key of a chunk or of bytes to be removed.
 pub(crate) fn data_of(key: &[u8]) -> Option<DataId> {
     Some(DataId(u64::from_be_bytes(key.get(1..9)?.try_into().ok()?)))
 }
 
-/// The page in the key of a page.
-pub(crate) fn page_of(key: &[u8]) -> Option<PageId> {
-    let key: &[u8; 15] = key.try_into().ok()?;
-    let part = |from: usize, to: usize| key[from..to].iter().fold(0, |n: u64, b| n << 8 | u64::from(*b));
-    Some(PageId { space: SpaceId(part(1, 3) as u16), node: NodeId(part(3, 7) as u32), number: part(7, 15) })
+/// The index in the key of a chunk.
+pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
+    key.get(9..).and_then(|index| index.try_into().ok()).map(u64::from_be_bytes)
 }
 
 #[cfg(test)]
@@ -254,10 +178,9 @@ mod tests {
 
     #[test]
     fn prefix_end_is_above_every_key_with_the_prefix() {
-        let oid = Oid::from_bytes([0xff; 16]);
-        let prefix = Key::back_references(oid);
-        assert!(prefix.prefix_end() > Key::back_name(oid, "\u{10ffff}"));
-        assert_eq!(&*prefix.prefix_end(), b"s");
+        let prefix = Key::row(&[0xff; 3]);
+        assert!(prefix.prefix_end() > Key::row(&[0xff; 40]));
+        assert_eq!(&*prefix.prefix_end(), b"l");
     }
 
     #[test]
@@ -266,13 +189,17 @@ mod tests {
         assert!(Key::chunk(data, 255) < Key::chunk(data, 256));
         assert!(Key::chunk(data, u64::MAX) < Key::chunk(DataId(8), 0));
         assert!(Key::extent(1, u64::MAX) < Key::extent(2, 0));
-        assert_eq!(extent_of(&Key::extent(3, 9)), Some((3, 9)));
+        assert!(Key::content(ContentId(255)) < Key::content(ContentId(256)));
     }
 
     #[test]
-    fn keys_of_pages_name_them() {
-        let page = PageId { space: SpaceId(0x0102), node: NodeId(0x0304_0506), number: 0x0708_090a_0b0c_0d0e };
-        assert_eq!(page_of(&Key::page(page)), Some(page));
-        assert_eq!(page_of(b"short"), None);
+    fn keys_name_their_parts() {
+        let id = ContentId(u128::MAX - 1);
+        assert_eq!(content_of(&Key::content(id)), Some(id));
+        assert_eq!(content_of(&Key::content(id).successor()), None);
+        assert_eq!(extent_of(&Key::extent(3, 9)), Some((3, 9)));
+        let chunk = Key::chunk(DataId(5), 6);
+        assert_eq!((data_of(&chunk), index_of(&chunk)), (Some(DataId(5)), Some(6)));
+        assert_eq!((data_of(b"short"), index_of(&chunk[..16])), (None, None));
     }
 }

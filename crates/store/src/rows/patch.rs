@@ -1,6 +1,6 @@
 //! A partly written chunk that is not merged with its base yet.
 //!
-//! Plain key-value engines rewrite the whole value for each small write into a large blob. Here a write adds a segment
+//! Plain key-value engines rewrite the whole value for each small write into a large content. Here a write adds a segment
 //! to the patch of its chunk, and the installer merges the patch with its base once.
 
 use bytes::{Bytes, BytesMut};
@@ -32,10 +32,10 @@ impl Segment {
     }
 }
 
-/// A base, cut at `base_len`, with segments over it. For the first chunk of an object also the new head.
+/// A base, cut at `base_len`, with segments over it. For the first chunk of a content also its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Patch {
-    /// The encoded head of the object; empty for further chunks.
+    /// The encoded head of the content; empty for further chunks.
     pub(crate) head: Bytes,
     pub(crate) base: Base,
     /// The number of bytes of the base that count.

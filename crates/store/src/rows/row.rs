@@ -1,12 +1,11 @@
-//! The encoding of rows: object heads, chunks and values with checksums. `docs/format.md` has the byte layout.
+//! The encoding of rows: heads of contents, chunks, and values with checksums. `docs/format.md` has the byte layout.
 //!
-//! A blob or record is divided into chunks of [`CHUNK`] bytes. The first chunk is in the object's own row after its
-//! head, so a small object needs one look-up. Each further chunk has its own row. A chunk is either *inline* or an
-//! *extent* of a blob file. Every [`BLOCK`] bytes have a checksum, so a small read verifies only the blocks that it
-//! needs.
+//! A content is divided into chunks of [`CHUNK`] bytes. The first chunk is in the content's own row after its head, so a
+//! small content needs one look-up. Each further chunk has its own row. A chunk is either *inline* or an *extent* of a
+//! blob file. Every [`BLOCK`] bytes have a checksum, so a small read verifies only the blocks that it needs.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use model::{Kind, Oid};
+use model::ContentId;
 
 use crate::checksum::{crc32c, crc32c_parts};
 use crate::rows::key::DataId;
@@ -15,20 +14,22 @@ use crate::rows::key::DataId;
 pub(crate) const CHUNK: usize = 64 << 10;
 /// Bytes under one checksum.
 pub(crate) const BLOCK: usize = 4 << 10;
-/// Bytes of an object's head.
-pub(crate) const HEAD: usize = 38;
+/// Bytes of a content's head.
+pub(crate) const HEAD: usize = 21;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const INLINE: u8 = 1;
 const EXTENT: u8 = 2;
 
-/// Why a stored row cannot be read. The caller adds the name of the object.
+/// Why a stored row cannot be read. The caller adds the name of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RowError {
     #[error("its row is too short")]
     Short,
-    #[error("its row has format {0}, which this version does not know")]
+    #[error("its row has format {0}; this version reads format {FORMAT}")]
     Format(u8),
+    #[error("it has a chunk of kind {0}, which this version does not know")]
+    Chunk(u8),
     #[error("the checksum of its head does not match")]
     Head,
     #[error("the checksum of its bytes {0}..{1} does not match")]
@@ -39,53 +40,43 @@ pub(crate) enum RowError {
     File,
 }
 
-/// The head of an object's row, before its first chunk.
+/// The head of a content's row, before its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) kind: Kind,
+pub(crate) struct ContentHead {
+    /// The size of the content in bytes.
     pub(crate) size: u64,
-    pub(crate) version: u64,
-    pub(crate) modified_us: i64,
+    /// The number under which the chunks after the first are stored.
     pub(crate) data: DataId,
 }
 
-impl Head {
-    pub(crate) fn encode(&self, oid: Oid) -> [u8; HEAD] {
+impl ContentHead {
+    pub(crate) fn encode(&self, id: ContentId) -> [u8; HEAD] {
         let mut row = [0; HEAD];
         row[0] = FORMAT;
-        row[1] = self.kind as u8;
-        row[2..10].copy_from_slice(&self.size.to_le_bytes());
-        row[10..18].copy_from_slice(&self.version.to_le_bytes());
-        row[18..26].copy_from_slice(&self.modified_us.to_le_bytes());
-        row[26..34].copy_from_slice(&self.data.0.to_le_bytes());
-        let crc = head_crc(oid, &row);
-        row[34..38].copy_from_slice(&crc.to_le_bytes());
+        row[1..9].copy_from_slice(&self.size.to_le_bytes());
+        row[9..17].copy_from_slice(&self.data.0.to_le_bytes());
+        let crc = head_crc(id, &row);
+        row[17..].copy_from_slice(&crc.to_le_bytes());
         row
     }
 
-    pub(crate) fn decode(oid: Oid, row: &[u8]) -> Result<Self, RowError> {
+    pub(crate) fn decode(id: ContentId, row: &[u8]) -> Result<Self, RowError> {
         let row: &[u8; HEAD] = row.first_chunk().ok_or(RowError::Short)?;
         if row[0] != FORMAT {
             return Err(RowError::Format(row[0]));
         }
-        if head_crc(oid, row) != le32(row, 34) {
+        if head_crc(id, row) != le32(row, 17) {
             return Err(RowError::Head);
         }
-        Ok(Self {
-            kind: Kind::from_code(row[1]).ok_or(RowError::Head)?,
-            size: le64(row, 2),
-            version: le64(row, 10),
-            modified_us: le64(row, 18) as i64,
-            data: DataId(le64(row, 26)),
-        })
+        Ok(Self { size: le64(row, 1), data: DataId(le64(row, 9)) })
     }
 }
 
 /// The checksum of a head includes the identifier, so a row under a wrong key is noticed.
-fn head_crc(oid: Oid, row: &[u8; HEAD]) -> u32 {
-    let mut covered = [0; 16 + 34];
-    covered[..16].copy_from_slice(&oid.to_bytes());
-    covered[16..].copy_from_slice(&row[..34]);
+fn head_crc(id: ContentId, row: &[u8; HEAD]) -> u32 {
+    let mut covered = [0; 16 + 17];
+    covered[..16].copy_from_slice(&id.0.to_be_bytes());
+    covered[16..].copy_from_slice(&row[..17]);
     crc32c(&covered)
 }
 
@@ -109,7 +100,7 @@ pub(crate) struct Extent {
     pub(crate) blocks: Bytes,
 }
 
-/// A stored chunk. Bytes between its end and the end of the blob are zeros.
+/// A stored chunk. Bytes between its end and the end of the content are zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk<'a> {
     Empty,
@@ -148,7 +139,7 @@ impl<'a> Chunk<'a> {
                 blocks: Bytes::copy_from_slice(&row[21..]),
             })),
             INLINE | EXTENT => Err(RowError::Short),
-            other => Err(RowError::Format(other)),
+            other => Err(RowError::Chunk(other)),
         }
     }
 }
@@ -196,7 +187,7 @@ pub(crate) fn put_extent(row: &mut BytesMut, extent: &Extent) {
 
 /// Verifies `bytes`, which are the bytes of a chunk from block `first` on, against the checksums `blocks`.
 ///
-/// `at` is the offset of the chunk in its object, for the error.
+/// `at` is the offset of the chunk in its content, for the error.
 pub(crate) fn check_blocks(blocks: &[u8], first: usize, bytes: &[u8], at: u64) -> Result<(), RowError> {
     for (i, block) in bytes.chunks(BLOCK).enumerate() {
         let expected = blocks.get((first + i) * 4..(first + i) * 4 + 4).ok_or(RowError::Short)?;
@@ -208,17 +199,9 @@ pub(crate) fn check_blocks(blocks: &[u8], first: usize, bytes: &[u8], at: u64) -
     Ok(())
 }
 
-/// Appends a value and a checksum of its key and bytes.
-pub(crate) fn put_sealed(row: &mut BytesMut, key: &[u8], value: &[u8]) {
-    row.put_slice(value);
-    row.put_u32_le(crc32c_parts(&[key, value]));
-}
-
-/// The row that [`put_sealed`] makes.
+/// The row of a value: the value, then a checksum of its key and bytes.
 pub(crate) fn seal(key: &[u8], value: &[u8]) -> Bytes {
-    let mut row = BytesMut::with_capacity(sealed_len(value.len()));
-    put_sealed(&mut row, key, value);
-    row.freeze()
+    seal_with_checksum(value, crc32c_parts(&[key, value]))
 }
 
 /// The row of a value with a known checksum of its key and bytes.
@@ -229,7 +212,7 @@ pub(crate) fn seal_with_checksum(value: &[u8], checksum: u32) -> Bytes {
     row.freeze()
 }
 
-/// Bytes that [`put_sealed`] appends.
+/// Bytes of the row that [`seal`] makes.
 pub(crate) fn sealed_len(value: usize) -> usize {
     value + 4
 }
@@ -240,45 +223,14 @@ pub(crate) fn unseal(key: &[u8], row: &[u8]) -> Result<usize, RowError> {
     if crc32c_parts(&[key, &row[..len]]) == le32(row, len) { Ok(len) } else { Err(RowError::Value) }
 }
 
-/// How full a page is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageUsage {
-    pub(crate) next_slot: u16,
-    pub(crate) used: u32,
+/// The row of an extent that a chunk uses: its length.
+pub(crate) fn encode_extent_len(len: u32) -> [u8; 4] {
+    len.to_le_bytes()
 }
 
-impl PageUsage {
-    pub(crate) fn encode(self) -> [u8; 6] {
-        let mut row = [0; 6];
-        row[..2].copy_from_slice(&self.next_slot.to_le_bytes());
-        row[2..].copy_from_slice(&self.used.to_le_bytes());
-        row
-    }
-
-    pub(crate) fn decode(row: &[u8]) -> Result<Self, RowError> {
-        let row: &[u8; 6] = row.try_into().map_err(|_| RowError::Short)?;
-        Ok(Self { next_slot: u16::from_le_bytes([row[0], row[1]]), used: le32(row, 2) })
-    }
-}
-
-/// The length of an extent and the number of chunks that share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExtentUse {
-    pub(crate) len: u32,
-    pub(crate) users: u32,
-}
-
-impl ExtentUse {
-    pub(crate) fn encode(self) -> [u8; 8] {
-        let mut row = [0; 8];
-        row[..4].copy_from_slice(&self.len.to_le_bytes());
-        row[4..].copy_from_slice(&self.users.to_le_bytes());
-        row
-    }
-
-    pub(crate) fn decode(row: &[u8]) -> Result<Self, RowError> {
-        if row.len() == 8 { Ok(Self { len: le32(row, 0), users: le32(row, 4) }) } else { Err(RowError::Short) }
-    }
+/// The length in the row of an extent.
+pub(crate) fn decode_extent_len(row: &[u8]) -> Result<u32, RowError> {
+    row.try_into().map(u32::from_le_bytes).map_err(|_| RowError::Short)
 }
 
 #[cfg(test)]

@@ -2,16 +2,16 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use model::{ErrorKind, Kind, Oid, Op, Transaction};
+use model::{ContentId, ErrorKind};
 
 use crate::backup::tests::populate;
 use crate::content::blob_file;
 use crate::engine::Engine;
-use crate::rows::key::Key;
-use crate::rows::row::{self, ExtentUse, PageUsage};
+use crate::rows::key::{DataId, Key};
+use crate::rows::row;
 use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store};
-use crate::tests::{blob, commit, create, name, pattern, temporary};
-use crate::{Amount, ScrubReport, Store};
+use crate::tests::{commit, content, create, delete, new_id, of_contents, pattern, take, truncate, upload, write};
+use crate::{Amount, RowChanges, ScrubReport, Store};
 
 const CHUNK: usize = 64 << 10;
 
@@ -26,20 +26,20 @@ fn damage(store: &Store) -> Vec<String> {
 #[test]
 fn a_sound_store_is_clean_and_everything_is_counted() {
     on_every_store(|store, settle| {
-        let oids = populate(store, settle);
+        let all = populate(store, settle);
         let before = store.status().version;
         let report = scrub(store);
         assert_eq!(report.damage, []);
-        assert_eq!((report.objects, report.names, report.members), (oids.len() as u64, 16, 15));
-        assert_eq!(report.attributes, 14);
+        assert_eq!((report.contents, report.rows), (all.len() as u64, 4));
+        assert!(report.bytes > 5 << 20, "{} bytes", report.bytes);
         // A marker may be logged at any time.
         assert!((before..=store.status().version).contains(&report.version));
         settle();
         assert!(scrub(store).is_clean());
-        for oid in oids {
-            commit(store, [Op::Delete { oid }]);
+        for id in all {
+            commit(store, [delete(id)]);
         }
-        assert!(scrub(store).is_clean());
+        assert_eq!((scrub(store).damage, scrub(store).contents), (vec![], 0));
         settle();
         assert!(scrub(store).is_clean());
     });
@@ -48,24 +48,23 @@ fn a_sound_store_is_clean_and_everything_is_counted() {
 /// A small store, all of it in the B-tree.
 struct World {
     simulated: SimulatedStore,
-    /// Three chunks, shared with `clone`.
-    blob: Oid,
-    clone: Oid,
-    collection: Oid,
+    /// Three chunks in the first blob file.
+    large: ContentId,
+    /// Two chunks there, and a tail.
+    other: ContentId,
 }
 
 impl World {
     fn new() -> Self {
         let simulated = SimulatedStore::new();
         let store = &simulated.store;
-        let (blob, clone) = (blob(store, pattern(3 * CHUNK, 1)), blob(store, "small"));
-        let collection = commit(store, [create(0, Kind::Collection, "")]).created[0];
-        commit(store, [Op::Clone { from: blob, to: clone }, Op::Bind { name: name("/blob"), oid: blob }]);
-        commit(store, [Op::Add { collection, member: blob }, Op::Add { collection, member: clone }]);
-        commit(store, [Op::SetAttribute { oid: blob, key: "mode".into(), value: "0644".into() }]);
+        let (large, other) = (content(store, pattern(3 * CHUNK, 1)), content(store, pattern(2 * CHUNK + 5000, 2)));
+        let mut row = RowChanges::new();
+        row.put(b"row", "value".into());
+        store.commit_rows(row).unwrap();
         store.install().unwrap();
         assert_eq!(scrub(store).damage, []);
-        Self { simulated, blob, clone, collection }
+        Self { simulated, large, other }
     }
 
     fn row(&self, key: &Key) -> Vec<u8> {
@@ -84,24 +83,34 @@ impl World {
         self.set(key, Some(row.into()));
     }
 
+    /// The number under which the chunks of a content are stored.
+    fn data(&self, id: ContentId) -> DataId {
+        row::ContentHead::decode(id, &self.row(&Key::content(id))).unwrap().data
+    }
+
     fn damage(&self) -> Vec<String> {
         damage(&self.simulated.store)
     }
 }
 
 #[test]
-fn damaged_bytes_are_reported_by_object_and_name_and_the_rest_is_checked() {
+fn damaged_bytes_are_reported_by_content_and_range_and_the_rest_is_checked() {
     let world = World::new();
-    world.simulated.disk.damage(&blob_file::file_name(1), 2 * CHUNK + 100, |bytes| bytes[0] ^= 1);
-    world.simulated.disk.damage(&blob_file::file_name(1), 9000, |bytes| bytes[0] ^= 1);
-    let (a, b) = (world.blob, world.clone);
-    let mut expected = Vec::new();
-    for who in [format!("object {a} (/blob)"), format!("object {b}")] {
-        expected.push(format!("{who}: the checksum of its bytes 8192..12288 does not match"));
-        expected.push(format!("{who}: the checksum of its bytes 131072..135168 does not match"));
+    for at in [9000, 2 * CHUNK + 100, 4 * CHUNK + 100] {
+        world.simulated.disk.damage(&blob_file::file_name(1), at, |bytes| bytes[0] ^= 1);
     }
+    let (large, other) = (world.large, world.other);
+    // The tail, after its checksums.
+    world.flip(&Key::chunk(world.data(other), 2), 5 + 2 * 4 + 4096);
+    let expected = [
+        format!("content {large}: the checksum of its bytes 8192..12288 does not match"),
+        format!("content {large}: the checksum of its bytes 131072..135168 does not match"),
+        format!("content {other}: the checksum of its bytes 65536..69632 does not match"),
+        format!("content {other}: the checksum of its bytes 135168..136072 does not match"),
+    ];
     assert_eq!(world.damage(), expected);
-    assert_eq!(scrub(&world.simulated.store).members, 2);
+    let report = scrub(&world.simulated.store);
+    assert_eq!((report.contents, report.rows, report.damaged), (2, 1, 4));
 }
 
 #[test]
@@ -113,122 +122,89 @@ fn a_missing_blob_file_is_reported_for_each_chunk() {
     // Another opening does not have the file open.
     let store = world.simulated.crash(1).unwrap().store;
     let report = scrub(&store);
-    assert_eq!(report.damaged, 6);
+    assert_eq!(report.damaged, 5);
     assert!(report.damage.iter().all(|d| d.what == "its blob file is shorter than its extent"), "{report:?}");
 }
 
 #[test]
 fn a_damaged_head_is_reported_once() {
     let world = World::new();
-    world.flip(&Key::object(world.blob), 5);
-    let blob = world.blob;
-    assert_eq!(world.damage(), [format!("object {blob} (/blob): the checksum of its head does not match")]);
+    world.flip(&Key::content(world.large), 5);
+    let large = world.large;
+    assert_eq!(world.damage(), [format!("content {large}: the checksum of its head does not match")]);
 }
 
 #[test]
-fn damaged_values_are_reported() {
+fn a_head_under_the_key_of_another_content_is_reported() {
     let world = World::new();
-    world.flip(&Key::attribute(world.blob, b"mode"), 0);
-    world.flip(&Key::name(crate::tests::MAIN, "/blob"), 3);
-    let blob = world.blob;
-    assert_eq!(
-        world.damage(),
-        [
-            format!("object {blob} (/blob): attribute \"mode\": the checksum of its value does not match"),
-            "name \"/blob\" of space 1: the checksum of its value does not match".to_owned(),
-        ]
-    );
+    world.set(&Key::content(world.large), Some(world.row(&Key::content(world.other)).into()));
+    let large = world.large;
+    let head = format!("content {large}: the checksum of its head does not match");
+    assert!(world.damage().contains(&head), "{:#?}", world.damage());
 }
 
 #[test]
-fn references_in_one_direction_only_are_reported() {
+fn damaged_values_of_rows_are_reported() {
     let world = World::new();
-    let (blob, clone, collection) = (world.blob, world.clone, world.collection);
-    world.set(&Key::back_member(blob, collection), None);
-    world.set(&Key::back_name(blob, "/blob"), None);
-    world.set(&Key::back_name(clone, "/not bound"), Some(Bytes::new()));
-    world.set(&Key::back_member(collection, clone), Some(Bytes::new()));
-    assert_eq!(
-        world.damage(),
-        [
-            format!("object {blob}: it has no back reference to collection {collection}"),
-            format!("object {blob}: it has no back reference to name \"/blob\" of space 1"),
-            format!("object {clone} (/not bound): name \"/not bound\" is not bound to it"),
-            format!("object {collection}: collection {clone} does not have it as a member"),
-        ]
-    );
+    world.flip(&Key::row(b"row"), 0);
+    assert_eq!(world.damage(), ["row 726f77: the checksum of its value does not match"]);
 }
 
 #[test]
-fn collections_with_missing_or_additional_members_are_reported() {
+fn chunks_without_their_content_are_reported() {
     let world = World::new();
-    let (blob, collection) = (world.blob, world.collection);
-    world.set(&Key::member(collection, blob), None);
-    world.set(&Key::member(blob, collection), Some(Bytes::new()));
-    assert_eq!(
-        world.damage(),
-        [
-            format!("object {collection}: it has no back reference to collection {blob}"),
-            format!("object {blob} (/blob): it has 1 members but is a blob"),
-            format!("object {collection}: it has 1 members, but its size is 2"),
-            format!("object {blob} (/blob): collection {collection} does not have it as a member"),
-        ]
-    );
-    world.set(&Key::member(collection, world.clone), None);
-    assert!(world.damage()[0].ends_with("it should have 2 members and has none"));
-}
-
-#[test]
-fn rows_without_their_object_are_reported() {
-    let world = World::new();
-    let blob = world.blob;
-    world.set(&Key::object(blob), None);
-    let damage = world.damage();
-    let has = |what: &str| assert!(damage.iter().any(|d| d.contains(what)), "{what}: {damage:#?}");
-    has("it has attributes but does not exist");
-    has("is bound to it, but it does not exist");
-    has(&format!("its member {blob} does not exist"));
-    has("there are 4 chunks, and 2 of them belong to some content");
-    has("has 1 users, and its count says 2");
-}
-
-#[test]
-fn wrong_counts_are_reported() {
-    let world = World::new();
-    let page = world.blob.page();
-    let extent = Key::extent(1, CHUNK as u64);
-    world.set(&extent, Some(Bytes::copy_from_slice(&ExtentUse { len: CHUNK as u32, users: 1 }.encode())));
-    world.set(&Key::extent(1, 2 * CHUNK as u64), None);
-    world.set(&Key::extent(1, 9 * CHUNK as u64), Some(world.row(&Key::extent(1, 0)).into()));
-    world.set(&Key::freed(1, 0), Some(Bytes::from_static(&[0, 1, 0, 0])));
-    world.set(&Key::page(page), Some(Bytes::copy_from_slice(&PageUsage { next_slot: 0, used: 9 }.encode())));
+    world.set(&Key::content(world.large), None);
     let file = blob_file::file_name(1);
     assert_eq!(
         world.damage(),
         [
-            "page 1 of space 1 would assign slot 0 again: slot 0 is taken".to_owned(),
-            format!("the chunk at byte 65536 of {file} has 2 users, and its count says 1, of 65536 bytes"),
-            format!("the chunk at byte 589824 of {file} has 0 users, and its count says 2, of 65536 bytes"),
-            format!("the chunk at byte 131072 of {file} is used and not counted"),
-            format!("the chunk at byte 0 of {file} is in use, and freed"),
+            "there are 4 chunks, and 2 of them belong to some content".to_owned(),
+            format!("the chunk at byte 0 of {file}: it is recorded as used, and no content uses it"),
         ]
     );
 }
 
 #[test]
-fn missing_spaces_and_page_numbers_that_would_be_reused_are_reported() {
+fn chunks_beyond_the_end_of_a_content_are_reported() {
     let world = World::new();
-    world.set(&Key::space("main"), None);
-    world.set(&Key::next_page(crate::tests::MAIN), Some(Bytes::copy_from_slice(&1u64.to_be_bytes())));
-    let damage = world.damage();
-    assert_eq!(damage.iter().filter(|d| d.contains("there is no space 1")).count(), 3, "{damage:#?}");
-    assert!(damage.iter().any(|d| d == "page 1 of space 1 would be assigned again"), "{damage:#?}");
+    let (other, data) = (world.other, world.data(world.other));
+    let mut chunk = bytes::BytesMut::new();
+    row::put_inline(&mut chunk, b"beyond");
+    world.set(&Key::chunk(data, 3), Some(chunk.freeze()));
+    assert_eq!(world.damage(), [format!("content {other}: chunk 3 is beyond its end")]);
+}
+
+#[test]
+fn wrong_records_of_chunks_are_reported() {
+    let world = World::new();
+    let chunk = |index: usize| Key::extent(1, (index * CHUNK) as u64);
+    let len = |len: usize| Some(Bytes::copy_from_slice(&row::encode_extent_len(len as u32)));
+    world.set(&chunk(1), len(4096));
+    world.set(&chunk(2), None);
+    world.set(&chunk(9), len(CHUNK));
+    world.set(&Key::freed(1, 0), Some(Bytes::from_static(&[0, 1, 0, 0])));
+    // The second chunk of one content is that of the other.
+    let (from, to) = (Key::chunk(world.data(world.large), 1), Key::chunk(world.data(world.other), 1));
+    world.set(&to, Some(world.row(&from).into()));
+    let file = blob_file::file_name(1);
+    let at = |index: usize| format!("the chunk at byte {} of {file}", index * CHUNK);
+    assert_eq!(
+        world.damage(),
+        [
+            format!("{} is used twice", at(1)),
+            format!("{}: its record says 4096 bytes", at(1)),
+            format!("{}: it is recorded as used, and no content uses it", at(4)),
+            format!("{}: it is recorded as used, and no content uses it", at(9)),
+            format!("{} is used and not recorded", at(2)),
+            format!("{} is in use, and freed", at(0)),
+        ]
+    );
 }
 
 #[test]
 fn keys_and_rows_of_the_wrong_length_are_reported_without_panics() {
     let world = World::new();
-    for table in *b"ocamrnpxdgs" {
+    for table in *b"ockxdgs" {
         for len in 0..40 {
             let mut key = vec![table];
             key.resize(1 + len, 0xff);
@@ -236,17 +212,19 @@ fn keys_and_rows_of_the_wrong_length_are_reported_without_panics() {
         }
     }
     assert!(world.damage().len() > 100);
-    world.set(&Key::object(world.blob), Some(Bytes::from_static(b"short")));
-    world.set(&Key::object(world.clone), Some(Bytes::copy_from_slice(&world.row(&Key::object(world.clone))[..40])));
+    world.set(&Key::content(world.large), Some(Bytes::from_static(b"short")));
+    world.set(&Key::content(world.other), Some(Bytes::copy_from_slice(&world.row(&Key::content(world.other))[..23])));
     let damage = world.damage();
-    assert!(damage.iter().filter(|d| d.ends_with("its row is too short")).count() >= 2, "{damage:#?}");
+    for id in [world.large, world.other] {
+        assert!(damage.contains(&format!("content {id}: its row is too short")), "{damage:#?}");
+    }
 }
 
 #[test]
 fn the_list_of_damage_is_bounded_and_all_damage_is_counted() {
     let world = World::new();
     for i in 0..1500u16 {
-        let key = Key::attribute(world.blob, &i.to_be_bytes());
+        let key = Key::row(&i.to_be_bytes());
         let mut row = row::seal(&key, b"value").to_vec();
         row[0] ^= 1;
         world.set(&key, Some(row.into()));
@@ -259,9 +237,9 @@ fn the_list_of_damage_is_bounded_and_all_damage_is_counted() {
 fn a_scrub_can_be_stopped_and_reports_its_progress() {
     let store = memory_store();
     for _ in 0..10 {
-        blob(&store, pattern(10_000, 1));
+        content(&store, pattern(10_000, 1));
     }
-    let stop = |amount: Amount| if amount.objects < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    let stop = |amount: Amount| if amount.items < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
     let error = store.scrub(&stop).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::Unavailable, "the scrub was stopped"));
 }
@@ -287,26 +265,15 @@ fn concurrent_writes_are_not_reported_as_damage() {
     assert_eq!(scrub(&real_store(dir.path())).damage, []);
 }
 
-/// Creates, clones, overwrites and deletes objects.
+/// Creates, overwrites and deletes contents.
 fn change(store: &Store, seed: u8) {
-    let one = blob(store, pattern(2 * CHUNK + 7, seed));
-    let made = commit(store, [create(0, Kind::Blob, "x"), create(1, Kind::Collection, "")]).created;
-    let path = name(&format!("/{seed}"));
-    let ops = [
-        Op::Clone { from: one, to: made[0] },
-        Op::Add { collection: made[1], member: one },
-        Op::Bind { name: path.clone(), oid: one },
-    ];
-    commit(store, ops);
-    commit(store, [Op::Write { oid: one, offset: 66_000, data: "over".into() }]);
-    let upload = store.begin_upload().unwrap();
-    store.upload(upload, pattern(2 * CHUNK + 9, seed)).unwrap();
-    commit(store, [Op::PutUpload { oid: made[0], upload }, Op::Truncate { oid: one, size: 70_000 }]);
-    commit(store, [Op::SetAttribute { oid: one, key: "k".into(), value: "v".into() }]);
-    commit(store, [Op::Delete { oid: one }]);
-    let again = Transaction { ops: vec![Op::Bind { name: path, oid: made[0] }, Op::Delete { oid: made[1] }] };
-    let _ = store.commit(again).unwrap();
-    let temporary = temporary(0);
-    let content = Op::Create { oid: temporary, kind: Kind::Record, data: "r".into(), near: Some(made[0]) };
-    commit(store, [content, Op::Delete { oid: made[0] }]);
+    let (one, other) = (content(store, pattern(2 * CHUNK + 7, seed)), new_id());
+    commit(store, [write(one, 66_000, "over"), create(other, "x")]);
+    let third = new_id();
+    let upload = upload(store, &pattern(2 * CHUNK + 9, seed));
+    commit(store, [take(third, upload), truncate(one, 70_000)]);
+    let mut changes = of_contents([delete(one), write(third, CHUNK, pattern(CHUNK, 9))]);
+    changes.put(&[seed], pattern(1000, seed));
+    store.commit_rows(changes).unwrap();
+    commit(store, [delete(third), delete(other)]);
 }

@@ -1,39 +1,37 @@
-//! Reads every row of a store and checks the relations between rows, which hold after any operations.
+//! Reads every row of a store and checks the relations between rows, which hold after any changes.
 //!
-//! 1. The user count of an extent is the number of rows that contain it, and its bytes have their checksums, even if
+//! 1. An extent is recorded as used while a row contains it, which is one row. Its bytes have their checksums, even if
 //!    only a patch refers to it.
-//! 2. A chunk after the first belongs to the content of an object or to unused content.
-//! 3. Names and memberships have back references, and back references have their names and memberships. Attributes and
-//!    members have owners. The size of a collection is its number of members.
-//! 4. At rest (see [`check_leaks`]), no garbage is left, and every stored byte of a blob file belongs to a row.
+//! 2. A chunk after the first belongs to a content or is to be removed.
+//! 3. At rest (see [`check_leaks`]), no garbage is left, and every stored byte of a blob file belongs to a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use model::{Kind, Oid};
+use model::ContentId;
 
 use super::Store;
 use super::world::SimulatedStore;
 use crate::disk::Disk;
 use crate::read::layers::FoundRow;
-use crate::rows::key::{self, Key, data_of, oid_at, table};
+use crate::rows::key::{self, Key, content_of, data_of, index_of, table};
 use crate::rows::mob::Row;
 use crate::rows::patch::Base;
-use crate::rows::row::{CHUNK, Chunk, Extent, ExtentUse, HEAD, Head};
+use crate::rows::row::{CHUNK, Chunk, ContentHead, Extent, HEAD, decode_extent_len};
 
 /// The rows of a store.
 #[derive(Default)]
 struct AuditedRows {
-    objects: BTreeMap<Oid, Head>,
+    contents: BTreeMap<ContentId, ContentHead>,
     chunks: BTreeMap<u64, Vec<u64>>,
     garbage: BTreeSet<u64>,
-    /// Extents that rows contain, and how many rows contain each.
-    held: BTreeMap<(u32, u64), u32>,
+    /// Extents that rows contain.
+    held: BTreeSet<(u32, u64)>,
     /// Extents that must be readable.
     readable: Vec<Extent>,
-    used: BTreeMap<(u32, u64), u32>,
+    /// Extents that are recorded as used.
+    used: BTreeSet<(u32, u64)>,
     freed: BTreeSet<(u32, u64)>,
-    keys: BTreeSet<Vec<u8>>,
 }
 
 impl AuditedRows {
@@ -52,39 +50,32 @@ impl AuditedRows {
     }
 
     fn row(&mut self, key: &[u8], found: &FoundRow<'_>) {
-        let skip = match Key::table_of(key) {
-            table::OBJECT => {
-                let oid = oid_at(key, 1).unwrap();
+        match Key::table_of(key) {
+            table::CONTENT => {
+                let id = content_of(key).unwrap();
                 let head = match found {
-                    FoundRow::Row(Row::Patch(patch), _) => Head::decode(oid, &patch.head).unwrap(),
-                    found => Head::decode(oid, found.value().unwrap()).unwrap(),
+                    FoundRow::Row(Row::Patch(patch), _) => ContentHead::decode(id, &patch.head).unwrap(),
+                    found => ContentHead::decode(id, found.value().unwrap()).unwrap(),
                 };
-                self.objects.insert(oid, head);
-                HEAD
+                self.contents.insert(id, head);
+                self.chunk(found, HEAD);
             }
             table::CHUNK => {
-                let index = u64::from_be_bytes(key[9..17].try_into().unwrap());
-                self.chunks.entry(data_of(key).unwrap().0).or_default().push(index);
-                0
+                self.chunks.entry(data_of(key).unwrap().0).or_default().push(index_of(key).unwrap());
+                self.chunk(found, 0);
             }
             table::EXTENT => {
-                let used = ExtentUse::decode(found.value().unwrap()).unwrap();
-                self.used.insert(key::extent_of(key).unwrap(), used.users);
-                return;
+                assert_eq!(decode_extent_len(found.value().unwrap()), Ok(CHUNK as u32));
+                self.used.insert(key::extent_of(key).unwrap());
             }
-            table::FREED => {
-                self.freed.insert(key::extent_of(key).unwrap());
-                return;
-            }
-            table::GARBAGE => {
-                self.garbage.insert(data_of(key).unwrap().0);
-                return;
-            }
-            _ => {
-                self.keys.insert(key.to_vec());
-                return;
-            }
-        };
+            table::FREED => drop(self.freed.insert(key::extent_of(key).unwrap())),
+            table::GARBAGE => drop(self.garbage.insert(data_of(key).unwrap().0)),
+            table::SYSTEM | table::ROW => {}
+            other => panic!("a row of table {other}"),
+        }
+    }
+
+    fn chunk(&mut self, found: &FoundRow<'_>, skip: usize) {
         match found {
             FoundRow::Row(Row::Patch(patch), _) => {
                 if let Base::Extent(extent) = &patch.base {
@@ -93,22 +84,19 @@ impl AuditedRows {
             }
             found => {
                 if let Chunk::Extent(extent) = Chunk::decode(&found.value().unwrap()[skip..]).unwrap() {
-                    *self.held.entry((extent.file, extent.offset)).or_default() += 1;
+                    let is_new = self.held.insert((extent.file, extent.offset));
+                    assert!(is_new, "two rows contain extent {:x} of file {}", extent.offset, extent.file);
                     self.readable.push(extent);
                 }
             }
         }
-    }
-
-    fn has(&self, key: &Key) -> bool {
-        self.keys.contains(&key[..])
     }
 }
 
 /// Panics unless the relations between the rows hold.
 pub(crate) fn audit(store: &Store) {
     let rows = AuditedRows::read(store);
-    assert_eq!(rows.used, rows.held, "user counts of extents, and rows that contain them");
+    assert_eq!(rows.used, rows.held, "extents that are recorded as used, and extents in rows");
     if let Some(files) = store.core().state.files() {
         let mut chunk = vec![0; CHUNK];
         for extent in &rows.readable {
@@ -116,10 +104,11 @@ pub(crate) fn audit(store: &Store) {
             assert!(read.is_ok(), "extent {:x} of file {}: {read:?}", extent.offset, extent.file);
         }
     }
-    let contents: BTreeMap<u64, u64> = rows.objects.values().map(|head| (head.data.0, head.size)).collect();
+    let contents: BTreeMap<u64, u64> = rows.contents.values().map(|head| (head.data.0, head.size)).collect();
+    assert_eq!(contents.len(), rows.contents.len(), "two contents have the same number");
     for (data, indices) in &rows.chunks {
         let size = contents.get(data);
-        assert!(size.is_some() || rows.garbage.contains(data), "content {data:x} has no owner");
+        assert!(size.is_some() || rows.garbage.contains(data), "chunks {data:x} have no owner");
         for index in indices {
             assert!(
                 size.is_none_or(|size| index * (CHUNK as u64) < *size),
@@ -128,43 +117,7 @@ pub(crate) fn audit(store: &Store) {
         }
     }
     for data in &rows.garbage {
-        assert!(!contents.contains_key(data), "content {data:x} of an object is to be removed");
-    }
-    audit_references(&rows);
-}
-
-fn audit_references(rows: &AuditedRows) {
-    let mut members: BTreeMap<Oid, u64> = BTreeMap::new();
-    let exists =
-        |oid: Oid, what: &str| assert!(rows.objects.contains_key(&oid), "{what} of {oid}, which does not exist");
-    for key in &rows.keys {
-        match Key::table_of(key) {
-            table::ATTRIBUTE => exists(oid_at(key, 1).unwrap(), "an attribute"),
-            table::MEMBER => {
-                let (collection, member) = (oid_at(key, 1).unwrap(), oid_at(key, 17).unwrap());
-                exists(collection, "a member");
-                exists(member, "a membership");
-                *members.entry(collection).or_default() += 1;
-                assert!(rows.has(&Key::back_member(member, collection)), "{member} does not know of {collection}");
-            }
-            table::NAME => {
-                let path = std::str::from_utf8(&key[3..]).unwrap();
-                let known = rows.objects.keys().filter(|oid| rows.has(&Key::back_name(**oid, path))).count();
-                assert_eq!(known, 1, "objects with a back reference to name {path:?}");
-            }
-            table::BACK_REFERENCE => {
-                let oid = oid_at(key, 1).unwrap();
-                exists(oid, "a back reference");
-                match key[17] {
-                    b'm' => assert!(rows.has(&Key::member(oid_at(key, 18).unwrap(), oid))),
-                    _ => assert!(rows.has(&Key::name(oid.space(), std::str::from_utf8(&key[18..]).unwrap()))),
-                }
-            }
-            _ => {}
-        }
-    }
-    for (oid, head) in rows.objects.iter().filter(|(_, head)| head.kind == Kind::Collection) {
-        assert_eq!(head.size, members.get(oid).copied().unwrap_or(0), "members of {oid}");
+        assert!(!contents.contains_key(data), "chunks {data:x} of a content are to be removed");
     }
 }
 
@@ -180,10 +133,10 @@ pub(crate) fn check_leaks(simulated: &SimulatedStore) {
         let file = number(&name);
         let bytes = simulated.disk.bytes(&format!("blobs/{name}"));
         for (at, chunk) in (0..).step_by(CHUNK).zip(bytes.chunks(CHUNK)) {
-            let used = rows.used.contains_key(&(file, at));
+            let used = rows.used.contains(&(file, at));
             assert!(used || chunk.iter().all(|b| *b == 0), "byte {at} of {name} belongs to no row");
         }
-        let empty = !rows.used.keys().any(|(used, _)| *used == file);
+        let empty = !rows.used.iter().any(|(used, _)| *used == file);
         // The newest file of an opening is kept even after later ones; the next opening removes it.
         assert!(!empty || file + 1 >= first, "{name} is empty");
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::RngExt;
 
 use super::audit::{audit, check_leaks};
-use super::reference_model::{Change, Model, TransactionGenerator, compare_contents};
+use super::reference_model::{Change, ChangeGenerator, Model, compare_all};
 use super::world::{SimulatedStore, small_options};
 use super::*;
 use crate::disk::sim::SimDisk;
@@ -36,19 +36,19 @@ enum PlantedBug {
     IgnoreForces,
     /// The installer loses chunks.
     SkipChunks,
-    /// The installer loses objects.
-    SkipObjects,
+    /// The installer loses contents.
+    SkipContents,
     /// The installer loses rows.
     SkipRows,
-    /// Transactions are acknowledged before they are forced.
+    /// Changes are acknowledged before they are forced.
     AcknowledgeEarly,
 }
 
 /// A workload and the images of its machine.
 struct Run {
     world: SimulatedStore,
-    maker: TransactionGenerator,
-    /// The state after each version.
+    maker: ChangeGenerator,
+    /// The state after each position.
     states: BTreeMap<u64, Model>,
     acknowledged: Arc<AtomicU64>,
     images: Arc<Mutex<Vec<Image>>>,
@@ -79,8 +79,8 @@ impl Run {
     fn new(seed: u64, plant: PlantedBug) -> Self {
         let (disk, engine, acknowledged) = (SimDisk::new(), MemoryEngine::default(), Arc::default());
         let images = watch(&disk, &engine, &acknowledged);
-        let mut maker = TransactionGenerator::new(seed);
-        (maker.objects, maker.scale) = (6, 8);
+        let mut maker = ChangeGenerator::new(seed);
+        (maker.contents, maker.scale) = (6, 8);
         let world = open(disk, engine);
         let states = BTreeMap::from([(0, Model::default())]);
         let mut run = Self { world, maker, states, acknowledged, images, bug: plant, points: 0 };
@@ -92,7 +92,7 @@ impl Run {
         match self.bug {
             PlantedBug::IgnoreForces => self.world.disk.ignore_forces(),
             PlantedBug::SkipChunks => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::CHUNK]),
-            PlantedBug::SkipObjects => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::OBJECT]),
+            PlantedBug::SkipContents => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::CONTENT]),
             PlantedBug::SkipRows => self.world.faults.lock().skip = Some(vec![crate::rows::key::table::ROW]),
             PlantedBug::Nothing | PlantedBug::AcknowledgeEarly => {}
         }
@@ -102,7 +102,7 @@ impl Run {
         self.states.last_key_value().unwrap().1
     }
 
-    /// Commits a few transactions in one batch and does some background work.
+    /// Commits a few changes in one batch and does some background work.
     fn step(&mut self) {
         if self.maker.random.random_range(0..4) == 0 {
             let (store, data) = (&self.world.store, self.maker.data());
@@ -118,8 +118,8 @@ impl Run {
             let change = self.maker.change(&model);
             let (sender, acknowledged) = (sender.clone(), Arc::clone(&self.acknowledged));
             change.submit(&self.world.store, move |outcome| {
-                if let Ok(Outcome::Committed(committed)) = &outcome {
-                    acknowledged.fetch_max(committed.version, Ordering::SeqCst);
+                if let Ok(position) = &outcome {
+                    acknowledged.fetch_max(*position, Ordering::SeqCst);
                 }
                 sender.send((i, outcome)).unwrap();
             });
@@ -146,20 +146,17 @@ impl Run {
         self.do_housekeeping();
     }
 
-    /// Applies what was committed to the model, in the order of the versions. Another test checks refusals.
-    fn apply_outcomes(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<Outcome>)>) {
+    /// Applies what was committed to the model, in the order of the positions. Another test checks refusals.
+    fn apply_outcomes(&mut self, changes: &[Change], outcomes: Vec<(usize, model::Result<u64>)>) {
         let mut committed = BTreeMap::new();
         for (i, outcome) in outcomes {
-            if let Ok(Outcome::Committed(done)) = outcome {
-                committed.insert(done.version, (&changes[i], done.created));
+            if let Ok(position) = outcome {
+                committed.insert(position, &changes[i]);
             }
         }
-        for (version, (change, created)) in committed {
-            let state = self.newest().apply(change, version, &created, &self.maker.uploads).unwrap();
-            let gone = self.newest().objects.keys().filter(|oid| !state.objects.contains_key(oid)).copied();
-            let gone: Vec<_> = gone.collect();
-            self.maker.gone.extend(gone);
-            self.states.insert(version, state);
+        for (position, change) in committed {
+            let state = self.newest().apply(change, &self.maker.uploads).unwrap();
+            self.states.insert(position, state);
         }
         let core = self.world.core();
         self.maker.uploads.retain(|id, _| core.uploads.is_unfinished(*id));
@@ -229,7 +226,7 @@ impl Run {
         let version = world.store.status().version;
         assert!(version >= acknowledged, "{acknowledged} was acknowledged, and the log ends at {version}");
         let (_, state) = self.states.range(..=version).next_back().unwrap();
-        compare_contents(&world.store, state);
+        compare_all(&world.store, state);
         version
     }
 
@@ -252,7 +249,7 @@ impl Run {
         self.world.run_housekeeping();
         audit(&self.world.store);
         check_leaks(&self.world);
-        compare_contents(&self.world.store, self.newest());
+        compare_all(&self.world.store, self.newest());
         self.crash(1);
     }
 }
@@ -328,8 +325,8 @@ fn an_installer_that_loses_chunks_is_noticed() {
 }
 
 #[test]
-fn an_installer_that_loses_objects_is_noticed() {
-    assert!(is_noticed(PlantedBug::SkipObjects));
+fn an_installer_that_loses_contents_is_noticed() {
+    assert!(is_noticed(PlantedBug::SkipContents));
 }
 
 #[test]

@@ -16,17 +16,16 @@ use crate::engine::Engine;
 use crate::engine::memory::MemoryEngine;
 use crate::plant::ContentBug;
 use crate::rows::key::Key;
-use crate::rows::row::ExtentUse;
 
 const CHUNK: usize = 64 << 10;
 
 /// The bugs that the tests of this file and of `blob_file` name.
 const NAMED: [&[ContentBug]; 8] =
-    [&COMMITTED, &[ContentBug::FailedFileReused], &READ, &SHARED, &SWEPT, &UPLOADED, &RESTORED, &SCRUBBED];
+    [&COMMITTED, &[ContentBug::FailedFileReused], &READ, &FREED, &SWEPT, &UPLOADED, &RESTORED, &SCRUBBED];
 
 const COMMITTED: [ContentBug; 2] = [ContentBug::ChunksNotForced, ContentBug::BlobNameNotForced];
 const READ: [ContentBug; 1] = [ContentBug::ChunkNotChecked];
-const SHARED: [ContentBug; 2] = [ContentBug::SharedChunkFreed, ContentBug::ChunkFreedUnderReader];
+const FREED: [ContentBug; 1] = [ContentBug::ChunkFreedUnderReader];
 const SWEPT: [ContentBug; 2] = [ContentBug::SweepIgnoresBuffer, ContentBug::FreedChunksForgotten];
 const UPLOADED: [ContentBug; 4] = [
     ContentBug::UploadIsGarbage,
@@ -34,14 +33,13 @@ const UPLOADED: [ContentBug; 4] = [
     ContentBug::FailedUploadContinues,
     ContentBug::AbortedUploadKept,
 ];
-const RESTORED: [ContentBug; 5] = [
+const RESTORED: [ContentBug; 4] = [
     ContentBug::PatchesNotBackedUp,
     ContentBug::CutArchiveRestored,
     ContentBug::RestoredChunksNotForced,
-    ContentBug::RestoredUsersNotCounted,
-    ContentBug::RestoredPagesReused,
+    ContentBug::RestoredChunksNotUsed,
 ];
-const SCRUBBED: [ContentBug; 2] = [ContentBug::ScrubTrustsChunks, ContentBug::ScrubTrustsUserCounts];
+const SCRUBBED: [ContentBug; 2] = [ContentBug::ScrubTrustsChunks, ContentBug::ScrubTrustsExtents];
 
 #[test]
 fn every_bug_of_the_list_is_named_by_a_test() {
@@ -49,17 +47,13 @@ fn every_bug_of_the_list_is_named_by_a_test() {
     assert!(unnamed.is_empty(), "no test names {unnamed:?}");
 }
 
-fn content(store: &Store, oid: Oid) -> Bytes {
-    store.read(oid, 0, 8 << 20).unwrap()
-}
-
 #[test]
 fn acknowledged_chunks_survive_a_crash() {
     assert_noticed(&COMMITTED, || {
         let world = SimulatedStore::new();
-        let oid = blob(&world.store, pattern(3 * CHUNK, 1));
+        let id = content(&world.store, pattern(3 * CHUNK, 1));
         for seed in 0..8 {
-            assert_eq!(content(&world.crash(seed).unwrap().store, oid), pattern(3 * CHUNK, 1));
+            assert_eq!(bytes(&world.crash(seed).unwrap().store, id), pattern(3 * CHUNK, 1));
         }
     });
 }
@@ -68,36 +62,30 @@ fn acknowledged_chunks_survive_a_crash() {
 fn damaged_chunks_are_not_read() {
     assert_noticed(&READ, || {
         let world = SimulatedStore::new();
-        let oid = blob(&world.store, pattern(2 * CHUNK, 1));
+        let id = content(&world.store, pattern(2 * CHUNK, 1));
         world.disk.damage(&file_name(1), CHUNK + 100, |bytes| bytes[0] ^= 1);
         for (offset, len) in [(0, 2 * CHUNK), (CHUNK, CHUNK), (CHUNK + 50, 100)] {
-            let read = world.store.read(oid, offset as u64, len as u64);
+            let read = world.store.read_content(id, offset as u64, len as u64);
             assert_eq!(read.unwrap_err().kind(), ErrorKind::Corrupt, "{len} bytes from {offset}");
         }
     });
 }
 
 #[test]
-fn chunks_stay_as_long_as_an_object_or_a_snapshot_shows_them() {
-    assert_noticed(&SHARED, || {
+fn chunks_stay_as_long_as_a_content_or_a_snapshot_shows_them() {
+    assert_noticed(&FREED, || {
         let world = SimulatedStore::new();
-        let (oid, clone) = (blob(&world.store, pattern(3 * CHUNK, 1)), blob(&world.store, ""));
-        commit(&world.store, [Op::Clone { from: oid, to: clone }]);
+        let (gone, kept) = (content(&world.store, pattern(3 * CHUNK, 1)), content(&world.store, pattern(3 * CHUNK, 2)));
         let snapshot = world.store.snapshot().unwrap();
-        let keep_house = || {
-            for _ in 0..3 {
-                world.store.install().unwrap();
-                world.core().do_housekeeping().unwrap();
-                world.store.force().unwrap();
-            }
-        };
-        commit(&world.store, [Op::Delete { oid }]);
-        keep_house();
+        commit(&world.store, [delete(gone)]);
+        for _ in 0..3 {
+            world.store.install().unwrap();
+            world.core().do_housekeeping().unwrap();
+            world.store.force().unwrap();
+        }
         audit(&world.store);
-        assert_eq!(content(&world.store, clone), pattern(3 * CHUNK, 1));
-        commit(&world.store, [Op::Delete { oid: clone }]);
-        keep_house();
-        assert_eq!(snapshot.read(oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, 1));
+        assert_eq!(bytes(&world.store, kept), pattern(3 * CHUNK, 2));
+        assert_eq!(snapshot.read_content(gone, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, 1));
         drop(snapshot);
         world.run_housekeeping();
         check_leaks(&world);
@@ -108,13 +96,13 @@ fn chunks_stay_as_long_as_an_object_or_a_snapshot_shows_them() {
 fn a_restarted_store_keeps_what_is_used_and_frees_the_rest() {
     assert_noticed(&SWEPT, || {
         let world = SimulatedStore::new();
-        let oid = blob(&world.store, pattern(3 * CHUNK, 1));
+        let id = content(&world.store, pattern(3 * CHUNK, 1));
         // The chunks are named in the log only when the files of the first opening are swept.
         let world = world.crash(1).unwrap();
         world.core().do_housekeeping().unwrap();
-        assert_eq!(content(&world.store, oid), pattern(3 * CHUNK, 1));
+        assert_eq!(bytes(&world.store, id), pattern(3 * CHUNK, 1));
         world.run_housekeeping();
-        commit(&world.store, [Op::Delete { oid }]);
+        commit(&world.store, [delete(id)]);
         // The removal is installed, and the machine stops before the storage is freed.
         for _ in 0..3 {
             world.store.install().unwrap();
@@ -127,58 +115,49 @@ fn a_restarted_store_keeps_what_is_used_and_frees_the_rest() {
     });
 }
 
-fn upload(store: &Store, len: usize) -> model::UploadId {
-    let upload = store.begin_upload().unwrap();
-    store.upload(upload, pattern(len, 1)).unwrap();
-    upload
-}
-
 #[test]
 fn uploads_are_whole_or_nothing() {
     assert_noticed(&UPLOADED, || {
         let world = SimulatedStore::new();
         let store = &world.store;
-        let oid = blob(store, "");
-        // Enough chunks that some are logged before the transaction.
-        let id = upload(store, 300 * CHUNK);
+        let id = new_id();
+        // Enough chunks that some are logged before the change that takes them.
+        let taken = upload(store, &pattern(300 * CHUNK, 1));
         store.install().unwrap();
         world.core().do_housekeeping().unwrap();
         store.force().unwrap();
-        let late = world.core().uploads.find(id).unwrap();
-        commit(store, [Op::PutUpload { oid, upload: id }]);
+        let late = world.core().uploads.find(taken).unwrap();
+        commit(store, [take(id, taken)]);
         assert!(
             world.core().add_to_upload(&late, pattern(300 * CHUNK, 2)).is_err(),
             "bytes after the upload was taken"
         );
-        let stored: Vec<u8> = (0..3).flat_map(|i| store.read(oid, i * (8 << 20), 8 << 20).unwrap()).collect();
-        assert!(stored == pattern(300 * CHUNK, 1), "the content of an upload is as it was sent");
+        assert!(bytes(store, id) == pattern(300 * CHUNK, 1), "a content is as it was uploaded");
         audit(store);
 
-        let id = upload(store, 200 * CHUNK);
-        blob(store, pattern(60_000, 1));
+        let full = upload(store, &pattern(200 * CHUNK, 1));
+        content(store, pattern(60_000, 1));
         world.disk.set_free_bytes(Some(100 * CHUNK));
-        assert_eq!(store.upload(id, pattern(100 * CHUNK, 2)).unwrap_err().kind(), ErrorKind::Full);
+        assert_eq!(store.upload(full, pattern(100 * CHUNK, 2)).unwrap_err().kind(), ErrorKind::Full);
         world.disk.set_free_bytes(None);
-        assert!(store.upload(id, pattern(CHUNK, 3)).is_err(), "an upload without a part of its bytes");
+        assert!(store.upload(full, pattern(CHUNK, 3)).is_err(), "an upload without a part of its bytes");
 
-        let id = upload(store, 3 * CHUNK);
-        store.abort_upload(id);
+        let aborted = upload(store, &pattern(3 * CHUNK, 1));
+        store.abort_upload(aborted);
         world.run_housekeeping();
         check_leaks(&world);
     });
 }
 
-/// Objects of which some share chunks and one has a change that is not installed, and the archive of their store.
-fn archived() -> (Vec<(Oid, Bytes)>, Vec<u8>) {
+/// Contents, of which one has a change that is not installed, and the archive of their store.
+fn archived() -> (Vec<(ContentId, Vec<u8>)>, Vec<u8>) {
     let world = SimulatedStore::new();
-    let oids =
-        [blob(&world.store, pattern(6 * CHUNK, 1)), blob(&world.store, ""), blob(&world.store, pattern(99_000, 2))];
-    commit(&world.store, [Op::Clone { from: oids[0], to: oids[1] }]);
+    let all = [content(&world.store, pattern(6 * CHUNK, 1)), content(&world.store, pattern(99_000, 2))];
     world.store.install().unwrap();
-    commit(&world.store, [Op::Write { oid: oids[2], offset: 70_000, data: "changed".into() }]);
+    commit(&world.store, [write(all[1], 70_000, "changed")]);
     let mut archive = Vec::new();
     world.store.backup(&mut archive, &()).unwrap();
-    (oids.map(|oid| (oid, content(&world.store, oid))).to_vec(), archive)
+    (all.map(|id| (id, bytes(&world.store, id))).to_vec(), archive)
 }
 
 /// The store of an archive after a power failure right after the restore.
@@ -192,16 +171,14 @@ fn restored(mut archive: &[u8], seed: u64) -> model::Result<SimulatedStore> {
 #[test]
 fn a_restored_store_is_the_one_of_the_backup() {
     assert_noticed(&RESTORED, || {
-        let (objects, archive) = archived();
+        let (contents, archive) = archived();
         for seed in 0..8 {
             let world = restored(&archive, seed).unwrap();
-            for (oid, bytes) in &objects {
-                assert!(content(&world.store, *oid) == *bytes, "{oid} is as it was");
+            for (id, expected) in &contents {
+                assert!(bytes(&world.store, *id) == *expected, "{id} is as it was");
             }
             audit(&world.store);
             assert_eq!(world.store.scrub(&()).unwrap().damage, []);
-            let fresh = blob(&world.store, "new");
-            assert!(objects.iter().all(|(oid, _)| oid.page() != fresh.page() || oid.slot() != fresh.slot()));
         }
         // Every length at which a part ends.
         let mut at = 48;
@@ -213,16 +190,18 @@ fn a_restored_store_is_the_one_of_the_backup() {
 }
 
 #[test]
-fn a_scrub_finds_damaged_chunks_and_wrong_counts() {
+fn a_scrub_finds_damaged_chunks_and_wrong_records() {
     assert_noticed(&SCRUBBED, || {
         let world = SimulatedStore::new();
-        blob(&world.store, pattern(2 * CHUNK, 1));
+        content(&world.store, pattern(2 * CHUNK, 1));
         world.store.install().unwrap();
-        let row = ExtentUse { len: CHUNK as u32, users: 2 }.encode();
-        let count = (Key::extent(1, 0), Some(Bytes::copy_from_slice(&row)));
-        world.engine.write(&mut [Ok(count)].into_iter()).unwrap();
+        let removed = (Key::extent(1, 0), None);
+        world.engine.write(&mut [Ok(removed)].into_iter()).unwrap();
         assert_eq!(world.store.scrub(&()).unwrap().damaged, 1);
-        world.disk.damage(&file_name(1), CHUNK + 100, |bytes| bytes[0] ^= 1);
+        let unused = (Key::extent(1, 5 * CHUNK as u64), Some(Bytes::copy_from_slice(&(CHUNK as u32).to_le_bytes())));
+        world.engine.write(&mut [Ok(unused)].into_iter()).unwrap();
         assert_eq!(world.store.scrub(&()).unwrap().damaged, 2);
+        world.disk.damage(&file_name(1), CHUNK + 100, |bytes| bytes[0] ^= 1);
+        assert_eq!(world.store.scrub(&()).unwrap().damaged, 3);
     });
 }

@@ -3,8 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, mpsc};
 
-use model::limits;
-
 use super::world::{SimulatedStore, memory_store, on_every_store, real_store};
 use super::*;
 use crate::RowChanges;
@@ -143,15 +141,14 @@ fn ranges_are_in_order_whatever_layer_the_rows_are_in() {
 }
 
 #[test]
-fn rows_are_independent_of_objects_and_names() {
+fn rows_are_independent_of_contents() {
     on_every_store(|store, settle| {
-        let oid = blob(store, "content");
-        commit(store, [Op::Bind { name: name("name"), oid }]);
+        let id = content(store, "content");
         put(store, b"\0", "first");
         put(store, b"\xff", "last");
         settle();
         assert_eq!(keys(store, b"", END), [b"\0", b"\xff"]);
-        assert_eq!(store.objects(MAIN, None, 10).unwrap().len(), 1);
+        assert_eq!(ids(store), [id]);
     });
 }
 
@@ -179,10 +176,10 @@ fn rows_over_a_limit_are_refused_by_kind_and_change_nothing() {
         (0..=limits::OPERATIONS).for_each(|n| many.remove(&n.to_be_bytes()));
         let (kind, message) = refusal(many);
         assert_eq!(kind, ErrorKind::TooLarge);
-        assert!(message.starts_with("65537 rows are changed together"), "{message}");
+        assert!(message.starts_with("65537 rows and contents are changed together"), "{message}");
         let mut large = RowChanges::new();
         (0..7u8).for_each(|n| large.put(&[n], vec![0; limits::ROW_VALUE].into()));
-        let message = "a change of rows has 36700167 bytes; the limit is 33554432".to_owned();
+        let message = "a change of rows and contents has 36700167 bytes; the limit is 33554432".to_owned();
         assert_eq!(refusal(large), (ErrorKind::TooLarge, message));
         assert_eq!(all(store), []);
     });

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use super::audit::audit;
 use super::world::{SimulatedStore, small_options};
 use super::*;
-use crate::RowChanges;
 use crate::disk::sim::SimDisk;
 use crate::engine::memory::MemoryEngine;
 use crate::read::rows;
@@ -32,74 +31,61 @@ fn on_every_store(test: impl Fn(&Store)) {
     test(&Store::open(dir.path(), busy_options()).unwrap());
 }
 
-/// Objects that every transaction changes together.
+/// Contents and rows that every transaction changes together.
 struct Group {
-    /// A blob whose chunks all begin with the stamp.
-    blob: Oid,
-    record: Oid,
-    attributes: Oid,
-    /// A collection with `record` or `attributes` as its member, by the stamp's parity; the name is bound likewise.
-    collection: Oid,
+    /// A content whose chunks all begin with the stamp.
+    large: ContentId,
+    small: ContentId,
 }
 
 impl Group {
     fn create(store: &Store) -> Self {
-        let mut ops = vec![
-            create(0, Kind::Blob, vec![0; 3 * CHUNK + 100]),
-            create(1, Kind::Record, vec![0; 8]),
-            create(2, Kind::Blob, ""),
-            create(3, Kind::Collection, ""),
-        ];
-        ops.push(Op::SetAttribute { oid: temporary(2), key: "stamp".into(), value: vec![0; 8].into() });
-        ops.push(Op::Add { collection: temporary(3), member: temporary(1) });
-        ops.push(Op::Bind { name: name("stamp"), oid: temporary(1) });
-        let created = commit(store, ops).created;
-        Self { blob: created[0], record: created[1], attributes: created[2], collection: created[3] }
+        let group = Self { large: new_id(), small: new_id() };
+        let mut changes = of_contents([create(group.large, vec![0; 3 * CHUNK + 100]), create(group.small, vec![0; 8])]);
+        changes.put(b"stamp", vec![0; 8].into());
+        changes.put(b"even", vec![0; 8].into());
+        store.commit_rows(changes).unwrap();
+        group
     }
 
-    fn stamp_ops(&self, stamp: u64) -> Vec<Op> {
+    fn stamp(&self, stamp: u64) -> RowChanges {
         let data = Bytes::copy_from_slice(&stamp.to_be_bytes());
-        let members = [self.record, self.attributes];
-        let (new, old) = (members[(stamp % 2) as usize], members[(stamp % 2 + 1) as usize % 2]);
-        let mut ops = vec![
-            Op::Remove { collection: self.collection, member: old },
-            Op::Add { collection: self.collection, member: new },
-            Op::Bind { name: name("stamp"), oid: new },
-            Op::Put { oid: self.record, data: data.clone() },
-            Op::SetAttribute { oid: self.attributes, key: "stamp".into(), value: data.clone() },
-        ];
+        let mut changes = of_contents(replace(self.small, data.clone()));
         if stamp.is_multiple_of(7) {
             // Replaces all chunks, in a blob file.
             let mut whole = vec![0; 3 * CHUNK + 100];
             whole.chunks_mut(CHUNK).for_each(|chunk| chunk[..8].copy_from_slice(&data));
-            ops.push(Op::Put { oid: self.blob, data: whole.into() });
+            replace(self.large, whole).into_iter().for_each(|change| changes.content(change));
         } else {
-            let writes = (0..4).map(|i| Op::Write { oid: self.blob, offset: i * CHUNK as u64, data: data.clone() });
-            ops.extend(writes);
+            (0..4).for_each(|i| changes.content(write(self.large, i * CHUNK, data.clone())));
         }
-        ops
+        // The row "even" exists while the stamp is even.
+        if stamp.is_multiple_of(2) {
+            changes.put(b"even", data.clone())
+        } else {
+            changes.remove(b"even")
+        }
+        changes.put(b"stamp", data);
+        changes
     }
 
-    /// The stamp of all objects, read from one state.
+    /// The stamp of all contents and rows, read from one state.
     fn read(&self, snapshot: &crate::Snapshot) -> u64 {
         let number = |bytes: Bytes| u64::from_be_bytes(bytes[..8].try_into().unwrap());
-        let stamp = number(snapshot.read(self.record, 0, 8).unwrap());
+        let stamp = number(snapshot.read_content(self.small, 0, 8).unwrap());
         for chunk in 0..4 {
-            assert_eq!(number(snapshot.read(self.blob, chunk * CHUNK as u64, 8).unwrap()), stamp, "chunk {chunk}");
+            let found = number(snapshot.read_content(self.large, chunk * CHUNK as u64, 8).unwrap());
+            assert_eq!(found, stamp, "chunk {chunk}");
         }
-        assert_eq!(number(snapshot.attribute(self.attributes, b"stamp").unwrap().unwrap()), stamp);
-        let member = [self.record, self.attributes][(stamp % 2) as usize];
-        assert_eq!(snapshot.members(self.collection, None, 10).unwrap(), [member]);
-        assert_eq!(snapshot.resolve(&name("stamp")).unwrap(), Some(member));
-        assert_eq!(snapshot.collections_of(member, None, 10).unwrap(), [self.collection]);
-        let version = snapshot.stat(self.blob).unwrap().unwrap().version;
-        assert_eq!(snapshot.stat(self.record).unwrap().unwrap().version, version);
+        assert_eq!(number(snapshot.row(b"stamp").unwrap().unwrap()), stamp);
+        let even = snapshot.row(b"even").unwrap().map(number);
+        assert_eq!(even, Some(stamp).filter(|stamp| stamp.is_multiple_of(2)));
         stamp
     }
 
-    /// Reads one blob from the newest state: its chunks agree.
+    /// Reads one content from the newest state: its chunks agree.
     fn read_newest(&self, store: &Store) {
-        let whole = store.read(self.blob, 0, 1 << 20).unwrap();
+        let whole = store.read_content(self.large, 0, 1 << 20).unwrap();
         assert_eq!(whole.len(), 3 * CHUNK + 100);
         assert!(whole.chunks(CHUNK).all(|chunk| chunk[..8] == whole[..8]));
     }
@@ -115,7 +101,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn objects_that_change_together_are_visible_together_and_never_go_back() {
+fn contents_and_rows_that_change_together_are_visible_together_and_never_go_back() {
     on_every_store(|store| {
         let (group, done) = (Group::create(store), AtomicBool::new(false));
         let newest = AtomicU64::new(0);
@@ -140,12 +126,8 @@ fn objects_that_change_together_are_visible_together_and_never_go_back() {
                 });
             }
             threads.spawn(|| {
-                let mut last = 0;
                 while !done.0.load(Ordering::Relaxed) {
                     group.read_newest(store);
-                    let version = store.stat(group.record).unwrap().unwrap().version;
-                    assert!(version >= last, "{version} after {last}");
-                    last = version;
                 }
             });
             let writers: Vec<_> = (0..16u64)
@@ -153,7 +135,7 @@ fn objects_that_change_together_are_visible_together_and_never_go_back() {
                     let (group, newest) = (&group, &newest);
                     threads.spawn(move || {
                         for i in 0..30 {
-                            let version = commit(store, group.stamp_ops(i * 16 + thread)).version;
+                            let version = store.commit_rows(group.stamp(i * 16 + thread)).unwrap();
                             newest.fetch_max(version, Ordering::SeqCst);
                         }
                     })
@@ -167,50 +149,65 @@ fn objects_that_change_together_are_visible_together_and_never_go_back() {
 }
 
 #[test]
-fn appends_of_many_threads_are_all_there_and_whole() {
+fn chunks_that_many_threads_write_are_all_there_and_whole() {
     on_every_store(|store| {
-        let oid = blob(store, "");
+        let id = content(store, "");
         std::thread::scope(|threads| {
-            for thread in 1..=8u8 {
+            for thread in 0..8 {
                 threads.spawn(move || {
-                    for _ in 0..6 {
-                        let data = Bytes::from(vec![thread; CHUNK]);
-                        commit(store, [Op::Append { oid, data }]);
+                    for i in 0..6 {
+                        // One chunk in two halves, which go through the log, and one as a whole.
+                        let (at, stamp) = ((i * 8 + thread) * CHUNK, (i * 8 + thread) as u8);
+                        let half = || vec![stamp; CHUNK / 2];
+                        commit(store, [write(id, at, half()), write(id, at + CHUNK / 2, half())]);
+                        commit(store, [write(id, (48 + i * 8 + thread) * CHUNK, vec![stamp; CHUNK])]);
                     }
                 });
             }
         });
-        let mut counts = [0; 9];
-        for i in 0..48 {
-            let chunk = store.read(oid, i * CHUNK as u64, CHUNK as u64).unwrap();
-            assert!(chunk.len() == CHUNK && chunk.iter().all(|b| *b == chunk[0]));
-            counts[usize::from(chunk[0])] += 1;
+        assert_eq!(store.content_size(id).unwrap(), Some(96 * CHUNK as u64));
+        for i in 0..96 {
+            let chunk = store.read_content(id, i * CHUNK as u64, CHUNK as u64).unwrap();
+            assert!(chunk.len() == CHUNK && chunk.iter().all(|b| *b == (i % 48) as u8), "chunk {i}");
         }
-        assert_eq!(counts, [0, 6, 6, 6, 6, 6, 6, 6, 6]);
         audit(store);
     });
 }
 
+/// The content that a row names.
+fn current(row: Bytes) -> ContentId {
+    ContentId(u128::from_be_bytes(row[..].try_into().unwrap()))
+}
+
 #[test]
-fn uploads_replace_content_while_it_is_read_and_the_old_content_is_freed() {
+fn contents_are_replaced_by_uploads_while_they_are_read_and_the_old_ones_are_freed() {
     on_every_store(|store| {
-        let (oid, done) = (blob(store, vec![0; 4 * CHUNK]), AtomicBool::new(false));
+        let (first, done) = (content(store, vec![0; 4 * CHUNK]), AtomicBool::new(false));
+        let named = |id: ContentId| Bytes::copy_from_slice(&id.0.to_be_bytes());
+        let mut row = RowChanges::new();
+        row.put(b"current", named(first));
+        store.commit_rows(row).unwrap();
+        let newest = Mutex::new(first);
         std::thread::scope(|threads| {
             let done = SetOnDrop(&done);
             for reader in 0..3 {
                 let done = done.0;
                 threads.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
+                        let snapshot = store.snapshot().unwrap();
+                        let id = current(snapshot.row(b"current").unwrap().unwrap());
                         if reader == 0 {
-                            let whole = store.read(oid, 0, 1 << 20).unwrap();
-                            assert!(whole.iter().all(|b| *b == whole[0]));
+                            let whole = snapshot.read_content(id, 0, 1 << 20).unwrap();
+                            assert!(whole.len() > CHUNK && whole.iter().all(|b| *b == whole[0]));
                             continue;
                         }
-                        for piece in store.pieces(oid, 0, u64::MAX).unwrap().pieces {
+                        let pieces = snapshot.content_pieces(id, 0, u64::MAX).unwrap();
+                        drop(snapshot);
+                        for piece in &pieces.pieces {
                             if let Piece::File { file, offset, len, crc32c } = piece {
-                                let mut bytes = vec![0; len as usize];
-                                std::os::unix::fs::FileExt::read_exact_at(&*file, &mut bytes, offset).unwrap();
-                                assert_eq!(crate::checksum::crc32c(&bytes), crc32c, "freed while it was read");
+                                let mut bytes = vec![0; *len as usize];
+                                std::os::unix::fs::FileExt::read_exact_at(&**file, &mut bytes, *offset).unwrap();
+                                assert_eq!(crate::checksum::crc32c(&bytes), *crc32c, "freed while it was read");
                             }
                         }
                     }
@@ -218,18 +215,20 @@ fn uploads_replace_content_while_it_is_read_and_the_old_content_is_freed() {
             }
             let writers: Vec<_> = (0..4u8)
                 .map(|thread| {
+                    let newest = &newest;
                     threads.spawn(move || {
                         for i in 0..12u8 {
                             let stamp = thread * 12 + i + 1;
-                            let upload = store.begin_upload().unwrap();
                             let len = CHUNK * (2 + usize::from(i) % 3) + usize::from(i);
-                            for piece in vec![stamp; len].chunks(100_000) {
-                                store.upload(upload, Bytes::copy_from_slice(piece)).unwrap();
-                            }
+                            let upload = upload(store, &vec![stamp; len]);
                             if i % 5 == 4 {
                                 store.abort_upload(upload);
                             } else {
-                                commit(store, [Op::PutUpload { oid, upload }]);
+                                let (id, mut newest) = (new_id(), newest.lock());
+                                let mut changes = of_contents([take(id, upload), delete(*newest)]);
+                                changes.put(b"current", named(id));
+                                store.commit_rows(changes).unwrap();
+                                *newest = id;
                             }
                             let _ = store.core().do_housekeeping();
                         }
@@ -239,6 +238,7 @@ fn uploads_replace_content_while_it_is_read_and_the_old_content_is_freed() {
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             drop(done);
         });
+        assert_eq!(ids(store), [*newest.lock()]);
         audit(store);
     });
 }
@@ -253,7 +253,7 @@ fn batches_follow_each_other_if_several_threads_force() {
         for _ in 0..4 {
             threads.spawn(|| {
                 for _ in 0..200 {
-                    store.submit(Transaction { ops: vec![create(0, Kind::Blob, "x")] }, |_| {});
+                    submit(store, [create(new_id(), "x")]);
                     store.force().unwrap();
                 }
             });
@@ -261,8 +261,7 @@ fn batches_follow_each_other_if_several_threads_force() {
     });
     store.force().unwrap();
     for seed in 0..5 {
-        let count = world.crash(seed).unwrap().store.objects(MAIN, None, 10_000).unwrap().len();
-        assert_eq!(count, 800);
+        assert_eq!(ids(&world.crash(seed).unwrap().store).len(), 800);
     }
 }
 
@@ -271,16 +270,15 @@ fn closing_under_writers_loses_nothing_acknowledged_and_replies_to_all() {
     for round in 0..10u64 {
         let world = SimulatedStore::open_with(SimDisk::new(), MemoryEngine::default(), busy_options()).unwrap();
         let store = &world.store;
-        let kept: Vec<Oid> = std::thread::scope(|threads| {
+        let kept: Vec<ContentId> = std::thread::scope(|threads| {
             let writers: Vec<_> = (0..8)
                 .map(|_| {
                     threads.spawn(|| {
                         let mut kept = Vec::new();
                         loop {
-                            let ops = vec![create(0, Kind::Blob, pattern(5000, 1))];
-                            match store.commit(Transaction { ops }) {
-                                Ok(Outcome::Committed(committed)) => kept.extend(committed.created),
-                                Ok(Outcome::Conflict(conflict)) => panic!("{conflict:?}"),
+                            let id = new_id();
+                            match store.commit_rows(of_contents([create(id, pattern(5000, 1))])) {
+                                Ok(_) => kept.push(id),
                                 Err(error) => {
                                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
                                     return kept;
@@ -295,9 +293,9 @@ fn closing_under_writers_loses_nothing_acknowledged_and_replies_to_all() {
             writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
         });
         let reopened = world.crash(round).unwrap();
-        assert_eq!(reopened.store.objects(MAIN, None, 10_000).unwrap().len(), kept.len());
-        for oid in kept {
-            assert_eq!(reopened.store.read(oid, 0, 5000).unwrap(), pattern(5000, 1));
+        assert_eq!(ids(&reopened.store).len(), kept.len());
+        for id in kept {
+            assert_eq!(bytes(&reopened.store, id), pattern(5000, 1));
         }
         audit(&reopened.store);
     }

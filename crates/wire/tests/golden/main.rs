@@ -151,7 +151,7 @@ fn answers_are_unchanged() {
             }),
             b"",
         ),
-        ("backup-done", Response::BackupDone(proto::BackupDone { bytes: 4096, objects: 3 }), b""),
+        ("backup-done", Response::BackupDone(proto::BackupDone { bytes: 4096 }), b""),
         ("progress", Response::Progress(proto::Progress { done: 1, total: 3 }), b""),
         (
             "scrub-done",

@@ -3,8 +3,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use model::ErrorKind;
 use model::planted_bug::assert_noticed;
-use model::{ErrorKind, Op, Transaction};
 
 use super::DIR;
 use crate::commit::housekeeping::swept_up_to;
@@ -18,7 +18,9 @@ use crate::rows::row::CHUNK;
 use crate::store::Store;
 use crate::tests::audit::{audit, check_leaks};
 use crate::tests::world::{SimulatedStore, small_options};
-use crate::tests::{blob, commit, pattern, refusal};
+use crate::tests::{
+    bytes, commit, content, create, delete, new_id, of_contents, pattern, refusal, replace, take, upload, write,
+};
 
 /// A disk that counts the forces of blob files, and fails them on demand.
 #[derive(Clone)]
@@ -117,17 +119,17 @@ impl DiskFile for CountingFile {
 #[test]
 fn a_batch_forces_its_blob_file_once() {
     let (watched, engine, store) = CountingDisk::open();
-    let oids: Vec<_> = (0..5).map(|_| blob(&store, "")).collect();
-    for (seed, oid) in (0..).zip(&oids) {
-        let ops = vec![Op::Put { oid: *oid, data: pattern(3 * CHUNK, seed) }];
-        store.submit(Transaction { ops }, |result| assert!(result.is_ok()));
+    let all: Vec<_> = (0..5).map(|_| new_id()).collect();
+    for (seed, id) in (0..).zip(&all) {
+        let change = of_contents([create(*id, pattern(3 * CHUNK, seed))]);
+        store.submit_rows(change, |result| assert!(result.is_ok()));
     }
     assert_eq!(watched.forces.load(Ordering::Relaxed), 0, "a chunk was forced before its batch was");
     store.force().unwrap();
     assert_eq!(watched.forces.load(Ordering::Relaxed), 1);
     let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
-    for (seed, oid) in (0..).zip(&oids) {
-        assert_eq!(world.store.read(*oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, seed));
+    for (seed, id) in (0..).zip(&all) {
+        assert_eq!(bytes(&world.store, *id), pattern(3 * CHUNK, seed));
     }
 }
 
@@ -136,20 +138,19 @@ fn a_batch_forces_its_blob_file_once() {
 fn a_blob_file_that_could_not_be_forced_is_not_used_again() {
     assert_noticed(&[ContentBug::FailedFileReused], || {
         let (watched, engine, store) = CountingDisk::open();
-        let oid = blob(&store, "before");
-        let upload = store.begin_upload().unwrap();
-        store.upload(upload, pattern(3 * CHUNK, 1)).unwrap();
+        let id = content(&store, "before");
+        let upload = upload(&store, &pattern(3 * CHUNK, 1));
         watched.failing.store(true, Ordering::Relaxed);
-        let (kind, message) = refusal(&store, [Op::Put { oid, data: pattern(2 * CHUNK, 2) }]);
+        let (kind, message) = refusal(&store, replace(id, pattern(2 * CHUNK, 2)));
         assert_eq!(kind, ErrorKind::Io, "{message}");
         watched.failing.store(false, Ordering::Relaxed);
-        let (kind, message) = refusal(&store, [Op::PutUpload { oid, upload }]);
+        let (kind, message) = refusal(&store, [take(new_id(), upload)]);
         assert_eq!(kind, ErrorKind::Io, "{message}");
-        assert_eq!(store.read(oid, 0, 1 << 20).unwrap(), "before");
-        let after = blob(&store, pattern(2 * CHUNK, 3));
+        assert_eq!(bytes(&store, id), b"before");
+        let after = content(&store, pattern(2 * CHUNK, 3));
         let world = SimulatedStore::open(watched.disk.crash(1), engine.image()).unwrap();
-        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), "before");
-        assert_eq!(world.store.read(after, 0, 1 << 20).unwrap(), pattern(2 * CHUNK, 3));
+        assert_eq!(bytes(&world.store, id), b"before");
+        assert_eq!(bytes(&world.store, after), pattern(2 * CHUNK, 3));
     });
 }
 
@@ -157,7 +158,7 @@ fn a_blob_file_that_could_not_be_forced_is_not_used_again() {
 fn openings_without_large_content_leave_one_blob_file() {
     let mut world = SimulatedStore::new();
     for seed in 0..5 {
-        blob(&world.store, "small");
+        content(&world.store, "small");
         world = world.crash(seed).unwrap();
     }
     assert_eq!(world.disk.list(DIR).unwrap().len(), 1);
@@ -166,9 +167,9 @@ fn openings_without_large_content_leave_one_blob_file() {
 #[test]
 fn the_number_of_a_removed_blob_file_is_not_assigned_again() {
     let world = SimulatedStore::new();
-    let oid = blob(&world.store, pattern(3 * CHUNK, 1));
+    let id = content(&world.store, pattern(3 * CHUNK, 1));
     world.store.install().unwrap();
-    commit(&world.store, [Op::Delete { oid }]);
+    commit(&world.store, [delete(id)]);
     for _ in 0..3 {
         world.store.core().do_housekeeping().unwrap();
         world.store.force().unwrap();
@@ -178,21 +179,20 @@ fn the_number_of_a_removed_blob_file_is_not_assigned_again() {
     let second = world.crash(1).unwrap();
     second.store.core().do_housekeeping().unwrap();
     let third = second.crash(2).unwrap();
-    let oid = blob(&third.store, pattern(3 * CHUNK, 2));
+    let id = content(&third.store, pattern(3 * CHUNK, 2));
     third.store.core().do_housekeeping().unwrap();
-    assert_eq!(third.store.read(oid, 0, 1 << 20).unwrap(), pattern(3 * CHUNK, 2));
+    assert_eq!(bytes(&third.store, id), pattern(3 * CHUNK, 2));
     assert_eq!(third.store.scrub(&()).unwrap().damage, []);
 }
 
 #[test]
 fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
     let mut world = SimulatedStore::new();
-    let mut oids = Vec::new();
+    let mut all = Vec::new();
     for seed in 0..4 {
-        oids.push(blob(&world.store, pattern(2 * CHUNK, seed)));
+        all.push(content(&world.store, pattern(2 * CHUNK, seed)));
         // A sweep frees what an upload had staged when the machine stopped.
-        let upload = world.store.begin_upload().unwrap();
-        world.store.upload(upload, pattern(3 * CHUNK, 9)).unwrap();
+        upload(&world.store, &pattern(3 * CHUNK, 9));
         world.store.force().unwrap();
         let files = world.core().state.files().unwrap();
         let swept = swept_up_to(&*world.core().state.engine).unwrap();
@@ -206,8 +206,8 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
     audit(&world.store);
     check_leaks(&world);
     // A swept file is still removed with its last chunk and does not reappear.
-    for (seed, oid) in oids.into_iter().enumerate() {
-        commit(&world.store, [Op::Delete { oid }]);
+    for (seed, id) in all.into_iter().enumerate() {
+        commit(&world.store, [delete(id)]);
         world.run_housekeeping();
         check_leaks(&world);
         world = world.crash(seed as u64).unwrap();
@@ -220,9 +220,9 @@ fn an_opening_looks_only_at_blob_files_that_no_opening_before_has_swept() {
 fn chunks_that_could_not_be_freed_are_freed_later() {
     assert_noticed(&[FaultBug::FailedPunchForgotten], || {
         let (watched, _, store) = CountingDisk::open();
-        let oid = blob(&store, pattern(3 * CHUNK, 1));
+        let id = content(&store, pattern(3 * CHUNK, 1));
         store.install().unwrap();
-        commit(&store, [Op::Delete { oid }]);
+        commit(&store, [delete(id)]);
         let keep_house = || {
             store.install().unwrap();
             let done = store.core().do_housekeeping();
@@ -243,20 +243,20 @@ fn chunks_that_could_not_be_freed_are_freed_later() {
 fn chunks_in_files_of_two_openings_are_read_and_freed_apart() {
     assert_noticed(&[FaultBug::RunsCrossFiles, FaultBug::UsedFileRemoved, FaultBug::FreedExtentNotRecorded], || {
         let world = SimulatedStore::new();
-        let (oid, gone) = (blob(&world.store, pattern(CHUNK, 1)), blob(&world.store, pattern(CHUNK, 2)));
+        let (id, gone) = (content(&world.store, pattern(CHUNK, 1)), content(&world.store, pattern(CHUNK, 2)));
         let world = world.crash(1).unwrap();
         // In the file of the second opening, where the first one has `gone`.
-        blob(&world.store, pattern(CHUNK, 3));
-        commit(&world.store, [Op::Write { oid, offset: CHUNK as u64, data: pattern(CHUNK, 4) }]);
+        content(&world.store, pattern(CHUNK, 3));
+        commit(&world.store, [write(id, CHUNK, pattern(CHUNK, 4))]);
         let both = [pattern(CHUNK, 1), pattern(CHUNK, 4)].concat();
-        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), both);
+        assert_eq!(bytes(&world.store, id), both);
         world.run_housekeeping();
-        commit(&world.store, [Op::Delete { oid: gone }]);
+        commit(&world.store, [delete(gone)]);
         // The machine stops when the removal is installed and the storage is not freed.
         world.store.install().unwrap();
         let world = world.crash(2).unwrap();
         world.run_housekeeping();
-        assert_eq!(world.store.read(oid, 0, 1 << 20).unwrap(), both);
+        assert_eq!(bytes(&world.store, id), both);
         check_leaks(&world);
     });
 }

@@ -2,28 +2,34 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn oid() -> Oid {
-    "1.0.0.2a.3".parse().unwrap()
-}
+const ID: ContentId = ContentId(0x1234);
 
-fn head() -> Head {
-    Head { kind: Kind::Blob, size: 70_000, version: 9, modified_us: -5, data: DataId(77) }
+fn head() -> ContentHead {
+    ContentHead { size: 70_000, data: DataId(77) }
 }
 
 #[test]
-fn a_head_of_another_object_is_refused() {
-    let row = head().encode(oid());
-    assert_eq!(Head::decode(oid(), &row), Ok(head()));
-    assert_eq!(Head::decode(oid().successor().unwrap(), &row), Err(RowError::Head));
+fn a_head_of_another_content_is_refused() {
+    let row = head().encode(ID);
+    assert_eq!(ContentHead::decode(ID, &row), Ok(head()));
+    assert_eq!(ContentHead::decode(ContentId(ID.0 + 1), &row), Err(RowError::Head));
+}
+
+#[test]
+fn a_head_of_another_format_is_refused_with_both_formats() {
+    let mut row = head().encode(ID);
+    row[0] = 1;
+    let refused = ContentHead::decode(ID, &row).unwrap_err();
+    assert_eq!(refused.to_string(), "its row has format 1; this version reads format 2");
 }
 
 #[test]
 fn every_flipped_bit_of_a_head_is_noticed() {
-    let row = head().encode(oid());
+    let row = head().encode(ID);
     for bit in 0..HEAD * 8 {
         let mut bad = row;
         bad[bit / 8] ^= 1 << (bit % 8);
-        assert!(Head::decode(oid(), &bad).is_err(), "bit {bit}");
+        assert!(ContentHead::decode(ID, &bad).is_err(), "bit {bit}");
     }
 }
 
@@ -53,7 +59,7 @@ proptest! {
     #[test]
     fn chunks_of_any_bytes_never_panic(row in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = Chunk::decode(&row);
-        let _ = Head::decode(oid(), &row);
+        let _ = ContentHead::decode(ID, &row);
         let _ = unseal(b"key", &row);
     }
 
