@@ -1,5 +1,6 @@
 //! The conformance suite: the same behavior on every kind of store, and after every kind of restart.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -107,4 +108,17 @@ pub(crate) fn ids(store: &Store) -> Vec<ContentId> {
 /// Bytes that depend on their position and the seed.
 pub(crate) fn pattern(len: usize, seed: u8) -> Bytes {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect::<Vec<_>>().into()
+}
+
+/// Panics unless the inputs of a fuzz target are these. With `MORTAR_WRITE_GOLDEN` they are written instead.
+pub(crate) fn check_corpus(target: &str, inputs: &[(String, Vec<u8>)]) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let is_writing = std::env::var_os("MORTAR_WRITE_GOLDEN").is_some();
+    for (name, bytes) in inputs {
+        if is_writing {
+            std::fs::write(dir.join(name), bytes).unwrap();
+        }
+        let found = std::fs::read(dir.join(name)).unwrap_or_default();
+        assert!(found == *bytes, "{target}/{name} is not what the code writes: see MORTAR_WRITE_GOLDEN");
+    }
 }

@@ -149,23 +149,24 @@ impl<'a> Items<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    /// An item of each kind, in an order in which an archive may have them.
+    pub(in crate::backup) const ITEMS: [(&str, Item<'static>); 6] = [
+        ("opened", Item::Incarnation { times: 7 }),
+        ("content", Item::Content { id: ContentId(u128::MAX - 5), size: 65_536 + 3 }),
+        ("extent", Item::Extent { index: 0, file: 1, offset: 65_536, crc: 0xf0a3_3f35, bytes: &[7; CHUNK] }),
+        ("bytes", Item::Bytes { index: 1, bytes: b"abc" }),
+        ("row", Item::Row { key: b"k", value: b"" }),
+        ("long-row", Item::Row { key: &[0xff; limits::ROW_KEY], value: b"v" }),
+    ];
+
     #[test]
     fn every_item_round_trips_and_truncated_items_are_refused() {
-        let chunk = [7; CHUNK];
-        let items = [
-            Item::Incarnation { times: 7 },
-            Item::Content { id: ContentId(u128::MAX - 5), size: 1 },
-            Item::Bytes { index: 0, bytes: b"abc" },
-            Item::Extent { index: 4, file: 1, offset: 65_536, crc: 5, bytes: &chunk },
-            Item::Row { key: &[0xff; limits::ROW_KEY], value: b"v" },
-            Item::Row { key: b"k", value: b"" },
-        ];
-        for item in items {
+        for (_, item) in ITEMS {
             let mut bytes = Vec::new();
             encode(&mut bytes, &item);
             let mut found = Items(&bytes);

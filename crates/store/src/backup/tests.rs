@@ -6,10 +6,13 @@ use std::path::Path;
 use model::planted_bug::assert_noticed;
 use model::{ContentId, ErrorKind};
 
+use super::archive::{ArchiveHeader, ArchiveWriter};
+use super::item;
+use super::item::tests::ITEMS;
 use crate::plant::RecoveryBug;
 use crate::tests::world::{SimulatedStore, memory_store, on_every_store, real_store, small_options};
 use crate::tests::{
-    commit, content, create, delete, ids, new_id, pattern, replace, take, truncate, upload, write, zero,
+    check_corpus, commit, content, create, delete, ids, new_id, pattern, replace, take, truncate, upload, write, zero,
 };
 use crate::{Amount, Options, RowChanges, Store};
 
@@ -342,6 +345,27 @@ fn a_writer_that_fails_ends_the_backup() {
         }
     }
     assert_eq!(memory_store().backup(&mut Full, &()).unwrap_err().kind(), ErrorKind::Full);
+}
+
+#[test]
+fn the_inputs_for_fuzzing_are_archives_of_this_format() {
+    let header = ArchiveHeader { store: [7; 16], version: 9, time_us: -1 };
+    let mut whole = Vec::new();
+    let mut writer = ArchiveWriter::begin(&mut whole, &header).unwrap();
+    let mut inputs = Vec::new();
+    for (name, item) in &ITEMS {
+        writer.write_item(item).unwrap();
+        let mut bytes = Vec::new();
+        item::encode(&mut bytes, item);
+        inputs.push(((*name).to_owned(), bytes));
+    }
+    writer.end().unwrap();
+    let engine = crate::engine::memory::MemoryEngine::default();
+    let disk = std::sync::Arc::new(crate::disk::sim::SimDisk::new()) as std::sync::Arc<dyn crate::disk::Disk>;
+    let summary = super::restore::restore_on(&disk, &engine, [1; 16], &options(), &mut &whole[..], &()).unwrap();
+    assert_eq!((summary.version, summary.contents, summary.rows), (9, 1, 2));
+    inputs.push(("whole".to_owned(), whole));
+    check_corpus("archive", &inputs);
 }
 
 /// Archives that were written before the first release: of objects, and of objects and rows.

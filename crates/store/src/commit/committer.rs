@@ -258,10 +258,10 @@ impl Core {
     /// Logs a marker: an empty frame that records what was forced before it, so that damage to the last frames is
     /// noticed.
     pub(crate) fn write_marker(&self, writer: &mut WriterState) {
-        if !writer.has_marker && writer.log_failure.is_none() && self.state.visible_seq() + 1 == writer.next_seq {
-            if self.append_frame(writer, &[]).is_ok() {
-                writer.next_seq += 1;
-            }
+        let is_due =
+            !writer.has_marker && writer.log_failure.is_none() && self.state.visible_seq() + 1 == writer.next_seq;
+        if is_due && self.append_frame(writer, &[]).is_ok() {
+            writer.next_seq += 1;
         }
         writer.has_marker = true;
     }

@@ -313,7 +313,7 @@ impl BlobFiles {
     }
 }
 
-/// Checks the blocks of an extent from block `first` on. `at` is where the extent begins in its object.
+/// Checks the blocks of an extent from block `first` on. `at` is where the extent begins in its content.
 fn verify_blocks(extent: &Extent, first: usize, bytes: &[u8], at: u64) -> Result<(), RowError> {
     if planted(ContentBug::ChunkNotChecked) {
         return Ok(());

@@ -349,8 +349,8 @@ fn chunks_of_lost_transactions_are_freed() {
     let first = segments(&disk).remove(0);
     let log = disk.bytes(&first);
     let at = log.windows(16).position(|bytes| bytes == &b"after the chunks"[..]).unwrap();
-    // Destroys all frames up to that text, among them the one with the chunks.
-    disk.damage(&first, 64, |bytes| bytes[..at].fill(0));
+    // Destroys all frames up to the one with that text, among them the one with the chunks.
+    disk.damage(&first, 64, |bytes| bytes[..at + 16 - 64].fill(0));
     assert_eq!(SimulatedStore::open(disk.clone(), engine.image()).err().unwrap().kind(), ErrorKind::Corrupt);
     let faults = Arc::default();
     let boxed = SimEngine { memory: engine.clone(), disk: disk.clone(), faults: Arc::clone(&faults) };

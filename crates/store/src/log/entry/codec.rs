@@ -286,6 +286,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::log::frame;
+    use crate::tests::check_corpus;
 
     fn extent(n: u64) -> Extent {
         let blocks = vec![n as u8; CHUNK / BLOCK * 4].into();
@@ -334,6 +336,23 @@ mod tests {
         payload[0] = 1;
         let refused = decode(payload.into()).unwrap_err();
         assert_eq!(refused.to_string(), "it has format 1; this version reads format 2");
+    }
+
+    #[test]
+    fn the_inputs_for_fuzzing_are_entries_of_this_format() {
+        let steps = every_step();
+        let single = steps.iter().enumerate().map(|(i, step)| (format!("step-{i:02}"), std::slice::from_ref(step)));
+        let mut inputs: Vec<(String, Vec<u8>)> = single
+            .chain([("all".to_owned(), &steps[..])])
+            .map(|(name, steps)| (name, encoded(steps).to_vec()))
+            .collect();
+        let (mut segment, mut crc) = (Vec::new(), 0);
+        for (seq, step) in (1..).zip(&steps) {
+            let write = |out: &mut Vec<u8>| encode(out, std::slice::from_ref(step));
+            crc = frame::encode(&mut segment, &[7; 16], seq, seq - 1, crc, write).unwrap();
+        }
+        inputs.push(("segment".to_owned(), segment));
+        check_corpus("log_frames", &inputs);
     }
 
     proptest! {
