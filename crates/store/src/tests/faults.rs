@@ -342,7 +342,7 @@ fn a_full_b_tree_refuses_writes_once_the_buffer_is_full_and_recovers_with_room()
     assert!(world.store.status().disk_full);
     let check = |store: &Store| {
         for id in &kept {
-            assert_eq!(bytes(&store, *id), pattern(9000, 1));
+            assert_eq!(bytes(store, *id), pattern(9000, 1));
         }
     };
     check(&world.store);
@@ -418,7 +418,7 @@ fn a_full_real_disk_refuses_writes_and_recovers_with_room() {
     });
     let check = |store: &Store| {
         for (id, len) in &kept {
-            assert!(bytes(&store, *id) == pattern(*len, 1), "{id}, {len} bytes");
+            assert!(bytes(store, *id) == pattern(*len, 1), "{id}, {len} bytes");
         }
     };
     check(&store);
@@ -446,7 +446,7 @@ fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     assert!((8..=12).contains(&all.len()), "{} contents of 100 kB", all.len());
     assert_eq!(create_one(new_id()).unwrap_err().kind(), ErrorKind::Full);
     for id in &all {
-        assert_eq!(bytes(&store, *id).len(), 100_000);
+        assert_eq!(bytes(store, *id).len(), 100_000);
     }
     // Chunks after the first are removed in the background.
     commit(&store, [delete(all[0]), delete(all[1]), delete(all[2])]);
