@@ -1,4 +1,5 @@
-//! Committing: a transaction is the changes of rows and contents that are submitted together. Any thread submits transactions; one thread applies them in order and forces many at a time.
+//! Committing: any thread submits transactions; one thread applies them in order and forces many at a time. A transaction
+//! is the changes of rows and contents that are submitted together.
 //!
 //! ```text
 //!   submit ── stage chunks ── queue ───┐                                          (any thread)

@@ -13,7 +13,7 @@
 //!
 //! | module | contains |
 //! | --- | --- |
-//! | `commit` | changes of rows and contents, and the steps of a commit, in `stage`, `apply`, `writer`, `committer` and `install`; `housekeeping` after them |
+//! | `commit` | changes of rows and contents; the steps of a commit, `stage` to `install`; `housekeeping` after them |
 //! | `log` | segments, frames, entries, and recovery |
 //! | `rows` | keys, encodings, and the modified object buffer (MOB) with the changes that are not in the B-tree yet |
 //! | `content` | blob files with whole chunks, and uploads |

@@ -2,7 +2,7 @@
 //!
 //! Repair first reports what is damaged and what would be lost, and changes nothing. If the operator accepts the loss,
 //! it copies the damaged segments aside, keeps every transaction that can be read without a gap, and scrubs the store.
-//! Versions and identifiers of lost changes are never assigned again, because clients may hold them.
+//! Positions of lost transactions are never assigned again, because others may remember them.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -446,7 +446,7 @@ fn a_full_store_in_memory_takes_no_more_until_something_is_deleted() {
     assert!((8..=12).contains(&all.len()), "{} contents of 100 kB", all.len());
     assert_eq!(create_one(new_id()).unwrap_err().kind(), ErrorKind::Full);
     for id in &all {
-        assert_eq!(bytes(store, *id).len(), 100_000);
+        assert_eq!(bytes(&store, *id).len(), 100_000);
     }
     // Chunks after the first are removed in the background.
     commit(&store, [delete(all[0]), delete(all[1]), delete(all[2])]);
