@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use client::Url;
 use node::Config;
 use node::auth::ClusterCredentials;
 use serde::{Deserialize, Serialize};
+use store::Options;
 use wire::transport::Address;
 
 mod auth;
@@ -29,6 +31,10 @@ use crate::serving::LogFormat;
 pub(crate) const NONE: &str = "none";
 /// How much a store in memory may hold by default, in MiB.
 pub(crate) const MEMORY_MIB: u32 = 8192;
+/// The smallest and the largest buffer of changes, in MiB.
+pub(crate) const BUFFER_MIB: RangeInclusive<i64> = 4..=MAX_MIB;
+/// The largest part of memory that can be set, in MiB.
+pub(crate) const MAX_MIB: i64 = 1 << 20;
 /// Where a meta-server listens by default.
 const DEFAULT_META_ADDRESS: &str = "127.0.0.1:6690";
 
@@ -96,6 +102,12 @@ pub(crate) struct PartialSettings {
     /// The most that a store in memory holds, in MiB
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
+    /// Changes in memory that are not in the B-tree yet, in MiB [default: 12]. Of a brick and a meta-server
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(BUFFER_MIB))]
+    buffer_mib: Option<u32>,
+    /// Objects that a peer server keeps in memory, in MiB [default: 256]
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
+    cache_mib: Option<u32>,
     /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Vec<String>>,
@@ -170,6 +182,7 @@ pub(crate) struct Settings {
     pub(crate) data: Option<PathBuf>,
     pub(crate) memory: bool,
     pub(crate) memory_mib: u32,
+    pub(crate) sizes: MemorySizes,
     pub(crate) listen: Vec<Address>,
     pub(crate) advertise: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
@@ -183,6 +196,32 @@ pub(crate) struct Settings {
     pub(crate) connections: ConnectionSettings,
     pub(crate) log: Option<String>,
     pub(crate) log_format: LogFormat,
+}
+
+/// How much memory a process uses for what it could read or write again, in MiB; `None` for the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemorySizes {
+    /// Changes that are not in the B-tree yet, of a brick and a meta-server.
+    pub(crate) buffer_mib: Option<u32>,
+    /// Objects that a peer server keeps.
+    pub(crate) cache_mib: Option<u32>,
+}
+
+impl MemorySizes {
+    /// The most changes in memory, in bytes.
+    pub(crate) fn buffer_bytes(self) -> usize {
+        self.buffer_mib.map_or(Options::default().mob_bytes, mib)
+    }
+
+    /// The most cached objects, in bytes.
+    fn cache_bytes(self) -> usize {
+        self.cache_mib.map_or(Config::default().cache_bytes, mib)
+    }
+}
+
+/// Bytes of a number of MiB.
+pub(crate) fn mib(mib: u32) -> usize {
+    (mib as usize) << 20
 }
 
 /// An etcd that keeps the catalogue.
@@ -225,6 +264,8 @@ impl PartialSettings {
             data: self.data.or(other.data),
             memory: self.memory.or(other.memory),
             memory_mib: self.memory_mib.or(other.memory_mib),
+            buffer_mib: self.buffer_mib.or(other.buffer_mib),
+            cache_mib: self.cache_mib.or(other.cache_mib),
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
             http: self.http.or(other.http),
@@ -267,6 +308,9 @@ impl Settings {
         if role == ProcessRole::Peer {
             refuse(given.data.is_some(), "data", "it keeps nothing")?;
             refuse(memory, "memory", "it keeps nothing")?;
+            refuse(given.buffer_mib.is_some(), "buffer_mib", "it keeps nothing")?;
+        } else {
+            refuse(given.cache_mib.is_some(), "cache_mib", "only a peer server has this cache")?;
         }
         match role {
             ProcessRole::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
@@ -286,6 +330,7 @@ impl Settings {
             data: given.data.or_else(|| role.default_data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
             memory,
             memory_mib: given.memory_mib.unwrap_or(MEMORY_MIB),
+            sizes: MemorySizes { buffer_mib: given.buffer_mib, cache_mib: given.cache_mib },
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
             advertise: given
                 .advertise
@@ -340,6 +385,7 @@ impl Settings {
             threads,
             connections,
             unfinished_input_bytes,
+            cache_bytes: self.sizes.cache_bytes(),
             ..defaults
         })
     }
@@ -367,6 +413,9 @@ impl Settings {
     fn storage_lines(&self) -> Vec<SettingLine> {
         let mut lines = vec![line("What the process is: brick, peer or meta.", "role", toml_string(self.role.name()))];
         if self.role == ProcessRole::Peer {
+            let about = "The most objects that it keeps in memory, in MiB.";
+            let cache = line(about, "cache_mib", (self.sizes.cache_bytes() >> 20).to_string());
+            lines.push(comment_unless(self.sizes.cache_mib.is_some(), cache));
             return lines;
         }
         let data = self.data.clone().or_else(|| self.role.default_data().map(PathBuf::from)).unwrap_or_default();
@@ -381,6 +430,9 @@ impl Settings {
         lines.push(line(about, "memory", self.memory.to_string()));
         let about = "The most that a store in memory holds, in MiB.";
         lines.push(line(about, "memory_mib", self.memory_mib.to_string()));
+        let about = "The most changes in memory that are not in the B-tree yet, in MiB. The process takes about 2.5 times as much.";
+        let buffer = line(about, "buffer_mib", (self.sizes.buffer_bytes() >> 20).to_string());
+        lines.push(comment_unless(self.sizes.buffer_mib.is_some(), buffer));
         if self.role == ProcessRole::Meta {
             let etcd = self
                 .etcd
@@ -520,7 +572,7 @@ mod tests {
             assert_eq!(format!("{first:?}"), format!("{again:?}"));
         }
         let mut odd =
-            parse("role = 'brick'\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
+            parse("role = 'brick'\nbuffer_mib = 64\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
                 .unwrap();
         odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
         odd.http = parse_http_address("127.0.0.1:9").unwrap();
@@ -531,6 +583,9 @@ mod tests {
                      tls_require_client_cert = true\ncluster_secret = 's'\nlisten = ['tls:h:1']";
         let auth = parse(auth).unwrap();
         assert_eq!(format!("{auth:?}"), format!("{:?}", parse(&auth.to_toml()).unwrap()));
+        let cache = parse("role = 'peer'\ncache_mib = 7").unwrap();
+        assert_eq!(format!("{cache:?}"), format!("{:?}", parse(&cache.to_toml()).unwrap()));
+        assert_eq!(cache.config().unwrap().cache_bytes, 7 << 20);
         let etcd = parse("role = 'meta'\netcd = ['http://h:1', 'http://h:2']\netcd_namespace = 'mine'").unwrap();
         assert_eq!(format!("{etcd:?}"), format!("{:?}", parse(&etcd.to_toml()).unwrap()));
     }
@@ -565,6 +620,8 @@ mod tests {
             "",
             "role = 'peer'\ndata = 'x'",
             "role = 'peer'\nmemory = true",
+            "role = 'peer'\nbuffer_mib = 64",
+            "role = 'brick'\ncache_mib = 64",
             "role = 'meta'\nmeta = ['mortar://h']",
             "role = 'brick'\nlisten = ['nowhere']",
             "role = 'brick'\nlisten = ['0.0.0.0:7']",

@@ -1,21 +1,22 @@
 //! A cluster within the caller's process: no server to start, and no address that others reach.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 use meta::Embedded as Catalogue;
 use model::{Error, ErrorKind, Result};
-use node::Config;
 use node::auth::{ClusterCredentials, Secret};
 use node::local_cluster::{LocalCluster, MAIN_SPACE, SECRET_FILE, brick_count, brick_places};
 use node::meta::MetaServer;
 use node::purpose::Purpose;
+use node::{Config, IoRuntimes};
 use store::{DirectoryContents, Options as StoreOptions, Store};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
 use wire::transport::Address;
 
+use super::client_core::Core;
 use super::link::{self, Target};
 use super::{Client, ConnectOptions};
 
@@ -53,7 +54,17 @@ pub(super) struct EmbeddedServer {
     stop: watch::Sender<bool>,
     /// The result of their end.
     ended: watch::Receiver<Option<Arc<Result<()>>>>,
+    reached: Reached,
+    /// Clients, whose connections end with the threads of the servers.
+    clients: Mutex<Vec<Weak<Core>>>,
+}
+
+/// How clients reach the servers.
+#[derive(Debug)]
+struct Reached {
     peers: Vec<Address>,
+    /// The threads of the servers. Connections of clients are on them, too, so a message needs no other thread.
+    runtimes: IoRuntimes,
 }
 
 impl Drop for EmbeddedServer {
@@ -101,7 +112,10 @@ impl Embedded {
         let spawned = thread::Builder::new().name("mortar".to_owned()).spawn(run);
         spawned.map_err(|error| Error::new(ErrorKind::Io, "the system grants no thread").caused_by(error))?;
         match ready.await {
-            Ok(peers) => Ok(Self { server: Arc::new(EmbeddedServer { stop, ended, peers }) }),
+            Ok(reached) => {
+                let clients = Mutex::default();
+                Ok(Self { server: Arc::new(EmbeddedServer { stop, ended, reached, clients }) })
+            }
             Err(_) => Err(end_of(ended).await.err().unwrap_or_else(|| {
                 Error::new(ErrorKind::Internal, "the servers of the embedded cluster have ended at their start")
             })),
@@ -119,14 +133,17 @@ impl Embedded {
 
     /// A client of a space, with which the servers end if it `is_owner`.
     async fn connect_as(&self, space: &str, options: ConnectOptions, is_owner: bool) -> Result<Client> {
-        let target = Target { peers: self.server.peers.clone(), space: space.to_owned(), user: None };
-        let core = link::connect_to(target, options).await?;
+        let Reached { peers, runtimes } = &self.server.reached;
+        let target = Target { peers: peers.clone(), space: space.to_owned(), user: None };
+        let ended = || Error::new(ErrorKind::Unavailable, "the embedded cluster has ended");
+        let runtime = runtimes.first().ok_or_else(ended)?;
+        let core = runtime.spawn(link::connect_to(target, options)).await.map_err(|_| ended())??;
+        self.server.add_client(&core);
         core.embedded().get_or_init(|| EmbeddedHandle { server: self.server.clone(), is_owner });
         Ok(Client { core })
     }
 
-    /// Ends the cluster in good order: answers what is pending, and closes the directory. Clients that are not closed try to connect
-    /// again until their timeout.
+    /// Ends the cluster in good order: closes its clients, answers what is pending, and closes the directory.
     ///
     /// # Errors
     /// If the directory cannot be closed.
@@ -136,7 +153,15 @@ impl Embedded {
 }
 
 impl EmbeddedServer {
+    fn add_client(&self, core: &Arc<Core>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Arc::downgrade(core));
+    }
+
     pub(super) async fn shutdown(&self) -> Result<()> {
+        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
+        clients.iter().filter_map(Weak::upgrade).for_each(|client| client.close());
         self.stop.send_replace(true);
         end_of(self.ended.clone()).await
     }
@@ -215,19 +240,19 @@ impl Place {
 fn run(
     place: &Place,
     options: &StoreOptions,
-    ready: oneshot::Sender<Vec<Address>>,
+    ready: oneshot::Sender<Reached>,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").caused_by(error))?;
     runtime.block_on(async {
-        let mut cluster = LocalCluster::default();
+        let mut cluster = LocalCluster::new(Config::default().threads)?;
         let served = match serve(place, options, &mut cluster).await {
             Ok(()) => {
-                let peers = cluster.peers().iter().flat_map(|peer| peer.server().addresses()).cloned();
+                let peers = cluster.peers().iter().flat_map(|peer| peer.server().addresses()).cloned().collect();
                 // A caller that has gone away is not served.
-                if ready.send(peers.collect()).is_ok() {
+                if ready.send(Reached { peers, runtimes: cluster.runtimes() }).is_ok() {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                 }
                 Ok(())
@@ -241,8 +266,10 @@ fn run(
 
 async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster) -> Result<()> {
     let cluster_credentials = ClusterCredentials { secret: Some(place.secret()?), ..ClusterCredentials::default() };
+    let runtimes = cluster.runtimes();
     let config = |server: &str| Config {
         listen: vec![place.address(server)],
+        io_runtimes: Some(runtimes.clone()),
         cluster_credentials: cluster_credentials.clone(),
         ..Config::default()
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use client::{Client, Embedded, ErrorKind, IsolationLevel, Oid, PlacementHint};
 use model::Object;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 async fn bind(cluster: &Client, name: &str, bytes: &str) -> Oid {
     let stored = cluster.transact(|t| async move {
@@ -98,4 +98,6 @@ async fn clients_of_one_cluster_in_memory_share_objects_and_another_has_its_own(
     one.shutdown().await.unwrap();
     other.shutdown().await.unwrap();
     one.shutdown().await.unwrap();
+    let late = timeout(Duration::from_secs(5), reader.resolve("shared")).await;
+    assert!(late.expect("clients end with their cluster").is_err());
 }

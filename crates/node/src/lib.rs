@@ -56,4 +56,4 @@ pub mod drivers {
 
 pub use brick::Brick;
 pub use peer::PeerServer;
-pub use server::{Config, ConnectionLimits};
+pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads};

@@ -12,11 +12,11 @@ use meta::catalog::SpaceOptions;
 use model::{ErrorKind, Result};
 use store::Store;
 
-use crate::Config;
 use crate::cluster_view::ClusterView;
 use crate::meta::MetaServer;
 use crate::process::{BrickProcess, PeerProcess};
 use crate::purpose::Purpose;
+use crate::{Config, IoRuntimes, IoThreads};
 
 /// The file in the data directory that authenticates processes that join.
 pub const SECRET_FILE: &str = "cluster.secret";
@@ -42,15 +42,30 @@ pub fn brick_count(data: &Path) -> u16 {
     (2..=u16::MAX).take_while(|number| brick_directory(data, *number).exists()).last().unwrap_or(1)
 }
 
-/// The servers of a cluster in this process. It must be [ended](LocalCluster::end): dropping it ends nothing.
-#[derive(Default)]
+/// The servers of a cluster in this process, which share their threads. It must be [ended](LocalCluster::end): dropping it ends nothing.
 pub struct LocalCluster {
+    threads: IoThreads,
     bricks: Vec<BrickProcess>,
     meta: Option<MetaServer>,
     peers: Vec<PeerProcess>,
 }
 
 impl LocalCluster {
+    /// A cluster without servers, and `threads` threads for them.
+    ///
+    /// # Errors
+    /// As [`IoThreads::start`].
+    pub fn new(threads: usize) -> Result<Self> {
+        let threads = IoThreads::start(threads)?;
+        Ok(Self { threads, bricks: Vec::new(), meta: None, peers: Vec::new() })
+    }
+
+    /// The threads of the servers, for their configurations.
+    #[must_use]
+    pub fn runtimes(&self) -> IoRuntimes {
+        self.threads.runtimes()
+    }
+
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
     /// `brick` gives the configuration of each brick, counted from 1; `meta` serves the `catalogue`. What was started before an error
     /// is ended by [`LocalCluster::end`].
@@ -101,7 +116,7 @@ impl LocalCluster {
     /// # Errors
     /// The first error: a store cannot be closed, or a server ends in disorder.
     pub async fn end(self) -> Result<()> {
-        let Self { bricks, meta, peers } = self;
+        let Self { threads, bricks, meta, peers } = self;
         // In reverse order, because later servers depend on earlier ones. The first brick closes the store that the catalogue uses.
         let mut ended = Ok(());
         for peer in peers.into_iter().rev() {
@@ -115,9 +130,9 @@ impl LocalCluster {
         if let Some(meta) = meta {
             ended = ended.and(meta.shutdown().await);
         }
-        match first {
-            Some(first) => ended.and(first.end().await),
-            None => ended,
+        if let Some(first) = first {
+            ended = ended.and(first.end().await);
         }
+        ended.and(threads.end().await)
     }
 }

@@ -54,7 +54,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::transport::Address;
 
-use crate::auth::{ClusterCredentials, Principal};
+use crate::auth::Principal;
 use crate::brick_links::{BrickLinkHandler, BrickLinks};
 use crate::cluster_view::{ClusterView, SpaceView, next_change};
 use crate::node_placement::BrickId;
@@ -66,8 +66,6 @@ use space_statuses::StoppedSpaces;
 
 /// Bits of a session's number below the number of its client or process.
 pub(crate) const SESSION_BITS: u32 = 20;
-/// Bytes of objects that are cached.
-const CACHE_BYTES: usize = 256 << 20;
 
 /// A running peer server.
 ///
@@ -89,7 +87,7 @@ impl PeerServer {
     /// # Errors
     /// As [`Brick::start_in`](crate::Brick::start_in).
     pub async fn start(view: Arc<ClusterView>, process: u64, config: Config) -> Result<Self> {
-        let peer = PeerProcess::new(view, process, config.cluster_credentials.clone());
+        let peer = PeerProcess::new(view, process, &config);
         Ok(Self { server: start_server(PeerRole { peer: peer.clone() }, config).await?, peer })
     }
 
@@ -234,16 +232,16 @@ pub(crate) struct PeerProcess {
 }
 
 impl PeerProcess {
-    fn new(cluster_view: Arc<ClusterView>, process: u64, credentials: ClusterCredentials) -> Arc<Self> {
+    fn new(cluster_view: Arc<ClusterView>, process: u64, config: &Config) -> Arc<Self> {
         let time = MonotonicClock::begin();
         let settings = PeerSettings {
             process,
             session_bits: SESSION_BITS,
-            cache_bytes: CACHE_BYTES,
+            cache_bytes: config.cache_bytes,
             backlog_bytes: None,
             helpers: Helpers::None,
         };
-        let brick_links = BrickLinks::new(credentials, cluster_view.witnesses.clone());
+        let brick_links = BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone());
         let peer = Self {
             driver: Mutex::new(PeerDriver::new(settings, time.now())),
             cluster_view,

@@ -7,6 +7,7 @@ mod config;
 mod connection_table;
 mod counters;
 mod http;
+mod io_threads;
 mod log_limiter;
 mod metric;
 mod thread;
@@ -15,14 +16,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::{Builder as ThreadBuilder, JoinHandle};
 use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result};
-use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time;
 use tracing::{error, info, warn};
 use wire::handshake::Terms;
@@ -38,6 +38,7 @@ use connection_table::{ConnectionOwner, ConnectionTable};
 #[cfg(test)]
 pub(crate) use counters::KINDS;
 pub(crate) use counters::{ServerCounters, ThreadCounters, kind_index};
+pub use io_threads::{IoRuntimes, IoThreads};
 pub(crate) use log_limiter::LogLimiter;
 pub(crate) use metric::Metric;
 pub(crate) use thread::{AGENT, TICK, Thread};
@@ -179,7 +180,10 @@ impl<R: ServerRole> Shared<R> {
 /// If it is dropped, it serves until the process ends. [`Server::shutdown`] stops it cleanly.
 pub(crate) struct Server<R> {
     shared: Arc<Shared<R>>,
-    threads: Vec<JoinHandle<()>>,
+    /// What it runs on each thread.
+    tasks: Vec<JoinHandle<()>>,
+    /// Its threads, unless it shares those of other servers.
+    threads: Option<IoThreads>,
     phase: watch::Sender<Phase>,
     pub(crate) addresses: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
@@ -198,7 +202,7 @@ enum Phase {
     Serving,
     /// It accepts no connections; those that exist answer the requests that have arrived.
     Draining,
-    /// All connections and threads have ended.
+    /// All connections have ended.
     Ended,
 }
 
@@ -224,9 +228,15 @@ impl<R: ServerRole> Server<R> {
         }
         let is_exposed = !config.insecure && is_exposed(&config, role.catalog().as_deref()).await?;
         let authenticator = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
-        let count = config.threads.max(1);
+        let (runtimes, threads) = match config.io_runtimes.clone() {
+            Some(shared) => (shared, None),
+            None => {
+                let threads = IoThreads::start(config.threads.max(1))?;
+                (threads.runtimes(), Some(threads))
+            }
+        };
         let (connections, (connected, _)) = (Mutex::default(), watch::channel(()));
-        let (config, counters) = (Arc::new(config), ServerCounters::new(count));
+        let (config, counters) = (Arc::new(config), ServerCounters::new(runtimes.len()));
         let table = ConnectionTable::new(config.connections);
         let input_budget = InputBudget::new(config.unfinished_input_bytes);
         let shared = Arc::new(Shared {
@@ -250,19 +260,22 @@ impl<R: ServerRole> Server<R> {
         }
         let io: Vec<Arc<Thread<R>>> = workers.iter().map(|(thread, _)| thread.clone()).collect();
         let (tell_bound, bound) = oneshot::channel();
-        let mut front = Some(Acceptor { shared: shared.clone(), workers, phase: watched, tell_bound });
-        let mut threads = Vec::new();
-        for (number, (thread, arrivals)) in io.into_iter().zip(receivers).enumerate() {
-            let front = front.take();
-            let started = ThreadBuilder::new().name(format!("mortar-io-{number}")).spawn(move || {
-                run_thread(thread, arrivals, front);
-            });
-            threads.push(started.map_err(|error| io_error("a thread cannot be started", error))?);
-        }
+        let acceptor = Acceptor { shared: shared.clone(), workers, phase: watched, tell_bound };
+        let serving = io.into_iter().zip(receivers).map(|(thread, arrivals)| thread.run(arrivals));
+        let mut tasks: Vec<_> = runtimes.iter().zip(serving).map(|(runtime, serving)| runtime.spawn(serving)).collect();
+        tasks.extend(runtimes.first().map(|runtime| runtime.spawn(acceptor.run())));
         let gone = |_| Error::new(ErrorKind::Internal, "an I/O thread ended before it listened");
-        let (addresses, http) = bound.await.map_err(gone)??;
+        let (addresses, http) = match bound.await.map_err(gone).flatten() {
+            Ok(bound) => bound,
+            Err(error) => {
+                if let Some(threads) = threads {
+                    threads.end().await?;
+                }
+                return Err(error);
+            }
+        };
         info!(role = R::NAME, addresses = %join(&addresses), http = ?http, "serving");
-        Ok(Self { shared, threads, phase, addresses, http })
+        Ok(Self { shared, tasks, threads, phase, addresses, http })
     }
 
     /// The role that it serves.
@@ -278,17 +291,18 @@ impl<R: ServerRole> Server<R> {
             .await;
         self.end_sessions(Mailbox::hang_up, "a connection does not end; it is abandoned").await;
         self.phase.send_replace(Phase::Ended);
-        let (shared, threads) = (self.shared, self.threads);
-        let closed = tokio::task::spawn_blocking(move || {
-            let mut result = Ok(());
-            for thread in threads {
-                if thread.join().is_err() {
-                    result = Err(Error::new(ErrorKind::Internal, "an I/O thread has panicked"));
-                }
-            }
-            result.and(shared.role.close())
-        });
-        let result = closed.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "closing panicked")));
+        let mut served = Ok(());
+        for task in self.tasks {
+            let panicked = |_| Error::new(ErrorKind::Internal, "an I/O thread has panicked");
+            served = served.and(task.await.map_err(panicked));
+        }
+        if let Some(threads) = self.threads {
+            served = served.and(threads.end().await);
+        }
+        let shared = self.shared;
+        let closed = tokio::task::spawn_blocking(move || shared.role.close()).await;
+        let closed = closed.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "closing panicked")));
+        let result = served.and(closed);
         match &result {
             Ok(()) => info!("shut down"),
             Err(error) => error!(%error, "shut down, but not cleanly"),
@@ -320,26 +334,6 @@ struct Acceptor<R: ServerRole> {
     tell_bound: oneshot::Sender<Result<(Vec<Address>, Option<SocketAddr>)>>,
 }
 
-fn run_thread<R: ServerRole>(
-    thread: Arc<Thread<R>>,
-    arrivals: mpsc::UnboundedReceiver<AcceptedConnection>,
-    front: Option<Acceptor<R>>,
-) {
-    let runtime = match Builder::new_current_thread().enable_all().max_blocking_threads(64).build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            error!(%error, "an I/O thread gets no event queue");
-            return;
-        }
-    };
-    runtime.block_on(async move {
-        if let Some(front) = front {
-            tokio::spawn(front.run());
-        }
-        thread.run(arrivals).await;
-    });
-}
-
 impl<R: ServerRole> Acceptor<R> {
     async fn run(mut self) {
         let bound = match bind(&self.shared.config).await {
@@ -350,25 +344,27 @@ impl<R: ServerRole> Acceptor<R> {
                 return;
             }
         };
+        // These tasks end with this one.
+        let mut tasks = JoinSet::new();
         let http = bound.http.map(|(listener, address)| {
-            tokio::spawn(http::serve(listener, self.shared.clone()));
+            tasks.spawn(http::serve(listener, self.shared.clone()));
             address
         });
         let _ = self.tell_bound.send(Ok((bound.addresses, http)));
         let workers = Arc::new(self.workers);
-        let accepting = bound.listeners.into_iter().map(|listener| {
+        let accept = |listener| {
             let (shared, workers) = (self.shared.clone(), workers.clone());
-            tokio::spawn(async move { accept(listener, &shared, &workers).await })
-        });
-        let accepting: Vec<_> = accepting.collect();
-        tokio::spawn(recheck_on_catalog_change(self.shared.clone()));
-        tokio::spawn(run_ticks(self.shared));
+            tasks.spawn(async move { accept(listener, &shared, &workers).await })
+        };
+        let accepting: Vec<_> = bound.listeners.into_iter().map(accept).collect();
+        tasks.spawn(recheck_on_catalog_change(self.shared.clone()));
+        tasks.spawn(run_ticks(self.shared.clone()));
         if self.phase.wait_for(|phase| *phase >= Phase::Draining).await.is_err() {
             // The server was dropped: it serves until the process ends.
             std::future::pending::<()>().await;
         }
-        accepting.iter().for_each(tokio::task::JoinHandle::abort);
-        // Then the senders are dropped, and the threads end.
+        accepting.iter().for_each(tokio::task::AbortHandle::abort);
+        // Then the senders are dropped, and the threads serve no more connections.
         let _ = self.phase.wait_for(|phase| *phase == Phase::Ended).await;
     }
 }
@@ -439,7 +435,11 @@ async fn bind(config: &Config) -> Result<BoundListeners> {
     for address in &config.listen {
         let cannot = |error| io_error(&format!("cannot listen at {address}"), error);
         let listener = Listener::bind(address, config.tls.as_ref()).await.map_err(cannot)?;
-        bound.addresses.push(listener.address().map_err(cannot)?);
+        let address = listener.address().map_err(cannot)?;
+        if let (Address::Tcp(host), true) = (&address, config.is_reached_in_process) {
+            bound.listeners.push(Listener::bind_in_process(host).map_err(cannot)?);
+        }
+        bound.addresses.push(address);
         bound.listeners.push(listener);
     }
     if let Some(address) = config.http {

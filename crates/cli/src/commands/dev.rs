@@ -24,7 +24,7 @@ use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
-use crate::settings::{self, AuthSettings, MEMORY_MIB, NONE, ProcessRole, Settings};
+use crate::settings::{self, AuthSettings, BUFFER_MIB, MAX_MIB, MEMORY_MIB, MemorySizes, NONE, ProcessRole, Settings};
 
 /// The default address of `/metrics` and `/health`.
 const HTTP: &str = "127.0.0.1:6679";
@@ -60,6 +60,12 @@ pub(crate) struct Dev {
     /// The most that a store in memory holds; then it accepts only changes that free room
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, requires = "memory", value_parser = value_parser!(u32).range(1..))]
     memory_mib: u32,
+    /// Changes of each brick in memory that are not in the B-tree yet, in MiB [default: 12]
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(BUFFER_MIB))]
+    buffer_mib: Option<u32>,
+    /// Objects that each peer server keeps in memory, in MiB [default: 256]
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
+    cache_mib: Option<u32>,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: String,
@@ -111,6 +117,9 @@ struct Ready {
     /// The option with which commands find the server; empty if they find it by themselves.
     #[serde(skip)]
     flag: String,
+    /// The option with which processes find the catalogue; empty if they find it by themselves.
+    #[serde(skip)]
+    join_flag: String,
 }
 
 impl Report for Ready {
@@ -130,7 +139,12 @@ impl Report for Ready {
         writeln!(out, "  echo hello | mortar{flag} put - /hello")?;
         writeln!(out, "  mortar{flag} get /hello")?;
         writeln!(out, "  mortar{flag} import /usr/share/doc")?;
-        writeln!(out, "  mortar{flag} ls -l")
+        writeln!(out, "  mortar{flag} ls -l")?;
+        let Some(data) = &self.data else { return Ok(()) };
+        let (join, secret) = (&self.join_flag, Path::new(data).join(SECRET_FILE));
+        writeln!(out, "\nA brick in a process of its own joins with:\n")?;
+        let brick = "mortar node --role brick --data brick-2 --listen 127.0.0.1:6681";
+        writeln!(out, "  {brick}{join} --cluster-secret {}", secret.display())
     }
 }
 
@@ -151,7 +165,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 /// Serves until a signal ends it. `config` is that of the first peer server.
 async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let mut cluster = LocalCluster::default();
+    let mut cluster = LocalCluster::new(config.threads)?;
     let served = tokio::select! {
         started = start(args, config, &mut cluster) => match started {
             Ok(ready) => {
@@ -196,6 +210,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             data: data.filter(|_| !args.memory),
             memory: args.memory,
             memory_mib: args.memory_mib,
+            sizes: MemorySizes { buffer_mib: args.buffer_mib, cache_mib: args.cache_mib },
             listen,
             advertise: Vec::new(),
             http,
@@ -222,21 +237,27 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         None if args.listen == LISTEN => META_LISTEN.parse()?,
         None => loopback.clone(),
     };
+    let runtimes = cluster.runtimes();
+    let config_of = |settings: Settings| {
+        let config = settings.config()?;
+        Ok::<_, Failure>(Config { io_runtimes: Some(runtimes.clone()), is_reached_in_process: true, ..config })
+    };
     let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
-    let server = MetaServer::start(catalogue.clone(), of_meta.config()?).await.map_err(|error| match error.kind() {
-        ErrorKind::Io => {
-            Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
-        }
-        _ => explain_start(error),
-    })?;
+    let server =
+        MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(|error| match error.kind() {
+            ErrorKind::Io => {
+                Failure::from(error).hint("If another server uses the port, choose one with --meta-listen HOST:PORT.")
+            }
+            _ => explain_start(error),
+        })?;
     let meta = join_addresses(server.addresses());
     let peer = |number: u16| {
         let (listen, http) =
             if number == 1 { (config.listen.clone(), config.http) } else { (vec![loopback.clone()], None) };
-        settings(ProcessRole::Peer, None, listen, http).config()
+        config_of(settings(ProcessRole::Peer, None, listen, http))
     };
     let peers = (1..=args.peers).map(peer).collect::<Result<Vec<_>>>()?;
-    let brick = of_brick(args.data.clone()).config()?;
+    let brick = config_of(of_brick(args.data.clone()))?;
     cluster.start(catalogue, server, stores, |_| brick.clone(), peers).await.map_err(explain_start)?;
     let peers: Vec<_> = cluster.peers().iter().map(|peer| peer.server().addresses().to_vec()).collect();
     let of = |address: &Address| Url { user: None, address: address.clone(), space: MAIN_SPACE.to_owned() }.to_string();
@@ -246,6 +267,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         flag: server_flag(args, &urls),
         urls,
         bricks: cluster.bricks().iter().map(|brick| join_addresses(brick.server().addresses())).collect(),
+        join_flag: if meta == META_LISTEN { String::new() } else { format!(" --join mortar://{meta}") },
         meta,
         http: cluster.peers().iter().find_map(|peer| peer.server().http()).map(|http| http.to_string()),
         data: (!args.memory).then(|| args.data.display().to_string()),
@@ -329,8 +351,7 @@ fn socket(args: &Dev) -> Result<Option<PathBuf>> {
 }
 
 /// Opens the store in a directory, which must have this purpose.
-pub(super) fn open_for(data: &Path, purpose: Purpose, allow_loose_permissions: bool) -> Result<Store> {
-    let options = Options { allow_loose_permissions, ..Options::default() };
+pub(super) fn open_for(data: &Path, purpose: Purpose, options: Options) -> Result<Store> {
     let opened = Store::open(data, options).and_then(|store| {
         purpose.check(&store)?;
         // The opening of a brick is logged with its first change: see docs/decisions/openings.md.

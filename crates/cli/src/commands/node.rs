@@ -25,7 +25,7 @@ use crate::allocator;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, Signals};
-use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings};
+use crate::settings::{Etcd, PartialSettings, ProcessRole, Settings, mib};
 
 /// The name of the server that a start waits for.
 const META_SERVER: &str = "the meta-server";
@@ -258,11 +258,14 @@ pub(crate) fn open_catalogue(settings: &Settings) -> Result<(Option<Store>, Arc<
 
 /// The store of a process.
 pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Store> {
+    let options = Options {
+        mob_bytes: settings.sizes.buffer_bytes(),
+        memory_bytes: mib(settings.memory_mib),
+        allow_loose_permissions: settings.allow_loose_permissions,
+        ..Options::default()
+    };
     match &settings.data {
-        Some(data) => open_for(data, purpose, settings.allow_loose_permissions),
-        None => {
-            let memory_bytes = (settings.memory_mib as usize) << 20;
-            Ok(Store::in_memory(Options { memory_bytes, ..Options::default() })?)
-        }
+        Some(data) => open_for(data, purpose, options),
+        None => Ok(Store::in_memory(options)?),
     }
 }

@@ -9,6 +9,7 @@ use meta::Embedded;
 use meta::catalog::{ADMINISTRATORS, CatalogEditor, Parameters, hash_password};
 use node::purpose::Purpose;
 use serde::Serialize;
+use store::Options;
 use wire::proto::account::administer::Action as Wanted;
 use wire::proto::account::grant::To;
 use wire::proto::account::{self, Accounts};
@@ -335,7 +336,7 @@ async fn add_offline(
     groups: &[String],
     session: &mut CommandContext,
 ) -> Result {
-    let store = open_for(data, Purpose::Catalogue, true)?;
+    let store = open_for(data, Purpose::Catalogue, Options { allow_loose_permissions: true, ..Options::default() })?;
     let editor = CatalogEditor::new(Arc::new(Embedded::open(&store)?));
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
     let added = async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::link::Limits;
 use wire::transport::{Address, tls};
 
-use super::ConnectionLimits;
+use super::{ConnectionLimits, IoRuntimes};
 use crate::auth::ClusterCredentials;
 
 /// The configuration of a server. The defaults suit one machine.
@@ -26,12 +26,18 @@ pub struct Config {
     /// threads of the store and for clients on the same machine: on two processors, two such threads and a client
     /// displace each other and serve less than one thread does.
     pub threads: usize,
+    /// The threads of other servers of this process, if it shares theirs instead.
+    pub io_runtimes: Option<IoRuntimes>,
+    /// Whether others in this process reach its TCP addresses without the network.
+    pub is_reached_in_process: bool,
     /// Connections at a time: in all, of one user, from one address, half-open, and the reserve for administrators.
     pub connections: ConnectionLimits,
     /// The limits of each connection.
     pub limits: Limits,
     /// Bytes of unfinished frames of all connections. Beyond it the connection with the oldest unfinished frame is closed.
     pub unfinished_input_bytes: usize,
+    /// Bytes of objects that a peer server keeps in memory.
+    pub cache_bytes: usize,
     /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
     /// How long a shutdown waits until all requests are answered.
@@ -47,9 +53,12 @@ impl Default for Config {
             http: None,
             insecure: false,
             threads: io_threads(),
+            io_runtimes: None,
+            is_reached_in_process: false,
             connections: ConnectionLimits::default(),
             limits: Limits::default(),
             unfinished_input_bytes: 256 << 20,
+            cache_bytes: 256 << 20,
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
         }

@@ -1,4 +1,4 @@
-//! A thread that serves connections. It has a runtime of its own, so a connection never moves between threads.
+//! What a server does on one of its threads: it serves connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use model::{Error, ErrorKind, Result};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time;
 use tracing::{debug, info, warn};
 use wire::handshake::{self, HandshakeAuthenticator, Terms};
@@ -42,18 +43,20 @@ impl<R: ServerRole> Thread<R> {
         Arc::new(Self { server, counters: metrics, is_first, load: AtomicUsize::new(0) })
     }
 
-    /// Serves connections until the sender is dropped.
+    /// Serves connections until the sender is dropped; those that still exist then are abandoned.
     pub(crate) async fn run(self: Arc<Self>, mut arrivals: mpsc::UnboundedReceiver<AcceptedConnection>) {
+        // These tasks end with this one.
+        let mut tasks = JoinSet::new();
         let this = self.clone();
-        let beside = tokio::spawn(async move { R::run_background(&this).await });
+        tasks.spawn(async move { R::run_background(&this).await });
         while let Some(accepted) = arrivals.recv().await {
             let thread = self.clone();
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 thread.serve(accepted).await;
                 thread.load.fetch_sub(1, Ordering::Relaxed);
             });
+            while tasks.try_join_next().is_some() {}
         }
-        beside.abort();
     }
 
     async fn serve(self: &Arc<Self>, accepted: AcceptedConnection) {

@@ -1,23 +1,24 @@
 //! Connections within a process, between roles that it embeds.
 //!
-//! A connection is a pair of connected Unix sockets. No address of the system leads to a listener, so no other process can connect.
+//! A connection is a pair of buffers in memory, so neither system calls nor event queues are between its ends. No address of the
+//! system leads to a listener, so no other process can connect.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::os::unix::net;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::net::UnixStream;
+use tokio::io::{DuplexStream, duplex};
 use tokio::sync::{self, mpsc};
-
-use super::unix;
 
 /// Connections that may wait to be accepted at a listener.
 const BACKLOG: usize = 128;
 
+/// Bytes that are on their way in each direction of a connection.
+const BUFFER: usize = 256 << 10;
+
 /// Listeners by name.
-type Listeners = BTreeMap<String, mpsc::Sender<net::UnixStream>>;
+type Listeners = BTreeMap<String, mpsc::Sender<DuplexStream>>;
 
 /// The listeners of this process.
 static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners::new());
@@ -28,22 +29,30 @@ fn listeners() -> MutexGuard<'static, Listeners> {
 }
 
 /// Connects to the listener with this name.
-pub(super) async fn connect(name: &str) -> io::Result<UnixStream> {
+pub(super) async fn connect(name: &str) -> io::Result<DuplexStream> {
     let found = listeners().get(name).cloned();
     let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "nothing in this process listens there");
     let accepting = found.ok_or_else(refused)?;
-    let (own, other) = UnixStream::pair()?;
-    unix::enlarge_buffer(&own)?;
-    unix::enlarge_buffer(&other)?;
-    accepting.send(other.into_std()?).await.map_err(|_| refused())?;
+    let (own, other) = duplex(BUFFER);
+    accepting.send(other).await.map_err(|_| refused())?;
     Ok(own)
+}
+
+/// Whether there is a listener with this name.
+pub(super) fn is_listening(name: &str) -> bool {
+    listeners().contains_key(name)
+}
+
+/// The user that this process, and with it the other end of each connection, runs as.
+pub(super) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Accepts connections of this process.
 #[derive(Debug)]
 pub struct InProcessListener {
     name: String,
-    accepted: sync::Mutex<mpsc::Receiver<net::UnixStream>>,
+    accepted: sync::Mutex<mpsc::Receiver<DuplexStream>>,
 }
 
 impl InProcessListener {
@@ -60,11 +69,10 @@ impl InProcessListener {
         Ok(Self { name: name.to_owned(), accepted: sync::Mutex::new(accepted) })
     }
 
-    /// Waits for the next connection; also returns the user that this process runs as.
-    pub(super) async fn accept(&self) -> io::Result<(net::UnixStream, u32)> {
+    /// Waits for the next connection.
+    pub(super) async fn accept(&self) -> io::Result<DuplexStream> {
         let accepted = self.accepted.lock().await.recv().await;
-        let stream = accepted.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        Ok((stream, rustix::process::geteuid().as_raw()))
+        accepted.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     pub(super) fn name(&self) -> &str {

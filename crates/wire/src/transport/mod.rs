@@ -8,18 +8,20 @@ mod tcp;
 pub mod tls;
 mod unix;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};
 
 use model::{Error, ErrorKind, Result};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::handshake;
@@ -27,6 +29,14 @@ use crate::handshake;
 /// Connections that may wait to be accepted: as many as the system allows (`net.core.somaxconn`), which lowers any larger
 /// number to that.
 const BACKLOG: u32 = i32::MAX as u32;
+
+/// Bytes of a file that are read and written in one step where the system cannot send a file: some TLS records.
+const PIECE: usize = 64 << 10;
+
+thread_local! {
+    /// The piece of a file that is being written.
+    static PIECE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What precedes the name of a listener in a process.
 const IN_PROCESS: &str = "process:";
@@ -156,18 +166,23 @@ pub enum Stream {
     Tls(tls::TlsConnection),
     /// Over a Unix socket.
     Unix(UnixStream),
+    /// Within the process.
+    InProcess(DuplexStream),
 }
 
 impl Stream {
-    /// Dials an `address` without TLS.
+    /// Dials an `address` without TLS. What [listens in this process](Listener::bind_in_process) is reached without the network.
     pub async fn connect(address: &Address) -> io::Result<Self> {
         match address {
+            Address::Tcp(host) if in_process::is_listening(host) => {
+                in_process::connect(host).await.map(Self::InProcess)
+            }
             Address::Tcp(host) => tcp::connect(host).await.map(Self::Tcp),
             Address::Tls(_) => {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "an address over TLS needs the files of TLS"))
             }
             Address::Unix(path) => unix::connect(path).await.map(Self::Unix),
-            Address::InProcess(name) => in_process::connect(name).await.map(Self::Unix),
+            Address::InProcess(name) => in_process::connect(name).await.map(Self::InProcess),
         }
     }
 
@@ -196,18 +211,19 @@ impl Stream {
             Self::Tcp(stream) => stream.peer_addr().ok().map(PeerAddress::Ip),
             Self::Tls(session) => session.tcp().peer_addr().ok().map(PeerAddress::Ip),
             Self::Unix(stream) => stream.peer_cred().ok().map(|peer| PeerAddress::Uid(peer.uid())),
+            Self::InProcess(_) => Some(PeerAddress::Uid(in_process::user())),
         };
         let (subject, is_private) = match self {
             Self::Tcp(_) => {
                 (None, address.is_some_and(|address| ConnectionSource::from(address) == ConnectionSource::Loopback))
             }
             Self::Tls(session) => (session.subject(), true),
-            Self::Unix(_) => (None, true),
+            Self::Unix(_) | Self::InProcess(_) => (None, true),
         };
         RemoteEndpoint { address, subject, is_private }
     }
 
-    /// Sends up to `len` bytes of `file` from `offset` on; except over TLS, without a copy through this process.
+    /// Sends up to `len` bytes of `file` from `offset` on; over TCP and Unix sockets without a copy through this process.
     ///
     /// 0 bytes sent means that the file is shorter than that. May block on the disk that holds the file.
     pub fn poll_send_file(
@@ -219,7 +235,8 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         loop {
             let ready = match self {
-                Self::Tls(session) => return session.poll_send_file(context, file, offset, len),
+                Self::Tls(session) => return poll_copy_file(session.writer(), context, file, offset, len),
+                Self::InProcess(stream) => return poll_copy_file(Pin::new(stream), context, file, offset, len),
                 Self::Tcp(stream) => stream.poll_write_ready(context),
                 Self::Unix(stream) => stream.poll_write_ready(context),
             };
@@ -229,7 +246,7 @@ impl Stream {
                 Poll::Ready(Ok(())) => {}
             }
             let sent = match self {
-                Self::Tls(_) => return Poll::Pending,
+                Self::Tls(_) | Self::InProcess(_) => return Poll::Pending,
                 Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, || send_file(&*stream, file, offset, len)),
                 Self::Unix(stream) => stream.try_io(Interest::WRITABLE, || send_file(&*stream, file, offset, len)),
             };
@@ -240,6 +257,21 @@ impl Stream {
             }
         }
     }
+}
+
+/// Reads a part of a file, and writes what the stream takes of it.
+fn poll_copy_file(
+    stream: Pin<&mut impl AsyncWrite>,
+    context: &mut Context<'_>,
+    file: &File,
+    offset: u64,
+    len: usize,
+) -> Poll<io::Result<usize>> {
+    PIECE_BUFFER.with_borrow_mut(|buffer| {
+        buffer.resize(PIECE, 0);
+        let read = file.read_at(&mut buffer[..len.min(PIECE)], offset)?;
+        if read == 0 { Poll::Ready(Ok(0)) } else { stream.poll_write(context, &buffer[..read]) }
+    })
 }
 
 fn send_file(socket: impl AsFd, file: &File, offset: u64, len: usize) -> io::Result<usize> {
@@ -253,6 +285,7 @@ impl AsyncRead for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buf),
             Self::Tls(session) => session.poll_read(context, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buf),
+            Self::InProcess(stream) => Pin::new(stream).poll_read(context, buf),
         }
     }
 }
@@ -263,6 +296,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(session) => session.writer().poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::InProcess(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -275,6 +309,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Tls(session) => session.writer().poll_write_vectored(context, slices),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::InProcess(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -285,7 +320,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tls(session) => session.writer().poll_flush(context),
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tcp(_) | Self::Unix(_) | Self::InProcess(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -294,6 +329,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tls(session) => session.writer().poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::InProcess(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
@@ -325,6 +361,11 @@ impl Listener {
         }
     }
 
+    /// Listens for connections of this process to the TCP address `host`, at which it listens for others, too.
+    pub fn bind_in_process(host: &str) -> io::Result<Self> {
+        in_process::InProcessListener::bind(host).map(Self::InProcess)
+    }
+
     /// Waits for the next connection.
     pub async fn accept(&self) -> io::Result<(AcceptedSocket, PeerAddress)> {
         match self {
@@ -341,8 +382,7 @@ impl Listener {
                 Ok((AcceptedSocket::Unix(stream), PeerAddress::Uid(uid)))
             }
             Self::InProcess(listener) => {
-                let (stream, uid) = listener.accept().await?;
-                Ok((AcceptedSocket::Unix(stream), PeerAddress::Uid(uid)))
+                Ok((AcceptedSocket::InProcess(listener.accept().await?), PeerAddress::Uid(in_process::user())))
             }
         }
     }
@@ -367,6 +407,8 @@ pub enum AcceptedSocket {
     Tls(std::net::TcpStream, tls::Server),
     /// Over a Unix socket.
     Unix(std::os::unix::net::UnixStream),
+    /// Within the process.
+    InProcess(DuplexStream),
 }
 
 impl AcceptedSocket {
@@ -394,6 +436,7 @@ impl AcceptedSocket {
                 tls::accept(stream, server.current()).await.map(Stream::Tls)
             }
             Self::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix).map_err(broken),
+            Self::InProcess(stream) => Ok(Stream::InProcess(stream)),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Gives a socket a send buffer for large frames.
-pub(super) fn enlarge_buffer(stream: &UnixStream) -> io::Result<()> {
+fn enlarge_buffer(stream: &UnixStream) -> io::Result<()> {
     Ok(sockopt::set_socket_send_buffer_size(stream, BUFFER)?)
 }
 

@@ -7,16 +7,13 @@
 mod error_context;
 mod files;
 
-use std::cell::RefCell;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use model::{Error, ErrorKind, Result};
-use tokio::io::{AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -31,13 +28,6 @@ use super::tcp;
 
 /// The first byte of a TLS connection: a handshake record.
 pub(crate) const HANDSHAKE: u8 = 0x16;
-
-/// Bytes of a file that are read and encrypted in one step: some TLS records.
-const PIECE: usize = 64 << 10;
-
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// The subject of a certificate that a trusted authority has issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,24 +88,6 @@ impl TlsConnection {
 
     pub(super) fn writer(&mut self) -> Pin<&mut TlsStream<TcpStream>> {
         Pin::new(&mut *self.stream)
-    }
-
-    /// Reads a part of a file, and writes what the stream takes of it.
-    pub(super) fn poll_send_file(
-        &mut self,
-        context: &mut Context<'_>,
-        file: &File,
-        offset: u64,
-        len: usize,
-    ) -> Poll<io::Result<usize>> {
-        BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(PIECE, 0);
-            let read = file.read_at(&mut buffer[..len.min(PIECE)], offset)?;
-            if read == 0 {
-                return Poll::Ready(Ok(0));
-            }
-            self.writer().poll_write(context, &buffer[..read])
-        })
     }
 }
 
