@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mortar_tests::{Server, mortar, run};
 use serde_json::Value;
@@ -45,6 +47,45 @@ fn backup_is_restored_completely() {
     assert_eq!(stat_all(&server), before);
     assert_eq!(server.run(&["get", "/large"]).stdout, vec![5; 3 << 20]);
     assert_eq!(server.run(&["get", "/later"]).code, 3);
+}
+
+/// The objects that the brick has.
+fn stored_objects(server: &Server) -> u64 {
+    server.run(&["scrub", "--json"]).json()[0]["objects"].as_u64().unwrap()
+}
+
+#[test]
+fn removed_space_gives_its_storage_back_and_its_clients_learn_of_it() {
+    let server = filled_server();
+    let before = stored_objects(&server);
+    server.run(&["space", "create", "photos"]).ok();
+    let url = format!("{}/photos", server.url().trim_end_matches("/main"));
+    let inside = |args: &[&str]| run(server.command(&["--server", &url]).args(args));
+    for number in 0..40 {
+        server.run_with_input(&["--server", &url, "put", "-", &format!("/{number}")], vec![number; 70_000]).ok();
+    }
+    let filled = stored_objects(&server);
+    assert!(filled >= before + 40, "{before}, then {filled}");
+    let refused = server.run(&["space", "rm", "photos"]);
+    assert!(refused.code == 4 && refused.stderr.contains("not empty"), "{}", refused.stderr);
+    assert_eq!(inside(&["get", "/7"]).stdout, vec![7; 70_000]);
+
+    server.run(&["space", "rm", "photos", "--yes"]).ok();
+    assert_eq!(server.run(&["space", "ls"]).text().matches("photos").count(), 0);
+    let gone = inside(&["get", "/7"]);
+    assert!(gone.code == 3 && gone.stderr.contains("photos"), "{} {}", gone.code, gone.stderr);
+    assert_eq!(server.run(&["space", "rm", "photos"]).code, 3);
+    let until = Instant::now() + Duration::from_secs(30);
+    while stored_objects(&server) > before {
+        assert!(Instant::now() < until, "{} objects, {before} before", stored_objects(&server));
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(stat_all(&server).len(), 53, "other spaces are as they were");
+
+    // Nothing of the old one is in a new one.
+    server.run(&["space", "create", "photos"]).ok();
+    assert_eq!(inside(&["ls"]).text(), "");
+    server.run(&["space", "rm", "photos"]).ok();
 }
 
 #[test]

@@ -150,6 +150,19 @@ impl AdminClient {
         }
     }
 
+    /// Removes a space with its objects, names, classes and indexes. Bricks free its storage soon after that, or when they are back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
+    pub async fn remove_space(&self, name: &str) -> Result<()> {
+        let remove = proto::RemoveSpace { name: name.to_owned() };
+        match self.link.ask_cluster(Request::RemoveSpace(remove)).await?.response {
+            Response::Done(_) => Ok(()),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
     /// Asks who may do what in a cluster, or changes it.
     ///
     /// # Errors

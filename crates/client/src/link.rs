@@ -223,9 +223,9 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize)
                         _ => warn!(peer = %target.peers[*place], %error, "a peer server does not admit this client"),
                     }
                 }
-                // Calls fail only if a peer server denied access and none admitted the client.
-                let denied = errors.into_iter().find(|(_, error)| error.kind() == ErrorKind::Denied);
-                if let Some((_, error)) = denied {
+                // Calls fail only if a peer server denied access, or the space is gone, and none admitted the client.
+                let is_final = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound);
+                if let Some((_, error)) = errors.into_iter().find(|(_, error)| is_final(error)) {
                     let told =
                         core.upgrade().map(|client| client.with_driver(|driver, now| driver.refused(&error, now)));
                     if !matches!(told, Some(Ok(()))) {

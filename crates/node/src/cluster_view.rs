@@ -279,6 +279,7 @@ fn placement_of(catalog: &Catalog) -> PlacementSnapshot {
     for (node, placed) in catalog.placement_map().nodes() {
         map.add(node, placed);
     }
+    map.removed.extend(catalog.removed_spaces().map(|space| (space.first_node, space.nodes)));
     let load = catalog.placement_map().load();
     for (brick, alive) in catalog.bricks() {
         let serves = map.nodes.values().any(|place| place.brick.0 == brick.id.0) || load.contains_key(&brick.id);

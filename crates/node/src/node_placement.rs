@@ -44,9 +44,23 @@ pub struct PlacementSnapshot {
     pub nodes: BTreeMap<NodeId, NodePlacement>,
     /// The moves that have not ended.
     pub moving: BTreeMap<NodeId, Transfer>,
+    /// The logical nodes of removed spaces: the first of each, and how many there are.
+    pub removed: BTreeMap<NodeId, u32>,
 }
 
 impl PlacementSnapshot {
+    /// Whether a logical node belonged to a space that was removed.
+    #[must_use]
+    pub fn is_removed(&self, node: NodeId) -> bool {
+        let Some((first, count)) = self.removed.range(..=node).next_back() else { return false };
+        node.0 - first.0 < *count
+    }
+
+    /// The logical nodes of removed spaces.
+    pub fn removed_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.removed.iter().flat_map(|(first, count)| (0..*count).map(|index| NodeId(first.0 + index)))
+    }
+
     /// Adds a logical node as the catalogue has it.
     pub fn add(&mut self, node: NodeId, placed: &catalog::NodePlacement) {
         let (brick, epoch) = (BrickId(placed.brick.0), placed.epoch.0);

@@ -239,6 +239,15 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self.with_trees(node, |_, tree| tree.disconnect(now));
     }
 
+    /// Forgets a logical node whose space was removed, with its tree and its transactions: see [`Gateway::remove_node`].
+    pub fn remove_node(&mut self, node: NodeId) {
+        self.trees.remove(&node);
+        self.polling.set(node, None);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.remove_node(node);
+        }
+    }
+
     /// Repeats the unanswered questions to the participant of a logical node: see [`Gateway::retry_now`].
     pub fn retry_now(&mut self, node: NodeId) {
         if let Some(gateway) = &mut self.gateway {

@@ -458,6 +458,19 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         }
     }
 
+    /// Forgets the transactions in which a logical node takes part that will never answer again: its space was removed, and the
+    /// other participants with it. Their clients are told nothing, because they have lost their connections.
+    pub fn remove_node(&mut self, node: NodeId) {
+        for (txn, _) in self.coordinators.extract_if(.., |_, one| one.coordinator.involves(node)) {
+            self.coordinating.set(txn, None);
+            self.backlog.end(txn);
+        }
+        for (txn, _) in self.checking.extract_if(.., |_, checking| checking.reads.contains_key(&node)) {
+            self.asking.set(txn, None);
+        }
+        self.locking.retain(|_, locking| !locking.participants.contains(&node));
+    }
+
     /// Repeats the unanswered questions to a participant that is reachable again, perhaps at another brick.
     pub fn retry_now(&mut self, node: NodeId) {
         let mut asked = Vec::new();

@@ -23,6 +23,8 @@ Examples:
   mortar space create accounts --policy fail_stop       refuses everything while a brick is unreachable
   mortar space show accounts                            its bricks, and whether it serves
   mortar space set accounts --policy continue           counts at once
+  mortar space rm photos                                if nothing is in it
+  mortar space rm photos --yes                          with everything in it
   mortar space grant photos read --to-group guests
   mortar space revoke photos --to-user bob
   mortar --server mortar://127.0.0.1:6678/photos ls     work in that space";
@@ -30,7 +32,7 @@ Examples:
 /// How long a peer server may take to send the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Make, list, show and change object spaces
+/// Make, list, show, change and remove object spaces
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Space {
@@ -71,6 +73,16 @@ enum Action {
         /// What happens while a brick of the space is unreachable
         #[arg(long)]
         policy: Policy,
+    },
+    /// Remove a space with its classes and indexes; with --yes also with its objects and names, for ever
+    #[command(alias = "remove", after_help = EXAMPLES)]
+    Rm {
+        /// The space
+        #[arg(value_name = "SPACE")]
+        name: String,
+        /// Remove what is in it, too
+        #[arg(long)]
+        yes: bool,
     },
     /// Let a user, or the members of a group, read, write or administer a space
     #[command(after_help = EXAMPLES)]
@@ -217,10 +229,46 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let changed = spaces.into_iter().find(|space| space.name == name);
             changed.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
         }
+        Action::Rm { name, yes } => remove(&name, yes, session).await,
         Action::Grant { name, permission, to } => user::grant(name, Some(permission), to, session).await,
         Action::Revoke { name, to } => user::grant(name, None, to, session).await,
         Action::Grants { name } => user::grants(name, session).await,
     }
+}
+
+/// A space that was removed.
+#[derive(Serialize)]
+struct Removed {
+    removed: String,
+}
+
+impl Report for Removed {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "removed {}", Printable(&self.removed))
+    }
+}
+
+/// Whether there is any object in the space of a client.
+async fn has_objects(cluster: &Client) -> Result<bool> {
+    let mut objects = cluster.objects();
+    while let Some(portion) = objects.next().await? {
+        if !portion.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn remove(name: &str, with_objects: bool, session: &mut CommandContext) -> Result {
+    let client = session.connect_to_cluster().await?;
+    if !with_objects && has_objects(&session.cluster_of(Some(name)).await?).await? {
+        let failure = Failure::conflict(format!("space {name} is not empty: nothing was removed"));
+        return Err(failure.hint(format!(
+            "`mortar space rm {name} --yes` removes it with everything in it. Nothing brings that back but a backup."
+        )));
+    }
+    client.remove_space(name).await?;
+    session.output.print(&Removed { removed: name.to_owned() })
 }
 
 async fn show(cluster: &Client, session: &mut CommandContext) -> Result {

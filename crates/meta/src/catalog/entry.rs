@@ -9,6 +9,7 @@
 //! | `opening` | [`OpeningHistory`](crate::opening::OpeningHistory): the openings of the catalogue itself |
 //! | `alive/bricks/ID`, `alive/peers/ID` | [`Liveness`](super::Liveness); attached to a session |
 //! | `spaces/NAME` | [`Space`](super::Space) |
+//! | `removed/SPACE` | [`RemovedSpace`](super::RemovedSpace): its logical nodes, whose objects the bricks remove |
 //! | `map` | the placement map's epoch; raised by every change of the map |
 //! | `placement/SPACE/PART` | [`PlacementRange`](super::PlacementRange): the bricks of 64 logical nodes |
 //! | `schemas/SPACE` | counts changes of the space's classes and indexes; raised by every such change |
@@ -41,6 +42,7 @@ pub(super) enum Path {
     AliveBrick(BrickId),
     AlivePeer(PeerId),
     Space(String),
+    RemovedSpace(SpaceId),
     PlacementMap,
     PlacementRange(SpaceId, u32),
     Schema(SpaceId),
@@ -64,6 +66,7 @@ impl fmt::Display for Path {
             Self::AliveBrick(id) => write!(f, "alive/bricks/{id}"),
             Self::AlivePeer(id) => write!(f, "alive/peers/{id}"),
             Self::Space(name) => write!(f, "spaces/{name}"),
+            Self::RemovedSpace(space) => write!(f, "removed/{}", space.0),
             Self::PlacementMap => f.write_str("map"),
             Self::PlacementRange(space, part) => write!(f, "placement/{}/{part}", space.0),
             Self::Schema(space) => write!(f, "schemas/{}", space.0),
@@ -99,6 +102,7 @@ impl Path {
             ["alive", "bricks", id] => Self::AliveBrick(BrickId(number(id)?)),
             ["alive", "peers", id] => Self::AlivePeer(PeerId(number(id)?)),
             ["spaces", name] => Self::Space(name.to_owned()),
+            ["removed", id] => Self::RemovedSpace(space(id)?),
             ["map"] => Self::PlacementMap,
             ["placement", id, part] => Self::PlacementRange(space(id)?, number(part)?),
             ["schemas", id] => Self::Schema(space(id)?),
@@ -135,6 +139,11 @@ pub(super) fn classes(space: SpaceId) -> Result<Prefix> {
 /// The indexes of a space.
 pub(super) fn indexes(space: SpaceId) -> Result<Prefix> {
     Prefix::new(format!("indexes/{}/", space.0))
+}
+
+/// All versions of all classes of a space.
+pub(super) fn all_versions(space: SpaceId) -> Result<Prefix> {
+    Prefix::new(format!("versions/{}/", space.0))
 }
 
 /// The versions of a class.
@@ -187,6 +196,7 @@ mod tests {
             Path::AliveBrick(BrickId(0)),
             Path::AlivePeer(PeerId(3)),
             Path::Space(name()),
+            Path::RemovedSpace(SpaceId(7)),
             Path::PlacementMap,
             Path::PlacementRange(SpaceId(1), 12),
             Path::Schema(SpaceId(2)),

@@ -21,7 +21,7 @@ use super::member::{BrickOpening, BrickRecord, Counter, Liveness, PeerRecord, St
 use super::parameters::Parameters;
 use super::placement::{self, NodePlacement, PlacementMap, PlacementRange, PlannedMove};
 use super::schema::Schema;
-use super::space::{Permission, Space};
+use super::space::{Permission, RemovedSpace, Space};
 
 /// The name of the epoch of the placement map among the counters.
 pub(super) const PLACEMENT_EPOCH: &str = "map";
@@ -37,6 +37,7 @@ pub struct Catalog {
     own_openings: Arc<OpeningHistory>,
     counters: Arc<BTreeMap<String, u64>>,
     spaces: Arc<Spaces>,
+    removed_spaces: Arc<BTreeMap<SpaceId, Arc<RemovedSpace>>>,
     schemas: Arc<BTreeMap<SpaceId, Arc<SpaceSchema>>>,
     users: Arc<BTreeMap<String, Arc<User>>>,
     groups: Arc<BTreeMap<String, Arc<Group>>>,
@@ -153,6 +154,11 @@ impl Catalog {
     /// All spaces by name.
     pub fn spaces(&self) -> impl Iterator<Item = &Arc<Space>> {
         self.spaces.by_name.values()
+    }
+
+    /// All spaces that were removed, by number.
+    pub fn removed_spaces(&self) -> impl Iterator<Item = &RemovedSpace> {
+        self.removed_spaces.values().map(|space| &**space)
     }
 
     /// The classes and indexes of a space.
@@ -374,6 +380,15 @@ impl Catalog {
                     spaces.by_name.insert(name.clone(), space);
                 }
             }
+            Path::RemovedSpace(space) => {
+                let removed = Arc::make_mut(&mut self.removed_spaces);
+                match decode(key, entry)? {
+                    Some(record) => drop(removed.insert(*space, record)),
+                    None => drop(removed.remove(space)),
+                }
+                Arc::make_mut(&mut self.schemas).remove(space);
+            }
+            Path::Class(space, _) | Path::Index(space, _) if self.removed_spaces.contains_key(space) => {}
             Path::Class(space, name) => {
                 let record = decode(key, entry)?;
                 set(&mut self.space_schema(*space).classes, name, record);

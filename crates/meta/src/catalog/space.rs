@@ -35,6 +35,18 @@ pub struct Space {
     pub permissions: Permissions,
 }
 
+/// A space that was removed. It is never forgotten: a brick that was away removes its objects when it is back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedSpace {
+    /// The name that it had.
+    pub name: String,
+    /// Its first logical node.
+    #[serde(with = "ident::node")]
+    pub first_node: NodeId,
+    /// The number of its logical nodes, which are consecutive.
+    pub nodes: u32,
+}
+
 /// The JSON form of a policy.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "FailurePolicy", rename_all = "snake_case")]
@@ -94,11 +106,27 @@ impl Space {
     }
 }
 
+/// Whether a space can have these logical nodes.
+fn can_have(first: NodeId, nodes: u32) -> bool {
+    let fits = nodes.checked_add(first.0).is_some_and(|end| end <= NodeId::MAX.0);
+    (1..=limits::NODES).contains(&nodes) && fits
+}
+
+impl Record for RemovedSpace {
+    fn check(&self) -> Result<(), CatalogError> {
+        names::check_space(&self.name)?;
+        if can_have(self.first_node, self.nodes) {
+            return Ok(());
+        }
+        let why = format!("it must have had 1 to {} logical nodes", limits::NODES);
+        Err(CatalogError::invalid("a removed space", &self.name, why))
+    }
+}
+
 impl Record for Space {
     fn check(&self) -> Result<(), CatalogError> {
         names::check_space(&self.name)?;
-        let fits = self.nodes.checked_add(self.first_node.0).is_some_and(|end| end <= NodeId::MAX.0);
-        if self.nodes == 0 || self.nodes > limits::NODES || !fits || self.id == SpaceId(0) {
+        if !can_have(self.first_node, self.nodes) || self.id == SpaceId(0) {
             let why = format!("its number must be at least 1, and it must have 1 to {} logical nodes", limits::NODES);
             return Err(CatalogError::invalid("a space", &self.name, why));
         }

@@ -19,6 +19,20 @@ pub(crate) fn space_options(create: proto::CreateSpace) -> Result<(String, Space
     Ok((name, SpaceOptions { nodes, policy, ..SpaceOptions::default() }))
 }
 
+/// Removes a space, if `who` may. Returns the revision from which on it is gone.
+///
+/// # Errors
+/// [`ErrorKind::Denied`]; as [`CatalogEditor::remove_space`].
+pub(crate) async fn remove_space(
+    editor: &CatalogEditor,
+    catalog: &Catalog,
+    who: &Principal,
+    remove: proto::RemoveSpace,
+) -> Result<Revision> {
+    check_space_admin(who, catalog, &remove.name)?;
+    Ok(editor.remove_space(&remove.name).await?.revision)
+}
+
 /// Changes a space, if `who` may. Returns the revision from which on the change is visible.
 ///
 /// # Errors

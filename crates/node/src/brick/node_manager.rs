@@ -21,14 +21,15 @@
 //! 4. The catalogue ends a move only under the epoch of the seal that came with the last rows.
 //! 5. After any failure, a new attempt begins from the start. If the new brick is silent, the old one unseals the node and serves it
 //!    again; rows that were sent under the old seal do not count then.
-//! 6. Rows of a node that another brick serves are removed once a map later than the seal says so.
+//! 6. Rows of a node that another brick serves are removed once a map later than the seal says so. Those of a node whose space was
+//!    removed are removed by any map that says so, because its number is never given again.
 
 mod attempt;
 mod job;
 mod move_in;
 mod move_out;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::{Error, ErrorKind, NodeId, Result};
@@ -123,6 +124,8 @@ pub(crate) struct NodeManager {
     last_job: u64,
     /// The seals of nodes that may have rows here and are not served here.
     leftovers: BTreeMap<NodeId, u64>,
+    /// Nodes of removed spaces that have no rows here.
+    emptied: BTreeSet<NodeId>,
     progress: BTreeMap<NodeId, MoveProgress>,
     /// Why the map could not be applied in full, and when that is tried again.
     problem: Option<Error>,
@@ -146,6 +149,7 @@ impl NodeManager {
             tasks: BTreeMap::new(),
             jobs: BTreeMap::new(),
             leftovers,
+            emptied: BTreeSet::new(),
             progress: BTreeMap::new(),
             problem: None,
             retry_at: None,
@@ -171,6 +175,7 @@ impl NodeManager {
         (self.problem, self.retry_at) = (None, None);
         self.close_outdated();
         self.forget_unsealed();
+        self.find_rows_of_removed(now);
         self.open_wanted(now);
         self.seal_wanted(now);
         self.drop_cancelled_tasks();
@@ -220,6 +225,22 @@ impl NodeManager {
         for node in nodes {
             if self.wanted_seal(node).is_none() {
                 self.residents.remove(&node);
+            }
+        }
+    }
+
+    /// Finds the rows of nodes whose space was removed, also if this brick was away when that happened.
+    fn find_rows_of_removed(&mut self, now: Ms) {
+        let map = self.map.clone();
+        for node in map.removed_nodes() {
+            let is_known = self.emptied.contains(&node) || self.leftovers.contains_key(&node);
+            if is_known || self.residents.contains_key(&node) {
+                continue;
+            }
+            match rows_to_remove(&self.reader, node, 1) {
+                Ok(rows) if rows.is_empty() => drop(self.emptied.insert(node)),
+                Ok(_) => drop(self.leftovers.insert(node, INCOMPLETE_COPY)),
+                Err(error) => self.fail(error, now),
             }
         }
     }

@@ -17,7 +17,7 @@ use wire::proto::response::Response;
 
 use super::write_deduplicator::{self, WriteStatus};
 use super::{MetaRole, codec};
-use crate::auth::{Principal, administer, set_space, space_options};
+use crate::auth::{Principal, administer, remove_space, set_space, space_options};
 use crate::catalog_messages::move_answer_to_proto;
 use crate::cluster_view;
 use crate::server::{Thread, kind_index, spawn_reply};
@@ -121,6 +121,16 @@ impl MetaConnection {
         });
     }
 
+    fn remove_space(&self, remove: proto::RemoveSpace, reply: Responder<'_>) {
+        let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
+        let who = self.principal.clone();
+        spawn_reply(reply, async move {
+            let removed = remove_space(&editor, &follower.catalog(), &who, remove).await?;
+            follower.wait_for_revision(removed).await?;
+            Ok(Response::Done(proto::Done {}))
+        });
+    }
+
     fn set_space(&self, set: proto::SetSpace, reply: Responder<'_>) {
         let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());
         let who = self.principal.clone();
@@ -193,6 +203,7 @@ impl Service for MetaConnection {
             }),
             Request::CreateSpace(create) => self.create_space(create, reply),
             Request::SetSpace(set) => self.set_space(set, reply),
+            Request::RemoveSpace(remove) => self.remove_space(remove, reply),
             Request::ListSpaces(_) => reply.send(self.list_spaces()),
             Request::Describe(describe) => {
                 let (editor, follower) = (self.role().editor.clone(), self.role().follower.clone());

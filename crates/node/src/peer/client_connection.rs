@@ -20,7 +20,7 @@ use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
 use super::{PeerProcess, PeerRole, classes, moves};
-use crate::auth::{Principal, administer, set_space, space_options};
+use crate::auth::{Principal, administer, remove_space, set_space, space_options};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
 use crate::server::{Thread, kind_index, spawn_reply};
@@ -144,6 +144,15 @@ impl ClientConnection {
         });
     }
 
+    fn remove_space(&self, remove: proto::RemoveSpace, reply: Responder<'_>) {
+        let (view, principal) = (self.peer.cluster_view.clone(), self.state.principal().clone());
+        self.spawn_reply(reply, async move {
+            let (editor, catalog) = (view.editor()?, view.catalog().unwrap_or_default());
+            view.wait_for_revision(remove_space(editor, &catalog, &principal, remove).await?).await?;
+            Ok(Response::Done(proto::Done {}))
+        });
+    }
+
     fn create_space(&self, create: proto::CreateSpace, reply: Responder<'_>) {
         let view = self.peer.cluster_view.clone();
         self.spawn_reply(reply, async move {
@@ -230,6 +239,7 @@ impl ClientConnection {
             Handler::Describe(describe) => self.describe(*describe, reply),
             Handler::CreateSpace(create) => self.create_space(create, reply),
             Handler::SetSpace(set) => self.set_space(set, reply),
+            Handler::RemoveSpace(remove) => self.remove_space(remove, reply),
             Handler::ListSpaces => reply.send(self.list_spaces()),
             Handler::Administer(wanted) => self.administer(wanted, reply),
             Handler::Move(wanted) => {

@@ -17,7 +17,8 @@
 //! 2. When a connection ends, its holders are sent nothing more; they stay listed until their leases end (D4). Its client number is
 //!    free unless a later connection has taken it.
 //! 3. A logical node that is placed elsewhere has a new session in its tree (D4): the old tree is closed first.
-//! 4. In a stopped space no new work is taken, and what was begun is finished in its order (N1).
+//! 4. A logical node of a removed space has no tree and no transactions any more. Its clients are disconnected.
+//! 5. In a stopped space no new work is taken, and what was begun is finished in its order (N1).
 
 mod messages;
 
@@ -133,6 +134,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             self.check_number(client, client_of(holder, self.settings.session_bits))?;
         }
         client.check_pages(node, pages_of(&message))?;
+        self.check_not_removed(node)?;
         match &message {
             Up::Renew { replaces: Some(before), .. } if !planted(Bug::ForeignReplacement) => {
                 self.check_number(client, client_of(*before, self.settings.session_bits))?;
@@ -169,6 +171,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             self.check_number(client, txn.client)?;
         }
         client.check_call_pages(&call)?;
+        client.space().nodes.first().map_or(Ok(()), |node| self.check_not_removed(*node))?;
         check_call(txn, &call, now)?;
         if let Some((needed, participants)) = required_permission(&call)
             && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped(), needed)
@@ -176,6 +179,14 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return self.refuse_call(client, (txn, participants), &refused, now);
         }
         self.pass_call(client.address(), txn, call, now)
+    }
+
+    /// Checks that the space of a logical node exists.
+    fn check_not_removed(&self, node: NodeId) -> Result<()> {
+        match self.placement.is_removed(node) {
+            true => Err(Error::new(ErrorKind::NotFound, "the space of this connection was removed")),
+            false => Ok(()),
+        }
     }
 
     fn watch(&mut self, client: &PeerClient<A>) -> Result<()> {
@@ -379,6 +390,12 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             return;
         }
         let before = std::mem::replace(&mut self.placement, map);
+        for node in self.placement.removed_nodes().filter(|node| !before.is_removed(*node)) {
+            self.retries.remove(&node);
+            if !planted(Bug::RemovedNodeKept) {
+                self.node.remove_node(node);
+            }
+        }
         let is_moved = |node: &NodeId, place: &NodePlacement| before.nodes.get(node) != Some(place);
         let moved: Vec<NodeId> =
             self.placement.nodes.iter().filter(|(node, place)| is_moved(node, place)).map(|(node, _)| *node).collect();
@@ -466,7 +483,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             for output in outputs {
                 self.handle_node_output(output, now);
             }
-            for (node, holder, message) in own {
+            // The object cache renews its leases until they have ended.
+            for (node, holder, message) in own.into_iter().filter(|(node, ..)| !self.placement.is_removed(*node)) {
                 let handled = self.node.handle_up(node, holder, message, now);
                 assert!(handled.is_ok(), "D1: the object cache speaks of foreign pages: {handled:?}");
             }

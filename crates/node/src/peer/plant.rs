@@ -29,6 +29,7 @@ model::planted_bugs! {
         StaleMap "messages go to the brick that served a logical node before it moved"
         TreeNotClosed "a tree stays connected when its logical node has moved"
         TreeNotRetried "a tree that its brick did not serve is not reopened"
+        RemovedNodeKept "transactions at a logical node of a removed space are continued"
         FormerBrickBelieved "a brick that does not serve a logical node any more may close its tree"
         DeferredToAnyone "the reason for a delay goes to any client"
         CachedBeyondLease "a cached object is served after its lease"

@@ -66,6 +66,7 @@ kinds! {
     Watch watch,
     SpaceStatus space_status,
     SetSpace set_space,
+    RemoveSpace remove_space,
     CopyRows copy_rows,
     GetMoveIns get_move_ins,
     Move move,

@@ -264,6 +264,12 @@ impl<T: Clone> Coordinator<T> {
         }
     }
 
+    /// Whether a logical node takes part in the transaction.
+    #[must_use]
+    pub fn involves(&self, node: NodeId) -> bool {
+        self.stages.contains_key(&node)
+    }
+
     /// When [`Coordinator::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {

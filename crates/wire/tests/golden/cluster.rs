@@ -27,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 53 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 54 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -266,6 +266,7 @@ fn messages_about_policies_are_unchanged() {
     let requests = [
         ("create-space-policy", Request::CreateSpace(create)),
         ("set-space", Request::SetSpace(proto::SetSpace { name: "photos".to_owned(), policy })),
+        ("remove-space", Request::RemoveSpace(proto::RemoveSpace { name: "photos".to_owned() })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");

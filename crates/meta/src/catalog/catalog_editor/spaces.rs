@@ -4,19 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{FailurePolicy, NodeId, SpaceId};
+use tracing::warn;
 
-use crate::Prefix;
+use crate::{Key, KeyChange, Prefix};
 
 use super::{CatalogEditor, Edited, Result, edit};
 use crate::catalog::account::{Group, User};
 use crate::catalog::catalog_draft::CatalogDraft;
-use crate::catalog::entry::Path;
+use crate::catalog::entry::{self, Path};
 use crate::catalog::error::CatalogError;
 use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::{BrickRecord, Liveness, Storage};
 use crate::catalog::names;
 use crate::catalog::placement::{self, NODES_PER_RANGE, NodePlacement, PlacementMap, PlacementRange};
-use crate::catalog::space::{Grantee, Permission, Permissions, Space, SpaceOptions};
+use crate::catalog::space::{Grantee, Permission, Permissions, RemovedSpace, Space, SpaceOptions};
 use crate::limits;
 use crate::plant::{Bug, planted};
 
@@ -61,6 +62,47 @@ impl CatalogEditor {
             draft.put(&path, &space)?;
             space
         })
+    }
+
+    /// Removes a space with its classes and indexes. Bricks remove its objects, now or when they are back. Its number and those of its
+    /// logical nodes are never given again.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn remove_space(&self, name: &str) -> Result<Edited<Space>> {
+        names::check_space(name)?;
+        let path = Path::Space(name.to_owned());
+        let removed: Result<Edited<Space>> = edit!(self, |draft| {
+            let space: Space = draft.require(&path, SPACE, name).await?;
+            draft.touch(&Path::PlacementMap).await?;
+            for part in 0..space.nodes.div_ceil(NODES_PER_RANGE) {
+                draft.remove(&Path::PlacementRange(space.id, part))?;
+            }
+            let record = RemovedSpace { name: space.name.clone(), first_node: space.first_node, nodes: space.nodes };
+            draft.put(&Path::RemovedSpace(space.id), &record)?;
+            draft.remove(&path)?;
+            space
+        });
+        let removed = removed?;
+        // Nobody reads the schema of a removed space, so what an error leaves of it is only useless.
+        if let Err(error) = self.remove_schema(removed.value.id).await {
+            warn!(%error, space = name, "the classes of a removed space are still in the catalogue");
+        }
+        Ok(removed)
+    }
+
+    /// Removes the classes and indexes of a space.
+    async fn remove_schema(&self, space: SpaceId) -> Result<()> {
+        for prefix in [entry::indexes(space)?, entry::classes(space)?, entry::all_versions(space)?] {
+            let keys: Vec<Key> = self.store().read(prefix).await?.entries.into_iter().map(|(key, _)| key).collect();
+            for keys in keys.chunks(limits::CHANGES) {
+                let changes = keys.iter().cloned().map(KeyChange::remove).collect();
+                // A write that expects nothing has no conflict.
+                let _ = self.store().write(Vec::new(), changes).await?;
+            }
+        }
+        let _ = self.store().write(Vec::new(), vec![KeyChange::remove(Path::Schema(space).key()?)]).await?;
+        Ok(())
     }
 
     /// Sets the failure policy of a space.

@@ -73,7 +73,7 @@ impl MoveIn {
 enum WantedTask {
     /// It moves here.
     MoveIn,
-    /// Another brick serves it.
+    /// Another brick serves it, or its space was removed.
     Removal,
 }
 
@@ -82,7 +82,11 @@ impl NodeManager {
         if self.transfer(node).is_some_and(|one| one.to == self.settings.brick) {
             return Some(WantedTask::MoveIn);
         }
-        let (seal, place) = (*self.leftovers.get(&node)?, self.map.nodes.get(&node)?);
+        let seal = *self.leftovers.get(&node)?;
+        if self.map.is_removed(node) {
+            return Some(WantedTask::Removal);
+        }
+        let place = self.map.nodes.get(&node)?;
         let is_later = seal == INCOMPLETE_COPY || place.epoch > seal || planted(Bug::OldMapRemovesRows);
         (place.brick != self.settings.brick && is_later).then_some(WantedTask::Removal)
     }
@@ -347,9 +351,12 @@ impl NodeManager {
         let next_at = match finished {
             Finished::Removed(Ok(0)) => {
                 if before > 0 {
-                    info!(%node, rows = before, "removed the rows of a logical node that has moved");
+                    info!(%node, rows = before, "removed the rows of a logical node that is not here any more");
                 }
                 self.leftovers.remove(&node);
+                if self.map.is_removed(node) {
+                    self.emptied.insert(node);
+                }
                 return self.update(now);
             }
             // Rests for as long as the last step took, so that other work can proceed.
@@ -359,7 +366,7 @@ impl NodeManager {
                 return;
             }
             Finished::Removed(Err(error)) => {
-                warn!(%node, %error, "the rows of a logical node that has moved cannot be removed");
+                warn!(%node, %error, "the rows of a logical node that is not here any more cannot be removed");
                 Some(now + RETRY_DELAY_MS)
             }
             other => panic!("M1: {other:?} does not end a removal"),

@@ -226,12 +226,17 @@ impl MoveTest {
     }
 
     /// Does all work until there is none for a while, in which rows are removed.
-    fn finish(&mut self) {
+    fn idle(&mut self) {
         let mut rounds = 0;
         while rounds < 60 {
             rounds = if self.work() { 0 } else { rounds + 1 };
             self.pass(110);
         }
+    }
+
+    /// The same with a move, which ends.
+    fn finish(&mut self) {
+        self.idle();
         assert_eq!(self.placed.moving, None, "the move ends");
     }
 
@@ -283,6 +288,45 @@ fn node_moves_with_its_objects_and_leaves_nothing_behind() {
     test.finish();
     assert_eq!((test.objects(OLD).len(), test.objects(NEW).len(), test.placed.moves), (50, 0, 2));
     assert_eq!(test.committed, test.transactions);
+}
+
+#[test]
+fn node_of_a_removed_space_leaves_nothing_behind() {
+    let removed = || PlacementSnapshot { removed: [(NodeId(5), 4)].into(), ..PlacementSnapshot::default() };
+    let mut served = MoveTest::new();
+    served.commit(0..40);
+    served.follow(OLD, &removed());
+    served.commit_under(OLD, 4, 41, true);
+    served.idle();
+    assert!(!served.is_served(OLD) && served.objects(OLD).is_empty());
+    assert_eq!(served.committed, 40, "it takes no more transactions");
+
+    // The brick is away when the space is removed.
+    let mut away = MoveTest::new();
+    away.commit(0..40);
+    away.restart(OLD);
+    away.follow(OLD, &removed());
+    away.idle();
+    assert!(away.objects(OLD).is_empty());
+
+    // The node is being copied.
+    let mut moving = MoveTest::new();
+    moving.commit(0..40);
+    moving.begin_move(NEW);
+    moving.next_copy();
+    assert!(moving.work(), "the first rows are at the new brick");
+    [OLD, NEW].into_iter().for_each(|brick| moving.follow(brick, &removed()));
+    moving.work.clear();
+    moving.idle();
+    assert!([OLD, NEW].into_iter().all(|brick| moving.objects(brick).is_empty() && !moving.is_served(brick)));
+
+    // Other nodes are not touched.
+    let mut other = MoveTest::new();
+    other.commit(0..40);
+    let beside = PlacementSnapshot { removed: [(NodeId(1), 6), (NodeId(8), 4)].into(), ..other.map() };
+    other.follow(OLD, &beside);
+    other.idle();
+    assert!(other.is_served(OLD) && other.objects(OLD).len() == 40);
 }
 
 #[test]

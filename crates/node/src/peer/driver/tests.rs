@@ -438,6 +438,35 @@ fn tree_of_a_node_that_has_moved_begins_anew_at_its_new_brick() {
 }
 
 #[test]
+fn node_of_a_removed_space_is_asked_nothing_more() {
+    assert_noticed(&[Bug::RemovedNodeKept], || {
+        let mut client = client(1, "writer");
+        let mut driver = driver_with_client(&mut client, 7);
+        assert_eq!(asks(&send(&mut driver, &mut client, commit(7, writing()))).len(), 1, "which is not answered");
+        driver.read(oid(), 5, NOW);
+        let mut map = FIXTURE.placement.clone();
+        for node in &FIXTURE.main.nodes {
+            map.nodes.remove(node);
+            map.removed.insert(*node, 1);
+        }
+        driver.map(Arc::new(map), NOW);
+        assert!(driver.cache_node().tree(node()).is_none());
+        for message in [reopen(7, 1), commit(7, writing())] {
+            assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::NotFound);
+        }
+        driver.client_disconnected(&client, NOW);
+        driver.outputs().for_each(drop);
+        for now in (NOW..NOW + 60_000).step_by(100) {
+            driver.poll(now);
+            let is_end = |output: &Output<u8, u64, u32>| matches!(output, Output::ReadEnded { .. });
+            let outputs: Outputs = driver.outputs().filter(|output| !is_end(output)).collect();
+            assert!(outputs.is_empty(), "{outputs:?}");
+            driver.check_invariants().unwrap();
+        }
+    });
+}
+
+#[test]
 fn tree_that_its_brick_does_not_serve_is_tried_again() {
     assert_noticed(&[Bug::TreeNotRetried], || {
         let mut client = client(1, "writer");

@@ -15,7 +15,7 @@ macro_rules! requests {
 fn all() -> Vec<(&'static str, Request)> {
     Vec::from(requests![
         Ping CreateSpace ListSpaces GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
-        GetNumbers GetSpace Scan BuildIndex SetSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
+        GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects
@@ -52,7 +52,7 @@ fn every_request_of_the_schema_has_its_row() {
                 (Form::Answered, Access::Space(Read), None)
             }
             "CreateSpace" | "Move" | "MemberRequest" | "AskWitness" => (Form::Answered, Access::Administrator, None),
-            "SetSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
+            "SetSpace" | "RemoveSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
             _ => {
                 assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");
                 (Form::Answered, Access::Admitted, None)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use model::{FailurePolicy, NodeId};
 
 use super::*;
-use crate::catalog::{Epoch, MovePhase, NodePlacement};
+use crate::Key;
+use crate::catalog::{ClassDefinition, Epoch, MovePhase, NodePlacement, RemovedSpace};
 
 #[tokio::test]
 pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
@@ -161,4 +162,40 @@ pub(crate) async fn spreading_gives_new_bricks_their_part_and_empties_those_that
     assert_eq!(moves.len(), 2);
     assert!(moves.iter().all(|one| one.from == fourth && one.to != fourth));
     assert_ne!(first, third);
+}
+
+#[tokio::test]
+async fn removed_space_leaves_its_nodes_to_be_emptied_and_its_numbers_unused() {
+    let editor = editor();
+    brick(&editor, Storage::Durable).await;
+    let options = SpaceOptions { nodes: Some(70), ..SpaceOptions::default() };
+    let photos = editor.create_space("photos", options).await.unwrap().value;
+    let kept = editor.create_space("kept", SpaceOptions::default()).await.unwrap().value;
+    let person = ClassDefinition { name: "Person".to_owned(), parent: None, fields: Vec::new() };
+    for space in ["photos", "kept"] {
+        editor.define(space, std::slice::from_ref(&person)).await.unwrap();
+    }
+    let epoch = catalog(&editor).await.placement_map().epoch();
+
+    assert_eq!(editor.remove_space("photos").await.unwrap().value, photos);
+    let catalog_now = catalog(&editor).await;
+    assert!(catalog_now.space("photos").is_none() && catalog_now.space_by_id(photos.id).is_none());
+    assert!(catalog_now.placement_map().epoch() > epoch);
+    assert!(photos.node_ids().all(|node| catalog_now.node_placement(node).is_none()));
+    assert!(kept.node_ids().all(|node| catalog_now.node_placement(node).is_some()));
+    let removed: Vec<_> = catalog_now.removed_spaces().collect();
+    let expected = RemovedSpace { name: "photos".to_owned(), first_node: photos.first_node, nodes: 70 };
+    assert_eq!(removed, [&expected]);
+    assert_eq!(catalog_now.schema(photos.id).classes().count(), 0);
+    assert_eq!(catalog_now.schema(kept.id).classes().count(), 1);
+    let left = editor.store().read(Prefix::all()).await.unwrap().entries;
+    let of_it = |key: &Key| {
+        let parts: Vec<&str> = key.as_str().split('/').collect();
+        matches!(parts[..], ["classes" | "versions" | "indexes" | "schemas" | "placement", id, ..] if id == photos.id.0.to_string())
+    };
+    assert_eq!(left.iter().map(|(key, _)| key).find(|key| of_it(key)), None);
+
+    assert_eq!(kind(editor.remove_space("photos").await), ErrorKind::NotFound);
+    let again = editor.create_space("photos", SpaceOptions::default()).await.unwrap().value;
+    assert!(again.id > kept.id && again.first_node.0 >= kept.first_node.0 + kept.nodes);
 }
