@@ -34,15 +34,15 @@ struct Track {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "mortar://localhost:6678/main".to_owned());
-    for line in run(&url).await? {
+    let cluster = Client::connect(&url).await?;
+    for line in run(&cluster).await? {
         println!("{line}");
     }
     Ok(())
 }
 
 /// Plays an album and returns its description.
-pub(crate) async fn run(url: &str) -> Result<Vec<String>> {
-    let cluster = Client::connect(url).await?;
+pub(crate) async fn run(cluster: &Client) -> Result<Vec<String>> {
     // Defines the class of albums and those that it refers to.
     cluster.define::<Album>().await?;
     let album = cluster.transact(album).await?;

@@ -496,7 +496,7 @@ async fn page_that_would_become_too_large_refuses_a_change_each_time() {
 async fn example_plays_its_album() {
     let world = World::start(2).await;
     for time in 1..=2 {
-        let lines = jukebox::run(&world.url()).await.unwrap();
+        let lines = jukebox::run(&world.client().await).await.unwrap();
         assert_eq!(lines[0], "Blue by Ann and the Bricks");
         assert_eq!(lines[1], format!("  Sea (3:10), played {time} times"));
         assert_eq!(lines.len(), 4);
