@@ -160,7 +160,8 @@ impl Client {
     /// then never will be.
     ///
     /// # Errors
-    /// [`ErrorKind::Unknown`] if a brick has deferred the transaction and does not answer in time.
+    /// [`ErrorKind::Unknown`] if a brick has deferred the transaction and does not answer in time; [`ErrorKind::Invalid`] for a
+    /// transaction whose outcome was told, or that this client did not commit.
     pub async fn outcome(&self, txn: TxnId) -> Result<CommitOutcome> {
         self.core.find_outcome(txn).await
     }

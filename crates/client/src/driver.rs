@@ -416,6 +416,11 @@ impl<T: DriverObject> ClientDriver<T> {
                     }
                 }
             }
+            ClientCall::Resolve(txn) if !self.session.is_committing(txn) && !self.outcomes.contains_key(&txn) => {
+                let what =
+                    format!("the outcome of transaction {txn:?} was told already, or this client did not commit it");
+                self.out.push(Output::Finished(id, Err(Error::new(ErrorKind::Invalid, what))));
+            }
             ClientCall::Resolve(txn) => {
                 self.session.resolve(txn, now);
                 self.wait_for_outcome(id, txn, OutcomeGoal::Resolve, deadline);

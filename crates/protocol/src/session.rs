@@ -455,11 +455,16 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Ends this client: releases its locks and copies, so that no writer waits for its leases to end. Commits and
     /// writes that are under way continue.
     pub fn close(&mut self) {
-        let commits = |txn: &TxnId| matches!(self.calls.get(txn), Some(Call::Commit { .. } | Call::Resolve { .. }));
-        let running: Vec<TxnId> = self.running.keys().copied().filter(|txn| !commits(txn)).collect();
+        let running: Vec<TxnId> = self.running.keys().copied().filter(|txn| !self.is_committing(*txn)).collect();
         running.into_iter().for_each(|txn| self.abort(txn));
         let pages: Vec<PageId> = self.fetch_ids.keys().copied().collect();
         pages.into_iter().for_each(|page| self.evict(page));
+    }
+
+    /// Whether a transaction is being committed, and its outcome is not known.
+    #[must_use]
+    pub fn is_committing(&self, txn: TxnId) -> bool {
+        matches!(self.calls.get(&txn), Some(Call::Commit { .. } | Call::Resolve { .. }))
     }
 
     /// Resolves a transaction whose commit is not answered: if it has not committed, it never will.

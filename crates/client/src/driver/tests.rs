@@ -355,6 +355,9 @@ fn outcome_is_kept_for_who_asks_later() {
     harness.reply(txn, committed(9));
     let call = harness.start(ClientCall::Resolve(txn));
     assert_eq!(harness.outcome(call), CommitOutcome::Committed(HlcTimestamp::at(9)));
+    let again = harness.start(ClientCall::Resolve(txn));
+    harness.pump();
+    assert_eq!(harness.kind(again), Some(ErrorKind::Invalid), "it is not waited for");
 }
 
 fn object_of_another_class_is_not_the_one_that_is_read() {
