@@ -224,7 +224,7 @@ impl BrickLinks {
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_some_and(Connection::is_responsive)
     }
 
-    /// Whether nothing was received from a brick in the last second.
+    /// Whether nothing was received from a brick in the last second, or there is no connection to it.
     pub(crate) fn is_silent(&self, brick: BrickId) -> bool {
         let is_silent = |up: &Connection| up.ticks_since_message > 0 && !up.mailbox.has_received();
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_none_or(is_silent)

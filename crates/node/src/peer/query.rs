@@ -162,10 +162,6 @@ impl Bricks for PeerProcess {
         self.cluster_view.placement.of(node)
     }
 
-    fn is_reachable(&self, brick: BrickId) -> bool {
-        self.brick_links.is_responsive(brick)
-    }
-
     fn is_silent(&self, brick: BrickId) -> bool {
         self.brick_links.is_silent(brick)
     }

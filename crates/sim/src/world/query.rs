@@ -96,12 +96,8 @@ impl Bricks for KnownBricks {
         self.placement.nodes.get(&node).copied()
     }
 
-    fn is_reachable(&self, brick: BrickId) -> bool {
-        self.connected.contains(&brick)
-    }
-
-    fn is_silent(&self, _: BrickId) -> bool {
-        false
+    fn is_silent(&self, brick: BrickId) -> bool {
+        !self.connected.contains(&brick)
     }
 }
 

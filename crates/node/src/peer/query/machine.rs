@@ -44,9 +44,7 @@ const MAX_INLINE: usize = 64;
 pub trait Bricks {
     /// The brick that serves a logical node, and its epoch.
     fn place(&self, node: NodeId) -> Option<NodePlacement>;
-    /// Whether there is a connection to a brick, and it responds.
-    fn is_reachable(&self, brick: BrickId) -> bool;
-    /// Whether nothing was received from a brick recently.
+    /// Whether nothing was received from a brick recently, or there is no connection to it.
     fn is_silent(&self, brick: BrickId) -> bool;
 }
 
@@ -552,9 +550,8 @@ impl QueryMachine {
             true => self.streams.unreachable_nodes(bricks, now),
             false => {
                 let nodes: BTreeSet<NodeId> = self.missing.iter().map(|oid| oid.page().node).collect();
-                let can_be_asked =
-                    |place: NodePlacement| bricks.is_reachable(place.brick) && !bricks.is_silent(place.brick);
-                nodes.into_iter().filter(|node| !bricks.place(*node).is_some_and(can_be_asked)).collect()
+                let is_away = |place: NodePlacement| bricks.is_silent(place.brick);
+                nodes.into_iter().filter(|node| bricks.place(*node).is_none_or(is_away)).collect()
             }
         };
         nodes.truncate(MAX_WAITS_FOR);

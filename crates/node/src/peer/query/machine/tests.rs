@@ -56,10 +56,6 @@ impl Bricks for World {
         Some(NodePlacement { brick: BrickId(node.0), epoch: *self.epochs.get(&node)?, moves: 0 })
     }
 
-    fn is_reachable(&self, _: BrickId) -> bool {
-        true
-    }
-
     fn is_silent(&self, brick: BrickId) -> bool {
         self.hanging == Some(NodeId(brick.0))
     }
