@@ -8,12 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{AdminClient, AdminOptions, Client, ConnectOptions, ErrorKind, Transaction};
+use meta::catalog::{CatalogEditor, Parameters, SpaceOptions, Storage};
+use meta::{Embedded, MetaStore};
+use model::SpaceId;
+use node::cluster_view::ClusterView;
 use node::{Config, PeerServer};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::mpsc;
 use wire::frame::{Flags, crc32c};
-use wire::handshake;
+use wire::handshake::{self, HandshakeAuthenticator, Terms};
+use wire::link::{self, DeferredResponder, Incoming, Limits, Link, Responder, Service};
 use wire::outbox::encode_head;
 use wire::proto;
 use wire::proto::request::Request;
@@ -340,5 +346,64 @@ fn metrics_and_health_are_served_over_http() {
         assert!(http(&world, &get("/else")).await.starts_with("HTTP/1.1 404"));
         let posted = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         assert!(http(&world, posted).await.starts_with("HTTP/1.1 405"));
+    });
+}
+
+/// Admits connections as a brick does, and answers nothing.
+struct HangingBrick {
+    number: u32,
+    pinged: mpsc::UnboundedSender<u32>,
+    unanswered: Vec<DeferredResponder>,
+}
+
+impl HandshakeAuthenticator for HangingBrick {
+    async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> model::Result<Terms> {
+        let (space, max_frame) = (SpaceId(0), Limits::default().max_frame);
+        Ok(Terms { space, max_frame, max_in_flight: 8, brick: self.number, opening: None })
+    }
+}
+
+impl Service for HangingBrick {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+        if let Request::Ping(_) = incoming.request {
+            self.pinged.send(self.number).unwrap();
+        }
+        self.unanswered.push(reply.defer());
+    }
+}
+
+#[test]
+fn brick_whose_entry_has_expired_is_pinged_before_others() {
+    run(async {
+        let catalogue: Arc<dyn MetaStore> = Arc::new(Embedded::in_memory().unwrap());
+        let editor = CatalogEditor::new(catalogue.clone());
+        editor.set_up(&Parameters::generate()).await.unwrap();
+        let view = ClusterView::follow(catalogue).await.unwrap();
+        let (mut bricks, mut sessions) = (Vec::new(), Vec::new());
+        let (pinged, mut pings) = mpsc::unbounded_channel();
+        for number in 1..=2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let brick = editor.add_brick(&[address], Storage::Memory).await.unwrap().value.id;
+            assert_eq!(brick.0, number);
+            let session = editor.store().open_session(Duration::from_secs(600)).await.unwrap().id;
+            editor.announce_brick(brick, editor.start_number().await.unwrap(), session).await.unwrap();
+            sessions.push(session);
+            bricks.push((HangingBrick { number, pinged: pinged.clone(), unanswered: Vec::new() }, listener));
+        }
+        let options = SpaceOptions { nodes: Some(2), ..SpaceOptions::default() };
+        view.create_space("main", options).await.unwrap();
+        editor.store().end_session(sessions[1]).await.unwrap();
+        let start = editor.start_number().await.unwrap();
+        let config = Config { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+        let peer = PeerServer::start(view, start.0, config).await.unwrap();
+        for (mut brick, listener) in bricks {
+            let mut stream = Stream::Tcp(listener.accept().await.unwrap().0);
+            handshake::accept(&mut stream, &mut brick, "test").await.unwrap();
+            let limits = Limits::default();
+            tokio::spawn(link::drive(Link::new(stream, brick, limits, limits.max_frame, Arc::default())));
+        }
+        assert_eq!(pings.recv().await, Some(2));
+        peer.shutdown().await.unwrap();
     });
 }

@@ -1,8 +1,20 @@
+use std::time::Duration;
+
+use model::SpaceId;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time;
+use wire::handshake::{self, HandshakeAuthenticator, Terms, Witnessed};
+use wire::link::End;
+use wire::proto::response::Response;
+use wire::transport::RemoteEndpoint;
 
 use super::*;
+
+/// After this time something that should happen at once counts as not happening.
+const HANGS: Duration = Duration::from_secs(60);
 
 struct IgnoreAll;
 
@@ -40,4 +52,204 @@ fn what_an_opening_has_forced_is_kept_until_it_is_superseded() {
     assert!(belief.believe().is_some());
     belief.supersede();
     assert!(belief.believe().is_none());
+}
+
+/// Admits connections as a brick does.
+struct AdmitAll {
+    brick: u32,
+    opening: Option<Witnessed>,
+}
+
+impl HandshakeAuthenticator for AdmitAll {
+    async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> Result<Terms> {
+        let Self { brick, opening } = *self;
+        Ok(Terms { space: SpaceId(0), max_frame: 1 << 20, max_in_flight: 8, brick, opening })
+    }
+}
+
+type Requested = (Request, DeferredResponder);
+
+/// Gives the requests of a connection to the test.
+struct Record(mpsc::UnboundedSender<Requested>);
+
+impl Service for Record {
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+        let _ = self.0.send((incoming.request, reply.defer()));
+    }
+}
+
+/// The brick's end of a connection.
+struct BrickEnd {
+    requests: mpsc::UnboundedReceiver<Requested>,
+    end: JoinHandle<End>,
+}
+
+impl BrickEnd {
+    /// Waits for the next connection, and admits it as this brick.
+    async fn accept(listener: &TcpListener, brick: u32, opening: Option<Witnessed>) -> Self {
+        let accepted = time::timeout(HANGS, listener.accept()).await.expect("nothing connects");
+        let mut stream = Stream::Tcp(accepted.unwrap().0);
+        handshake::accept(&mut stream, &mut AdmitAll { brick, opening }, "test").await.unwrap();
+        let (sender, requests) = mpsc::unbounded_channel();
+        let link = Link::new(stream, Record(sender), Limits::default(), 1 << 20, Arc::default());
+        Self { requests, end: tokio::spawn(link::drive(link)) }
+    }
+
+    async fn next(&mut self) -> Requested {
+        time::timeout(HANGS, self.requests.recv()).await.expect("nothing is sent").expect("the connection is open")
+    }
+
+    /// The witnesses that are shared next.
+    async fn next_witnesses(&mut self) -> Vec<Witnessed> {
+        match self.next().await.0 {
+            Request::Witnesses(witnesses) => witnesses.seen,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Connections to bricks that the test plays, and what they listen with.
+struct World {
+    links: Arc<BrickLinks>,
+    handler: Arc<IgnoreAll>,
+    listeners: Vec<TcpListener>,
+}
+
+impl World {
+    async fn start(count: u32) -> Self {
+        let (mut listeners, mut bricks) = (Vec::new(), BTreeMap::new());
+        for brick in 1..=count {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            bricks.insert(BrickId(brick), Address::Tcp(listener.local_addr().unwrap().to_string()));
+            listeners.push(listener);
+        }
+        let links = BrickLinks::new(ClusterCredentials::default(), WitnessTable::new());
+        let handler = Arc::new(IgnoreAll);
+        links.set_bricks(&bricks, &handler);
+        Self { links, handler, listeners }
+    }
+
+    /// Waits until the bricks, which have no openings, are connected.
+    async fn connect_all(&self) -> Vec<BrickEnd> {
+        let mut ends = Vec::new();
+        for (brick, listener) in (1..).zip(&self.listeners) {
+            let mut end = BrickEnd::accept(listener, brick, None).await;
+            end.next_witnesses().await;
+            ends.push(end);
+        }
+        ends
+    }
+
+    fn check(&self, count: u32, doubted: &[BrickId]) {
+        (0..count).for_each(|_| self.links.check_liveness(&doubted.iter().copied().collect()));
+    }
+}
+
+/// What a process says of a log with an opening of this number.
+fn witnessed(brick: u32, number: u64, position: u64) -> Witnessed {
+    Witnessed { brick, number, nonce: 7, position, at_us: 1 }
+}
+
+fn positions(seen: &[Witnessed]) -> Vec<(u32, u64, u64)> {
+    seen.iter().map(|seen| (seen.brick, seen.number, seen.position)).collect()
+}
+
+#[tokio::test]
+async fn superseded_opening_is_not_connected_to() {
+    let world = World::start(1).await;
+    let witnesses = &world.links.witnesses;
+    let seen = |number, position| witnessed_of(&witnessed(1, number, position)).unwrap().1.forced;
+    witnesses.note(Subject::Brick(1), seen(3, 50));
+    let mut old = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 2, 90))).await;
+    assert!(time::timeout(HANGS, old.requests.recv()).await.expect("it is connected").is_none());
+    assert_eq!(positions(&witnesses.witnessed(Subject::Brick(1))), [(1, 3, 50)]);
+    let mut current = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 4, 60))).await;
+    // The brick has compared its log with the former opening.
+    assert_eq!(positions(&current.next_witnesses().await), [(1, 4, 60)]);
+    drop(world.handler);
+}
+
+#[tokio::test]
+async fn other_brick_at_the_address_is_not_connected_to() {
+    let world = World::start(1).await;
+    for brick in [2, 0] {
+        let mut other = BrickEnd::accept(&world.listeners[0], brick, None).await;
+        assert!(time::timeout(HANGS, other.requests.recv()).await.expect("it is connected").is_none());
+    }
+    world.connect_all().await;
+}
+
+#[tokio::test]
+async fn witnesses_are_shared_once() {
+    let world = World::start(1).await;
+    let note = |brick, position| {
+        let forced = witnessed_of(&witnessed(brick, 1, position)).unwrap().1.forced;
+        world.links.witnesses.note(Subject::Brick(brick), forced);
+    };
+    let mut brick = BrickEnd::accept(&world.listeners[0], 1, Some(witnessed(1, 1, 10))).await;
+    assert_eq!(positions(&brick.next_witnesses().await), [(1, 1, 10)]);
+    note(2, 20);
+    world.links.share_witnesses();
+    assert_eq!(positions(&brick.next_witnesses().await), [(1, 1, 10), (2, 1, 20)]);
+    world.links.share_witnesses();
+    note(2, 30);
+    world.links.share_witnesses();
+    assert_eq!(positions(&brick.next_witnesses().await), [(2, 1, 30)], "only news");
+    // Answers say how far the log of the connected brick is forced.
+    world.links.lock()[&BrickId(1)].connection.as_ref().unwrap().belief.forced.fetch_max(40, Ordering::Relaxed);
+    world.links.share_witnesses();
+    assert_eq!(positions(&brick.next_witnesses().await), [(1, 1, 40)]);
+}
+
+#[tokio::test]
+async fn silent_brick_is_pinged_and_then_disconnected() {
+    let world = World::start(1).await;
+    let mut brick = world.connect_all().await.pop().unwrap();
+    let links = &world.links;
+    world.check(PING_AFTER_TICKS, &[]);
+    assert!(links.is_responsive(BrickId(1)) && links.is_silent(BrickId(1)));
+    let (ping, reply) = brick.next().await;
+    assert!(matches!(ping, Request::Ping(_)), "{ping:?}");
+    world.check(UNRESPONSIVE_AFTER_TICKS - 1, &[]);
+    assert!(links.is_responsive(BrickId(1)));
+    world.check(1, &[]);
+    assert!(!links.is_responsive(BrickId(1)));
+    // It answers, and is silent again.
+    reply.send(Response::Done(proto::Done {}), Vec::new());
+    let answered = async {
+        while links.is_silent(BrickId(1)) {
+            time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    time::timeout(HANGS, answered).await.expect("the answer does not arrive");
+    assert!(links.is_responsive(BrickId(1)));
+    world.check(PING_AFTER_TICKS, &[]);
+    assert!(brick.requests.try_recv().is_err(), "the answer counts as received once");
+    world.check(1, &[]);
+    assert!(matches!(brick.next().await.0, Request::Ping(_)));
+    world.check(DISCONNECT_AFTER_TICKS - 1, &[]);
+    assert!(!links.is_responsive(BrickId(1)) && links.handle_to(BrickId(1)).is_some());
+    world.check(1, &[]);
+    time::timeout(HANGS, brick.end).await.expect("it stays connected").unwrap();
+}
+
+#[tokio::test]
+async fn one_silent_brick_is_pinged_at_a_time_and_doubted_ones_at_once() {
+    let world = World::start(3).await;
+    let mut bricks = world.connect_all().await;
+    let links = &world.links;
+    world.check(1, &[BrickId(2)]);
+    assert!(matches!(bricks[1].next().await.0, Request::Ping(_)));
+    let pinged = |links: &BrickLinks| -> Vec<u32> {
+        let links = links.lock();
+        let is_pinged = |link: &BrickLink| link.connection.as_ref().unwrap().ticks_since_ping.is_some();
+        links.iter().filter(|(_, link)| is_pinged(link)).map(|(brick, _)| brick.0).collect()
+    };
+    assert_eq!(pinged(links), [2]);
+    world.check(PING_AFTER_TICKS - 2, &[]);
+    assert_eq!(pinged(links), [2]);
+    world.check(1, &[]);
+    assert_eq!(pinged(links).len(), 2);
+    world.check(1, &[]);
+    assert_eq!(pinged(links), [1, 2, 3]);
 }

@@ -3,8 +3,10 @@ use model::{ClassId, PageId};
 use protocol::commit::Outcome;
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use store::Options;
-use wire::link::Mailbox;
-use wire::transport::Address;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use wire::link::{self, Incoming, Limits, Link, Mailbox, Responder, Service};
+use wire::transport::{Address, Stream};
 
 use super::*;
 use crate::cluster_view::SpaceView;
@@ -66,4 +68,30 @@ async fn upload_for_which_the_store_has_no_room_ends() {
         .expect("the store has a limit");
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert_eq!(add(offset).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Gives the messages of a connection to the test.
+struct Record(mpsc::UnboundedSender<Message>);
+
+impl Service for Record {
+    fn on_request(&mut self, Incoming { request, raw }: Incoming<'_>, _: Responder<'_>) {
+        let _ = self.0.send(Message::decode(request, raw).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn request_to_a_node_that_has_failed_is_refused() {
+    let nodes = nodes();
+    let (near, far) = UnixStream::pair().unwrap();
+    let (mailbox, (sender, mut messages)) = (Arc::new(Mailbox::default()), mpsc::unbounded_channel());
+    let link = |stream, service, mailbox| Link::new(Stream::Unix(stream), service, Limits::default(), 1 << 20, mailbox);
+    tokio::spawn(link::drive(link(near, Record(mpsc::unbounded_channel().0), mailbox.clone())));
+    tokio::spawn(link::drive(link(far, Record(sender), Arc::default())));
+    let panicking = || nodes.with_driver(NODE, |_| -> Result<()> { panic!("a test of panics") });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
+    let from = PeerHandle::new(mailbox);
+    let request = Request::Ask { txn: TxnId { start: HlcTimestamp::ZERO, client: ClientId(1) }, round: 0 };
+    nodes.handle_message(&from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request }).unwrap();
+    let refused = time::timeout(Duration::from_secs(60), messages.recv()).await.expect("no answer").unwrap();
+    assert!(matches!(refused, Message::NotServedHere { node: NODE, epoch: 0 }), "{refused:?}");
 }
