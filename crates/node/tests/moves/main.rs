@@ -12,6 +12,7 @@ use std::time::Duration;
 use client::{Client, CommitOutcome, IsolationLevel, PlacementHint};
 use meta::catalog;
 use model::{ClassId, NodeId, Object, Oid};
+use node::catalog_messages::move_request_to_proto;
 use query::Query;
 use tokio::time;
 use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
@@ -267,6 +268,25 @@ async fn cancelled_move_leaves_the_node_at_its_brick() {
     world.wait_for_moves(&[node]).await;
     assert_eq!(world.placed(node), (to, None));
     assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peer_server_reports_what_the_new_brick_has_copied() {
+    let world = World::start(2, 1).await;
+    let cluster = world.client(0).await;
+    let accounts = open_accounts(&cluster, 4).await;
+    let node = cluster.nodes()[0];
+    let to = world.placed(node).0 % 2 + 1;
+    world.begin_move(node, to).await;
+    world.wait_for_moves(&[node]).await;
+    // The new brick serves the node.
+    assert_eq!(balances(&cluster, &accounts).await, [BALANCE; 4]);
+    let request = move_request_to_proto(&catalog::MoveRequest::Show { nodes: vec![node.0] });
+    let state = world.admin().await.move_nodes(request).await.unwrap().nodes.remove(0);
+    let move_in = state.move_in.expect("the new brick has reported nothing");
+    assert!(move_in.rows > 4 && move_in.bytes > 100 && move_in.pause_us.is_some(), "{move_in:?}");
+    assert_eq!((state.brick, state.moves, move_in.problem.as_str()), (to, 1, ""));
     world.end().await;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Client;
+use client::{AdminClient, Client};
 use meta::catalog::{
     self, CatalogEditor, ClassDefinition, FieldDefinition, FieldType, MovePhase, Parameters, SpaceOptions,
 };
@@ -103,6 +103,10 @@ impl World {
     pub(crate) async fn client(&self, first: usize) -> Client {
         let host = |peer: usize| self.peers[peer % 2].addresses()[0].to_string();
         Client::connect(&format!("mortar://{},{}/main", host(first), host(first + 1))).await.unwrap()
+    }
+
+    pub(crate) async fn admin(&self) -> AdminClient {
+        AdminClient::connect(&format!("mortar://{}/main", self.peers[0].addresses()[0])).await.unwrap()
     }
 
     /// The brick of a logical node, and the phase of its move.

@@ -498,6 +498,63 @@ fn lost_answers_of_the_catalogue_do_no_harm() {
 }
 
 #[test]
+fn seal_that_an_earlier_request_has_set_is_accepted() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let seal = loop {
+        match test.work.front() {
+            Some((_, _, RemoteWork::Edit(edit @ PlacementEdit::Seal { .. }))) => break *edit,
+            _ => test.work(),
+        };
+        test.pass(5);
+    };
+    test.edit(seal);
+    assert!(matches!(test.edit(seal), EditResult::WrongState));
+    test.work();
+    assert_eq!(test.progress(NEW).last_error, None);
+    assert!(matches!(test.work.front(), Some((NEW, _, RemoteWork::Copy { .. }))), "{:?}", test.work);
+    test.finish();
+    assert_eq!(test.objects(NEW).len(), 20);
+}
+
+#[test]
+fn end_of_a_move_that_the_catalogue_has_not_recorded_is_asked_for_again() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let PlacementEdit::Finish { epoch: sealed } = test.copy_all() else { panic!("the copy is not complete") };
+    test.work.clear();
+    test.pass(REMOTE_TIMEOUT_MS);
+    assert!(test.work.is_empty(), "{:?}", test.work);
+    test.pass(RETRY_DELAY_MS);
+    let again = test.work.front();
+    assert!(
+        matches!(again, Some((NEW, _, RemoteWork::Edit(PlacementEdit::Finish { epoch }))) if *epoch == sealed),
+        "{again:?}"
+    );
+    test.finish();
+    assert!(test.is_served(NEW));
+}
+
+#[test]
+fn move_does_not_report_the_error_of_a_cancelled_one() {
+    let mut test = MoveTest::new();
+    test.commit(0..20);
+    test.begin_move(NEW);
+    let asked = test.next_copy();
+    let (brick, job, _) = test.work.pop_front().unwrap();
+    let (now, error) = (test.now, Error::new(ErrorKind::Corrupt, "it is damaged"));
+    test.brick(brick).handle_copied(job, Err(error), now);
+    assert!(test.progress(NEW).last_error.is_some());
+    test.cancel_move();
+    test.tell();
+    test.begin_move(NEW);
+    assert!(test.next_copy() != asked);
+    assert_eq!(test.progress(NEW).last_error, None);
+}
+
+#[test]
 fn restarted_new_brick_ends_the_move_of_a_complete_copy() {
     let mut test = MoveTest::new();
     test.commit(0..20);
