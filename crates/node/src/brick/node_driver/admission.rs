@@ -334,7 +334,7 @@ fn reject_content(part: &Part<Object>, rejection: ContentRejection) -> DeferredT
 
 #[cfg(test)]
 mod tests {
-    use model::{ClassId, SpaceId};
+    use model::{ClassId, ContentOrigin, SpaceId};
     use protocol::ident::{ClientId, HlcTimestamp};
 
     use super::*;
@@ -356,6 +356,21 @@ mod tests {
         (0..MAX_UNKNOWN as u64).for_each(|number| drop(admission.defer_unknown_class(txn(2 + number), oid)));
         drop(admission.defer_unknown_class(txn(1_000), oid));
         assert!(admission.unknown_class_txns.len() <= MAX_UNKNOWN, "memory is bounded");
+    }
+
+    #[test]
+    fn change_of_a_content_that_is_gone_conflicts_if_its_object_was_read() {
+        let page = PageId { space: SpaceId(1), node: NodeId(3), number: 1 };
+        let [known, unknown] = [1, 2].map(|slot| Oid::new(ClassId::NONE, page, slot));
+        let reads = vec![Read { oid: known, seen: ReadVersion::Written(txn(1)) }];
+        let part = Part { reads, ..Part::default() };
+        let content = ContentId::new(page.space, page.node, 0, ContentOrigin::Upload, 7);
+        for (oid, expected) in [(known, ErrorKind::Conflict), (unknown, ErrorKind::NotFound)] {
+            for rejection in [ContentRejection::NotABlob(oid), ContentRejection::NotStaged(oid, content)] {
+                assert_eq!(reject_content(&part, rejection).kind, expected);
+            }
+        }
+        assert_eq!(reject_content(&part, ContentRejection::BadChange(known)).kind, ErrorKind::TooLarge);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use protocol::commit::client_mark::ClientMark;
 use protocol::commit::{Outcome, Record, Refusal, Writes};
 use protocol::ident::{ClientId, TxnId};
-use protocol::page_cache::ObjectState;
+use protocol::page_cache::{FetchId, ObjectState};
 use protocol::validate::{Read, ReadVersion};
 use query::key::{IndexEntry, KeyRange};
 use store::{Options, Store};
@@ -467,21 +467,19 @@ fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
     }
 }
 
+/// Opens a session.
+fn renew(world: &World) -> Up<Object> {
+    let (asked, height) = (world.now, u8::MAX);
+    Up::Renew { asked, wanted_ms: 1_000, open: true, sync: 1, subscribe: false, height, replaces: None }
+}
+
 #[test]
 fn writes_outside_of_transactions_are_minded_too() {
     let mut world = World::with_index();
     let blob = ObjectState::Value(Object::blob("x".into()));
     let guards = world.scan(wanted(None)).unwrap().guards;
     let holder = HolderId(1);
-    let renew = Up::Renew {
-        asked: world.now,
-        wanted_ms: 1_000,
-        open: true,
-        sync: 1,
-        subscribe: false,
-        height: u8::MAX,
-        replaces: None,
-    };
+    let renew = renew(&world);
     let write = Up::Write {
         write: world.next_txn(),
         writes: [(oid(STUDENT, 2), ObjectState::Value(person(STUDENT, 5)))].into(),
@@ -685,6 +683,47 @@ fn removed_index_leaves_nothing() {
     };
     world.store.rows(&from, &to, count).unwrap();
     assert_eq!(marks, 0);
+}
+
+#[test]
+fn index_is_built_in_portions_with_pauses() {
+    let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
+    (0..40).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
+    world.set_indexes(&[by_age(BY_AGE)]);
+    let entered = world.entries(BY_AGE).len();
+    for _ in 0..20 {
+        world.driver.poll(world.now);
+        world.carry_out();
+    }
+    assert_eq!(world.entries(BY_AGE).len(), entered, "the next portion is not due");
+    assert!(entered < 40);
+    world.settle();
+    assert_eq!(world.entries(BY_AGE).len(), 40);
+}
+
+#[test]
+fn index_that_comes_back_before_its_entries_are_removed_is_built_again() {
+    let mut world = World::with_index();
+    (0..20).for_each(|slot| world.put(PERSON, slot, i64::from(slot)));
+    world.set_indexes(&[]);
+    world.set_indexes(&[by_age(BY_AGE)]);
+    assert_eq!(world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err().kind(), ErrorKind::NotFound);
+    world.settle();
+    assert_eq!(world.ages(BY_AGE, false, 10), world.expected());
+}
+
+#[test]
+fn node_whose_page_cannot_be_read_fails() {
+    let mut world = World::with_index();
+    world.put(PERSON, 1, 20);
+    let mut world = world.reopen();
+    let mut damage = RowChanges::new();
+    damage.put(&rows::object_key(page(1), 1), "damaged".into());
+    world.store.commit_rows(damage).unwrap();
+    let (holder, fetch) = (HolderId(1), FetchId(1));
+    world.driver.handle_up(&(), holder, renew(&world), world.now).unwrap();
+    world.driver.handle_up(&(), holder, Up::Fetch { page: page(1), fetch, have: None }, world.now).unwrap();
+    assert_eq!(world.driver.failure().map(Error::kind), Some(ErrorKind::Corrupt));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::planted_bug::assert_noticed;
 use model::{Entry, EntryKey, Kind};
-use wire::cluster::{EntryList, ListEntries, LookUp};
+use wire::cluster::{EntryList, ListEntries, ListEntriesOf, LookUp};
 
 use super::*;
 use crate::brick::entries;
@@ -72,6 +72,20 @@ fn entries_are_listed_by_ranges_in_both_directions() {
     assert_eq!(listed(Some("b"), "", 1, true), "ab");
     assert_eq!(listed(Some("a"), "b", 10, true), "");
     assert_eq!(world.names(None, "", 0, false), (String::new(), 4));
+}
+
+#[test]
+fn entries_of_a_target_are_listed_in_portions() {
+    let world = with_names();
+    let (node, target) = (NODE, oid(ClassId::NONE, 2));
+    let (mut found, mut after) = (Vec::new(), None);
+    for (count, more) in [(3, true), (1, false)] {
+        let listed = entries::list_of(&world.store, &ListEntriesOf { node, target, after, limit: 3 }).unwrap();
+        assert_eq!((listed.entries.len(), listed.more), (count, more));
+        after = listed.entries.last().cloned();
+        found.extend(listed.entries);
+    }
+    assert_eq!(found, ["a", "ab", "b", "c"].map(entry));
 }
 
 /// An answer is given when the changes of what it shows are settled.
