@@ -102,19 +102,25 @@ fn hints_match_the_kind_of_server() {
 }
 
 #[test]
-fn peer_server_counts_received_and_sent_content() {
+fn peer_server_and_brick_count_received_and_sent_content() {
     let cluster = cluster();
     let path = cluster.data().join("content");
     std::fs::write(&path, vec![7; 300_000]).unwrap();
-    let metrics = || -> (u64, u64) {
-        let shown: Vec<Value> = cluster.run(&["status", "--json"]).json();
+    let metrics = |server: &str| -> (u64, u64) {
+        let url = format!("mortar://{}/main", cluster.address(server));
+        let shown: Vec<Value> = run(mortar(&["status", "--json"]).env("MORTAR_URL", url)).json();
         let metric = |name: &str| shown[0]["metrics"][name].as_u64().unwrap();
         (metric("received_bytes_total"), metric("sent_bytes_total"))
     };
+    let (few, all) = (0..100_000, 300_000..400_000);
     cluster.run(&["object", "put", "/x", path.to_str().unwrap()]).ok();
-    let (received, sent) = metrics();
-    assert!((300_000..400_000).contains(&received) && sent < 100_000, "{received} {sent}");
+    for server in ["peer-1", "brick-1"] {
+        let (received, sent) = metrics(server);
+        assert!(all.contains(&received) && few.contains(&sent), "{server}: {received} {sent}");
+    }
     assert_eq!(cluster.run(&["object", "get", "/x"]).stdout.len(), 300_000);
-    let (received, sent) = metrics();
-    assert!((300_000..400_000).contains(&received) && (300_000..400_000).contains(&sent), "{received} {sent}");
+    for server in ["peer-1", "brick-1"] {
+        let (received, sent) = metrics(server);
+        assert!(all.contains(&received) && all.contains(&sent), "{server}: {received} {sent}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, Event, IsolationLevel, PlacementHint};
-use model::{ClassId, Object, Oid};
+use model::{ClassId, Kind, Object, Oid};
 use query::Query;
 use tokio::time;
 
@@ -133,6 +133,9 @@ async fn commit_is_sent_only_if_all_bricks_that_it_needs_can_be_reached() {
     replaces.put(away, blob()).await.unwrap();
     uses_other.put(here, blob()).await.unwrap();
     uses_other.create_object(ClassId::NONE, blob(), PlacementHint::Near(here)).unwrap();
+    let set = Object::collection(Kind::Collection);
+    let set = uses_other.create_object(ClassId::NONE, set, PlacementHint::Near(here)).unwrap();
+    uses_other.add_member(set, here).await.unwrap();
     let (created, replaced, other) = tokio::join!(creates.commit(), replaces.commit(), uses_other.commit());
     for refused in [created, replaced] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);

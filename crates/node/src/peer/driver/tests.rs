@@ -517,6 +517,21 @@ fn cached_object_is_served_within_its_lease_only() {
 }
 
 #[test]
+fn full_object_cache_evicts_pages() {
+    let mut driver = driver();
+    let pages = 1..8_000;
+    let object = |number: u64| Oid::new(ClassId::NONE, PageId { number, ..page() }, 1);
+    for number in pages.clone() {
+        driver.read(object(number), 3, NOW);
+        let outputs = driver.outputs().collect();
+        answer_as_bricks(&mut driver, outputs, NOW);
+    }
+    let cached = pages.filter(|number| driver.read_cached(object(*number), NOW).is_some()).count();
+    assert!((1_000..6_000).contains(&cached), "{cached} pages in a mebibyte");
+    assert!(driver.cache_counts().2 <= 1 << 20);
+}
+
+#[test]
 fn read_of_a_brick_that_does_not_answer_ends_and_names_it() {
     assert_noticed(&[Bug::ReadWaitsForever], || {
         let mut driver = driver();

@@ -320,7 +320,7 @@ fn sorted_query_waits_for_its_turn_and_releases_it() {
     assert!(rows.rows.is_empty() && rows.waits_for.is_empty() && !is_last);
     machine.handle(Event::Turn, 3_000).unwrap();
     machine.request(3_000);
-    let mut has_released = false;
+    let (mut has_released, mut steps) = (false, 0);
     for _ in 0..MAX_INPUTS {
         if let Some((_, true)) = machine.take_portion(&world, 3_000).unwrap() {
             has_released = machine.work().any(|work| matches!(work, Work::ReleaseTurn));
@@ -328,11 +328,29 @@ fn sorted_query_waits_for_its_turn_and_releases_it() {
         }
         machine.advance(&world, 3_000).unwrap();
         let open: Vec<Work> = machine.work().collect();
+        steps += open.iter().filter(|work| matches!(work, Work::Step(_))).count();
         for event in open.into_iter().filter_map(|work| world.event(work)).collect::<Vec<_>>() {
             machine.handle(event, 3_000).unwrap();
         }
     }
     assert!(has_released);
+    assert!((1..=2).contains(&steps), "few objects are examined on the calling thread, and sorted on another one");
+}
+
+#[test]
+fn many_objects_of_the_transaction_are_examined_on_another_thread() {
+    let world = World::new(3, 2);
+    let has_step = |count: usize| {
+        let own = |slot: usize| (oid(SPACE, 1, PERSON, slot as u16), Some(person(PERSON, 20, None)));
+        let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+        let own_writes = (1..=count).map(own).collect();
+        let asked = cluster::QueryRequest { query, own_writes, ..cluster::QueryRequest::default() };
+        let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
+        machine.request(1_000);
+        machine.advance(&world, 1_000).unwrap();
+        machine.work().any(|work| matches!(work, Work::Step(_)))
+    };
+    assert!(!has_step(MAX_INLINE) && has_step(MAX_INLINE + 1));
 }
 
 #[test]
