@@ -34,6 +34,17 @@ fn new_subscriber_gets_what_is_wrong() {
 }
 
 #[test]
+fn events_are_described_in_one_line() {
+    let status = space_status(FailurePolicy::FailStop, &ONE_UNREACHABLE);
+    let connected = Event::Connected { peer: "db0:6680".to_owned(), status: status.clone() }.to_string();
+    assert!(connected.starts_with("connected to peer server db0:6680: 1 of 2 bricks can be reached"), "{connected}");
+    let failed = events_between(None, &status)[0].to_string();
+    assert_eq!(failed, "brick 2 (db2:6680) has failed, with logical nodes 2 4");
+    let moved = Event::NodeMoved { node: NodeId(10), brick: 2, epoch: 5 };
+    assert_eq!(moved.to_string(), "logical node a is at brick 2 since epoch 5");
+}
+
+#[test]
 fn events_follow_from_two_statuses() {
     let (well, away) = (
         space_status(FailurePolicy::FailStop, &ALL_REACHABLE),

@@ -57,6 +57,17 @@ fn no_slot_is_given_to_two_objects() {
 }
 
 #[test]
+fn leased_page_is_open_only_under_its_number_and_for_objects_that_fit() {
+    let (mut leased, mut next) = (PageLease::default(), 0);
+    let leased_page = lease(&mut PageAllocator::default(), &mut next, NODES[0], 100);
+    leased.add(leased_page);
+    let page = leased_page.page();
+    leased.open_page_at(page, 100).expect("it is leased").place(ClassId::NONE, 100);
+    assert!(leased.open_page_at(page, model::limits::OBJECT).is_none());
+    assert!(leased.open_page_at(PageId { number: page.number + 1, ..page }, 100).is_none());
+}
+
+#[test]
 fn homes_avoid_unreachable_logical_nodes() {
     let mut allocator = PageAllocator::default();
     let unreachable = [NODES[0], NODES[1]].into();

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use client::{
     Client, CommitOutcome, ErrorKind, IsolationLevel, Loaded, LoadedMut, Oid, Persistent, PlacementHint, Ref,
@@ -20,6 +21,9 @@ use client::{
 };
 use model::{ClassId, Object, PageId, SpaceId};
 use world::World;
+
+/// How long something is given that must not happen.
+const SHORT: Duration = Duration::from_millis(200);
 
 #[derive(Persistent, Clone, Debug, PartialEq)]
 struct Bank {
@@ -415,6 +419,22 @@ async fn locking_transactions_lock_structs() {
     expect_committed(&t).await;
     let t = cluster.begin(IsolationLevel::Optimistic);
     assert!(t.try_load(bob).await.unwrap().is_none());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn struct_that_is_changed_after_it_was_loaded_is_locked_against_readers() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let [changes, reads] = [(); 2].map(|()| cluster.begin(IsolationLevel::Locks));
+    assert_eq!(changes.load(ann).await.unwrap().balance, 100);
+    changes.load_mut(ann).await.unwrap().balance = 50;
+    let mut reading = Box::pin(reads.load(ann));
+    assert!(tokio::time::timeout(SHORT, &mut reading).await.is_err(), "it waits for the lock");
+    expect_committed(&changes).await;
+    assert_eq!(reading.await.unwrap().balance, 50);
     world.end().await;
 }
 

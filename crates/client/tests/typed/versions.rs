@@ -129,3 +129,18 @@ async fn object_can_be_loaded_as_parent_class() {
     assert_eq!((employee.person.boss, employee.number), (Some(as_person), 8));
     world.end().await;
 }
+
+#[tokio::test]
+async fn object_of_a_subclass_that_was_defined_later_can_be_loaded() {
+    let world = World::start(1).await;
+    let (cluster, other) = (world.client().await, world.client().await);
+    cluster.define::<new::Person>().await.unwrap();
+    other.define::<new::Employee>().await.unwrap();
+    let person = new::Person { name: "Ann".to_owned(), age: 3.5, mail: String::new(), boss: None };
+    let t = other.begin(IsolationLevel::Optimistic);
+    let ann = t.create(new::Employee { person, number: 7 }).await.unwrap();
+    expect_committed(&t).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    assert_eq!(t.load(Ref::<new::Person>::new(ann.oid())).await.unwrap().name, "Ann");
+    world.end().await;
+}
