@@ -10,6 +10,7 @@ use model::{ClassId, Object, Oid, PageId, SpaceId};
 use protocol::commit::{Answer, Part, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
+use store::{Options, Store};
 use wire::cluster::CopiedRows;
 
 use super::*;
@@ -552,6 +553,29 @@ fn move_does_not_report_the_error_of_a_cancelled_one() {
     test.begin_move(NEW);
     assert!(test.next_copy() != asked);
     assert_eq!(test.progress(NEW).last_error, None);
+}
+
+#[test]
+fn rows_that_cannot_be_removed_at_once_are_removed_later() {
+    let (store, now) = (Store::in_memory(Options::default()).unwrap(), 1_000);
+    let mut seal = RowChanges::new();
+    seal.put(&rows::seal_key(NODE), rows::encode_number(4));
+    store.commit_rows(seal).unwrap();
+    let settings = ManagerSettings { brick: OLD, first_job: 0, limits: MoveLimits::SMALL };
+    let mut manager = NodeManager::new(settings, RowReader::new(store)).unwrap();
+    let removal = |manager: &mut NodeManager| {
+        manager.take_outputs().into_iter().find_map(|output| match output {
+            ManagerOutput::Run { job, work: Work::Remove, .. } => Some(job),
+            _ => None,
+        })
+    };
+    manager.follow_map(Arc::new(MoveTest::served_map(NEW, 9)), now);
+    let job = removal(&mut manager).expect("the node is at the other brick");
+    let full = Error::new(ErrorKind::Full, "the disk is full");
+    manager.finish(job, Finished::Removed(Err(full)), now);
+    assert_eq!(removal(&mut manager), None);
+    manager.poll(now + RETRY_DELAY_MS);
+    assert!(removal(&mut manager).is_some());
 }
 
 #[test]
