@@ -206,8 +206,11 @@ async fn silent_brick_is_pinged_and_then_disconnected() {
     let world = World::start(1).await;
     let mut brick = world.connect_all().await.pop().unwrap();
     let links = &world.links;
-    world.check(PING_AFTER_TICKS, &[]);
-    assert!(links.is_responsive(BrickId(1)) && links.is_silent(BrickId(1)));
+    assert!(!links.is_silent(BrickId(1)));
+    world.check(1, &[]);
+    assert!(links.is_silent(BrickId(1)));
+    world.check(PING_AFTER_TICKS - 1, &[]);
+    assert!(links.is_responsive(BrickId(1)));
     let (ping, reply) = brick.next().await;
     assert!(matches!(ping, Request::Ping(_)), "{ping:?}");
     world.check(UNRESPONSIVE_AFTER_TICKS - 1, &[]);

@@ -637,6 +637,20 @@ fn ranges_come_in_order_either_way_from_a_place_on_filtered_and_counted() {
 }
 
 #[test]
+fn answer_of_a_scan_is_limited_by_its_bytes() {
+    let mut world = World::with_index();
+    let mut record = RecordBuilder::new();
+    record.set(NAME, "x".repeat(300_000).as_str()).unwrap().set(AGE, 20_i64).unwrap();
+    let large = Object::record(PERSON, record.build().unwrap());
+    for slot in 0..6 {
+        let answer = world.commit(&[], oid(PERSON, slot), ObjectState::Value(large.clone()));
+        assert!(matches!(answer, Answer::Ended { .. }), "{answer:?}");
+    }
+    let scanned = world.scan(Scan { limit: 100, ..wanted(None) }).unwrap();
+    assert!(scanned.found.len() == 4 && scanned.next.is_some(), "{} objects", scanned.found.len());
+}
+
+#[test]
 fn index_that_is_not_there_or_not_whole_or_damaged_is_refused_by_name() {
     let mut world = World::with_index();
     let refusal = |world: &World, index| {

@@ -526,6 +526,7 @@ fn end_of_a_move_that_the_catalogue_has_not_recorded_is_asked_for_again() {
     test.begin_move(NEW);
     let PlacementEdit::Finish { epoch: sealed } = test.copy_all() else { panic!("the copy is not complete") };
     test.work.clear();
+    assert!(test.bricks[&NEW].manager().deadline() > test.now, "there is nothing to do until then");
     test.pass(REMOTE_TIMEOUT_MS);
     assert!(test.work.is_empty(), "{:?}", test.work);
     test.pass(RETRY_DELAY_MS);

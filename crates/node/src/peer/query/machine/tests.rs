@@ -362,7 +362,13 @@ fn silent_brick_is_not_named_before_it_was_asked() {
     let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
     let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
     machine.request(1_000);
-    let (rows, is_last) = machine.take_portion(&world, 1_000 + PROGRESS_INTERVAL_MS).unwrap().expect("it is late");
+    let late = 1_000 + PROGRESS_INTERVAL_MS;
+    let (rows, is_last) = machine.take_portion(&world, late).unwrap().expect("it is late");
+    assert!(rows.waits_for.is_empty() && !is_last);
+    // Nor right after that.
+    machine.advance(&world, late).unwrap();
+    assert!(machine.work().any(|work| matches!(work, Work::Scan { .. })));
+    let (rows, is_last) = machine.take_portion(&world, late).unwrap().expect("it is late");
     assert!(rows.waits_for.is_empty() && !is_last);
 }
 
