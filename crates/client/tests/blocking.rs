@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use client::blocking::{Client, Transaction};
-use client::{ErrorKind, IsolationLevel, PlacementHint};
+use client::{ErrorKind, IsolationLevel, Persistent, PlacementHint};
 use model::{ClassId, Object};
 
 #[test]
@@ -52,6 +52,24 @@ fn objects_names_and_contents_are_written_and_read_by_threads() {
     let again = Client::open(dir.path().join("data")).unwrap();
     assert!(again.resolve("large").unwrap().is_some());
     again.shutdown().unwrap();
+}
+
+#[derive(Persistent, Clone, Debug, PartialEq)]
+struct Note {
+    text: String,
+}
+
+#[test]
+fn structs_of_defined_classes_are_stored_and_read_by_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::open(dir.path()).unwrap();
+    let note = Note { text: "hello".to_owned() };
+    let create = |t: &Transaction| t.create(note.clone());
+    assert_eq!(client.transact(create).unwrap_err().kind(), ErrorKind::NotFound, "its class is not defined");
+    client.define::<Note>().unwrap();
+    let stored = client.transact(create).unwrap();
+    assert_eq!(client.read(stored).unwrap(), Some(note.clone()));
+    client.shutdown().unwrap();
 }
 
 #[test]

@@ -163,10 +163,10 @@ fn fullest_pages_beyond_the_maximum_are_not_kept() {
     for (number, page) in pages.iter_mut().enumerate() {
         page.place(ClassId::NONE, 10 * (number + 1));
     }
-    let last = pages.pop().unwrap();
+    let (fullest, emptiest) = (pages[MAX_OPEN_PAGES], pages.remove(0));
     pages.into_iter().for_each(|page| allocator.release(page));
     assert_eq!(allocator.open[&NODES[0]].len(), MAX_OPEN_PAGES);
-    allocator.release(last);
+    allocator.release(emptiest);
     let open = &allocator.open[&NODES[0]];
-    assert!(open.len() == MAX_OPEN_PAGES && !open.contains(&last));
+    assert!(open.len() == MAX_OPEN_PAGES && open.contains(&emptiest) && !open.contains(&fullest));
 }

@@ -233,6 +233,37 @@ async fn drafts_become_persistent_when_something_persistent_refers_to_them() {
     world.end().await;
 }
 
+#[tokio::test]
+async fn draft_that_is_written_as_a_record_is_persistent() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let draft = t.draft(account("Draft", None)).await.unwrap();
+    let record = t.get(draft.oid()).await.unwrap().unwrap();
+    t.put(draft.oid(), record).await.unwrap();
+    t.load_mut(draft).await.unwrap().balance = 7;
+    expect_committed(&t).await;
+    assert_eq!(cluster.read(draft).await.unwrap().unwrap().balance, 7);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn check_of_a_transaction_writes_nothing() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Account>().await.unwrap();
+    let ann = ann(&cluster).await;
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    t.load_mut(ann).await.unwrap().balance = 7;
+    let bob = t.create(account("Bob", None)).await.unwrap();
+    t.bind("bob", bob).await.unwrap();
+    assert!(matches!(t.check().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(cluster.read(ann).await.unwrap().unwrap().balance, 100);
+    assert_eq!(cluster.begin(IsolationLevel::Optimistic).resolve("bob").await.unwrap(), None);
+    world.end().await;
+}
+
 #[derive(Persistent, Clone, Debug, PartialEq)]
 struct Ledger {
     balances: BTreeMap<Ref<Bank>, i64>,
@@ -509,6 +540,20 @@ async fn page_that_would_become_too_large_refuses_a_change_each_time() {
     t.put(blobs[0], Object::blob(vec![8; 40 << 10].into())).await.unwrap();
     t.load_mut(note).await.unwrap().text = "y".repeat(40 << 10);
     t.abort();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn new_objects_that_grow_beyond_their_page_are_refused() {
+    let world = World::start(1).await;
+    let cluster = world.client().await;
+    cluster.define::<Note>().await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    for number in 0..5 {
+        let note = t.create(Note { text: number.to_string() }).await.unwrap();
+        t.load_mut(note).await.unwrap().text = "x".repeat((4 << 20) - 64);
+    }
+    assert_eq!(kind(t.commit().await), ErrorKind::TooLarge);
     world.end().await;
 }
 
