@@ -123,7 +123,7 @@ pub struct ClientDriver<T> {
     monitor: SpaceMonitor,
     is_connected: bool,
     /// Why no peer server admits the client, if the last attempts have ended so.
-    access_refused: Option<Arc<str>>,
+    access_refused: Option<(ErrorKind, Arc<str>)>,
     calls: CallTable,
     /// Outcomes of transactions that no call waits for.
     outcomes: BTreeMap<TxnId, TxnOutcome>,
@@ -345,7 +345,8 @@ impl<T: DriverObject> ClientDriver<T> {
     /// Whether a call can succeed now.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] if no peer server admits the client; [`ErrorKind::Stopped`] if the space is stopped.
+    /// [`ErrorKind::Denied`] if no peer server admits the client; [`ErrorKind::NotFound`] if the space was removed;
+    /// [`ErrorKind::Stopped`] if it is stopped.
     pub fn check_serving(&self) -> Result<()> {
         self.check_access()?;
         self.monitor.check()
@@ -353,7 +354,7 @@ impl<T: DriverObject> ClientDriver<T> {
 
     fn check_access(&self) -> Result<()> {
         match &self.access_refused {
-            Some(why) => Err(Error::new(ErrorKind::Denied, &**why)),
+            Some((kind, why)) => Err(Error::new(*kind, &**why)),
             None => Ok(()),
         }
     }
@@ -366,7 +367,7 @@ impl<T: DriverObject> ClientDriver<T> {
 
     /// Why the space is stopped or the client is not admitted, if so.
     fn why_stopped(&self) -> Option<Arc<str>> {
-        self.access_refused.clone().or_else(|| self.monitor.why_stopped())
+        self.access_refused.as_ref().map(|(_, why)| why.clone()).or_else(|| self.monitor.why_stopped())
     }
 
     // -------------------------------------------------------------------------------------------- calls

@@ -55,15 +55,15 @@ pub(super) struct EmbeddedServer {
     /// The result of their end.
     ended: watch::Receiver<Option<Arc<Result<()>>>>,
     reached: Reached,
-    /// Clients, whose connections end with the threads of the servers.
-    clients: Mutex<Vec<Weak<Core>>>,
+    /// Clients, whose connections end with the threads of the servers; `None` once the servers end.
+    clients: Mutex<Option<Vec<Weak<Core>>>>,
 }
 
 /// How clients reach the servers.
 #[derive(Debug)]
 struct Reached {
     peers: Vec<Address>,
-    /// The threads of the servers. Connections of clients are on them, too, so a message needs no other thread.
+    /// The threads of the servers. Connections of clients are on them, too, so a message passes from there to a brick without another thread.
     runtimes: IoRuntimes,
 }
 
@@ -113,7 +113,7 @@ impl Embedded {
         spawned.map_err(|error| Error::new(ErrorKind::Io, "the system grants no thread").caused_by(error))?;
         match ready.await {
             Ok(reached) => {
-                let clients = Mutex::default();
+                let clients = Mutex::new(Some(Vec::new()));
                 Ok(Self { server: Arc::new(EmbeddedServer { stop, ended, reached, clients }) })
             }
             Err(_) => Err(end_of(ended).await.err().unwrap_or_else(|| {
@@ -138,7 +138,10 @@ impl Embedded {
         let ended = || Error::new(ErrorKind::Unavailable, "the embedded cluster has ended");
         let runtime = runtimes.first().ok_or_else(ended)?;
         let core = runtime.spawn(link::connect_to(target, options)).await.map_err(|_| ended())??;
-        self.server.add_client(&core);
+        if !self.server.add_client(&core) {
+            core.close();
+            return Err(ended());
+        }
         core.embedded().get_or_init(|| EmbeddedHandle { server: self.server.clone(), is_owner });
         Ok(Client { core })
     }
@@ -153,14 +156,17 @@ impl Embedded {
 }
 
 impl EmbeddedServer {
-    fn add_client(&self, core: &Arc<Core>) {
+    /// Notes a client, to close it with the servers. Returns false if they are ending.
+    fn add_client(&self, core: &Arc<Core>) -> bool {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(clients) = &mut *clients else { return false };
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(core));
+        true
     }
 
     pub(super) async fn shutdown(&self) -> Result<()> {
-        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         clients.iter().filter_map(Weak::upgrade).for_each(|client| client.close());
         self.stop.send_replace(true);
         end_of(self.ended.clone()).await

@@ -189,8 +189,10 @@ async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, sp
     match open_connection(peer, target, options).await? {
         (stream, of, max_frame) if of == space => Ok((stream, max_frame)),
         _ => {
-            let what = format!("{peer} is a peer server of another cluster: the space has another number there");
-            Err(Error::new(ErrorKind::Invalid, what))
+            let what = format!(
+                "the space of this client was removed, and {peer} has another one of its name, or is of another cluster"
+            );
+            Err(Error::new(ErrorKind::NotFound, what))
         }
     }
 }

@@ -100,4 +100,6 @@ async fn clients_of_one_cluster_in_memory_share_objects_and_another_has_its_own(
     one.shutdown().await.unwrap();
     let late = timeout(Duration::from_secs(5), reader.resolve("shared")).await;
     assert!(late.expect("clients end with their cluster").is_err());
+    let refused = one.connect("main", Default::default()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
 }

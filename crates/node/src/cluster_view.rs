@@ -157,8 +157,8 @@ impl ClusterView {
         let spaces = self.spaces.load();
         spaces.get(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = spaces.keys().map(String::as_str).take(10).collect();
-            let what = format!("there is no space {name:?} here; there are: {}", known.join(", "));
-            Error::new(ErrorKind::NotFound, what)
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Error::new(ErrorKind::NotFound, format!("there is no space {name:?} here; there are: {known}"))
         })
     }
 

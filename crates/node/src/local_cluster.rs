@@ -51,12 +51,12 @@ pub struct LocalCluster {
 }
 
 impl LocalCluster {
-    /// A cluster without servers, and `threads` threads for them.
+    /// A cluster without servers, and `threads` threads for them, at least one.
     ///
     /// # Errors
     /// As [`IoThreads::start`].
     pub fn new(threads: usize) -> Result<Self> {
-        let threads = IoThreads::start(threads)?;
+        let threads = IoThreads::start(threads.max(1))?;
         Ok(Self { threads, bricks: Vec::new(), meta: None, peers: Vec::new() })
     }
 

@@ -117,9 +117,10 @@ struct Ready {
     /// The option with which commands find the server; empty if they find it by themselves.
     #[serde(skip)]
     flag: String,
-    /// The option with which processes find the catalogue; empty if they find it by themselves.
+    /// The option with which processes find the catalogue; empty if they find it by themselves, and `None` if its address is another one
+    /// after a restart.
     #[serde(skip)]
-    join_flag: String,
+    join_flag: Option<String>,
 }
 
 impl Report for Ready {
@@ -140,8 +141,9 @@ impl Report for Ready {
         writeln!(out, "  mortar{flag} get /hello")?;
         writeln!(out, "  mortar{flag} import /usr/share/doc")?;
         writeln!(out, "  mortar{flag} ls -l")?;
-        let Some(data) = &self.data else { return Ok(()) };
-        let (join, secret) = (&self.join_flag, Path::new(data).join(SECRET_FILE));
+        // A process that joins has to find the catalogue again after a restart, and the secret.
+        let (Some(data), Some(join)) = (&self.data, &self.join_flag) else { return Ok(()) };
+        let secret = Path::new(data).join(SECRET_FILE);
         writeln!(out, "\nA brick in a process of its own joins with:\n")?;
         let brick = "mortar node --role brick --data brick-2 --listen 127.0.0.1:6681";
         writeln!(out, "  {brick}{join} --cluster-secret {}", secret.display())
@@ -267,7 +269,10 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         flag: server_flag(args, &urls),
         urls,
         bricks: cluster.bricks().iter().map(|brick| join_addresses(brick.server().addresses())).collect(),
-        join_flag: if meta == META_LISTEN { String::new() } else { format!(" --join mortar://{meta}") },
+        join_flag: match &args.meta_listen {
+            None => (meta == META_LISTEN).then(String::new),
+            Some(_) => Some(format!(" --join mortar://{meta}")),
+        },
         meta,
         http: cluster.peers().iter().find_map(|peer| peer.server().http()).map(|http| http.to_string()),
         data: (!args.memory).then(|| args.data.display().to_string()),

@@ -74,7 +74,7 @@ enum Action {
         #[arg(long)]
         policy: Policy,
     },
-    /// Remove a space with its classes and indexes; with --yes also with its objects and names, for ever
+    /// Remove a space with its classes and indexes; with --yes also if objects are in it. What others write meanwhile is lost
     #[command(alias = "remove", after_help = EXAMPLES)]
     Rm {
         /// The space
@@ -211,14 +211,14 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
     match args.action {
         Action::Create { name, nodes, policy } => {
             let policy = policy.map(FailurePolicy::from);
-            let client = session.connect().await?;
+            let client = session.connect_to_cluster().await?;
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
             session.output.print(&SpaceLine::from(made.unwrap_or(SpaceInfo { id, name, policy })))
         }
         Action::Ls => {
-            let spaces = session.connect().await?.spaces().await?;
+            let spaces = session.connect_to_cluster().await?.spaces().await?;
             spaces.into_iter().try_for_each(|space| session.output.print(&SpaceLine::from(space)))
         }
         Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,

@@ -99,7 +99,7 @@ impl<T: DriverObject> ClientDriver<T> {
 
     /// No peer server admits the client, and waiting does not change that.
     pub fn refused(&mut self, why: &Error, now: Ms) {
-        self.access_refused = Some(why.message().into());
+        self.access_refused = Some((why.kind(), why.message().into()));
         self.monitor.on_refused(why.message());
         if !planted(Bug::DeniedWaits) {
             self.handle_stopped(now);

@@ -234,7 +234,8 @@ impl NodeManager {
         let map = self.map.clone();
         for node in map.removed_nodes() {
             let is_known = self.emptied.contains(&node) || self.leftovers.contains_key(&node);
-            if is_known || self.residents.contains_key(&node) {
+            // What is being written now is looked at when it is durable.
+            if is_known || self.residents.contains_key(&node) || self.is_being_written(node) {
                 continue;
             }
             match rows_to_remove(&self.reader, node, 1) {

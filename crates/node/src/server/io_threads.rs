@@ -71,7 +71,7 @@ impl IoThread {
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel());
         let serve = async move {
             if stopped.await.is_err() {
-                // Nobody will end the thread: it runs until the process ends.
+                // The handle was dropped: the thread runs until the process ends.
                 std::future::pending::<()>().await;
             }
         };

@@ -84,7 +84,7 @@ impl CatalogEditor {
             space
         });
         let removed = removed?;
-        // Nobody reads the schema of a removed space, so what an error leaves of it is only useless.
+        // The schema of a removed space is not read, so what an error leaves of it does no harm.
         if let Err(error) = self.remove_schema(removed.value.id).await {
             warn!(%error, space = name, "the classes of a removed space are still in the catalogue");
         }
