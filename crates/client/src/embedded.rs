@@ -253,12 +253,12 @@ fn run(
     let runtime =
         runtime.map_err(|error| Error::new(ErrorKind::Io, "the system grants no event queue").caused_by(error))?;
     runtime.block_on(async {
-        let mut cluster = LocalCluster::new(Config::default().threads)?;
-        let served = match serve(place, options, &mut cluster).await {
+        let (mut cluster, runtimes) = LocalCluster::with_shared_threads(Config::default().threads)?;
+        let served = match serve(place, options, &mut cluster, &runtimes).await {
             Ok(()) => {
                 let peers = cluster.peers().iter().flat_map(|peer| peer.server().addresses()).cloned().collect();
                 // A caller that has gone away is not served.
-                if ready.send(Reached { peers, runtimes: cluster.runtimes() }).is_ok() {
+                if ready.send(Reached { peers, runtimes }).is_ok() {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                 }
                 Ok(())
@@ -270,9 +270,8 @@ fn run(
     })
 }
 
-async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster) -> Result<()> {
+async fn serve(place: &Place, options: &StoreOptions, cluster: &mut LocalCluster, runtimes: &IoRuntimes) -> Result<()> {
     let cluster_credentials = ClusterCredentials { secret: Some(place.secret()?), ..ClusterCredentials::default() };
-    let runtimes = cluster.runtimes();
     let config = |server: &str| Config {
         listen: vec![place.address(server)],
         io_runtimes: Some(runtimes.clone()),

@@ -42,28 +42,26 @@ pub fn brick_count(data: &Path) -> u16 {
     (2..=u16::MAX).take_while(|number| brick_directory(data, *number).exists()).last().unwrap_or(1)
 }
 
-/// The servers of a cluster in this process, which share their threads. It must be [ended](LocalCluster::end): dropping it ends nothing.
+/// The servers of a cluster in this process. It must be [ended](LocalCluster::end): dropping it ends nothing.
+#[derive(Default)]
 pub struct LocalCluster {
-    threads: IoThreads,
+    /// The threads that its servers share, unless each has its own.
+    threads: Option<IoThreads>,
     bricks: Vec<BrickProcess>,
     meta: Option<MetaServer>,
     peers: Vec<PeerProcess>,
 }
 
 impl LocalCluster {
-    /// A cluster without servers, and `threads` threads for them, at least one.
+    /// A cluster whose servers are to share `threads` threads, at least one: fewer hand-overs for each message, and less that is done
+    /// at the same time.
     ///
     /// # Errors
     /// As [`IoThreads::start`].
-    pub fn new(threads: usize) -> Result<Self> {
+    pub fn with_shared_threads(threads: usize) -> Result<(Self, IoRuntimes)> {
         let threads = IoThreads::start(threads.max(1))?;
-        Ok(Self { threads, bricks: Vec::new(), meta: None, peers: Vec::new() })
-    }
-
-    /// The threads of the servers, for their configurations.
-    #[must_use]
-    pub fn runtimes(&self) -> IoRuntimes {
-        self.threads.runtimes()
+        let runtimes = threads.runtimes();
+        Ok((Self { threads: Some(threads), ..Self::default() }, runtimes))
     }
 
     /// Starts a brick for each store, of which the first has the catalogue, and peer servers, and creates the space [`MAIN_SPACE`].
@@ -133,6 +131,9 @@ impl LocalCluster {
         if let Some(first) = first {
             ended = ended.and(first.end().await);
         }
-        ended.and(threads.end().await)
+        match threads {
+            Some(threads) => ended.and(threads.end().await),
+            None => ended,
+        }
     }
 }

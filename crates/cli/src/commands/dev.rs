@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Dev, output: &mut Output) -> Result {
 /// Serves until a signal ends it. `config` is that of the first peer server.
 async fn serve(args: &Dev, config: Config, output: &mut Output) -> Result {
     let mut signals = Signals::listen()?;
-    let mut cluster = LocalCluster::new(config.threads)?;
+    let mut cluster = LocalCluster::default();
     let served = tokio::select! {
         started = start(args, config, &mut cluster) => match started {
             Ok(ready) => {
@@ -239,11 +239,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
         None if args.listen == LISTEN => META_LISTEN.parse()?,
         None => loopback.clone(),
     };
-    let runtimes = cluster.runtimes();
-    let config_of = |settings: Settings| {
-        let config = settings.config()?;
-        Ok::<_, Failure>(Config { io_runtimes: Some(runtimes.clone()), is_reached_in_process: true, ..config })
-    };
+    let config_of = |settings: Settings| Ok::<_, Failure>(Config { is_reached_in_process: true, ..settings.config()? });
     let of_meta = settings(ProcessRole::Meta, None, vec![meta_listen], None);
     let server =
         MetaServer::start(catalogue.clone(), config_of(of_meta)?).await.map_err(|error| match error.kind() {
