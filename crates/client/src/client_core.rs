@@ -12,7 +12,7 @@ use protocol::session::Session;
 use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
 use wire::cluster::{Message, content_id, object_read_from_proto};
 use wire::convert;
-use wire::driving::{DeadlineTimer, MonotonicClock, PeerHandle};
+use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
 use wire::frame::Raw;
 use wire::link::{Answer, Caller};
 use wire::proto;
@@ -158,6 +158,7 @@ impl Core {
     }
 
     fn with_state<T>(&self, act: impl FnOnce(&mut ClientState, Ms) -> T) -> Result<T> {
+        let _delivery = DeliveryScope::enter();
         let mut state = self.lock()?;
         let done = act(&mut state, self.clock.now());
         self.process_outputs(&mut state);
@@ -199,6 +200,7 @@ impl Core {
 
     /// Ends the client: releases its locks, gives its copies back, and fails all calls.
     pub(super) fn close(&self) {
+        let _delivery = DeliveryScope::enter();
         if let Ok(mut state) = self.lock() {
             state.driver.close();
             self.process_outputs(&mut state);
@@ -273,6 +275,7 @@ impl Core {
     /// Reads an object in a transaction. An available object takes one lock and nothing else.
     pub(super) async fn read(&self, read: ReadRequest) -> Result<Option<Object>> {
         let started = {
+            let _delivery = DeliveryScope::enter();
             let (mut state, now) = (self.lock()?, self.clock.now());
             if let Some(found) = state.driver.read(&read, now)? {
                 return Ok(found);
@@ -288,6 +291,7 @@ impl Core {
     pub(super) async fn get(&self, oid: Oid) -> Result<Option<Object>> {
         self.check_in_space(oid)?;
         let started = {
+            let _delivery = DeliveryScope::enter();
             let (mut state, now) = (self.lock()?, self.clock.now());
             if let Some(found) = state.driver.get(oid, now)? {
                 return Ok(found);
@@ -483,9 +487,9 @@ impl ClientState {
 
     fn handle_output(&mut self, output: Output<Object>) {
         match output {
-            Output::Up(node, holder, message) => self.send(&Message::Up { node, epoch: 0, holder, message }),
-            Output::Call(txn, call) => self.send(&Message::Call { txn, call }),
-            Output::Watch => self.send(&Message::Watch),
+            Output::Up(node, holder, message) => self.send(Message::Up { node, epoch: 0, holder, message }),
+            Output::Call(txn, call) => self.send(Message::Call { txn, call }),
+            Output::Watch => self.send(Message::Watch),
             Output::Request(id) => {
                 if let (Some(CallWaiter::Request(steps)), Some(connection)) = (self.waiters.get(&id), &self.connection)
                 {
@@ -504,7 +508,7 @@ impl ClientState {
     }
 
     /// Sends a message to the peer server. Without a connection it is lost, and the driver repeats it.
-    fn send(&self, message: &Message) {
+    fn send(&self, message: Message) {
         if let Some(connection) = &self.connection {
             connection.handle.send(message);
         }

@@ -63,7 +63,7 @@ pub(super) struct EmbeddedServer {
 #[derive(Debug)]
 struct Reached {
     peers: Vec<Address>,
-    /// The threads of the servers. Connections of clients are on them, too, so a message passes from there to a brick without another thread.
+    /// The threads of the servers. Connections of clients are on them, too.
     runtimes: IoRuntimes,
 }
 

@@ -311,14 +311,17 @@ struct PeerService {
 }
 
 impl Service for PeerService {
-    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
-        let Incoming { request, raw } = incoming;
-        let Some(core) = self.core.upgrade() else { return self.handle.hang_up() };
-        let handled = Message::decode(request, raw).and_then(|message| core.handle_message(message));
-        if let Err(error) = handled {
-            info!(%error, "the peer server breaks the protocol, or the client is closed");
-            reply.refuse(&error);
-        }
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.fail(&Error::new(ErrorKind::Unsupported, "a client answers no requests"));
+    }
+
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        let Some(core) = self.core.upgrade() else {
+            self.handle.hang_up();
+            return Ok(());
+        };
+        let handled = core.handle_message(message);
+        handled.inspect_err(|error| info!(%error, "the peer server breaks the protocol, or the client is closed"))
     }
 }
 

@@ -447,17 +447,22 @@ struct BrickMessageService<B> {
 }
 
 impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
-    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
-        let Incoming { request, raw } = incoming;
-        let Some(below) = self.handler.upgrade() else { return self.handle.hang_up() };
-        let Some(_believed) = self.belief.believe() else { return self.handle.hang_up() };
-        if let Request::Answer(answer) = &request {
-            self.belief.forced.fetch_max(answer.forced, Ordering::Relaxed);
-        }
-        let handled = Message::decode(request, raw).and_then(|message| below.handle_message(self.brick, message));
-        if let Err(error) = handled {
-            warn!(brick = self.brick.0, %error, "a brick violates the protocol");
-            reply.refuse(&error);
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.refuse(&Error::new(ErrorKind::Unsupported, "a brick sends no requests to those that connect to it"));
+    }
+
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        let (Some(below), Some(_believed)) = (self.handler.upgrade(), self.belief.believe()) else {
+            self.handle.hang_up();
+            return Ok(());
+        };
+        let handled = below.handle_message(self.brick, message);
+        handled.inspect_err(|error| warn!(brick = self.brick.0, %error, "a brick violates the protocol"))
+    }
+
+    fn on_forced(&mut self, position: u64) {
+        if self.belief.believe().is_some() {
+            self.belief.forced.fetch_max(position, Ordering::Relaxed);
         }
     }
 }

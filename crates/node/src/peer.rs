@@ -47,7 +47,7 @@ use protocol::lease::Ms;
 use protocol::redirect::Helpers;
 use tokio::sync::watch;
 use wire::cluster::Message;
-use wire::driving::{DeadlineTimer, MonotonicClock, PeerHandle};
+use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
 use wire::handshake::Terms;
 use wire::link::{Answer, Mailbox};
 use wire::proto;
@@ -280,10 +280,10 @@ impl PeerProcess {
                 Output::Ask { to, node, seen, request } => {
                     self.send_to_brick(to.brick, || Message::Ask { node, epoch: to.epoch, seen, request });
                 }
-                Output::Down { to, node, holder, message } => to.send(&Message::Down { node, holder, message }),
-                Output::Reply { to, txn, reply } => to.send(&Message::Reply { txn, reply }),
-                Output::Deferred { to, node, txn, kind, why } => to.send(&Message::Deferred { node, txn, kind, why }),
-                Output::Status { to, status } => to.send(&Message::SpaceStatus(status)),
+                Output::Down { to, node, holder, message } => to.send(Message::Down { node, holder, message }),
+                Output::Reply { to, txn, reply } => to.send(Message::Reply { txn, reply }),
+                Output::Deferred { to, node, txn, kind, why } => to.send(Message::Deferred { node, txn, kind, why }),
+                Output::Status { to, status } => to.send(Message::SpaceStatus(status)),
                 Output::ReadEnded { reader, result } => reader(result),
                 Output::Disconnect(client) => client.hang_up(),
             }
@@ -294,7 +294,7 @@ impl PeerProcess {
     /// Sends a message to a brick, if it is connected. The machine repeats what is lost.
     fn send_to_brick(&self, brick: BrickId, message: impl FnOnce() -> Message) {
         if let Some(handle) = self.brick_links.handle_to(brick) {
-            handle.send(&message());
+            handle.send(message());
         }
     }
 
@@ -378,7 +378,11 @@ impl PeerProcess {
                 () = self.timer.wait(&self.time) => {}
             }
             self.timer.clear();
-            if self.with_driver(PeerDriver::poll).is_err() {
+            let polled = {
+                let _delivery = DeliveryScope::enter();
+                self.with_driver(PeerDriver::poll)
+            };
+            if polled.is_err() {
                 return;
             }
         }

@@ -37,7 +37,7 @@ pub use connection_table::ConnectionLimits;
 use connection_table::{ConnectionOwner, ConnectionTable};
 #[cfg(test)]
 pub(crate) use counters::KINDS;
-pub(crate) use counters::{ServerCounters, ThreadCounters, kind_index};
+pub(crate) use counters::{Kind, ServerCounters, ThreadCounters};
 pub use io_threads::{IoRuntimes, IoThreads};
 pub(crate) use log_limiter::LogLimiter;
 pub(crate) use metric::Metric;
@@ -269,7 +269,8 @@ impl<R: ServerRole> Server<R> {
             Ok(bound) => bound,
             Err(error) => {
                 if let Some(threads) = threads {
-                    threads.end().await?;
+                    // What went wrong first is reported.
+                    let _ = threads.end().await;
                 }
                 return Err(error);
             }

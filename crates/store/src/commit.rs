@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use model::{Error, Result};
 use parking_lot::Mutex;
 
@@ -65,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) installer: Installer,
     pub(crate) uploads: Uploads,
     pub(crate) counters: Counters,
+    /// Called after the replies to the changes of a force.
+    pub(crate) reply_hook: ArcSwapOption<ReplyHook>,
     /// Keeps other processes out of the directory. The last field, so that all files are closed before the lock is released.
     pub(crate) directory_lock: Option<File>,
 }
@@ -135,6 +138,9 @@ impl Counters {
 /// Called with the position of a transaction, once it is durable.
 type ResultCallback = Box<dyn FnOnce(Result<Seq>) + Send>;
 
+/// Called with the number of replies to the changes of a force.
+pub(crate) type ReplyHook = Box<dyn Fn(usize) + Send + Sync>;
+
 /// A transaction that is not applied yet.
 pub(crate) struct Job {
     pub(crate) steps: Vec<Step>,
@@ -195,6 +201,7 @@ impl Core {
             installer: Installer::new(),
             uploads: Uploads::new(),
             counters: Counters::default(),
+            reply_hook: ArcSwapOption::empty(),
             directory_lock: None,
         }
     }

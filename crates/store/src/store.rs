@@ -284,6 +284,13 @@ impl Store {
         self.core().submit_rows(changes, done);
     }
 
+    /// Has `hook` called after the replies to the changes that were forced together, with their number, by the thread that
+    /// replies. No lock of the store is held, but nothing more is forced meanwhile. It replaces an earlier hook. A store in memory forces
+    /// nothing.
+    pub fn set_reply_hook(&self, hook: impl Fn(usize) + Send + Sync + 'static) {
+        self.core().reply_hook.store(Some(Arc::new(Box::new(hook))));
+    }
+
     /// Changes rows and contents together and waits until the changes are durable; returns the log position.
     ///
     /// # Errors

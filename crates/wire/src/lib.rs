@@ -18,6 +18,7 @@
 pub mod cluster;
 pub mod connector;
 pub mod convert;
+mod direct;
 pub mod driving;
 pub mod frame;
 pub mod handshake;

@@ -230,7 +230,7 @@ async fn brick_refuses_requests_by_an_old_map() {
     let page = PageId { number: 1, ..x.page() };
     let up = Message::Up { node, epoch, holder: HolderId(1 << 60), message: Up::Evict { page, fetch: FetchId(1) } };
     for message in [ask, up] {
-        post.send(&message);
+        post.send(message);
         let answer = time::timeout(RECOVERY_TIMEOUT, messages.recv()).await.unwrap().unwrap();
         let Message::NotServedHere { node: of, epoch } = answer else { panic!("{answer:?}") };
         assert_eq!((of, epoch > 0), (node, true));

@@ -12,10 +12,15 @@ use wire::driving::DeadlineTimer;
 use super::node_driver::Life;
 use super::node_manager::{Finished, JobId};
 
+/// The store has made the oldest submitted rows of a logical node durable, or has refused them.
+pub(crate) struct Written {
+    pub(crate) node: NodeId,
+    pub(crate) life: Life,
+    pub(crate) result: Result<()>,
+}
+
 /// A task.
 pub(crate) enum NodeTask {
-    /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
-    Written { node: NodeId, life: Life, result: Result<()> },
     /// The store has written or refused the rows of a reservation.
     Reserved { node: NodeId },
     /// The store has made the rows of a finished upload durable, or has refused them.
@@ -34,6 +39,7 @@ pub(crate) enum NodeTask {
 #[derive(Default)]
 pub(crate) struct NodeInbox {
     tasks: Mutex<Vec<NodeTask>>,
+    written: Mutex<Vec<Written>>,
     pub(crate) timer: DeadlineTimer,
 }
 
@@ -53,6 +59,26 @@ impl NodeInbox {
         if is_first {
             self.timer.wake();
         }
+    }
+
+    /// Adds a result of the store, in the order of its results. Its committer [sees to them](super::nodes::Nodes::on_replies) after a force;
+    /// another thread, which refuses changes, wakes the task.
+    pub(crate) fn add_written(&self, written: Written) {
+        let is_refused = written.result.is_err();
+        self.lock_written().push(written);
+        if is_refused {
+            self.timer.wake();
+        }
+    }
+
+    /// The results of the store that are not handled.
+    pub(crate) fn take_written(&self) -> Vec<Written> {
+        std::mem::take(&mut *self.lock_written())
+    }
+
+    fn lock_written(&self) -> std::sync::MutexGuard<'_, Vec<Written>> {
+        // The data is consistent between statements, so a poisoned lock is harmless.
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves all tasks to `list`, which must be empty.

@@ -32,7 +32,7 @@ use super::changed_rows::ChangedRows;
 use super::entries;
 use super::index_rows::{self, IndexId, Mark};
 use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
-use super::node_inbox::{NodeInbox, NodeTask};
+use super::node_inbox::{NodeInbox, NodeTask, Written};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
 use super::page_rows::{self as rows, StoredObject};
 use super::row_reader::RowReader;
@@ -44,8 +44,7 @@ use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::openings::{LocalOpening, opening_of};
 use crate::server::Metric;
-use wire::driving::MonotonicClock;
-use wire::driving::PeerHandle;
+use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
 
 /// Largest allowed difference between the clocks of machines, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
@@ -56,6 +55,8 @@ const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a look-up or a listing waits for transactions that change what it reads.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_PAUSE: Duration = Duration::from_millis(1);
+/// Changes in a force whose results the committer handles itself.
+const MAX_REPLIES_BY_COMMITTER: usize = 2;
 /// Time limit of a schema refresh from the catalogue.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -77,6 +78,8 @@ pub(crate) struct Nodes {
     served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
     is_in_memory: bool,
     inbox: Arc<NodeInbox>,
+    /// Locked while results of the store are handled.
+    handling: Mutex<()>,
     /// Number of logical nodes that were opened since the process started.
     openings: AtomicU64,
     /// Connections to other bricks, for transactions with participants there.
@@ -142,12 +145,13 @@ impl Nodes {
     ) -> Result<Arc<Self>> {
         let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
         let manager = NodeManager::new(settings, RowReader::new(store.clone()))?;
-        Ok(Arc::new(Self {
+        let nodes = Arc::new(Self {
             is_in_memory: store.status().in_memory,
             store,
             time: MonotonicClock::begin(),
             served: ArcSwap::default(),
             inbox: Arc::default(),
+            handling: Mutex::default(),
             openings: AtomicU64::new(0),
             brick_links: BrickLinks::new(credentials, cluster_view.witnesses.clone()),
             cluster_view,
@@ -157,7 +161,12 @@ impl Nodes {
             closing: Mutex::default(),
             is_learning: AtomicBool::new(false),
             answer_counts: Arc::default(),
-        }))
+        });
+        let weak = Arc::downgrade(&nodes);
+        nodes.store.set_reply_hook(move |replies| {
+            weak.upgrade().inspect(|nodes| nodes.on_replies(replies));
+        });
+        Ok(nodes)
     }
 
     /// Whether this process may still serve the brick.
@@ -318,7 +327,7 @@ impl Nodes {
             // What is carried out can prepare transactions, and is told to others by later outputs.
             served.has_prepared.store(driver.has_prepared(), Ordering::Release);
             match output {
-                DriverOutput::Send(to, message) if self.is_current() => to.send(&message),
+                DriverOutput::Send(to, message) if self.is_current() => to.send(message),
                 DriverOutput::Send(..) => {}
                 DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
                     // A store in memory applies rows synchronously.
@@ -328,7 +337,7 @@ impl Nodes {
                 DriverOutput::SubmitRows { life, rows } => {
                     let inbox = self.inbox.clone();
                     self.store.submit_rows(rows, move |result| {
-                        inbox.add(NodeTask::Written { node, life, result: result.map(drop) });
+                        inbox.add_written(Written { node, life, result: result.map(drop) });
                     });
                 }
                 DriverOutput::Ask { node: to, seen, request } => {
@@ -404,14 +413,14 @@ impl Nodes {
 
     /// Answers that the node is unavailable. The sender is not disconnected, because it made no mistake.
     fn refuse(&self, from: &PeerHandle, node: NodeId) -> Result<()> {
-        from.send(&Message::NotServedHere { node, epoch: 0 });
+        from.send(Message::NotServedHere { node, epoch: 0 });
         Ok(())
     }
 
     fn admit(&self, from: &PeerHandle, node: NodeId, epoch: u64) -> Option<Arc<ServedNode>> {
         let served = self.served(node);
         if let Some(refusal) = refuse_epoch(node, served.as_ref().map(|served| served.epoch), epoch) {
-            from.send(&refusal);
+            from.send(refusal);
             return None;
         }
         served
@@ -626,12 +635,8 @@ impl Nodes {
         loop {
             self.inbox.timer.clear();
             self.inbox.take(&mut tasks);
-            for task in tasks.drain(..) {
-                self.handle_task(task);
-            }
-            let now = self.time.now();
-            let next = self.served.load().values().map(|served| self.poll_node(served, now)).min();
-            self.inbox.timer.set(next.unwrap_or(Ms::MAX).min(self.poll_manager(now)));
+            let next = self.handle_tasks(&mut tasks);
+            self.inbox.timer.set(next);
             tokio::select! {
                 () = self.inbox.timer.wait(&self.time) => {}
                 changed = map.changed() => {
@@ -645,6 +650,45 @@ impl Nodes {
                     self.follow_schemas();
                 }
             }
+        }
+    }
+
+    /// Handles tasks, and what it is time for. Returns when that is next.
+    fn handle_tasks(self: &Arc<Self>, tasks: &mut Vec<NodeTask>) -> Ms {
+        let _delivery = DeliveryScope::enter();
+        self.handle_all_written(&self.lock_handling());
+        self.check_closing();
+        for task in tasks.drain(..) {
+            self.handle_task(task);
+        }
+        let now = self.time.now();
+        let next = self.served.load().values().map(|served| self.poll_node(served, now)).min();
+        next.unwrap_or(Ms::MAX).min(self.poll_manager(now))
+    }
+
+    /// Handles the results of the store in order: one thread at a time does.
+    fn handle_all_written(&self, _handling: &MutexGuard<'_, ()>) {
+        let now = self.time.now();
+        for Written { node, life, result } in self.inbox.take_written() {
+            self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
+        }
+    }
+
+    fn lock_handling(&self) -> MutexGuard<'_, ()> {
+        // There is no data, so a poisoned lock is harmless.
+        self.handling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store has forced changes. The committer handles the results of a few itself, so that no other thread need wake up for them.
+    /// The results of many are left to the task, and the committer goes on with the next force.
+    fn on_replies(&self, replies: usize) {
+        let _delivery = DeliveryScope::enter();
+        match self.handling.try_lock() {
+            // What follows when a logical node is closed is for the task.
+            Ok(handling) if replies <= MAX_REPLIES_BY_COMMITTER && self.lock_closing().is_empty() => {
+                self.handle_all_written(&handling);
+            }
+            _ => self.inbox.timer.wake(),
         }
     }
 
@@ -707,10 +751,6 @@ impl Nodes {
     fn handle_task(self: &Arc<Self>, task: NodeTask) {
         let now = self.time.now();
         match task {
-            NodeTask::Written { node, life, result } => {
-                self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
-                self.check_closing();
-            }
             NodeTask::Reserved { node } => {
                 self.with_any_driver(node, Driver::finish_reservation);
                 self.check_closing();
@@ -735,7 +775,7 @@ impl Nodes {
                 None => {
                     let Some(place) = self.cluster_view.placement.of(node) else { return };
                     if let Some(brick) = self.brick_links.handle_to(place.brick) {
-                        brick.send(&Message::Ask { node, epoch: place.epoch, seen, request });
+                        brick.send(Message::Ask { node, epoch: place.epoch, seen, request });
                     }
                 }
             },

@@ -27,7 +27,7 @@ use super::page_rows::StoredObject;
 use super::resident::make_resident;
 use super::{BrickRole, long_job};
 use crate::blocking;
-use crate::server::{Thread, kind_index};
+use crate::server::{Kind, Thread};
 
 /// Answers the requests of one connection.
 pub(crate) struct BrickConnection {
@@ -37,20 +37,23 @@ pub(crate) struct BrickConnection {
 }
 
 impl Service for BrickConnection {
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        self.thread.counters.count(Kind::of_message(&message));
+        self.nodes().handle_message(&self.post, message)
+    }
+
+    fn on_received(&mut self, bytes: u64) {
+        self.thread.counters.received.add(bytes);
+    }
+
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
         let metrics = &self.thread.counters;
-        metrics.requests.0[kind_index(&request)].add(1);
+        metrics.count(Kind::of_request(&request));
         if !raw.is_empty() {
             metrics.received.add(raw.len() as u64);
         }
         match request {
-            Request::Up(_) | Request::Ask(_) => {
-                let message = Message::decode(request, raw);
-                if let Err(error) = message.and_then(|message| self.nodes().handle_message(&self.post, message)) {
-                    reply.refuse(&error);
-                }
-            }
             Request::AskWitness(asked) => match self.nodes().answer_witness(&asked) {
                 Ok(seen) => reply.send(Response::Witnesses(seen)),
                 Err(error) => reply.fail(&error),

@@ -20,7 +20,7 @@ use super::{MetaRole, codec};
 use crate::auth::{Principal, administer, remove_space, set_space, space_options};
 use crate::catalog_messages::move_answer_to_proto;
 use crate::cluster_view;
-use crate::server::{Thread, kind_index, spawn_reply};
+use crate::server::{Kind, Thread, spawn_reply};
 
 /// The interval in which a watch without changes sends a keep-alive.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -174,7 +174,7 @@ enum ReadRequest {
 impl Service for MetaConnection {
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
-        self.thread.counters.requests.0[kind_index(&request)].add(1);
+        self.thread.counters.count(Kind::of_request(&request));
         self.thread.counters.received.add(raw.len() as u64);
         let store = self.role().store.clone();
         match request {

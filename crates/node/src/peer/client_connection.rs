@@ -23,7 +23,7 @@ use super::{PeerProcess, PeerRole, classes, moves};
 use crate::auth::{Principal, administer, remove_space, set_space, space_options};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
-use crate::server::{Thread, kind_index, spawn_reply};
+use crate::server::{Kind, Thread, spawn_reply};
 
 /// The requests of one client.
 pub(crate) struct ClientConnection {
@@ -77,18 +77,6 @@ impl ClientConnection {
             Access::Work(needed) => self.state.check_work(catalog, &self.peer.stopped.load(), needed),
             Access::Administrator => self.state.principal().check_administrator(catalog),
         }
-    }
-
-    /// Handles a message of the transaction and cache rules.
-    fn handle_message(&mut self, request: Request, raw: Raw<'_>) -> Result<()> {
-        let message = match Message::decode(request, raw)? {
-            Message::Up { node, holder, message, .. } => ClientMessage::Up { node, holder, message },
-            Message::Call { txn, call } => ClientMessage::Call { txn, call },
-            Message::Watch => ClientMessage::Watch,
-            _ => return Err(violation_error()),
-        };
-        let client = &mut self.state;
-        self.peer.with_driver(|driver, now| driver.client_message(client, message, now))?
     }
 
     /// Forwards a request to the brick of its target, and its answer back.
@@ -209,11 +197,6 @@ impl ClientConnection {
     /// Answers a request whose permission was checked.
     fn handle(&mut self, handler: Handler, raw: Raw<'_>, reply: Responder<'_>) {
         match handler {
-            Handler::Message(request) => {
-                if let Err(error) = self.handle_message(request, raw) {
-                    reply.refuse(&error);
-                }
-            }
             Handler::Forward(target, request) => self.forward(target, request, raw, reply),
             Handler::ReadCached(oid) => self.read_cached(oid, reply),
             Handler::BeginQuery(query) => self.begin_query(query, raw, reply),
@@ -266,9 +249,26 @@ impl ClientConnection {
 }
 
 impl Service for ClientConnection {
+    /// Handles a message of the transaction and cache rules. The machine checks permissions and places, which depend on the content.
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        self.thread.counters.count(Kind::of_message(&message));
+        let message = match message {
+            Message::Up { node, holder, message, .. } => ClientMessage::Up { node, holder, message },
+            Message::Call { txn, call } => ClientMessage::Call { txn, call },
+            Message::Watch => ClientMessage::Watch,
+            _ => return Err(violation_error()),
+        };
+        let client = &mut self.state;
+        self.peer.with_driver(|driver, now| driver.client_message(client, message, now))?
+    }
+
+    fn on_received(&mut self, bytes: u64) {
+        self.thread.counters.received.add(bytes);
+    }
+
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
         let Incoming { request, raw } = incoming;
-        self.thread.counters.requests.0[kind_index(&request)].add(1);
+        self.thread.counters.count(Kind::of_request(&request));
         self.thread.counters.received.add(raw.len() as u64);
         let Row { form, access, handler } = requests::row(request);
         let is_form_right = match form {

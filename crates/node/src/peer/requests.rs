@@ -66,8 +66,6 @@ pub(super) enum Target {
 /// What answers a request.
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
-    /// The machine: a message of the transaction and cache rules.
-    Message(Request),
     /// Nothing needs to be done.
     Done,
     /// The brick of the target's logical node.
@@ -118,12 +116,11 @@ pub(super) fn row(request: Request) -> Row {
     let wrong_server = |what| answered(Admitted, Handler::WrongServer(what));
     let node = |space, node| Target::Node { space, node };
     match request {
-        // The machine checks permissions and places of these: they depend on the content.
-        Request::Up(_) | Request::Call(_) | Request::Watch(_) => {
-            let handler = Handler::Message(request);
-            Row { form: Form::OneWay, access: CheckedByHandler, handler }
-        }
-        Request::Down(_)
+        // Messages between machines are no requests, and only processes of the cluster send what they saw of others.
+        Request::Up(_)
+        | Request::Call(_)
+        | Request::Watch(_)
+        | Request::Down(_)
         | Request::Reply(_)
         | Request::Ask(_)
         | Request::Answer(_)

@@ -1,11 +1,11 @@
 //! The counters of a server.
 //!
-//! Each I/O thread has counters of its own, which only it writes, so counting is a load and a store. A reader adds the threads
-//! up and may see a slightly old value.
+//! Each I/O thread has counters of its own, so that threads seldom write to the same ones. A reader adds the threads up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wire::cluster::Message;
 use wire::proto::request::Request;
 
 /// The kinds of requests and their names in metrics.
@@ -14,15 +14,19 @@ macro_rules! kinds {
         /// The names of the kinds of requests.
         pub(crate) const KINDS: &[&str] = &[$(stringify!($name)),*];
 
-        /// The place of a request's kind in [`KINDS`].
-        pub(crate) fn kind_index(request: &Request) -> usize {
-            enum Kind {
-                $($variant),*
+        /// A kind of request. Its number is its place in [`KINDS`].
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Kind {
+            $($variant),*
+        }
+
+        impl Kind {
+            /// The kind of a request.
+            pub(crate) fn of_request(request: &Request) -> Self {
+                match request {
+                    $(Request::$variant(_) => Self::$variant,)*
+                }
             }
-            let kind = match request {
-                $(Request::$variant(_) => Kind::$variant,)*
-            };
-            kind as usize
         }
     };
 }
@@ -83,14 +87,32 @@ kinds! {
     ListNodeObjects list_node_objects,
 }
 
-/// A counter that one thread writes and any thread reads.
+impl Kind {
+    /// The kind of a message between machines.
+    pub(crate) fn of_message(message: &Message) -> Self {
+        match message {
+            Message::Up { .. } => Self::Up,
+            Message::Down { .. } => Self::Down,
+            Message::Call { .. } => Self::Call,
+            Message::Reply { .. } => Self::Reply,
+            Message::Ask { .. } => Self::Ask,
+            Message::Answer { .. } => Self::Answer,
+            Message::NotServedHere { .. } => Self::NotServedHere,
+            Message::Deferred { .. } => Self::Deferred,
+            Message::Watch => Self::Watch,
+            Message::SpaceStatus(_) => Self::SpaceStatus,
+        }
+    }
+}
+
+/// A counter that is written by one thread for the most part.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadCounter(AtomicU64);
 
 impl ThreadCounter {
-    /// Adds to the counter. Only its own thread may call this.
+    /// Adds to the counter.
     pub(crate) fn add(&self, more: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        self.0.fetch_add(more, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -117,6 +139,13 @@ pub(crate) struct ThreadCounters {
     pub(crate) received: ThreadCounter,
     /// Bytes of content in answers and messages.
     pub(crate) sent: ThreadCounter,
+}
+
+impl ThreadCounters {
+    /// Counts a request or a message of this kind.
+    pub(crate) fn count(&self, kind: Kind) {
+        self.requests.0[kind as usize].add(1);
+    }
 }
 
 /// What a server counts.

@@ -134,10 +134,14 @@ impl Core {
         if planted(Bug::RepliedOutOfOrder) {
             decided.reverse();
         }
+        let replies = decided.len();
         for DecidedTransaction { result, reply_to, .. } in decided {
             reply_to.send(result);
         }
         drop(rounds);
+        if let Some(hook) = &*self.reply_hook.load() {
+            hook(replies);
+        }
         result
     }
 

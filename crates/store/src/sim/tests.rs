@@ -97,6 +97,24 @@ fn callbacks_run_inside_force_in_the_order_of_the_log() {
     assert_eq!(*replies.lock(), expected);
 }
 
+#[test]
+fn hook_follows_the_replies_of_each_force() {
+    let machine = SimStore::open(DiskImage::default(), options()).unwrap();
+    let (replies, calls) = (Replies::default(), Arc::new(Mutex::new(Vec::new())));
+    let (seen, called) = (Arc::clone(&replies), Arc::clone(&calls));
+    machine.store().set_reply_hook(move |count| called.lock().push((count, seen.lock().len())));
+    submit(&machine.store(), 0, &replies);
+    machine.force().unwrap();
+    assert_eq!(*calls.lock(), [(1, 1)]);
+    (1..4).for_each(|number| submit(&machine.store(), number, &replies));
+    machine.force().unwrap();
+    assert_eq!(calls.lock().last(), Some(&(3, 4)));
+    submit(&machine.store(), 4, &replies);
+    machine.stop_after(0);
+    assert!(machine.force().is_err());
+    assert_eq!(calls.lock().last(), Some(&(1, 5)), "the hook follows the replies of a force that failed, too");
+}
+
 /// A run with installations, a full disk and a crash; returns the disk and the replies.
 fn eventful_run(seed: u64) -> (DiskImage, Vec<Reply>) {
     let mut machine = SimStore::open(DiskImage::default(), options()).unwrap();

@@ -31,6 +31,8 @@ use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Request};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
+use protocol::memory_size::MemorySize;
+use protocol::page_cache::{FetchReply, PageImage};
 use protocol::tree::{Down, Up};
 
 use crate::convert::{self, missing};
@@ -146,7 +148,58 @@ pub const fn is_final(kind: ErrorKind) -> bool {
     matches!(kind, Conflict | Denied | Invalid | NotFound | TooLarge | Unsupported | Stopped)
 }
 
+/// Whether a request is a [`Message`]. These are always one-way; their answers are other messages.
+#[must_use]
+pub fn is_message(request: &Envelope) -> bool {
+    matches!(
+        request,
+        Envelope::Up(_)
+            | Envelope::Down(_)
+            | Envelope::Call(_)
+            | Envelope::Reply(_)
+            | Envelope::Ask(_)
+            | Envelope::Answer(_)
+            | Envelope::NotServedHere(_)
+            | Envelope::Deferred(_)
+            | Envelope::Watch(_)
+            | Envelope::SpaceStatus(_)
+    )
+}
+
+/// The overhead of a message and of each read in it, in bytes.
+const OVERHEAD_BYTES: usize = 64;
+
 impl Message {
+    /// The approximate size in memory, in bytes.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let part = MemorySize::memory_size;
+        let image = |image: &PageImage<Object>| image.objects.values().map(Object::encoded_len).sum();
+        let content = match self {
+            Self::Up { message: Up::Write { writes, .. }, .. } => {
+                writes.values().map(|state| OVERHEAD_BYTES + state.memory_size()).sum()
+            }
+            Self::Up { message: Up::Helped { copy, .. }, .. } => copy.as_ref().map_or(0, image),
+            Self::Down { message: Down::Fetched { reply: FetchReply::Page(page), .. }, .. } => image(page),
+            Self::Down { message: Down::Invalidate { contents, .. }, .. } => {
+                contents.as_ref().map_or(0, MemorySize::memory_size)
+            }
+            Self::Call { call: Call::Commit { parts, .. }, .. } => parts.values().map(part).sum(),
+            Self::Call { call: Call::Check { reads, .. }, .. } => {
+                reads.values().map(|reads| OVERHEAD_BYTES * reads.len()).sum()
+            }
+            Self::Ask { request: Request::Prepare { part, .. } | Request::Commit { part, .. }, .. } => {
+                part.memory_size()
+            }
+            Self::Ask { request: Request::Check { reads, .. }, .. } => OVERHEAD_BYTES * reads.len(),
+            Self::Reply { reply: Reply::Locked(locked), .. } | Self::Answer { locked: Some(locked), .. } => {
+                locked.value.as_ref().map_or(0, Object::encoded_len)
+            }
+            _ => 0,
+        };
+        OVERHEAD_BYTES + content
+    }
+
     /// Encodes the message and its raw part.
     #[must_use]
     pub fn encode(&self) -> (Envelope, Vec<Bytes>) {
@@ -183,7 +236,7 @@ impl Message {
                 seen: seen.0,
                 txn: Some(answer.txn().into()),
                 answer: Some(calls::answer_to_proto(answer, locked.as_ref(), &mut raw)),
-                // The handle of a brick's connection fills this in.
+                // The connection fills this in.
                 forced: 0,
             })),
             Self::NotServedHere { node, epoch } => {

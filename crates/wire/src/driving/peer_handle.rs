@@ -32,12 +32,10 @@ impl PeerHandle {
     }
 
     /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer.
-    pub fn send(&self, message: &Message) {
-        let (mut request, raw) = message.encode();
-        if let (Request::Answer(answer), Some(forced)) = (&mut request, &self.forced) {
-            answer.forced = forced();
-        }
-        self.mailbox.send_one_way(request, raw);
+    pub fn send(&self, message: Message) {
+        let forced = self.forced.as_ref().filter(|_| matches!(message, Message::Answer { .. }));
+        let forced = forced.map(|forced| forced());
+        self.mailbox.send_message(message, forced);
     }
 
     /// Sends a request that wants no answer.

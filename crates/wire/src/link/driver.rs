@@ -24,12 +24,16 @@ use super::caller::{AnswerSink, answer_lost, connection_ended};
 use super::input_budget::{InputBudget, InputCharge};
 use super::mailbox::{Body, Item, Mailbox};
 use super::responder::{Responder, failure, message};
+use super::shared_service::ServiceSlot;
 use super::unsent_requests::UnsentRequests;
-use super::{Answer, End, Incoming, Limits, Service, is_machine_message};
-use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER};
+use super::{Answer, End, Incoming, Limits, Service};
+use crate::cluster::{self, is_message};
+use crate::direct::DeliveryScope;
+use crate::frame::{CHECKSUM, Flags, Frame, FrameError, HEADER, Raw};
 use crate::inbox::{Filled, Inbox, InboxError, Next, SHARED_BUFFER_LEN};
 use crate::outbox::Outbox;
 use crate::proto;
+use crate::proto::request::Request;
 use crate::proto::response::Response;
 use crate::transport::Stream;
 
@@ -60,7 +64,7 @@ pub(super) struct Load {
 /// A connection after its handshake.
 pub struct Link<S> {
     stream: Stream,
-    service: S,
+    service: ServiceSlot<S>,
     limits: Limits,
     /// Bytes in the largest frame that the other side accepts.
     their_max_frame: u32,
@@ -120,8 +124,8 @@ impl<S: Service> Link<S> {
     /// A connection whose handshake is done; the other side accepts frames of `their_max_frame` bytes.
     pub fn new(stream: Stream, service: S, limits: Limits, their_max_frame: u32, mailbox: Arc<Mailbox>) -> Self {
         Self {
+            service: ServiceSlot::new(service, &stream, &mailbox),
             stream,
-            service,
             limits,
             their_max_frame,
             mailbox,
@@ -152,6 +156,7 @@ impl<S: Service> Link<S> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        let _delivery = DeliveryScope::enter();
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             self.mailbox.register(context);
             self.waker = Some(context.waker().clone());
@@ -222,7 +227,7 @@ impl<S: Service> Link<S> {
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<End> {
         let raw = self.outbox.take_raw_bytes();
         if raw > 0 {
-            self.service.on_sent(raw);
+            self.service.with(|service| service.on_sent(raw));
         }
         let before = self.outbox.len();
         let flushed = self.outbox.poll_flush(context, &mut self.stream);
@@ -300,15 +305,16 @@ impl<S: Service> Link<S> {
         for item in items.drain(..) {
             match item {
                 Item::Call { request, raw, asker } => self.ask(request, raw, asker),
-                Item::OneWay { message, raw, bytes } => {
-                    let (length, max) = (bytes + HEADER + CHECKSUM, self.their_max_frame as usize);
-                    if length > max {
-                        return ControlFlow::Break(End::TooLong { length, max });
+                Item::OneWay { message, raw, bytes } => self.send_one_way(&message, &raw, bytes)?,
+                Item::Message { delivery, bytes } => {
+                    let (mut request, raw) = delivery.message.encode();
+                    if let (Request::Answer(answer), Some(forced)) = (&mut request, delivery.forced) {
+                        answer.forced = forced;
                     }
-                    let start = self.outbox.total_added();
-                    self.outbox.push(Flags::ONE_WAY, 0, &message, &raw);
-                    self.unsent_requests.push(&self.outbox, start, bytes);
+                    self.send_one_way(&proto::Request { request: Some(request) }, &raw, bytes)?;
                 }
+                Item::TakeDirect => self.service.take_direct(),
+                Item::Refuse(why) => return ControlFlow::Break(self.send_close_reason(FrameError::Refused(why))),
                 Item::More { id, response, raw, bytes } => {
                     self.streamed_bytes += bytes;
                     self.outbox.push(Flags::MORE, id, &message(response), &raw);
@@ -341,12 +347,25 @@ impl<S: Service> Link<S> {
         ControlFlow::Continue(())
     }
 
+    /// Queues a one-way request, which counts as this many `bytes`. Breaks if the other side does not accept it.
+    fn send_one_way(&mut self, message: &proto::Request, raw: &[bytes::Bytes], bytes: usize) -> ControlFlow<End> {
+        let length = message.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>() + HEADER + CHECKSUM;
+        let max = self.their_max_frame as usize;
+        if length > max {
+            return ControlFlow::Break(End::TooLong { length, max });
+        }
+        let start = self.outbox.total_added();
+        self.outbox.push(Flags::ONE_WAY, 0, message, raw);
+        self.unsent_requests.push(&self.outbox, start, bytes);
+        ControlFlow::Continue(())
+    }
+
     fn finish_request(&mut self, cost: usize) {
         self.load.requests -= 1;
         self.load.bytes -= cost;
     }
 
-    fn ask(&mut self, request: proto::request::Request, raw: Vec<bytes::Bytes>, asker: AnswerSink) {
+    fn ask(&mut self, request: Request, raw: Vec<bytes::Bytes>, asker: AnswerSink) {
         let request = proto::Request { request: Some(request) };
         let length = request.encoded_len() + raw.iter().map(bytes::Bytes::len).sum::<usize>();
         if length + HEADER + CHECKSUM > self.their_max_frame as usize {
@@ -380,23 +399,26 @@ impl<S: Service> Link<S> {
             input_charge,
             ..
         } = self;
-        let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
-            inbox.poll_fill(context, stream, shared, |frame| {
-                if frame.flags.is_response() {
-                    *is_stalled |= deliver_answer(frame, pending_answers)?;
-                } else {
-                    serve(frame, service, outbox, load, mailbox)?;
-                }
-                Ok(if *is_stalled || is_full(load, outbox.len().saturating_sub(own.bytes()), limits) {
-                    Next::Pause
-                } else {
-                    Next::Frame
+        let filled = service.with(|service| {
+            let filled = SHARED_BUFFER.with_borrow_mut(|shared| {
+                inbox.poll_fill(context, stream, shared, |frame| {
+                    if frame.flags.is_response() {
+                        *is_stalled |= deliver_answer(frame, pending_answers)?;
+                    } else {
+                        serve(frame, service, outbox, load, mailbox)?;
+                    }
+                    Ok(if *is_stalled || is_full(load, outbox.len().saturating_sub(own.bytes()), limits) {
+                        Next::Pause
+                    } else {
+                        Next::Frame
+                    })
                 })
-            })
+            });
+            if let Poll::Ready(Ok(Filled::Some)) = filled {
+                mailbox.note_received(load.requests > 0 || service.holds_state());
+            }
+            filled
         });
-        if let Poll::Ready(Ok(Filled::Some)) = filled {
-            mailbox.note_received(load.requests > 0 || service.holds_state());
-        }
         let unfinished = inbox.unfinished().map_or(0, |(_, bytes)| bytes);
         if !input_charge.set(unfinished, mailbox) {
             return Poll::Ready(Err(FrameError::NoMemory.into()));
@@ -406,6 +428,7 @@ impl<S: Service> Link<S> {
 
     /// Fails all calls that still wait for an answer.
     fn finish(&mut self, end: &End) {
+        self.service.finish(end);
         for item in self.mailbox.close() {
             if let Item::Call { asker, .. } = item {
                 asker.fail(connection_ended());
@@ -480,11 +503,12 @@ fn serve(
             let what = "the bytes of the request were damaged in transit: send it again; nothing was changed";
             reply.send(failure(&Error::new(ErrorKind::Unavailable, what)));
         }
+        Some(request) if is_message(&request) => match handle_message(request, frame.raw, one_way, service) {
+            Ok(()) => drop(reply),
+            Err(error) => reply.refuse(&error),
+        },
         Some(request) if one_way && !service.accepts_one_way(&request) => {
             reply.refuse(&Error::new(ErrorKind::Invalid, "a request of this kind wants an answer"));
-        }
-        Some(request) if !one_way && is_machine_message(&request) => {
-            reply.refuse(&Error::new(ErrorKind::Invalid, "a message of this kind wants no answer"));
         }
         Some(request) => service.on_request(Incoming { request, raw: frame.raw }, reply),
         None => {
@@ -493,6 +517,18 @@ fn serve(
         }
     }
     refused.map_or(Ok(()), |why| Err(FrameError::Refused(why)))
+}
+
+/// Passes a message between machines to the service.
+fn handle_message(request: Request, raw: Raw<'_>, one_way: bool, service: &mut impl Service) -> Result<(), Error> {
+    if !one_way {
+        return Err(Error::new(ErrorKind::Invalid, "a message of this kind wants no answer"));
+    }
+    service.on_received(raw.len() as u64);
+    if let Request::Answer(answer) = &request {
+        service.on_forced(answer.forced);
+    }
+    service.on_message(cluster::Message::decode(request, raw)?)
 }
 
 fn unreadable(error: prost::DecodeError) -> FrameError {

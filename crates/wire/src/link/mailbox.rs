@@ -1,13 +1,15 @@
 //! The queue by which other tasks and threads reach the task that drives a connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use prost::Message;
+use prost::Message as _;
 
 use super::caller::AnswerSink;
+use crate::cluster::Message;
+use crate::direct::{Delivery, DirectQueue};
 use crate::frame::{Flags, Frame, Header};
 use crate::outbox::{Piece, PieceGuard, encode_frame};
 use crate::pool;
@@ -37,6 +39,12 @@ pub(super) enum Item {
     Call { request: Request, raw: Vec<Bytes>, asker: AnswerSink },
     /// Send a one-way request.
     OneWay { message: proto::Request, raw: Vec<Bytes>, bytes: usize },
+    /// Send a message between machines, which takes about this many bytes.
+    Message { delivery: Box<Delivery>, bytes: usize },
+    /// Take messages from the [`DirectQueue`] of this end.
+    TakeDirect,
+    /// End the connection, and say why: a message of the other side breaks the protocol.
+    Refuse(String),
     /// Close: the other side reads one-way requests too slowly.
     Overrun,
     /// Close: the memory for unfinished frames is needed for others.
@@ -77,12 +85,14 @@ pub struct Mailbox {
     backlog_shrank: Condvar,
     /// Whether there may be items; spares the driver the lock.
     has_items: AtomicBool,
-    /// Whether bytes have arrived since [`Mailbox::take_received`].
+    /// Whether anything has arrived since [`Mailbox::take_received`].
     has_received: AtomicBool,
-    /// How many reads have brought bytes.
+    /// How many times something has arrived.
     reads: AtomicU64,
     /// Whether the connection has something that would be lost if it ended.
     holds_state: AtomicBool,
+    /// The way of messages to the other end if that is in this process.
+    direct: OnceLock<Arc<DirectQueue>>,
 }
 
 #[derive(Default)]
@@ -164,18 +174,35 @@ impl Mailbox {
     pub fn send_one_way(&self, request: Request, raw: Vec<Bytes>) -> bool {
         let message = proto::Request { request: Some(request) };
         let bytes = message.encoded_len() + raw.iter().map(Bytes::len).sum::<usize>();
+        self.put_one_way(bytes, Item::OneWay { message, raw, bytes })
+    }
+
+    /// Sends a message between machines, behind all that were sent before, as [`send_one_way`](Self::send_one_way) sends a request. To an
+    /// end in this process it is passed as it is, and may overtake requests. A brick says up to where its log is `forced`.
+    pub fn send_message(&self, message: Message, forced: Option<u64>) -> bool {
+        let delivery = Delivery { message, forced };
+        if let Some(direct) = self.direct.get() {
+            return direct.send(delivery);
+        }
+        let bytes = delivery.message.memory_size();
+        self.put_one_way(bytes, Item::Message { delivery: Box::new(delivery), bytes })
+    }
+
+    fn put_one_way(&self, bytes: usize, item: Item) -> bool {
         let mut inner = self.lock();
         if inner.unsent_one_way > MAX_UNSENT_ONE_WAY {
             return false;
         }
         inner.unsent_one_way += bytes;
-        let item = if inner.unsent_one_way > MAX_UNSENT_ONE_WAY {
-            Item::Overrun
-        } else {
-            Item::OneWay { message, raw, bytes }
-        };
-        let is_accepted = matches!(item, Item::OneWay { .. });
+        let is_accepted = inner.unsent_one_way <= MAX_UNSENT_ONE_WAY;
+        let item = if is_accepted { item } else { Item::Overrun };
         self.put(inner, item).is_ok() && is_accepted
+    }
+
+    /// Sends messages between machines this way.
+    pub(super) fn set_direct(&self, queue: Arc<DirectQueue>) {
+        let is_first = self.direct.set(queue).is_ok();
+        assert!(is_first, "a mailbox is that of one connection");
     }
 
     /// Records that this many bytes of one-way requests were sent.
@@ -232,14 +259,14 @@ impl Mailbox {
         std::mem::take(&mut inner.items)
     }
 
-    /// Notes that a read has brought bytes, and whether the connection has something to lose now. Only the driver calls this.
+    /// Notes that something has arrived, and whether the connection has something to lose now.
     pub(super) fn note_received(&self, holds_state: bool) {
         self.has_received.store(true, Ordering::Relaxed);
-        self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.holds_state.store(holds_state, Ordering::Relaxed);
     }
 
-    /// How many reads have brought bytes. A connection on which this number stays the same is idle.
+    /// How many times something has arrived. A connection on which this number stays the same is idle.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
@@ -251,13 +278,13 @@ impl Mailbox {
         self.holds_state.load(Ordering::Relaxed)
     }
 
-    /// Whether bytes have arrived since [`Mailbox::take_received`].
+    /// Whether anything has arrived since [`Mailbox::take_received`].
     #[must_use]
     pub fn has_received(&self) -> bool {
         self.has_received.load(Ordering::Relaxed)
     }
 
-    /// Whether bytes have arrived since the last call.
+    /// Whether anything has arrived since the last call.
     #[must_use]
     pub fn take_received(&self) -> bool {
         self.has_received.swap(false, Ordering::Relaxed)

@@ -15,6 +15,7 @@ mod driver;
 mod input_budget;
 mod mailbox;
 mod responder;
+mod shared_service;
 mod unsent_requests;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use model::checksum::crc32c;
 use model::{Error, ErrorKind, Result};
 
+use crate::cluster::Message;
 use crate::frame::Raw;
 use crate::proto::request::Request;
 use crate::proto::response::Response;
@@ -101,10 +103,24 @@ pub struct Incoming<'a> {
     pub raw: Raw<'a>,
 }
 
-/// Handles the requests of the other side of a connection.
-pub trait Service {
+/// Handles what the other side of a connection sends.
+pub trait Service: Send + 'static {
     /// Answers a request at once, or later by [`Responder::defer`]. Must not block.
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
+
+    /// Handles a message between machines. Must not block.
+    ///
+    /// # Errors
+    /// If the message breaks the protocol: the connection ends, and the other side gets the reason.
+    fn on_message(&mut self, _message: Message) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "this side of the connection takes no messages of machines"))
+    }
+
+    /// The log of the other side, a brick, is forced up to this position. A message follows that says more of it.
+    fn on_forced(&mut self, _position: u64) {}
+
+    /// Called with the number of bytes of the raw part of each message that is received from another process, for counters.
+    fn on_received(&mut self, _bytes: u64) {}
 
     /// Called with the number of bytes when raw parts have been queued for the other side, for counters.
     fn on_sent(&mut self, _bytes: u64) {}
@@ -121,30 +137,10 @@ pub trait Service {
     }
 }
 
-/// Whether requests of this kind may be one-way: messages between the machines of a cluster, and those that release
-/// something.
+/// Whether requests of this kind may be one-way, besides messages between machines.
 #[must_use]
 pub fn is_one_way_kind(request: &Request) -> bool {
-    is_machine_message(request) || matches!(request, Request::EndQuery(_))
-}
-
-/// Whether this is a message between the machines of a cluster. These are always one-way; their answers are other messages.
-#[must_use]
-pub fn is_machine_message(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Up(_)
-            | Request::Down(_)
-            | Request::Call(_)
-            | Request::Reply(_)
-            | Request::Ask(_)
-            | Request::Answer(_)
-            | Request::NotServedHere(_)
-            | Request::Deferred(_)
-            | Request::Watch(_)
-            | Request::SpaceStatus(_)
-            | Request::Witnesses(_)
-    )
+    matches!(request, Request::EndQuery(_) | Request::Witnesses(_))
 }
 
 /// The service of a side that only sends requests.

@@ -18,13 +18,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use model::{Error, ErrorKind, Result};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
+use crate::direct::DirectQueue;
 use crate::handshake;
+pub use in_process::InProcessStream;
 
 /// Connections that may wait to be accepted: as many as the system allows (`net.core.somaxconn`), which lowers any larger
 /// number to that.
@@ -167,7 +170,7 @@ pub enum Stream {
     /// Over a Unix socket.
     Unix(UnixStream),
     /// Within the process.
-    InProcess(DuplexStream),
+    InProcess(InProcessStream),
 }
 
 impl Stream {
@@ -204,6 +207,14 @@ impl Stream {
         }
     }
 
+    /// The queues of messages to and from the other end, if that is in this process.
+    pub(crate) fn direct_queues(&self) -> Option<(Arc<DirectQueue>, Arc<DirectQueue>)> {
+        match self {
+            Self::InProcess(stream) => Some((stream.outgoing.clone(), stream.incoming.clone())),
+            Self::Tcp(_) | Self::Tls(_) | Self::Unix(_) => None,
+        }
+    }
+
     /// The other end.
     #[must_use]
     pub fn peer(&self) -> RemoteEndpoint {
@@ -236,7 +247,9 @@ impl Stream {
         loop {
             let ready = match self {
                 Self::Tls(session) => return poll_copy_file(session.writer(), context, file, offset, len),
-                Self::InProcess(stream) => return poll_copy_file(Pin::new(stream), context, file, offset, len),
+                Self::InProcess(stream) => {
+                    return poll_copy_file(Pin::new(&mut stream.bytes), context, file, offset, len);
+                }
                 Self::Tcp(stream) => stream.poll_write_ready(context),
                 Self::Unix(stream) => stream.poll_write_ready(context),
             };
@@ -285,7 +298,7 @@ impl AsyncRead for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buf),
             Self::Tls(session) => session.poll_read(context, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buf),
-            Self::InProcess(stream) => Pin::new(stream).poll_read(context, buf),
+            Self::InProcess(stream) => Pin::new(&mut stream.bytes).poll_read(context, buf),
         }
     }
 }
@@ -296,7 +309,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(session) => session.writer().poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::InProcess(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::InProcess(stream) => Pin::new(&mut stream.bytes).poll_write(context, bytes),
         }
     }
 
@@ -309,7 +322,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Tls(session) => session.writer().poll_write_vectored(context, slices),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::InProcess(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::InProcess(stream) => Pin::new(&mut stream.bytes).poll_write_vectored(context, slices),
         }
     }
 
@@ -329,7 +342,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tls(session) => session.writer().poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::InProcess(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::InProcess(stream) => Pin::new(&mut stream.bytes).poll_shutdown(context),
         }
     }
 }
@@ -408,7 +421,7 @@ pub enum AcceptedSocket {
     /// Over a Unix socket.
     Unix(std::os::unix::net::UnixStream),
     /// Within the process.
-    InProcess(DuplexStream),
+    InProcess(InProcessStream),
 }
 
 impl AcceptedSocket {

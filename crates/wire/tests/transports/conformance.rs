@@ -1,4 +1,5 @@
-//! Tests that every transport must pass: TCP, Unix sockets, and TLS with and without certificates of clients.
+//! Tests that every transport must pass: TCP, Unix sockets, connections within the process, and TLS with and without certificates of
+//! clients.
 
 use std::future::Future;
 use std::io::Write;
@@ -7,8 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use model::ErrorKind;
+use model::{ErrorKind, NodeId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use wire::cluster::Message;
+use wire::driving::DeliveryScope;
 use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::outbox::Piece;
 use wire::proto;
@@ -68,6 +72,7 @@ async fn pairs(dir: &Path) -> Vec<(&'static str, Stream, Stream)> {
     let kinds = [
         ("TCP", local(false), None),
         ("Unix", Address::Unix(dir.join("socket")), None),
+        ("in process", Address::InProcess(format!("{}#server", dir.display())), None),
         ("TLS", local(true), Some(plain)),
         ("mutual TLS", local(true), Some(mutual)),
     ];
@@ -234,10 +239,115 @@ fn address_and_certificate_of_the_other_end_are_known() {
         let (server, visitor) = (near.peer(), far.peer());
         assert!(server.is_private && visitor.is_private, "{name}: both ends are on this machine");
         let is_uid = |address| matches!(address, Some(PeerAddress::Uid(_)));
-        assert_eq!((is_uid(server.address), is_uid(visitor.address)), (name == "Unix", name == "Unix"));
+        let has_uid = ["Unix", "in process"].contains(&name);
+        assert_eq!((is_uid(server.address), is_uid(visitor.address)), (has_uid, has_uid), "{name}");
         assert!(server.address.is_some() && visitor.address.is_some(), "{name}");
         let whom = |subject: Option<wire::transport::tls::Subject>| subject.and_then(|subject| subject.common_name);
         assert_eq!(whom(server.subject).as_deref(), name.contains("TLS").then_some("server"));
         assert_eq!(whom(visitor.subject).as_deref(), (name == "mutual TLS").then_some("alice"));
+    });
+}
+
+/// Passes messages between machines to the test. One about node 8 breaks the protocol, and one about node 9 meets
+/// a mistake of the service.
+struct Messages(mpsc::UnboundedSender<Message>);
+
+impl Service for Messages {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.send(content());
+    }
+
+    fn on_message(&mut self, message: Message) -> model::Result<()> {
+        if let Message::NotServedHere { node: NodeId(8), .. } = message {
+            return Err(model::Error::new(ErrorKind::Invalid, "nothing about node 8"));
+        }
+        assert!(!matches!(message, Message::NotServedHere { node: NodeId(9), .. }), "a mistake of this service");
+        self.0.send(message).unwrap();
+        Ok(())
+    }
+}
+
+fn about(node: u32, epoch: u64) -> Message {
+    Message::NotServedHere { node: NodeId(node), epoch }
+}
+
+/// A side that sends messages, the other side's end, and the messages that arrive there.
+fn messages(near: Stream, far: Stream) -> (Side, tokio::task::JoinHandle<End>, mpsc::UnboundedReceiver<Message>) {
+    let (sender, received) = mpsc::unbounded_channel();
+    let limits = Limits::default();
+    let far = Link::new(far, Messages(sender), limits, limits.max_frame, Arc::default());
+    (side(near, None), tokio::spawn(link::drive(far)), received)
+}
+
+#[test]
+fn messages_of_several_threads_arrive_once_and_in_order() {
+    on_each(async |name, near, far| {
+        let (near, _far, mut received) = messages(near, far);
+        let threads: Vec<_> = (1..=3)
+            .map(|node| {
+                let mailbox = near.mailbox.clone();
+                std::thread::spawn(move || {
+                    for epoch in 0..500 {
+                        let _scope = (epoch % 2 == 0).then(DeliveryScope::enter);
+                        assert!(mailbox.send_message(about(node, epoch), None));
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; 4];
+        for _ in 0..1_500 {
+            let Some(Message::NotServedHere { node, epoch }) = received.recv().await else { panic!("{name}") };
+            assert_eq!(epoch, std::mem::replace(&mut next[node.0 as usize], epoch + 1), "{name}: node {node}");
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(received.try_recv().is_err(), "{name}: a message came twice");
+    });
+}
+
+#[test]
+fn messages_that_were_sent_before_the_end_arrive() {
+    on_each(async |name, near, far| {
+        let (near, far, mut received) = messages(near, far);
+        for epoch in 0..100 {
+            assert!(near.mailbox.send_message(about(1, epoch), None));
+        }
+        near.mailbox.hang_up();
+        assert!(matches!(near.end.await.unwrap(), End::Closed), "{name}");
+        for epoch in 0..100 {
+            assert_eq!(received.recv().await, Some(about(1, epoch)), "{name}");
+        }
+        let end = far.await.unwrap();
+        assert!(matches!(end, End::HungUp), "{name}: {end:?}");
+        assert_eq!(received.recv().await, None, "{name}: the service is dropped");
+        assert!(!near.mailbox.send_message(about(1, 100), None), "{name}");
+    });
+}
+
+#[test]
+fn message_that_breaks_the_protocol_ends_the_connection_with_the_reason() {
+    on_each(async |name, near, far| {
+        let (near, far, mut received) = messages(near, far);
+        for message in [about(1, 0), about(8, 0), about(1, 1)] {
+            near.mailbox.send_message(message, None);
+        }
+        for end in [near.end, far] {
+            let end = end.await.unwrap().to_string();
+            assert!(end.contains("nothing about node 8"), "{name}: {end}");
+        }
+        assert_eq!(received.recv().await, Some(about(1, 0)), "{name}");
+        assert_eq!(received.recv().await, None, "{name}: what follows may depend on it");
+    });
+}
+
+#[test]
+fn mistake_of_a_service_does_not_reach_the_sender_of_the_message() {
+    on_each(async |name, near, far| {
+        let (near, far, _received) = messages(near, far);
+        let scope = DeliveryScope::enter();
+        near.mailbox.send_message(about(9, 0), None);
+        drop(scope);
+        // The task panics, or ends the connection in which another thread has panicked.
+        assert!(far.await.map_or(true, |end| matches!(end, End::Closed)), "{name}");
+        near.end.await.unwrap();
     });
 }

@@ -19,7 +19,7 @@ use super::*;
 use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
-use crate::brick::node_inbox::{NodeInbox, NodeTask};
+use crate::brick::node_inbox::{NodeInbox, NodeTask, Written};
 use crate::brick::scan::scan;
 
 mod acknowledged;
@@ -129,7 +129,7 @@ impl World {
                 DriverOutput::SubmitRows { life, rows } => {
                     let inbox = self.inbox.clone();
                     self.store.submit_rows(rows, move |result| {
-                        inbox.add(NodeTask::Written { node: NODE, life, result: result.map(drop) });
+                        inbox.add_written(Written { node: NODE, life, result: result.map(drop) });
                     });
                 }
                 DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node: NODE, answer }),
@@ -188,14 +188,14 @@ impl World {
 
     /// Takes the answers that have come.
     fn answers(&mut self) -> Vec<Answer> {
+        for Written { life, result, .. } in self.inbox.take_written() {
+            self.driver.handle_written(life, result, self.now);
+            self.carry_out();
+        }
         let (mut answers, mut tasks) = (Vec::new(), Vec::new());
         self.inbox.take(&mut tasks);
         for task in tasks {
             match task {
-                NodeTask::Written { life, result, .. } => {
-                    self.driver.handle_written(life, result, self.now);
-                    self.carry_out();
-                }
                 NodeTask::Staged { id, is_durable } => {
                     self.driver.finished_upload(id, is_durable, self.now);
                     self.carry_out();

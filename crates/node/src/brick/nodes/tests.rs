@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use model::{ClassId, PageId};
-use protocol::commit::Outcome;
+use protocol::commit::{Answer, Outcome};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use store::Options;
 use tokio::net::UnixStream;
@@ -70,12 +70,38 @@ async fn upload_for_which_the_store_has_no_room_ends() {
     assert_eq!(add(offset).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+#[tokio::test]
+async fn results_of_a_small_force_are_handled_without_the_task() {
+    let directory = tempfile::tempdir().unwrap();
+    let nodes = nodes_on(Store::open(&directory.path().join("store"), Options::default()).unwrap());
+    // The task of the logical nodes does not run.
+    let (near, far) = UnixStream::pair().unwrap();
+    let (mailbox, (sender, mut messages)) = (Arc::new(Mailbox::default()), mpsc::unbounded_channel());
+    let link = |stream, service, mailbox| Link::new(Stream::Unix(stream), service, Limits::default(), 1 << 20, mailbox);
+    tokio::spawn(link::drive(link(near, Record(mpsc::unbounded_channel().0), mailbox.clone())));
+    tokio::spawn(link::drive(link(far, Record(sender), Arc::default())));
+    let page = PageId { space: SpaceId(1), node: NODE, number: 7 };
+    let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(1) };
+    let writes = [(Oid::new(ClassId::NONE, page, 1), ObjectState::Value(Object::blob("new".into())))].into();
+    let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+    let message = Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request };
+    nodes.handle_message(&PeerHandle::new(mailbox), message).unwrap();
+    let answer = time::timeout(Duration::from_secs(60), messages.recv()).await.expect("no answer").unwrap();
+    let Message::Answer { answer: Answer::Ended { outcome, .. }, .. } = answer else { panic!("{answer:?}") };
+    assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+}
+
 /// Gives the messages of a connection to the test.
 struct Record(mpsc::UnboundedSender<Message>);
 
 impl Service for Record {
-    fn on_request(&mut self, Incoming { request, raw }: Incoming<'_>, _: Responder<'_>) {
-        let _ = self.0.send(Message::decode(request, raw).unwrap());
+    fn on_request(&mut self, incoming: Incoming<'_>, _: Responder<'_>) {
+        panic!("{:?}", incoming.request);
+    }
+
+    fn on_message(&mut self, message: Message) -> Result<()> {
+        let _ = self.0.send(message);
+        Ok(())
     }
 }
 

@@ -1,0 +1,116 @@
+//! The service of a connection within the process: the threads that send messages to it call it, too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::mailbox::{Item, Mailbox};
+use super::{End, Service};
+use crate::direct::{Delivery, DirectQueue, Receiver};
+use crate::transport::Stream;
+
+/// The service of a link.
+pub(super) enum ServiceSlot<S> {
+    /// Only the task of the connection calls it.
+    Own(S),
+    /// The other end is in this process.
+    Shared(Arc<SharedService<S>>, Incoming),
+}
+
+impl<S: Service> ServiceSlot<S> {
+    /// The service of a connection over `stream`, which `mailbox` belongs to.
+    pub(super) fn new(service: S, stream: &Stream, mailbox: &Arc<Mailbox>) -> Self {
+        let Some((outgoing, incoming)) = stream.direct_queues() else { return Self::Own(service) };
+        mailbox.set_direct(outgoing);
+        let shared = Arc::new(SharedService {
+            service: Mutex::new(service),
+            mailbox: mailbox.clone(),
+            has_refused: AtomicBool::new(false),
+        });
+        incoming.open(shared.clone());
+        Self::Shared(shared, Incoming(incoming))
+    }
+
+    /// Calls `act` with the service.
+    pub(super) fn with<T>(&mut self, act: impl FnOnce(&mut S) -> T) -> T {
+        match self {
+            Self::Own(service) => act(service),
+            Self::Shared(shared, _) => act(&mut shared.lock()),
+        }
+    }
+
+    /// Passes some of the messages that wait to the service.
+    pub(super) fn take_direct(&self) {
+        if let Self::Shared(_, Incoming(queue)) = self {
+            queue.take_turn();
+        }
+    }
+
+    /// The connection has ended. What was sent before it was closed in good order is still handled.
+    pub(super) fn finish(&self, end: &End) {
+        if let (Self::Shared(_, Incoming(queue)), End::Closed | End::HungUp) = (self, end) {
+            queue.finish();
+        }
+    }
+}
+
+/// Messages to this end, which are lost when it is dropped.
+pub(super) struct Incoming(Arc<DirectQueue>);
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A service that several threads call, one at a time.
+pub(super) struct SharedService<S> {
+    service: Mutex<S>,
+    mailbox: Arc<Mailbox>,
+    /// Whether a message broke the protocol: later ones may depend on it, and are not handled.
+    has_refused: AtomicBool,
+}
+
+impl<S> SharedService<S> {
+    fn lock(&self) -> MutexGuard<'_, S> {
+        // A service that has panicked gets no more messages, and the connection is about to end.
+        self.service.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, item: Item) {
+        // The connection may have ended already.
+        let _ = self.mailbox.push(item);
+    }
+}
+
+impl<S: Service> Receiver for SharedService<S> {
+    fn receive(&self, Delivery { message, forced }: Delivery) {
+        if self.service.is_poisoned() || self.has_refused.load(Ordering::Relaxed) {
+            return;
+        }
+        // The thread belongs to the sender, which a mistake of this service must not end.
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            let mut service = self.lock();
+            forced.into_iter().for_each(|position| service.on_forced(position));
+            let handled = service.on_message(message);
+            self.mailbox.note_received(self.mailbox.holds_state() || service.holds_state());
+            handled
+        }));
+        match handled {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => {
+                self.has_refused.store(true, Ordering::Relaxed);
+                self.end(Item::Refuse(why.to_string()));
+            }
+            Err(_) => self.end(Item::Close),
+        }
+    }
+
+    fn wake(&self) {
+        self.end(Item::TakeDirect);
+    }
+
+    fn overrun(&self) {
+        self.end(Item::Overrun);
+    }
+}
