@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "schema.proto",
         "ids.proto",
         "account.proto",
+        "usage.proto",
     ];
     for schema in [SCHEMA].into_iter().chain(others) {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");

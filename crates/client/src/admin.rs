@@ -20,7 +20,7 @@ use wire::transport::tls;
 
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
-use crate::{BackupSummary, Progress, ScrubReport, Status, Url};
+use crate::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Url, Usage};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -192,6 +192,20 @@ impl AdminClient {
         }
     }
 
+    /// What the objects of a space take, or of all spaces that this client may see.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not read it,
+    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
+    pub async fn space_usages(&self, space: Option<&str>) -> Result<Vec<SpaceUsage>> {
+        let get = proto::usage::GetSpaceUsages { space: space.unwrap_or_default().to_owned() };
+        match self.link.read(Request::GetSpaceUsages(get)).await?.response {
+            Response::SpaceUsages(usages) => Ok(usages.spaces.into_iter().map(usage_of_space).collect()),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
     /// Reads or changes the classes and indexes of a space. Peer servers and meta-servers answer this.
     ///
     /// # Errors
@@ -326,6 +340,14 @@ impl AdminClient {
     pub fn close(&self) {
         self.link.close();
     }
+}
+
+fn usage_of_space(usage: proto::usage::SpaceUsage) -> SpaceUsage {
+    let brick = |proto::usage::BrickUsage { brick, objects, bytes, staged_bytes }| {
+        (brick, Usage { objects, bytes, staged_bytes })
+    };
+    let bricks = usage.bricks.into_iter().map(brick).collect();
+    SpaceUsage { name: usage.name, bricks, unknown_nodes: usage.unknown_nodes }
 }
 
 fn write_failed(error: std::io::Error) -> model::Error {

@@ -53,7 +53,7 @@ mod typed;
 mod unique;
 mod url;
 
-pub use admin::reports::{BackupSummary, Progress, ScrubReport, Status};
+pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
 pub use admin::{AdminClient, AdminOptions, SpaceInfo, SpaceOptions};
 pub use bytes::Bytes;
 pub use client::Client;

@@ -86,6 +86,13 @@ impl Object {
         self.content().map_or(self.data.len() as u64, |content| content.size)
     }
 
+    /// Bytes of the object and of the keys and values of its attributes, wherever they are.
+    #[must_use]
+    pub fn total_size(&self) -> u64 {
+        let attributes = self.attributes().iter().map(|(key, value)| key.len() + value.len());
+        self.size() + attributes.sum::<usize>() as u64
+    }
+
     /// The attributes.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {

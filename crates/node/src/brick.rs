@@ -20,6 +20,7 @@ mod long_job;
 mod node_driver;
 mod node_inbox;
 pub(crate) mod node_manager;
+mod node_usage;
 mod nodes;
 pub(crate) mod page_rows;
 pub mod plant;

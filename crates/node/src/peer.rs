@@ -20,6 +20,7 @@
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
 //! | [`query`] | queries: their machine, and the task that runs it |
 //! | [`classes`], [`indexes`], [`moves`] | work with the catalogue |
+//! | [`usage`] | what spaces take |
 
 pub(crate) mod cache;
 mod classes;
@@ -33,6 +34,7 @@ pub mod plant;
 pub(crate) mod query;
 mod requests;
 mod space_statuses;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

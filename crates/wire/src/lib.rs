@@ -64,6 +64,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.members.rs"));
     }
 
+    /// The messages of `proto/usage.proto`.
+    pub mod usage {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.usage.rs"));
+    }
+
     /// The messages of `proto/moves.proto`.
     pub mod moves {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.moves.rs"));

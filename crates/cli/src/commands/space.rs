@@ -1,10 +1,15 @@
 //! `mortar space`: object spaces.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use client::{Client, Event, FailurePolicy, SpaceInfo, SpaceOptions, SpaceStatus};
+use client::{
+    AdminClient, BrickStatus, Client, ErrorKind, Event, FailurePolicy, SpaceInfo, SpaceOptions, SpaceStatus,
+    SpaceUsage, Usage,
+};
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::time;
@@ -13,7 +18,7 @@ use super::events;
 use super::user::{self, Grantee, Permission};
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Printable, Report};
+use crate::output::{HumanBytes, HumanCount, Printable, Report};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,10 +59,10 @@ enum Action {
         #[arg(long)]
         policy: Option<Policy>,
     },
-    /// List the spaces
+    /// List the spaces with what their objects take; a meta-server does not know that
     #[command(alias = "list", after_help = EXAMPLES)]
     Ls,
-    /// Show a space of a cluster: its policy, its bricks, and whether it serves now, through a peer server
+    /// Show a space of a cluster: its policy, whether it serves now, what its objects take, and its bricks, through a peer server
     #[command(after_help = EXAMPLES)]
     Show {
         /// The space; without it that of the URL
@@ -132,26 +137,68 @@ impl From<Policy> for FailurePolicy {
     }
 }
 
+/// What the objects of a space take.
+#[derive(Clone, Copy, Serialize)]
+struct UsageLine {
+    objects: u64,
+    bytes: u64,
+    staged_bytes: u64,
+    /// Logical nodes that are missing in the sums.
+    #[serde(skip_serializing_if = "is_zero")]
+    unknown_nodes: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl UsageLine {
+    fn new(Usage { objects, bytes, staged_bytes }: Usage, unknown_nodes: u32) -> Self {
+        Self { objects, bytes, staged_bytes, unknown_nodes }
+    }
+}
+
+impl fmt::Display for UsageLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let objects = if self.objects == 1 { "object" } else { "objects" };
+        write!(f, "{} {objects}, {}", HumanCount(self.objects), HumanBytes(self.bytes))?;
+        if self.staged_bytes > 0 {
+            write!(f, ", {} staged", HumanBytes(self.staged_bytes))?;
+        }
+        match self.unknown_nodes {
+            0 => Ok(()),
+            1 => f.write_str(" without 1 logical node whose brick does not answer"),
+            nodes => write!(f, " without {nodes} logical nodes whose bricks do not answer"),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct SpaceLine {
     id: u16,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
+    /// What its objects take, if the server knows that.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    usage: Option<UsageLine>,
 }
 
 impl From<SpaceInfo> for SpaceLine {
     fn from(SpaceInfo { id, name, policy }: SpaceInfo) -> Self {
-        Self { id: id.0, name, policy: policy.map(FailurePolicy::name) }
+        Self { id: id.0, name, policy: policy.map(FailurePolicy::name), usage: None }
     }
 }
 
 impl Report for SpaceLine {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let name = Printable(&self.name).to_string();
-        match self.policy {
-            Some(policy) => writeln!(out, "{:<6} {name:<20} {policy}", self.id),
-            None => writeln!(out, "{:<6} {name}", self.id),
+        write!(out, "{:<6} {:<20}", self.id, Printable(&self.name).to_string())?;
+        if let Some(policy) = self.policy {
+            write!(out, " {policy:<10}")?;
+        }
+        match self.usage {
+            Some(usage) => writeln!(out, " {usage}"),
+            None => writeln!(out),
         }
     }
 }
@@ -167,13 +214,17 @@ struct SpaceDetails {
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     peer: String,
+    #[serde(flatten)]
+    usage: UsageLine,
     bricks: Vec<Json>,
     #[serde(skip)]
     status: SpaceStatus,
+    #[serde(skip)]
+    brick_usage: BTreeMap<u32, UsageLine>,
 }
 
 impl SpaceDetails {
-    fn new(id: u16, peer: String, standing: SpaceStatus) -> Self {
+    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage) -> Self {
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
             None => "serving",
@@ -181,8 +232,20 @@ impl SpaceDetails {
             Some(_) => "partial",
         };
         let (name, policy) = (standing.space.clone(), standing.policy.name());
-        let bricks = standing.bricks.iter().map(events::brick_to_json).collect();
-        Self { id, name, policy, state, why, peer, bricks, status: standing }
+        let brick_usage: BTreeMap<u32, UsageLine> =
+            usage.bricks.iter().map(|(brick, usage)| (*brick, UsageLine::new(*usage, 0))).collect();
+        let brick = |brick: &BrickStatus| {
+            let mut shown = events::brick_to_json(brick);
+            if let (Some(shown), Some(usage)) = (shown.as_object_mut(), brick_usage.get(&brick.brick)) {
+                shown.insert("objects".to_owned(), usage.objects.into());
+                shown.insert("bytes".to_owned(), usage.bytes.into());
+                shown.insert("staged_bytes".to_owned(), usage.staged_bytes.into());
+            }
+            shown
+        };
+        let bricks = standing.bricks.iter().map(brick).collect();
+        let usage = UsageLine::new(usage.total(), usage.unknown_nodes);
+        Self { id, name, policy, state, why, peer, usage, bricks, status: standing, brick_usage }
     }
 }
 
@@ -191,8 +254,12 @@ impl Report for SpaceDetails {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
         writeln!(out, "state    {}", self.state)?;
+        writeln!(out, "holds    {}", self.usage)?;
         for brick in &self.status.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
+            if let Some(usage) = self.brick_usage.get(&brick.brick) {
+                write!(out, "{usage}; ")?;
+            }
             match brick.unreachable_since {
                 Some(since) => write!(out, "unreachable since {since}; logical nodes")?,
                 None => write!(out, "logical nodes")?,
@@ -218,8 +285,13 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             session.output.print(&SpaceLine::from(made.unwrap_or(SpaceInfo { id, name, policy })))
         }
         Action::Ls => {
-            let spaces = session.connect_to_cluster().await?.spaces().await?;
-            spaces.into_iter().try_for_each(|space| session.output.print(&SpaceLine::from(space)))
+            let client = session.connect_to_cluster().await?;
+            let spaces = client.spaces().await?;
+            let mut usages = usages_if_known(&client).await?;
+            spaces.into_iter().try_for_each(|space| {
+                let usage = usages.remove(&space.name);
+                session.output.print(&SpaceLine { usage, ..SpaceLine::from(space) })
+            })
         }
         Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,
         Action::Set { name, policy } => {
@@ -271,13 +343,25 @@ async fn remove(name: &str, with_objects: bool, session: &mut CommandContext) ->
     session.output.print(&Removed { removed: name.to_owned() })
 }
 
+/// What the spaces take, by name; nothing if the server is a meta-server, which does not know.
+async fn usages_if_known(client: &AdminClient) -> Result<BTreeMap<String, UsageLine>> {
+    match client.space_usages(None).await {
+        Ok(usages) => {
+            let line = |usage: SpaceUsage| (usage.name.clone(), UsageLine::new(usage.total(), usage.unknown_nodes));
+            Ok(usages.into_iter().map(line).collect())
+        }
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(BTreeMap::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
     let first = async {
         let mut events = cluster.events()?;
         loop {
             match events.next().await {
                 Some(Event::Connected { peer, status: standing }) => {
-                    return Ok(SpaceDetails::new(cluster.space().0, peer, standing));
+                    return Ok((peer, standing));
                 }
                 Some(_) => {}
                 None => return Err(Failure::new("the client has ended")),
@@ -290,6 +374,8 @@ async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
         );
         Failure::with(Exit::Unavailable, "unavailable", what)
     };
-    let shown = time::timeout(STATUS_TIMEOUT, first).await.map_err(silent)??;
-    session.output.print(&shown)
+    let (peer, status) = time::timeout(STATUS_TIMEOUT, first).await.map_err(silent)??;
+    let usages = session.connect_to_cluster().await?.space_usages(Some(&status.space)).await?;
+    let usage = usages.into_iter().next().unwrap_or_default();
+    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage))
 }

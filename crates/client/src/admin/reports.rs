@@ -23,6 +23,40 @@ impl Status {
     }
 }
 
+/// What the objects of a space take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// The space.
+    pub name: String,
+    /// The bricks that have answered, with what the logical nodes of the space take there.
+    pub bricks: Vec<(u32, Usage)>,
+    /// How many logical nodes are missing, because their bricks have not answered.
+    pub unknown_nodes: u32,
+}
+
+/// Objects and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The number of objects, collections included.
+    pub objects: u64,
+    /// Bytes of the objects and of their attributes.
+    pub bytes: u64,
+    /// Bytes of uploads that no object has yet. They end with their leases, a minute after their last bytes.
+    pub staged_bytes: u64,
+}
+
+impl SpaceUsage {
+    /// The sum over all bricks that have answered.
+    #[must_use]
+    pub fn total(&self) -> Usage {
+        self.bricks.iter().fold(Usage::default(), |sum, (_, one)| Usage {
+            objects: sum.objects + one.objects,
+            bytes: sum.bytes + one.bytes,
+            staged_bytes: sum.staged_bytes + one.staged_bytes,
+        })
+    }
+}
+
 /// How far a long job has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {

@@ -118,6 +118,8 @@ pub(crate) enum WriteRejection {
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     pub(crate) before: Option<ClassId>,
+    /// Bytes of the object and of its attributes.
+    pub(crate) size_before: u64,
     /// The object itself, if it is a blob.
     pub(crate) blob: Option<Object>,
     /// The kind of the object, if it is a collection.
@@ -339,8 +341,9 @@ impl Indexes {
         let collection = before.as_ref().filter(|object| object.is_collection()).map(|object| object.kind);
         let removes_collection = collection.is_some() && matches!(content, ObjectState::Absent);
         let class = before.as_ref().map(|object| object.class);
+        let size_before = before.as_ref().map_or(0, Object::total_size);
         let blob = before.filter(|object| object.kind == Kind::Blob);
-        Ok(Replaced { before: class, blob, collection, removes_collection, old, new })
+        Ok(Replaced { before: class, size_before, blob, collection, removes_collection, old, new })
     }
 
     fn entries(&self, space: SpaceId, object: &Object) -> Entries {

@@ -16,6 +16,7 @@ use wire::link::{DeferredResponder, Responder};
 use wire::proto;
 use wire::proto::response::Response;
 
+use super::nodes::Nodes;
 use super::scrub::{self, ScrubReport};
 
 /// Most such jobs at a time.
@@ -67,8 +68,8 @@ pub(crate) fn backup(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>
     });
 }
 
-/// Reports the progress of a scrub of the store and its objects, and then its result.
-pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>) {
+/// Reports the progress of a scrub of a brick, and then its result. Wrong counts of objects are corrected.
+pub(crate) fn scrub(nodes: Arc<Nodes>, places: &Arc<Semaphore>, reply: Responder<'_>) {
     run("scrub", places, reply, move |deferred| {
         let reported_at = Cell::new(Instant::now());
         let progress = |amount: Amount| {
@@ -80,9 +81,12 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>)
             let listening = deferred.send_more(Response::Progress(progress), Vec::new());
             if listening { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let report = scrub::scrub(&store, &progress)?;
-        if report.damaged > 0 {
-            error!(damaged = report.damaged, "a scrub found damage");
+        let report = scrub::scrub(&nodes.store, &|| nodes.served_epochs(), &progress)?;
+        if report.damaged > 0 || !report.miscounts.is_empty() {
+            error!(damaged = report.damaged, miscounts = report.miscounts.len(), "a scrub found damage");
+        }
+        for miscount in &report.miscounts {
+            nodes.correct_usage(miscount)?;
         }
         let damaged = in_words(&report);
         Ok(Response::ScrubDone(proto::ScrubDone { objects: report.objects, bytes: report.bytes, damaged }))
@@ -93,12 +97,13 @@ pub(crate) fn scrub(store: Store, places: &Arc<Semaphore>, reply: Responder<'_>)
 fn in_words(report: &ScrubReport) -> Vec<String> {
     let mut room = DAMAGE_BYTES;
     let mut damaged = Vec::new();
-    for text in report.damage.iter().map(ToString::to_string) {
+    let miscounts = report.miscounts.iter().map(ToString::to_string);
+    for text in miscounts.chain(report.damage.iter().map(ToString::to_string)) {
         let Some(left) = room.checked_sub(text.len()) else { break };
         room = left;
         damaged.push(text);
     }
-    let more = report.damaged - damaged.len() as u64;
+    let more = report.damaged + report.miscounts.len() as u64 - damaged.len() as u64;
     if more > 0 {
         damaged.push(format!("{more} more"));
     }

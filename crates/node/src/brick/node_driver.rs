@@ -33,6 +33,7 @@ mod row_writer;
 mod staging;
 mod txn_rows;
 mod uploading;
+mod usage;
 mod writing;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -55,6 +56,7 @@ use wire::cluster::{Message, decode_record, is_final};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
+use super::node_usage::NodeUsage;
 use super::page_rows::{self as rows, Rows};
 use super::plant::{Bug, planted};
 use super::recent_pages::RecentPages;
@@ -120,6 +122,8 @@ pub(crate) struct NodeDriver<C> {
     index: IndexKeeper,
     staging: Staging,
     entries: EntryWriter,
+    /// What the objects take, changes in flight included.
+    usage: NodeUsage,
     admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
@@ -177,6 +181,7 @@ impl<C: Clone> NodeDriver<C> {
         if !is_new {
             machine.finish_recovery(position_limit, now);
         }
+        let usage = NodeUsage::read(&reader, node)?;
         let index = IndexKeeper::open(node, portion, &reader, &machine.prepared().collect(), now)?;
         Ok(Self {
             node,
@@ -190,6 +195,7 @@ impl<C: Clone> NodeDriver<C> {
             index,
             staging,
             entries: EntryWriter::default(),
+            usage,
             admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,

@@ -6,6 +6,7 @@
 
 mod contents;
 mod managing;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -268,6 +269,7 @@ impl Nodes {
             Metric::gauge("nodes_moving_in", coming, "Logical nodes that move to here."),
             Metric::gauge("nodes_sealed", sealed, "Logical nodes that are about to be served elsewhere."),
         ];
+        metrics.extend(self.usage_metrics());
         metrics.extend(self.answer_counts.metrics());
         if let Some(catalog) = self.cluster_view.catalog() {
             metrics.extend(crate::meta::catalog_metrics(&catalog));

@@ -11,6 +11,7 @@
 //! | `H` node | the horizon (C3) |
 //! | `M` node client | what a client has heard (C3) |
 //! | `L` node | a position above all positions used |
+//! | `N` node | how many objects it has, and their bytes: [`super::node_usage`] |
 //! | `U` content | a staged content, which begins with its node: its size |
 //! | `I`, `D` | indexes: [`super::index_rows`] |
 //! | `C`, `R` | entries of collections: [`super::entry_rows`] |
@@ -222,11 +223,16 @@ pub(crate) fn limit_key(node: NodeId) -> Key {
 }
 
 /// The tables whose rows move with a logical node, in order.
-const TABLES: [u8; 13] = *b"BCDEFHIKLMPRU";
+const TABLES: [u8; 14] = *b"BCDEFHIKLMNPRU";
 
 /// The tables whose rows move with a logical node.
 fn tables() -> impl Iterator<Item = u8> {
-    TABLES.into_iter().filter(|table| !matches!(table, b'C' | b'R') || !planted(Bug::EntriesNotMoved))
+    let is_left = |table| match table {
+        b'C' | b'R' => planted(Bug::EntriesNotMoved),
+        b'N' => planted(Bug::UsageNotMoved),
+        _ => false,
+    };
+    TABLES.into_iter().filter(move |table| !is_left(*table))
 }
 
 /// The ranges of all rows that move with a logical node, in order.
@@ -239,6 +245,11 @@ pub(crate) fn ranges(node: NodeId) -> impl Iterator<Item = (Key, Key)> {
 pub(crate) fn belongs_to(node: NodeId, key: &[u8]) -> bool {
     key.split_first()
         .is_some_and(|(table, rest)| tables().any(|one| one == *table) && rest.starts_with(&node.0.to_be_bytes()))
+}
+
+/// The key of the number of objects of a logical node, and of their bytes.
+pub(crate) fn usage_key(node: NodeId) -> Key {
+    key(b'N', &[&node.0.to_be_bytes()])
 }
 
 /// The key of the row that marks a staged content.
@@ -331,6 +342,8 @@ pub(crate) struct Summary {
     pub(crate) kind: Kind,
     /// Bytes of its data or content.
     pub(crate) size: u64,
+    /// The same with its attributes.
+    pub(crate) total_size: u64,
     /// The content that is stored beside it.
     pub(crate) content: Option<ContentId>,
 }
@@ -362,11 +375,13 @@ impl<'a> StoredObject<'a> {
             return Ok(Summary {
                 kind: object.kind,
                 size: object.size(),
+                total_size: object.total_size(),
                 content: object.content().map(|content| content.id),
             });
         }
         let kind = Object::kind_of(self.code).map_err(|error| damaged(page, error.message()))?;
-        Ok(Summary { kind, size: self.bytes.len() as u64, content: None })
+        let size = self.bytes.len() as u64;
+        Ok(Summary { kind, size, total_size: size, content: None })
     }
 
     /// The object, with `bytes` as its encoding.

@@ -1,9 +1,10 @@
 //! Scrubs a brick: the store below it, and its objects.
 //!
 //! The store checks rows, chunks and contents, of which it knows no more than their identifiers. Here each object is compared with its
-//! checksum, and damage is named by object and path.
+//! checksum, and damage is named by object and path. The objects of each logical node that is served are counted, and compared with the
+//! [row](super::node_usage) that counts them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -12,6 +13,7 @@ use protocol::entries::root_directory;
 use store::{Progress, Snapshot, Store};
 
 use super::entry_rows;
+use super::node_usage::NodeUsage;
 use super::page_rows;
 
 /// Most damages that are listed, and most names of a damaged object.
@@ -30,6 +32,26 @@ pub(crate) struct ScrubReport {
     pub(crate) damage: Vec<Damage>,
     /// The number of damages, listed or not.
     pub(crate) damaged: u64,
+    /// Logical nodes whose objects are counted wrongly.
+    pub(crate) miscounts: Vec<Miscount>,
+}
+
+/// The objects of a logical node are not as many, or not as large, as its row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Miscount {
+    pub(crate) node: NodeId,
+    /// What the row says.
+    pub(crate) counted: NodeUsage,
+    /// What there is, in the same state of the store.
+    pub(crate) found: NodeUsage,
+}
+
+impl fmt::Display for Miscount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, counted, found } = self;
+        write!(f, "logical node {:x} counts {} objects of {} bytes", node.0, counted.objects, counted.bytes)?;
+        write!(f, ", and has {} of {} bytes: corrected", found.objects, found.bytes)
+    }
 }
 
 /// One damage.
@@ -57,13 +79,21 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reads and checks everything, and lists all damage.
+/// Reads and checks everything, and lists all damage. `served` tells which logical nodes are served now, with their epochs: the rows of
+/// others may be incomplete copies or leftovers.
 ///
 /// # Errors
 /// Those of reading the store; [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if `progress` ends it.
-pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubReport> {
+pub(crate) fn scrub(
+    store: &Store,
+    served: &dyn Fn() -> BTreeSet<(NodeId, u64)>,
+    progress: &dyn Progress,
+) -> Result<ScrubReport> {
     let below = store.scrub(progress)?;
+    let served_before = served();
     let state = store.snapshot()?;
+    // A node that is served at both times under one epoch is complete in the snapshot.
+    let complete: BTreeSet<NodeId> = served_before.intersection(&served()).map(|(node, _)| *node).collect();
     let mut report = ScrubReport { bytes: below.bytes, damaged: below.damaged, ..ScrubReport::default() };
     // The damages of contents, by position in the list, until their objects are found.
     let mut contents: HashMap<ContentId, Vec<usize>> = HashMap::new();
@@ -73,12 +103,13 @@ pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubRepor
         }
         report.damage.push(Damage { content, what, ..Damage::default() });
     }
-    let (mut nodes, mut damaged) = (BTreeSet::new(), Vec::new());
+    let (mut found_usage, mut damaged) = (BTreeMap::<NodeId, NodeUsage>::new(), Vec::new());
     page_rows::each_object(&state, |oid, found| {
         report.objects += 1;
-        nodes.insert(oid.page().node);
+        let usage = found_usage.entry(oid.page().node).or_default();
         match found {
             Ok(object) => {
+                usage.add(object.total_size);
                 let places = object.content.and_then(|content| contents.get(&content));
                 for at in places.into_iter().flatten() {
                     report.damage[*at].object = Some(oid);
@@ -91,6 +122,9 @@ pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubRepor
     let room = MAX_LISTED.saturating_sub(report.damage.len());
     let listed = damaged.into_iter().take(room);
     report.damage.extend(listed.map(|(oid, what)| Damage { object: Some(oid), what, ..Damage::default() }));
+    let unreadable: BTreeSet<NodeId> = damaged_nodes(&report);
+    report.miscounts = find_miscounts(&state, &found_usage, complete.difference(&unreadable).copied())?;
+    let mut nodes: BTreeSet<NodeId> = found_usage.into_keys().collect();
     nodes.extend(entry_rows::nodes_with_entries(&state)?);
     for damage in &mut report.damage {
         if let Some(oid) = damage.object {
@@ -104,6 +138,27 @@ pub(crate) fn scrub(store: &Store, progress: &dyn Progress) -> Result<ScrubRepor
     });
     report.damaged -= (listed - report.damage.len()) as u64;
     Ok(report)
+}
+
+/// The logical nodes of damaged objects, whose sizes are not known.
+fn damaged_nodes(report: &ScrubReport) -> BTreeSet<NodeId> {
+    report.damage.iter().filter_map(|damage| Some(damage.object?.page().node)).collect()
+}
+
+/// Compares what was found of some logical nodes with what their rows say.
+fn find_miscounts(
+    state: &Snapshot,
+    found: &BTreeMap<NodeId, NodeUsage>,
+    nodes: impl Iterator<Item = NodeId>,
+) -> Result<Vec<Miscount>> {
+    let mut miscounts = Vec::new();
+    for node in nodes {
+        let (counted, found) = (NodeUsage::read(state, node)?, found.get(&node).copied().unwrap_or_default());
+        if counted != found {
+            miscounts.push(Miscount { node, counted, found });
+        }
+    }
+    Ok(miscounts)
 }
 
 /// Some paths of an object, as far as its directories are at these logical nodes.

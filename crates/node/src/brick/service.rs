@@ -86,8 +86,7 @@ impl Service for BrickConnection {
                 Err(error) => reply.fail(&error),
             },
             Request::Scrub(_) => {
-                let role = &self.thread.server.role;
-                long_job::scrub(self.nodes().store.clone(), &role.long_jobs, reply);
+                long_job::scrub(self.nodes().clone(), &self.thread.server.role.long_jobs, reply);
             }
             request => match self.quick(request) {
                 Ok(response) => reply.send(response),
@@ -302,6 +301,10 @@ impl BrickConnection {
             Request::GetMoveIns(get) => {
                 let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
                 Response::MoveIns(self.nodes().move_ins(&nodes)?)
+            }
+            Request::GetNodeUsages(get) => {
+                let nodes = get.nodes.into_iter().map(wire::cluster::node).collect::<Result<Vec<_>>>()?;
+                Response::NodeUsages(self.nodes().usage(nodes.into_iter()))
             }
             _ => {
                 let what = "this is a brick, which keeps objects of a cluster: clients connect to a peer server";

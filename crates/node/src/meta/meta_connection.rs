@@ -276,7 +276,9 @@ impl Service for MetaConnection {
             | Request::GetSchema(_)
             | Request::Define(_)
             | Request::CopyRows(_)
-            | Request::GetMoveIns(_) => {
+            | Request::GetMoveIns(_)
+            | Request::GetNodeUsages(_)
+            | Request::GetSpaceUsages(_) => {
                 let what = "this is a meta-server: it keeps the catalogue and no objects; connect to a peer server";
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));
             }

@@ -19,7 +19,7 @@ use super::driver::ClientMessage;
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
-use super::{PeerProcess, PeerRole, classes, moves};
+use super::{PeerProcess, PeerRole, classes, moves, usage};
 use crate::auth::{Principal, administer, remove_space, set_space, space_options};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
@@ -151,12 +151,40 @@ impl ClientConnection {
     }
 
     /// The spaces that the client has a permission in.
-    fn list_spaces(&self) -> Response {
+    fn visible_spaces(&self) -> Vec<Arc<SpaceView>> {
         let catalog = self.peer.cluster_view.catalog();
         let principal = self.state.principal();
         let is_visible = |space: &Arc<SpaceView>| principal.permission(catalog.as_deref(), &space.name).is_some();
-        let spaces = self.peer.cluster_view.spaces().into_iter().filter(is_visible);
-        let entries = spaces.map(|space| {
+        self.peer.cluster_view.spaces().into_iter().filter(is_visible).collect()
+    }
+
+    /// The space of this name, or all that the client may see if it is empty.
+    fn usage_spaces(&self, name: &str) -> Result<Vec<Arc<SpaceView>>> {
+        if name.is_empty() {
+            return Ok(self.visible_spaces());
+        }
+        let catalog = self.peer.cluster_view.catalog();
+        let principal = self.state.principal();
+        match self.peer.cluster_view.space(name) {
+            Ok(space) if principal.permission(catalog.as_deref(), name).is_some() => Ok(vec![space]),
+            // Only administrators learn which spaces there are.
+            Err(unknown) if principal.check_administrator(catalog.as_deref()).is_ok() => Err(unknown),
+            _ => Err(principal.space_not_visible_error(name)),
+        }
+    }
+
+    fn get_space_usages(&self, name: &str, reply: Responder<'_>) {
+        let spaces = match self.usage_spaces(name) {
+            Ok(spaces) => spaces,
+            Err(error) => return reply.fail(&error),
+        };
+        let peer = self.peer.clone();
+        self.spawn_reply(reply, async move { usage::handle_usage_request(&peer, spaces).await });
+    }
+
+    fn list_spaces(&self) -> Response {
+        let catalog = self.peer.cluster_view.catalog();
+        let entries = self.visible_spaces().into_iter().map(|space| {
             let known = catalog.as_ref().and_then(|catalog| catalog.space_by_id(space.id));
             let policy = known.map(|known| policy_to_proto(known.policy) as i32);
             proto::Space { space: u32::from(space.id.0), name: space.name.clone(), policy }
@@ -223,6 +251,7 @@ impl ClientConnection {
             Handler::CreateSpace(create) => self.create_space(create, reply),
             Handler::SetSpace(set) => self.set_space(set, reply),
             Handler::RemoveSpace(remove) => self.remove_space(remove, reply),
+            Handler::GetSpaceUsages(name) => self.get_space_usages(&name, reply),
             Handler::ListSpaces => reply.send(self.list_spaces()),
             Handler::Administer(wanted) => self.administer(wanted, reply),
             Handler::Move(wanted) => {

@@ -84,6 +84,8 @@ pub(super) enum Handler {
     SetSpace(proto::SetSpace),
     RemoveSpace(proto::RemoveSpace),
     ListSpaces,
+    /// The space; empty: all that the client may see.
+    GetSpaceUsages(String),
     Administer(proto::account::Administer),
     Move(proto::moves::Move),
     Member(proto::members::MemberRequest),
@@ -184,6 +186,7 @@ pub(super) fn row(request: Request) -> Row {
         Request::Describe(describe) => answered(Space(Read), Handler::Describe(describe)),
         // The cluster.
         Request::ListSpaces(_) => answered(Admitted, Handler::ListSpaces),
+        Request::GetSpaceUsages(get) => answered(Admitted, Handler::GetSpaceUsages(get.space)),
         Request::CreateSpace(create) => answered(Administrator, Handler::CreateSpace(create)),
         Request::SetSpace(set) => answered(CheckedByHandler, Handler::SetSpace(set)),
         Request::RemoveSpace(remove) => answered(CheckedByHandler, Handler::RemoveSpace(remove)),
@@ -192,7 +195,11 @@ pub(super) fn row(request: Request) -> Row {
         Request::MemberRequest(asked) => answered(Administrator, Handler::Member(asked)),
         Request::AskWitness(asked) => answered(Administrator, Handler::Witness(asked)),
         // Other servers.
-        Request::Scrub(_) | Request::Backup(_) | Request::CopyRows(_) | Request::GetMoveIns(_) => wrong_server(BRICK),
+        Request::Scrub(_)
+        | Request::Backup(_)
+        | Request::CopyRows(_)
+        | Request::GetMoveIns(_)
+        | Request::GetNodeUsages(_) => wrong_server(BRICK),
         Request::MetaGetRun(_)
         | Request::MetaRead(_)
         | Request::MetaGet(_)

@@ -73,6 +73,8 @@ kinds! {
     RemoveSpace remove_space,
     CopyRows copy_rows,
     GetMoveIns get_move_ins,
+    GetNodeUsages get_node_usages,
+    GetSpaceUsages get_space_usages,
     Move move,
     MemberRequest member_request,
     AskWitness ask_witness,

@@ -32,8 +32,8 @@ pub(crate) const STAGING_LEASE_MS: Ms = 60_000;
 /// How far an upload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Bytes arrive.
-    Receiving,
+    /// Bytes arrive, and so many have come.
+    Receiving(u64),
     /// Its rows are with the store.
     Finishing(u64),
     /// It is durable, has this size, and this transaction has prepared with it.
@@ -82,7 +82,8 @@ impl Staging {
     /// An upload begins: the identifier of its content, which an object of `space` can have.
     pub(super) fn begin(&mut self, space: SpaceId, upload: UploadId, now: Ms) -> ContentId {
         let id = ContentId::new(space, self.node, self.moves, ContentOrigin::Upload, upload.0);
-        let before = self.uploads.insert(id, StagedUpload { stage: Stage::Receiving, expires: now + STAGING_LEASE_MS });
+        let before =
+            self.uploads.insert(id, StagedUpload { stage: Stage::Receiving(0), expires: now + STAGING_LEASE_MS });
         assert!(before.is_none(), "K3: upload {id} began twice");
         id
     }
@@ -93,12 +94,27 @@ impl Staging {
     /// [`ErrorKind::NotFound`] if there is no such upload, or it has ended.
     pub(super) fn receive(&mut self, id: ContentId, now: Ms) -> Result<UploadId> {
         match self.uploads.get_mut(&id) {
-            Some(upload) if upload.stage == Stage::Receiving => {
+            Some(upload) if matches!(upload.stage, Stage::Receiving(_)) => {
                 upload.expires = now + STAGING_LEASE_MS;
                 Ok(upload_of(id))
             }
             _ => Err(unknown_upload(id)),
         }
+    }
+
+    /// An upload has this many bytes now.
+    pub(super) fn set_received(&mut self, id: ContentId, size: u64) {
+        if let Some(StagedUpload { stage: Stage::Receiving(received), .. }) = self.uploads.get_mut(&id) {
+            *received = size;
+        }
+    }
+
+    /// Bytes of all uploads and staged contents.
+    pub(super) fn bytes(&self) -> u64 {
+        let size = |upload: &StagedUpload| match upload.stage {
+            Stage::Receiving(size) | Stage::Finishing(size) | Stage::Staged(size, _) => size,
+        };
+        self.uploads.values().map(size).fold(0, u64::saturating_add)
     }
 
     /// All bytes of an upload have come: the rows that make it a staged content of `size` bytes.
@@ -137,7 +153,7 @@ impl Staging {
     /// staged content that no transaction has named is freed soon.
     pub(super) fn abort(&mut self, id: ContentId, now: Ms) -> Option<UploadId> {
         match self.uploads.get_mut(&id)? {
-            StagedUpload { stage: Stage::Receiving, .. } => {
+            StagedUpload { stage: Stage::Receiving(_), .. } => {
                 self.uploads.remove(&id);
                 Some(upload_of(id))
             }
@@ -161,7 +177,7 @@ impl Staging {
     pub(super) fn staged_size(&self, id: ContentId) -> Option<u64> {
         match self.uploads.get(&id)?.stage {
             Stage::Staged(size, _) => Some(size),
-            Stage::Receiving | Stage::Finishing(_) => None,
+            Stage::Receiving(_) | Stage::Finishing(_) => None,
         }
     }
 
@@ -197,7 +213,7 @@ impl Staging {
     pub(super) fn expire(&mut self, now: Ms, changes: &mut RowChanges) -> Vec<UploadId> {
         let mut aborted = Vec::new();
         let is_over = |upload: &StagedUpload| match upload.stage {
-            Stage::Receiving | Stage::Staged(_, None) => upload.expires <= now,
+            Stage::Receiving(_) | Stage::Staged(_, None) => upload.expires <= now,
             Stage::Staged(_, Some(_)) => upload.expires <= now && planted(Bug::PreparedContentExpires),
             Stage::Finishing(_) => false,
         };
@@ -205,7 +221,7 @@ impl Staging {
             if !is_over(upload) {
                 return true;
             }
-            if upload.stage == Stage::Receiving {
+            if matches!(upload.stage, Stage::Receiving(_)) {
                 aborted.push(upload_of(*id));
             } else {
                 changes.remove(&rows::staged_key(*id));
@@ -218,15 +234,16 @@ impl Staging {
 
     /// When something expires.
     pub(super) fn due(&self) -> Ms {
-        let can_expire = |upload: &&StagedUpload| matches!(upload.stage, Stage::Receiving | Stage::Staged(_, None));
+        let can_expire = |upload: &&StagedUpload| matches!(upload.stage, Stage::Receiving(_) | Stage::Staged(_, None));
         self.uploads.values().filter(can_expire).map(|upload| upload.expires).min().unwrap_or(Ms::MAX)
     }
 
     /// Ends all uploads whose bytes are still arriving: the logical node is closed.
     pub(super) fn close(&mut self) -> Vec<UploadId> {
+        let is_receiving = |upload: &StagedUpload| matches!(upload.stage, Stage::Receiving(_));
         let receiving: Vec<ContentId> =
-            self.uploads.iter().filter(|(_, upload)| upload.stage == Stage::Receiving).map(|(id, _)| *id).collect();
-        self.uploads.retain(|_, upload| upload.stage != Stage::Receiving);
+            self.uploads.iter().filter(|(_, upload)| is_receiving(upload)).map(|(id, _)| *id).collect();
+        self.uploads.retain(|_, upload| !is_receiving(upload));
         receiving.into_iter().map(upload_of).collect()
     }
 

@@ -27,6 +27,7 @@ mod contents;
 mod entries;
 mod random;
 mod room;
+mod usage;
 
 const NODE: NodeId = NodeId(3);
 const SPACE: SpaceId = SpaceId(1);

@@ -22,6 +22,11 @@ impl<C: Clone> NodeDriver<C> {
         self.staging.receive(id, now)
     }
 
+    /// The store is about to take bytes of an upload, which then has this many.
+    pub(crate) fn extend_upload(&mut self, id: ContentId, size: u64) {
+        self.staging.set_received(id, size);
+    }
+
     /// The size of a staged content.
     pub(crate) fn staged_size(&self, id: ContentId) -> Option<u64> {
         self.staging.staged_size(id)

@@ -48,7 +48,7 @@ impl<C: Clone> NodeDriver<C> {
     }
 
     fn write_change(&mut self, at: Version, change: Change<Object>, mut known: ReplacedObjects) -> Result<()> {
-        let timestamp = change.timestamp;
+        let (timestamp, usage_before) = (change.timestamp, self.usage);
         let durable = self.writer.durable_position();
         self.entries.write(&change.entries, (at.position, timestamp), durable, &self.reader, self.writer.rows())?;
         // A page that was only touched has another version too.
@@ -71,6 +71,10 @@ impl<C: Clone> NodeDriver<C> {
                 self.write_object(at.position, (page, slot), object, &replaced);
             }
         }
+        let written = if planted(Bug::UsageWrittenLate) { usage_before } else { self.usage };
+        if self.usage != usage_before {
+            self.writer.rows().put(&rows::usage_key(self.node), written.encode());
+        }
         Ok(())
     }
 
@@ -82,6 +86,12 @@ impl<C: Clone> NodeDriver<C> {
         replaced: &Replaced,
     ) {
         let class = object.map(|object| object.class);
+        if replaced.before.is_some() && !planted(Bug::UsageOfReplacedKept) {
+            self.usage.remove(replaced.size_before);
+        }
+        if let Some(object) = object {
+            self.usage.add(object.total_size());
+        }
         let changes = self.writer.rows();
         if replaced.removes_collection && !planted(Bug::TotalsKept) {
             let collection = Oid::new(ClassId::NONE, page, slot);

@@ -48,6 +48,10 @@ impl Nodes {
             let what = format!("bytes from {offset} on have come for an upload of {size} bytes: send them in order");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
+        self.with_driver(id.node(), |driver| {
+            driver.extend_upload(id, size + bytes.len() as u64);
+            Ok(())
+        })?;
         let added = self.store.upload(upload, bytes);
         if added.is_err() {
             self.abort_upload(id)?;

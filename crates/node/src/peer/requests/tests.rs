@@ -17,6 +17,7 @@ fn all() -> Vec<(&'static str, Request)> {
         Ping CreateSpace ListSpaces GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
+        GetNodeUsages GetSpaceUsages
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects
     ])
@@ -37,7 +38,7 @@ fn every_request_of_the_schema_has_its_row() {
                 assert!(matches!(handler, Handler::Violation), "{name} is no request of a client");
                 (Form::OneWay, Access::Admitted, None)
             }
-            "Ping" | "GetStatus" | "ListSpaces" => (Form::Answered, Access::Admitted, None),
+            "Ping" | "GetStatus" | "ListSpaces" | "GetSpaceUsages" => (Form::Answered, Access::Admitted, None),
             "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
             "ReadContent" => (Form::Answered, Access::Work(Read), Some("object")),
             "WriteContent" | "AbortContent" => (Form::Answered, Access::Work(Write), Some("content")),

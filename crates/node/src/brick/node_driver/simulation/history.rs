@@ -12,6 +12,7 @@ use super::collections::ObservedEntries;
 use super::workload::{AGE, BADGE, age, key};
 use super::{Checked, NODES, SPACE, World};
 use crate::brick::index_rows::{self, IndexId};
+use crate::brick::node_usage::NodeUsage;
 use crate::brick::page_rows::{self as rows, Rows};
 
 /// What a scan looks for: objects of some classes at a logical node, of all ages or of those within two.
@@ -168,11 +169,23 @@ impl World {
                 let which: Vec<&Oid> = found.keys().chain(expected.keys()).filter(differs).collect();
                 return Err(format!("L1: the objects of node {node} are not what was committed: {which:?}"));
             }
+            self.judge_usage(node, &expected)?;
             self.judge_sets(node, &expected)?;
             self.judge_heads(node)?;
             self.judge_contents(node)?;
         }
         self.judge_entries()
+    }
+
+    /// The row that counts the objects of a logical node says how many there are, and their bytes.
+    fn judge_usage(&self, node: NodeId, objects: &BTreeMap<Oid, Object>) -> Checked {
+        let mut expected = NodeUsage::default();
+        objects.values().for_each(|object| expected.add(object.total_size()));
+        let counted = NodeUsage::read(&self.reader(), node).map_err(|error| error.to_string())?;
+        match counted == expected {
+            true => Ok(()),
+            false => Err(format!("N: node {node} counts {counted:?}, and has {expected:?}")),
+        }
     }
 
     /// All objects of a logical node that are stored.

@@ -54,6 +54,8 @@ const SIMULATED: &[Bug] = &[
     Bug::CountedFromDurable,
     Bug::CountsForgottenInFlight,
     Bug::ReverseRowKept,
+    Bug::UsageWrittenLate,
+    Bug::UsageOfReplacedKept,
 ];
 
 /// Mistakes in the rules of entries of collections that the simulation notices.
@@ -108,6 +110,7 @@ const DIRECTED: &[Bug] = &[
     // Whole clusters notice these.
     Bug::LookUpWithoutVersion,
     Bug::EntriesNotMoved,
+    Bug::UsageNotMoved,
     Bug::EntriesUnbounded,
     Bug::FullCollectionDeleted,
     Bug::TotalsKept,
