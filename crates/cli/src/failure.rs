@@ -170,7 +170,8 @@ impl From<Error> for Failure {
         let (exit, hint) = match error.kind() {
             ErrorKind::Invalid => (Exit::Usage, None),
             ErrorKind::NotFound => (Exit::NotFound, None),
-            ErrorKind::TooLarge => (Exit::Full, None),
+            // The message says what to do.
+            ErrorKind::TooLarge | ErrorKind::QuotaExceeded => (Exit::Full, None),
             ErrorKind::Full => (Exit::Full, Some("Make room there, then try again; nothing was changed.")),
             ErrorKind::Denied => (Exit::Denied, None),
             ErrorKind::Corrupt => (
@@ -240,6 +241,7 @@ mod tests {
             (ErrorKind::Internal, 1),
             (ErrorKind::Stopped, 5),
             (ErrorKind::Exists, 4),
+            (ErrorKind::QuotaExceeded, 7),
         ];
         for (kind, code) in cases {
             assert_eq!(Failure::from(Error::new(kind, "x")).exit() as u8, code, "{}", kind.name());

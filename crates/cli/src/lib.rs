@@ -14,6 +14,7 @@ mod failure;
 mod output;
 mod password;
 mod progress;
+mod quota_limit;
 mod record_json;
 mod record_reader;
 mod serving;

@@ -78,6 +78,30 @@ pub struct SpaceInfo {
     pub name: String,
     /// What happens while a brick of it cannot be reached; `None` if the server does not say.
     pub policy: Option<FailurePolicy>,
+    /// Bytes that its objects, their attributes and uploads may take; `None`: no limit.
+    pub max_bytes: Option<u64>,
+    /// The number of objects that it may have; `None`: no limit.
+    pub max_objects: Option<u64>,
+}
+
+/// A limit of a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaLimit {
+    /// There is none.
+    Unlimited,
+    /// This many bytes, or objects.
+    AtMost(u64),
+}
+
+/// A change of a space. What is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceChange {
+    /// What happens while a brick of it cannot be reached.
+    pub policy: Option<FailurePolicy>,
+    /// Bytes that its objects, their attributes and uploads may take.
+    pub max_bytes: Option<QuotaLimit>,
+    /// The number of objects that it may have.
+    pub max_objects: Option<QuotaLimit>,
 }
 
 /// A connection to one server, of any role, for administration. Clones share it.
@@ -143,7 +167,27 @@ impl AdminClient {
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
     pub async fn set_failure_policy(&self, space: &str, policy: FailurePolicy) -> Result<()> {
-        let set = proto::SetSpace { name: space.to_owned(), policy: Some(policy_to_proto(policy) as i32) };
+        self.change_space(space, SpaceChange { policy: Some(policy), ..SpaceChange::default() }).await
+    }
+
+    /// Changes the failure policy and the quota of a space, at once and without a restart. Bricks refuse what grows beyond a quota as
+    /// [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded); what is there already stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
+    /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it, or, for a quota, is no administrator of
+    /// the cluster.
+    pub async fn change_space(&self, space: &str, change: SpaceChange) -> Result<()> {
+        let limit = |limit: QuotaLimit| match limit {
+            QuotaLimit::Unlimited => proto::usage::Limit { value: None },
+            QuotaLimit::AtMost(value) => proto::usage::Limit { value: Some(value) },
+        };
+        let set = proto::SetSpace {
+            name: space.to_owned(),
+            policy: change.policy.map(|policy| policy_to_proto(policy) as i32),
+            max_bytes: change.max_bytes.map(limit),
+            max_objects: change.max_objects.map(limit),
+        };
         match self.link.ask_cluster(Request::SetSpace(set)).await?.response {
             Response::Done(_) => Ok(()),
             _ => Err(unexpected_answer_error()),
@@ -179,12 +223,9 @@ impl AdminClient {
     pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
             Response::Spaces(spaces) => {
-                let info = |proto::Space { space, name, policy }| {
-                    Ok(SpaceInfo {
-                        id: convert::space(space)?,
-                        name,
-                        policy: policy.map(policy_from_proto).transpose()?,
-                    })
+                let info = |proto::Space { space, name, policy, max_bytes, max_objects }| {
+                    let policy = policy.map(policy_from_proto).transpose()?;
+                    Ok(SpaceInfo { id: convert::space(space)?, name, policy, max_bytes, max_objects })
                 };
                 spaces.entries.into_iter().map(info).collect()
             }

@@ -54,7 +54,7 @@ mod unique;
 mod url;
 
 pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
-pub use admin::{AdminClient, AdminOptions, SpaceInfo, SpaceOptions};
+pub use admin::{AdminClient, AdminOptions, QuotaLimit, SpaceChange, SpaceInfo, SpaceOptions};
 pub use bytes::Bytes;
 pub use client::Client;
 pub use client_derive::Persistent;

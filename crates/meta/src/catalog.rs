@@ -59,4 +59,4 @@ pub use presence::{Presence, PresenceState, ServerId};
 pub use schema::{ResolvedClass, Schema};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, CatalogMember};
-pub use space::{Grantee, Permission, Permissions, RemovedSpace, Space, SpaceOptions};
+pub use space::{Grantee, Permission, Permissions, Quota, RemovedSpace, Space, SpaceChange, SpaceOptions};

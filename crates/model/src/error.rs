@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Stopped = 13,
     /// An object, name or unique value exists already: use the existing one, or choose another. Nothing was changed.
     Exists = 14,
+    /// The space would take more than its quota: delete something, or have the quota raised. Nothing was changed.
+    QuotaExceeded = 15,
 }
 
 impl ErrorKind {
@@ -57,6 +59,7 @@ impl ErrorKind {
             12 => Self::Conflict,
             13 => Self::Stopped,
             14 => Self::Exists,
+            15 => Self::QuotaExceeded,
             _ => Self::Internal,
         }
     }
@@ -79,6 +82,7 @@ impl ErrorKind {
             Self::Conflict => "conflict",
             Self::Stopped => "stopped",
             Self::Exists => "exists",
+            Self::QuotaExceeded => "quota_exceeded",
         }
     }
 }

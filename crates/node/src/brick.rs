@@ -24,6 +24,7 @@ mod node_usage;
 mod nodes;
 pub(crate) mod page_rows;
 pub mod plant;
+mod quota;
 mod recent_pages;
 mod resident;
 mod row_reader;
@@ -182,7 +183,11 @@ impl server::ServerRole for BrickRole {
 
     async fn run_background(thread: &Thread<Self>) {
         if thread.is_first {
-            thread.server.role.nodes.run().await;
+            let nodes = &thread.server.role.nodes;
+            tokio::select! {
+                () = nodes.run() => {}
+                () = nodes.exchange_usages() => {}
+            }
         }
     }
 

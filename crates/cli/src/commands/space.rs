@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use client::{
-    AdminClient, BrickStatus, Client, ErrorKind, Event, FailurePolicy, SpaceInfo, SpaceOptions, SpaceStatus,
-    SpaceUsage, Usage,
+    AdminClient, BrickStatus, Client, ErrorKind, Event, FailurePolicy, QuotaLimit, SpaceChange, SpaceInfo,
+    SpaceOptions, SpaceStatus, SpaceUsage, Usage,
 };
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -19,6 +19,7 @@ use super::user::{self, Grantee, Permission};
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{HumanBytes, HumanCount, Printable, Report};
+use crate::quota_limit;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +29,7 @@ Examples:
   mortar space create accounts --policy fail_stop       refuses everything while a brick is unreachable
   mortar space show accounts                            its bricks, and whether it serves
   mortar space set accounts --policy continue           counts at once
+  mortar space set photos --max-bytes 10GiB --max-objects 1000000     a quota; `none` removes it
   mortar space rm photos                                if nothing is in it
   mortar space rm photos --yes                          with everything in it
   mortar space grant photos read --to-group guests
@@ -69,15 +71,21 @@ enum Action {
         #[arg(value_name = "SPACE")]
         name: Option<String>,
     },
-    /// Change a space of a cluster, while it serves
+    /// Change the policy or the quota of a space, while it serves
     #[command(after_help = EXAMPLES)]
     Set {
         /// The space
         #[arg(value_name = "SPACE")]
         name: String,
         /// What happens while a brick of the space is unreachable
-        #[arg(long)]
-        policy: Policy,
+        #[arg(long, required_unless_present_any = ["max_bytes", "max_objects"])]
+        policy: Option<Policy>,
+        /// The most bytes that its objects and uploads may take: `10GiB`, `500MB`, `none`. Requires an administrator
+        #[arg(long, value_name = "SIZE", value_parser = quota_limit::parse_bytes)]
+        max_bytes: Option<QuotaLimit>,
+        /// The most objects that it may have: `1000000`, `none`. Requires an administrator
+        #[arg(long, value_name = "COUNT", value_parser = quota_limit::parse_count)]
+        max_objects: Option<QuotaLimit>,
     },
     /// Remove a space with its classes and indexes; with --yes also if objects are in it. What others write meanwhile is lost
     #[command(alias = "remove", after_help = EXAMPLES)]
@@ -137,6 +145,38 @@ impl From<Policy> for FailurePolicy {
     }
 }
 
+/// The quota of a space.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Quota {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_objects: Option<u64>,
+}
+
+impl Quota {
+    fn of(info: &SpaceInfo) -> Self {
+        Self { max_bytes: info.max_bytes, max_objects: info.max_objects }
+    }
+
+    fn is_none(&self) -> bool {
+        (self.max_bytes, self.max_objects) == (None, None)
+    }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.max_objects, self.max_bytes) {
+            (None, None) => f.write_str("none"),
+            (Some(objects), None) => write!(f, "at most {} objects", HumanCount(objects)),
+            (None, Some(bytes)) => write!(f, "at most {}", HumanBytes(bytes)),
+            (Some(objects), Some(bytes)) => {
+                write!(f, "at most {} objects, {}", HumanCount(objects), HumanBytes(bytes))
+            }
+        }
+    }
+}
+
 /// What the objects of a space take.
 #[derive(Clone, Copy, Serialize)]
 struct UsageLine {
@@ -179,27 +219,27 @@ struct SpaceLine {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
+    #[serde(flatten)]
+    quota: Quota,
     /// What its objects take, if the server knows that.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     usage: Option<UsageLine>,
 }
 
 impl From<SpaceInfo> for SpaceLine {
-    fn from(SpaceInfo { id, name, policy }: SpaceInfo) -> Self {
-        Self { id: id.0, name, policy: policy.map(FailurePolicy::name), usage: None }
+    fn from(info: SpaceInfo) -> Self {
+        let (policy, quota) = (info.policy.map(FailurePolicy::name), Quota::of(&info));
+        Self { id: info.id.0, name: info.name, policy, quota, usage: None }
     }
 }
 
 impl Report for SpaceLine {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write!(out, "{:<6} {:<20}", self.id, Printable(&self.name).to_string())?;
-        if let Some(policy) = self.policy {
-            write!(out, " {policy:<10}")?;
-        }
-        match self.usage {
-            Some(usage) => writeln!(out, " {usage}"),
-            None => writeln!(out),
-        }
+        let (name, policy) = (Printable(&self.name).to_string(), self.policy.unwrap_or_default());
+        let usage = self.usage.map(|usage| usage.to_string());
+        let quota = (!self.quota.is_none()).then(|| self.quota.to_string());
+        let known = [usage, quota].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        writeln!(out, "{}", format!("{:<6} {name:<20} {policy:<10} {known}", self.id).trim_end())
     }
 }
 
@@ -216,6 +256,8 @@ struct SpaceDetails {
     peer: String,
     #[serde(flatten)]
     usage: UsageLine,
+    #[serde(flatten)]
+    quota: Quota,
     bricks: Vec<Json>,
     #[serde(skip)]
     status: SpaceStatus,
@@ -224,7 +266,7 @@ struct SpaceDetails {
 }
 
 impl SpaceDetails {
-    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage) -> Self {
+    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, quota: Quota) -> Self {
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
             None => "serving",
@@ -245,7 +287,7 @@ impl SpaceDetails {
         };
         let bricks = standing.bricks.iter().map(brick).collect();
         let usage = UsageLine::new(usage.total(), usage.unknown_nodes);
-        Self { id, name, policy, state, why, peer, usage, bricks, status: standing, brick_usage }
+        Self { id, name, policy, state, why, peer, usage, quota, bricks, status: standing, brick_usage }
     }
 }
 
@@ -255,6 +297,7 @@ impl Report for SpaceDetails {
         writeln!(out, "policy   {}", self.policy)?;
         writeln!(out, "state    {}", self.state)?;
         writeln!(out, "holds    {}", self.usage)?;
+        writeln!(out, "quota    {}", self.quota)?;
         for brick in &self.status.bricks {
             write!(out, "brick {:<2} {}  ", brick.brick, Printable(&brick.address))?;
             if let Some(usage) = self.brick_usage.get(&brick.brick) {
@@ -282,7 +325,8 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
-            session.output.print(&SpaceLine::from(made.unwrap_or(SpaceInfo { id, name, policy })))
+            let unlisted = SpaceInfo { id, name, policy, max_bytes: None, max_objects: None };
+            session.output.print(&SpaceLine::from(made.unwrap_or(unlisted)))
         }
         Action::Ls => {
             let client = session.connect_to_cluster().await?;
@@ -294,9 +338,10 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             })
         }
         Action::Show { name } => show(&session.cluster_of(name.as_deref()).await?, session).await,
-        Action::Set { name, policy } => {
+        Action::Set { name, policy, max_bytes, max_objects } => {
             let client = session.connect_to_cluster().await?;
-            client.set_failure_policy(&name, policy.into()).await?;
+            let change = SpaceChange { policy: policy.map(FailurePolicy::from), max_bytes, max_objects };
+            client.change_space(&name, change).await?;
             let spaces = client.spaces().await?;
             let changed = spaces.into_iter().find(|space| space.name == name);
             changed.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
@@ -375,7 +420,9 @@ async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
         Failure::with(Exit::Unavailable, "unavailable", what)
     };
     let (peer, status) = time::timeout(STATUS_TIMEOUT, first).await.map_err(silent)??;
-    let usages = session.connect_to_cluster().await?.space_usages(Some(&status.space)).await?;
-    let usage = usages.into_iter().next().unwrap_or_default();
-    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage))
+    let client = session.connect_to_cluster().await?;
+    let usage = client.space_usages(Some(&status.space)).await?.into_iter().next().unwrap_or_default();
+    let info = client.spaces().await?.into_iter().find(|info| info.id == cluster.space());
+    let quota = info.as_ref().map(Quota::of).unwrap_or_default();
+    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage, quota))
 }

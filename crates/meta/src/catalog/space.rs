@@ -29,6 +29,9 @@ pub struct Space {
     /// What happens when a brick is unreachable.
     #[serde(with = "PolicyText")]
     pub policy: FailurePolicy,
+    /// What its objects may take.
+    #[serde(default, skip_serializing_if = "Quota::is_none")]
+    pub quota: Quota,
     /// The permissions of users and groups. No other user has access, except for members of
     /// [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
@@ -45,6 +48,28 @@ pub struct RemovedSpace {
     pub first_node: NodeId,
     /// The number of its logical nodes, which are consecutive.
     pub nodes: u32,
+}
+
+/// What the objects of a space, and uploads for it, may take. Bricks refuse what grows beyond.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Bytes of objects and of their attributes; `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// The number of objects; `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_objects: Option<u64>,
+}
+
+/// A change of a space. What is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceChange {
+    /// What happens when a brick is unreachable.
+    pub policy: Option<FailurePolicy>,
+    /// [`Quota::max_bytes`].
+    pub max_bytes: Option<Option<u64>>,
+    /// [`Quota::max_objects`].
+    pub max_objects: Option<Option<u64>>,
 }
 
 /// The JSON form of a policy.
@@ -96,6 +121,14 @@ pub struct SpaceOptions {
     pub nodes: Option<u32>,
     /// What happens when a brick is unreachable.
     pub policy: FailurePolicy,
+}
+
+impl Quota {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Space {

@@ -1,10 +1,11 @@
 //! Creates and changes spaces, for callers that may.
 
 use meta::Revision;
-use meta::catalog::{Catalog, CatalogEditor, SpaceOptions};
+use meta::catalog::{Catalog, CatalogEditor, Space, SpaceChange, SpaceOptions};
 use model::{Error, ErrorKind, Result};
-use wire::cluster::policy_from_proto;
+use wire::cluster::{policy_from_proto, policy_to_proto};
 use wire::proto;
+use wire::proto::usage::Limit;
 
 use super::Principal;
 use super::accounts::check_space_admin;
@@ -36,16 +37,35 @@ pub(crate) async fn remove_space(
 /// Changes a space, if `who` may. Returns the revision from which on the change is visible.
 ///
 /// # Errors
-/// [`ErrorKind::Denied`]; as [`CatalogEditor::set_policy`].
+/// [`ErrorKind::Denied`]; as [`CatalogEditor::change_space`].
 pub(crate) async fn set_space(
     editor: &CatalogEditor,
     catalog: &Catalog,
     who: &Principal,
     set: proto::SetSpace,
 ) -> Result<Revision> {
-    let proto::SetSpace { name, policy } = set;
+    let proto::SetSpace { name, policy, max_bytes, max_objects } = set;
     check_space_admin(who, catalog, &name)?;
-    let nothing = || Error::new(ErrorKind::Invalid, "the request names no property of the space to change");
-    let policy = policy_from_proto(policy.ok_or_else(nothing)?)?;
-    Ok(editor.set_policy(&name, policy).await?.revision)
+    let limit = |limit: Option<Limit>| limit.map(|limit| limit.value);
+    let policy = policy.map(policy_from_proto).transpose()?;
+    let change = SpaceChange { policy, max_bytes: limit(max_bytes), max_objects: limit(max_objects) };
+    if change == SpaceChange::default() {
+        return Err(Error::new(ErrorKind::Invalid, "the request names no property of the space to change"));
+    }
+    if (change.max_bytes, change.max_objects) != (None, None) {
+        // A quota bounds what the users of the space take, so its administrators do not set it.
+        who.check_administrator(Some(catalog))?;
+    }
+    Ok(editor.change_space(&name, change).await?.revision)
+}
+
+/// A space, for a listing.
+pub(crate) fn space_to_proto(space: &Space) -> proto::Space {
+    proto::Space {
+        space: space.id.0.into(),
+        name: space.name.clone(),
+        policy: Some(policy_to_proto(space.policy) as i32),
+        max_bytes: space.quota.max_bytes,
+        max_objects: space.quota.max_objects,
+    }
 }

@@ -15,6 +15,7 @@
 //! | [`index_keeper`] | indexes |
 //! | [`staging`] | uploads, and contents that no object has yet |
 //! | [`entry_writer`] | entries of collections, and their totals |
+//! | [`usage`] | what the objects take, and the quota of the space |
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -59,6 +60,7 @@ use super::changed_rows::ChangedRows;
 use super::node_usage::NodeUsage;
 use super::page_rows::{self as rows, Rows};
 use super::plant::{Bug, planted};
+use super::quota::SharedQuota;
 use super::recent_pages::RecentPages;
 use super::row_reader::RowReader;
 use admission::Admission;
@@ -124,6 +126,8 @@ pub(crate) struct NodeDriver<C> {
     entries: EntryWriter,
     /// What the objects take, changes in flight included.
     usage: NodeUsage,
+    /// The quota of the space, if it has one.
+    quota: Option<SharedQuota>,
     admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
@@ -166,6 +170,7 @@ impl<C: Clone> NodeDriver<C> {
         let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
         let mut txn_rows = TxnRows::new(node);
         let mut staging = Staging::open(node, moves, &reader, now)?;
+        let mut prepared_parts = Vec::new();
         recover_records(node, &reader, |at, record, pieces| {
             if let Some(txn) = record.txn() {
                 txn_rows.recover(txn, pieces);
@@ -174,6 +179,7 @@ impl<C: Clone> NodeDriver<C> {
                 && !planted(Bug::RecoveredContentForgotten)
             {
                 named_contents(&part.writes).for_each(|id| staging.prepare(id, *txn));
+                prepared_parts.push((*txn, part.clone()));
             }
             machine.recover(at, record);
         })?;
@@ -183,7 +189,7 @@ impl<C: Clone> NodeDriver<C> {
         }
         let usage = NodeUsage::read(&reader, node)?;
         let index = IndexKeeper::open(node, portion, &reader, &machine.prepared().collect(), now)?;
-        Ok(Self {
+        let mut driver = Self {
             node,
             moves,
             reader,
@@ -196,13 +202,16 @@ impl<C: Clone> NodeDriver<C> {
             staging,
             entries: EntryWriter::default(),
             usage,
+            quota: None,
             admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,
             failed: None,
             answer_counts,
             out: VecDeque::new(),
-        })
+        };
+        driver.recover_growth(prepared_parts)?;
+        Ok(driver)
     }
 
     /// The logical node.
@@ -227,6 +236,7 @@ impl<C: Clone> NodeDriver<C> {
             self.node.0
         );
         self.writer.close();
+        self.leave_quota();
         self.failed.get_or_insert_with(|| Error::new(ErrorKind::Unavailable, "it is served elsewhere now"));
         self.staging.close()
     }
@@ -482,6 +492,7 @@ impl<C: Clone> NodeDriver<C> {
         while let Some((life, rows)) = self.writer.next_submission() {
             self.out.push_back(DriverOutput::SubmitRows { life, rows });
         }
+        self.update_quota();
     }
 
     /// Submits the rows of all records. Says whether the machine may have more outputs.

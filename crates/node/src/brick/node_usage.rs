@@ -3,7 +3,7 @@
 //! One row a logical node has both. It is written in the batch of rows that changes the objects, so no crash parts the two, and it moves
 //! with the node. [`super::scrub`] counts the objects and compares.
 
-use std::ops::AddAssign;
+use std::ops::{Add, AddAssign, SubAssign};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use model::{Error, ErrorKind, NodeId, Result};
@@ -54,14 +54,29 @@ impl NodeUsage {
     }
 
     /// Counts an object of this size.
-    pub(crate) fn add(&mut self, size: u64) {
+    pub(crate) fn count(&mut self, size: u64) {
         *self += Self { objects: 1, bytes: size };
     }
 
     /// Counts an object of this size no more.
-    pub(crate) fn remove(&mut self, size: u64) {
-        self.objects = self.objects.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(size);
+    pub(crate) fn uncount(&mut self, size: u64) {
+        *self -= Self { objects: 1, bytes: size };
+    }
+}
+
+impl Add for NodeUsage {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+impl SubAssign for NodeUsage {
+    fn sub_assign(&mut self, other: Self) {
+        self.objects = self.objects.saturating_sub(other.objects);
+        self.bytes = self.bytes.saturating_sub(other.bytes);
     }
 }
 

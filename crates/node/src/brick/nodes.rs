@@ -45,6 +45,7 @@ use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::openings::{LocalOpening, opening_of};
 use crate::server::Metric;
+use usage::SpaceQuotas;
 use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
 
 /// Largest allowed difference between the clocks of machines, in milliseconds.
@@ -97,6 +98,7 @@ pub(crate) struct Nodes {
     is_learning: AtomicBool,
     /// Counts of the answers of all logical nodes that were served here.
     answer_counts: Arc<AnswerCounts>,
+    quotas: SpaceQuotas,
 }
 
 impl ServedNode {
@@ -162,6 +164,7 @@ impl Nodes {
             closing: Mutex::default(),
             is_learning: AtomicBool::new(false),
             answer_counts: Arc::default(),
+            quotas: SpaceQuotas::default(),
         });
         let weak = Arc::downgrade(&nodes);
         nodes.store.set_reply_hook(move |replies| {
@@ -356,16 +359,18 @@ impl Nodes {
         self.inbox.wake_at(driver.deadline());
     }
 
-    /// Gives a driver the current indexes of the catalogue.
+    /// Gives a driver the current indexes of the catalogue, and the quota of its space.
     fn follow_schema(&self, driver: &mut Driver) {
         if let Some(catalog) = self.cluster_view.catalog()
             && let Some(space) = catalog.space_of(driver.node())
         {
             driver.set_schema(space.id, &catalog.schema(space.id), self.time.now());
+            driver.set_quota(self.quota_of(space));
         }
     }
 
     fn follow_schemas(&self) {
+        self.forget_quotas();
         for served in self.served.load().values() {
             self.act(served, |driver| self.follow_schema(driver));
         }

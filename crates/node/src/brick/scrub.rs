@@ -109,7 +109,7 @@ pub(crate) fn scrub(
         let usage = found_usage.entry(oid.page().node).or_default();
         match found {
             Ok(object) => {
-                usage.add(object.total_size);
+                usage.count(object.total_size);
                 let places = object.content.and_then(|content| contents.get(&content));
                 for at in places.into_iter().flatten() {
                     report.damage[*at].object = Some(oid);

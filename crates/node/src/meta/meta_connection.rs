@@ -8,7 +8,6 @@ use meta::{Key, MetaSessionId, MetaStore, Prefix, Revision, Watch, WatchEvent, m
 use model::{Error, ErrorKind, Result};
 use tokio::task::JoinSet;
 use tokio::time;
-use wire::cluster::policy_to_proto;
 use wire::frame::Raw;
 use wire::link::{DeferredResponder, Incoming, Responder, Service};
 use wire::proto;
@@ -17,7 +16,7 @@ use wire::proto::response::Response;
 
 use super::write_deduplicator::{self, WriteStatus};
 use super::{MetaRole, codec};
-use crate::auth::{Principal, administer, remove_space, set_space, space_options};
+use crate::auth::{Principal, administer, remove_space, set_space, space_options, space_to_proto};
 use crate::catalog_messages::move_answer_to_proto;
 use crate::cluster_view;
 use crate::server::{Kind, Thread, spawn_reply};
@@ -143,11 +142,7 @@ impl MetaConnection {
 
     fn list_spaces(&self) -> Response {
         let catalog = self.role().follower.catalog();
-        let entries = catalog.spaces().map(|space| proto::Space {
-            space: space.id.0.into(),
-            name: space.name.clone(),
-            policy: Some(policy_to_proto(space.policy) as i32),
-        });
+        let entries = catalog.spaces().map(|space| space_to_proto(space));
         Response::Spaces(proto::Spaces { entries: entries.collect() })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use meta::Revision;
 use meta::catalog::Permission;
 use model::{Error, ErrorKind, Result};
-use wire::cluster::{self, Message, policy_to_proto};
+use wire::cluster::{self, Message};
 use wire::driving::PeerHandle;
 use wire::frame::Raw;
 use wire::link::{Incoming, Responder, Service};
@@ -20,7 +20,7 @@ use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
 use super::{PeerProcess, PeerRole, classes, moves, usage};
-use crate::auth::{Principal, administer, remove_space, set_space, space_options};
+use crate::auth::{Principal, administer, remove_space, set_space, space_options, space_to_proto};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
 use crate::server::{Kind, Thread, spawn_reply};
@@ -186,8 +186,8 @@ impl ClientConnection {
         let catalog = self.peer.cluster_view.catalog();
         let entries = self.visible_spaces().into_iter().map(|space| {
             let known = catalog.as_ref().and_then(|catalog| catalog.space_by_id(space.id));
-            let policy = known.map(|known| policy_to_proto(known.policy) as i32);
-            proto::Space { space: u32::from(space.id.0), name: space.name.clone(), policy }
+            let unknown = || proto::Space { space: space.id.0.into(), name: space.name.clone(), ..Default::default() };
+            known.map_or_else(unknown, |known| space_to_proto(known))
         });
         Response::Spaces(proto::Spaces { entries: entries.collect() })
     }

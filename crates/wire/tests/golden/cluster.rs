@@ -27,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 54 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 60 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -263,17 +263,57 @@ fn messages_about_policies_are_unchanged() {
     use proto::response::Response;
     let policy = Some(policy_to_proto(FailurePolicy::Continue) as i32);
     let create = proto::CreateSpace { name: "photos".to_owned(), nodes: Some(4), policy };
+    let set = proto::SetSpace { name: "photos".to_owned(), policy, ..Default::default() };
+    let limit = |value| Some(proto::usage::Limit { value });
+    let (max_bytes, max_objects) = (limit(Some(1 << 30)), limit(None));
+    let quota = proto::SetSpace { name: "photos".to_owned(), policy: None, max_bytes, max_objects };
     let requests = [
         ("create-space-policy", Request::CreateSpace(create)),
-        ("set-space", Request::SetSpace(proto::SetSpace { name: "photos".to_owned(), policy })),
+        ("set-space", Request::SetSpace(set)),
+        ("set-space-quota", Request::SetSpace(quota)),
         ("remove-space", Request::RemoveSpace(proto::RemoveSpace { name: "photos".to_owned() })),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
-    let entries = vec![proto::Space { space: 1, name: "main".to_owned(), policy }];
+    let space = proto::Space { space: 1, name: "main".to_owned(), policy, ..Default::default() };
+    let limited = proto::Space { max_bytes: Some(1 << 30), max_objects: Some(9), ..space.clone() };
+    let limited = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![limited] })) };
+    check("response-spaces-quota", Flags::RESPONSE, &limited, b"");
+    let entries = vec![space];
     let spaces = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries })) };
     check("response-spaces-policy", Flags::RESPONSE, &spaces, b"");
+}
+
+#[test]
+fn messages_about_usage_are_unchanged() {
+    use proto::request::Request;
+    use proto::response::Response;
+    use proto::usage;
+    let requests = [
+        ("get-node-usages", Request::GetNodeUsages(usage::GetNodeUsages { nodes: vec![NODE.0, 5] })),
+        ("get-space-usages", Request::GetSpaceUsages(usage::GetSpaceUsages { space: "photos".to_owned() })),
+    ];
+    for (name, request) in requests {
+        check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
+    }
+    let node = usage::NodeUsage {
+        node: NODE.0,
+        objects: 3,
+        bytes: 400,
+        staged_bytes: 50,
+        pending_objects: 1,
+        pending_bytes: 20,
+    };
+    let brick = usage::BrickUsage { brick: 2, objects: 3, bytes: 400, staged_bytes: 50 };
+    let space = usage::SpaceUsage { space: 1, name: "photos".to_owned(), bricks: vec![brick], unknown_nodes: 1 };
+    let responses = [
+        ("node-usages", Response::NodeUsages(usage::NodeUsages { nodes: vec![node] })),
+        ("space-usages", Response::SpaceUsages(usage::SpaceUsages { spaces: vec![space] })),
+    ];
+    for (name, response) in responses {
+        check(&format!("response-{name}"), Flags::RESPONSE, &proto::Response { response: Some(response) }, b"");
+    }
 }
 
 fn scan() -> Scan {

@@ -138,7 +138,7 @@ fn answers_are_unchanged() {
         (
             "spaces",
             Response::Spaces(proto::Spaces {
-                entries: vec![proto::Space { space: 1, name: "main".to_owned(), policy: None }],
+                entries: vec![proto::Space { space: 1, name: "main".to_owned(), ..Default::default() }],
             }),
             b"",
         ),

@@ -17,7 +17,7 @@ use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::{BrickRecord, Liveness, Storage};
 use crate::catalog::names;
 use crate::catalog::placement::{self, NODES_PER_RANGE, NodePlacement, PlacementMap, PlacementRange};
-use crate::catalog::space::{Grantee, Permission, Permissions, RemovedSpace, Space, SpaceOptions};
+use crate::catalog::space::{Grantee, Permission, Permissions, Quota, RemovedSpace, Space, SpaceChange, SpaceOptions};
 use crate::limits;
 use crate::plant::{Bug, planted};
 
@@ -58,7 +58,8 @@ impl CatalogEditor {
                 draft.put(&Path::PlacementRange(id, part), &sheet)?;
             }
             let (name, policy, permissions) = (name.to_owned(), options.policy, Permissions::default());
-            let space = Space { id, name, first_node, nodes, storage, policy, permissions };
+            let quota = Quota::default();
+            let space = Space { id, name, first_node, nodes, storage, policy, quota, permissions };
             draft.put(&path, &space)?;
             space
         })
@@ -110,10 +111,21 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::Missing`].
     pub async fn set_policy(&self, space: &str, policy: FailurePolicy) -> Result<Edited<Space>> {
+        self.change_space(space, SpaceChange { policy: Some(policy), ..SpaceChange::default() }).await
+    }
+
+    /// Changes the failure policy and the quota of a space.
+    ///
+    /// # Errors
+    /// [`CatalogError::Missing`].
+    pub async fn change_space(&self, space: &str, change: SpaceChange) -> Result<Edited<Space>> {
         let path = Path::Space(space.to_owned());
+        let SpaceChange { policy, max_bytes, max_objects } = change;
         edit!(self, |draft| {
             let mut record: Space = draft.require(&path, SPACE, space).await?;
-            record.policy = policy;
+            record.policy = policy.unwrap_or(record.policy);
+            record.quota.max_bytes = max_bytes.unwrap_or(record.quota.max_bytes);
+            record.quota.max_objects = max_objects.unwrap_or(record.quota.max_objects);
             draft.put(&path, &record)?;
             record
         })

@@ -17,8 +17,10 @@ use super::contents::{ContentRejection, plan_write};
 use super::output::DriverOutput;
 use super::{NodeDriver, rows};
 use crate::brick::entry_rows;
-use crate::brick::indexes::{ReplacedObjects, WriteRejection};
+use crate::brick::indexes::{Replaced, ReplacedObjects, WriteRejection};
+use crate::brick::node_usage::NodeUsage;
 use crate::brick::plant::{Bug, planted};
+use crate::brick::quota::{Growth, QuotaRefusal, with_quota};
 use crate::brick::recent_pages::ObjectReader;
 
 /// What an object takes beside its data, about, and what the head of a page takes, in bytes.
@@ -68,6 +70,9 @@ pub(super) struct Admission {
     current: Option<(TxnId, ReplacedObjects)>,
     /// The same of those that are prepared.
     prepared: HashMap<TxnId, ReplacedObjects>,
+    /// By how much the transaction that is being taken in grows, and those that are prepared.
+    current_growth: Option<(TxnId, Growth)>,
+    prepared_growth: HashMap<TxnId, Growth>,
 }
 
 impl Admission {
@@ -94,18 +99,42 @@ impl Admission {
         DeferredTransaction { kind: ErrorKind::Unavailable, why }
     }
 
-    /// A transaction that is being taken in replaces these objects.
-    fn begin(&mut self, txn: TxnId, replaced: ReplacedObjects) {
+    /// A transaction that is being taken in replaces these objects, and grows by this.
+    fn begin(&mut self, txn: TxnId, replaced: ReplacedObjects, growth: Growth) {
         self.current = Some((txn, replaced));
+        self.current_growth = Some((txn, growth));
+    }
+
+    /// A transaction was prepared before the logical node was opened.
+    pub(super) fn recover_prepared(&mut self, txn: TxnId, growth: Growth) {
+        self.prepared_growth.insert(txn, growth);
+    }
+
+    /// What transactions that are prepared add if they are committed.
+    pub(super) fn pending(&self) -> NodeUsage {
+        let increases = self.prepared_growth.values().map(|growth| growth.increase());
+        increases.fold(NodeUsage::default(), |sum, increase| sum + increase)
     }
 
     /// The transaction was taken in, or refused.
     pub(super) fn end(&mut self) {
         self.current = None;
+        self.current_growth = None;
+    }
+
+    /// A transaction has a record now. If it is prepared, its growth counts until its outcome.
+    fn follow_growth(&mut self, txn: TxnId, is_prepared: bool) {
+        let growth = self.current_growth.take_if(|(of, _)| *of == txn).map(|(_, growth)| growth);
+        if !is_prepared {
+            self.prepared_growth.remove(&txn);
+        } else if let Some(growth) = growth.filter(|_| !planted(Bug::PreparedGrowthForgotten)) {
+            self.prepared_growth.insert(txn, growth);
+        }
     }
 
     /// Takes what a transaction replaces that has a record now, if it is known. What a prepared one replaces is kept for its outcome.
     pub(super) fn take_replaced(&mut self, txn: TxnId, is_prepared: bool) -> ReplacedObjects {
+        self.follow_growth(txn, is_prepared);
         let replaced = self.current.take_if(|(of, _)| *of == txn).map(|(_, replaced)| replaced);
         if is_prepared {
             if let Some(replaced) = replaced {
@@ -207,7 +236,8 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(rejection) = replaced.rejection() {
             return Err(self.reject(txn, rejection));
         }
-        self.check_contents(txn, part, &replaced).map_err(|rejection| reject_content(part, rejection))?;
+        let growth = self.check_contents(txn, part, |oid| replaced.replaced(oid));
+        let growth = growth.map_err(|rejection| reject_content(part, rejection))?;
         self.check_removed_collections(&replaced, part)?;
         let (of_indexes, key_bytes) = replaced.entries();
         let (of_collections, row_bytes) = rows_of_entries(&part.entries);
@@ -220,35 +250,55 @@ impl<C: Clone> NodeDriver<C> {
             );
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
+        self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
         part.touches = touches;
-        self.admission.begin(txn, replaced);
+        self.admission.begin(txn, replaced, growth);
         Ok(())
     }
 
-    /// Checks that the contents that a transaction names or changes are there.
-    fn check_contents(
+    /// Takes in growth if the quota of the space allows it.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) fn check_quota(&self, growth: Growth) -> std::result::Result<(), QuotaRefusal> {
+        match &self.quota {
+            Some(quota) => with_quota(quota, |quota| quota.grow(self.node, growth)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the contents that a transaction names or changes are there. Returns by how much its writes grow, staged contents that
+    /// they take apart. `replaced` tells what a write replaces.
+    pub(super) fn check_contents<'a>(
         &self,
         txn: TxnId,
         part: &Part<Object>,
-        replaced: &ReplacedObjects,
-    ) -> std::result::Result<(), ContentRejection> {
-        let mut taken = BTreeSet::new();
+        replaced: impl Fn(Oid) -> Option<&'a Replaced>,
+    ) -> std::result::Result<Growth, ContentRejection> {
+        let (mut taken, mut growth) = (BTreeSet::new(), Growth::default());
         for (oid, written) in &part.writes {
             let concerns_content = match written {
                 ObjectState::Value(object) => object.content().is_some(),
                 ObjectState::Changed(_) => true,
                 ObjectState::Absent => false,
             };
-            if concerns_content {
-                let before = replaced.replaced(*oid).and_then(|replaced| replaced.blob.as_ref());
+            let replaced = replaced(*oid);
+            let size_before = replaced.and_then(|replaced| replaced.before.map(|_| replaced.size_before));
+            let size_after = if concerns_content {
+                let before = replaced.and_then(|replaced| replaced.blob.as_ref());
                 let size = |id| self.staging.size(id, txn);
                 let plan = plan_write(*oid, before, written.clone(), size, || ContentId(0))?;
                 if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
                     return Err(ContentRejection::NotStaged(*oid, id));
                 }
-            }
+                growth.take_staged(plan.staged.and_then(size).unwrap_or(0));
+                plan.object.map(|object| object.total_size())
+            } else {
+                if let ObjectState::Value(object) = written { Some(object.total_size()) } else { None }
+            };
+            growth.replace(size_before, size_after);
         }
-        Ok(())
+        Ok(growth)
     }
 
     /// Checks that collections which are deleted have no entries afterwards. A transaction that adds an entry meanwhile has read the
@@ -376,7 +426,7 @@ mod tests {
     #[test]
     fn what_a_prepared_transaction_replaces_is_kept_for_its_outcome_only() {
         let mut admission = Admission::default();
-        admission.begin(txn(1), ReplacedObjects::default());
+        admission.begin(txn(1), ReplacedObjects::default(), Growth::default());
         admission.take_replaced(txn(2), true);
         assert!(admission.prepared.is_empty(), "another transaction");
         admission.take_replaced(txn(1), true);

@@ -102,6 +102,14 @@ impl Staging {
         }
     }
 
+    /// How many bytes of an upload have come.
+    pub(super) fn received(&self, id: ContentId) -> u64 {
+        match self.uploads.get(&id) {
+            Some(StagedUpload { stage: Stage::Receiving(received), .. }) => *received,
+            _ => 0,
+        }
+    }
+
     /// An upload has this many bytes now.
     pub(super) fn set_received(&mut self, id: ContentId, size: u64) {
         if let Some(StagedUpload { stage: Stage::Receiving(received), .. }) = self.uploads.get_mut(&id) {

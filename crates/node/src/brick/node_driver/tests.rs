@@ -25,6 +25,7 @@ use crate::brick::scan::scan;
 mod acknowledged;
 mod contents;
 mod entries;
+mod quota;
 mod random;
 mod room;
 mod usage;

@@ -22,11 +22,6 @@ impl<C: Clone> NodeDriver<C> {
         self.staging.receive(id, now)
     }
 
-    /// The store is about to take bytes of an upload, which then has this many.
-    pub(crate) fn extend_upload(&mut self, id: ContentId, size: u64) {
-        self.staging.set_received(id, size);
-    }
-
     /// The size of a staged content.
     pub(crate) fn staged_size(&self, id: ContentId) -> Option<u64> {
         self.staging.staged_size(id)
@@ -44,6 +39,7 @@ impl<C: Clone> NodeDriver<C> {
     /// The rows of a finished upload are durable, or were refused.
     pub(crate) fn finished_upload(&mut self, id: ContentId, is_durable: bool, now: Ms) {
         let size = self.staging.finished(id, is_durable, now);
+        self.update_quota();
         if let Some(changed) = self.changed_since_copy.as_mut().filter(|_| is_durable) {
             let keys = content_rows::keys_in(id, 0, size);
             let is_listed = keys.is_some_and(|keys| keys.iter().all(|key| changed.add(key)));
@@ -57,6 +53,7 @@ impl<C: Clone> NodeDriver<C> {
     pub(crate) fn abort_upload(&mut self, id: ContentId, now: Ms) {
         let upload = self.staging.abort(id, now);
         self.out.extend(upload.map(DriverOutput::AbortUpload));
+        self.update_quota();
         self.poll_uploads(now);
     }
 

@@ -1,9 +1,17 @@
-//! Where the driver of a logical node meets what its objects take.
+//! Where the driver of a logical node meets what its objects take, and the quota of its space.
 
+use std::collections::HashMap;
+
+use model::{ContentId, Error, Object, Oid, Result};
+use protocol::commit::Part;
+use protocol::ident::TxnId;
 use protocol::lease::Ms;
 
 use super::{NodeDriver, rows};
+use crate::brick::indexes::Replaced;
 use crate::brick::node_usage::NodeUsage;
+use crate::brick::quota::{Growth, QuotaRefusal, SharedQuota, with_quota};
+use crate::brick::recent_pages::ObjectReader;
 
 impl<C: Clone> NodeDriver<C> {
     /// What the objects take, changes included that are not durable yet.
@@ -16,6 +24,11 @@ impl<C: Clone> NodeDriver<C> {
         self.staging.bytes()
     }
 
+    /// What prepared transactions add if they are committed.
+    pub(crate) fn pending_usage(&self) -> NodeUsage {
+        self.admission.pending()
+    }
+
     /// A state of the store counts `counted` and has `found`: corrects what is counted since.
     pub(crate) fn correct_usage(&mut self, counted: NodeUsage, found: NodeUsage, now: Ms) {
         let correct = |value: u64, counted: u64, found: u64| value.saturating_add(found).saturating_sub(counted);
@@ -24,5 +37,60 @@ impl<C: Clone> NodeDriver<C> {
         self.writer.rows().put(&rows::usage_key(self.node), self.usage.encode());
         self.writer.flush_rows();
         self.process_outputs(true, now);
+    }
+
+    /// The space has this quota; `None`: it has none.
+    pub(crate) fn set_quota(&mut self, quota: Option<SharedQuota>) {
+        if self.failed.is_none() {
+            self.quota = quota;
+            self.update_quota();
+        }
+    }
+
+    /// Tells the quota what counts of this logical node. It must be called after each change, when nothing is being taken in.
+    pub(super) fn update_quota(&self) {
+        if let Some(quota) = &self.quota {
+            let staged = NodeUsage { objects: 0, bytes: self.staging.bytes() };
+            let usage = self.usage + self.admission.pending() + staged;
+            with_quota(quota, |quota| quota.set(self.node, usage));
+        }
+    }
+
+    /// The logical node is not served here any more.
+    pub(super) fn leave_quota(&mut self) {
+        if let Some(quota) = self.quota.take() {
+            with_quota(&quota, |quota| quota.close(self.node));
+        }
+    }
+
+    /// The store is about to take bytes of an upload, which then has `size`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded), or
+    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) while it is not known what the space takes.
+    pub(crate) fn extend_upload(&mut self, id: ContentId, size: u64) -> Result<()> {
+        let more = size.saturating_sub(self.staging.received(id));
+        let allowed = self.check_quota(Growth::of_bytes(more));
+        allowed.map_err(|QuotaRefusal { kind, why }| Error::new(kind, why))?;
+        self.staging.set_received(id, size);
+        self.update_quota();
+        Ok(())
+    }
+
+    /// Computes by how much the transactions grow that were prepared when the logical node was opened.
+    pub(super) fn recover_growth(&mut self, prepared: Vec<(TxnId, Part<Object>)>) -> Result<()> {
+        for (txn, part) in prepared {
+            let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
+            let mut replaced: HashMap<Oid, Replaced> = HashMap::new();
+            for (oid, written) in &part.writes {
+                let one = self.index.indexes.compute_replaced(objects, oid.page(), oid.slot(), written)?;
+                replaced.insert(*oid, one);
+            }
+            // What was prepared was taken in, so its contents are there; a damaged one is reported when it is committed.
+            if let Ok(growth) = self.check_contents(txn, &part, |oid| replaced.get(&oid)) {
+                self.admission.recover_prepared(txn, growth);
+            }
+        }
+        Ok(())
     }
 }

@@ -87,10 +87,10 @@ impl<C: Clone> NodeDriver<C> {
     ) {
         let class = object.map(|object| object.class);
         if replaced.before.is_some() && !planted(Bug::UsageOfReplacedKept) {
-            self.usage.remove(replaced.size_before);
+            self.usage.uncount(replaced.size_before);
         }
         if let Some(object) = object {
-            self.usage.add(object.total_size());
+            self.usage.count(object.total_size());
         }
         let changes = self.writer.rows();
         if replaced.removes_collection && !planted(Bug::TotalsKept) {

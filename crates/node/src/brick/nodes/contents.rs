@@ -36,8 +36,8 @@ impl Nodes {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such upload;
-    /// [`ErrorKind::Invalid`] if bytes are missing; the errors of the store, after which the upload has
-    /// ended.
+    /// [`ErrorKind::Invalid`] if bytes are missing; [`ErrorKind::QuotaExceeded`] and the errors of the store, after which the upload
+    /// has ended.
     pub(crate) fn add_to_upload(&self, id: ContentId, offset: u64, bytes: Bytes) -> Result<()> {
         let upload = self.with_driver(id.node(), |driver| driver.receive_upload(id, self.time.now()))?;
         let size = self.store.upload_size(upload)?;
@@ -48,10 +48,13 @@ impl Nodes {
             let what = format!("bytes from {offset} on have come for an upload of {size} bytes: send them in order");
             return Err(Error::new(ErrorKind::Invalid, what));
         }
-        self.with_driver(id.node(), |driver| {
-            driver.extend_upload(id, size + bytes.len() as u64);
-            Ok(())
-        })?;
+        let end = size + bytes.len() as u64;
+        if let Err(error) = self.with_driver(id.node(), |driver| driver.extend_upload(id, end)) {
+            if error.kind() == ErrorKind::QuotaExceeded {
+                self.abort_upload(id)?;
+            }
+            return Err(error);
+        }
         let added = self.store.upload(upload, bytes);
         if added.is_err() {
             self.abort_upload(id)?;

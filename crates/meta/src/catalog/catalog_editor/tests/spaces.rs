@@ -6,7 +6,7 @@ use model::{FailurePolicy, NodeId};
 
 use super::*;
 use crate::Key;
-use crate::catalog::{ClassDefinition, Epoch, MovePhase, NodePlacement, RemovedSpace};
+use crate::catalog::{ClassDefinition, Epoch, MovePhase, NodePlacement, Quota, RemovedSpace, SpaceChange};
 
 #[tokio::test]
 pub(crate) async fn a_space_is_spread_evenly_over_the_bricks_that_live() {
@@ -62,6 +62,22 @@ async fn space_needs_a_unique_name_and_a_brick_with_its_storage() {
     editor.set_policy("main", FailurePolicy::FailStop).await.unwrap();
     assert_eq!(catalog(&editor).await.space("main").unwrap().policy, FailurePolicy::FailStop);
     assert_eq!(kind(editor.set_policy("none", FailurePolicy::Continue).await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn quota_changes_by_its_parts() {
+    let editor = with_space().await;
+    assert!(catalog(&editor).await.space("main").unwrap().quota.is_none());
+    let change = |max_bytes, max_objects| SpaceChange { policy: None, max_bytes, max_objects };
+    editor.change_space("main", change(Some(Some(10)), None)).await.unwrap();
+    editor.change_space("main", change(None, Some(Some(3)))).await.unwrap();
+    let quota = async || catalog(&editor).await.space("main").unwrap().quota;
+    assert_eq!(quota().await, Quota { max_bytes: Some(10), max_objects: Some(3) });
+    editor.set_policy("main", FailurePolicy::FailStop).await.unwrap();
+    editor.change_space("main", change(Some(None), None)).await.unwrap();
+    assert_eq!(quota().await, Quota { max_bytes: None, max_objects: Some(3) });
+    assert_eq!(catalog(&editor).await.space("main").unwrap().policy, FailurePolicy::FailStop);
+    assert_eq!(kind(editor.change_space("none", change(None, None)).await), ErrorKind::NotFound);
 }
 
 #[tokio::test]

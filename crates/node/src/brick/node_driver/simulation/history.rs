@@ -180,7 +180,7 @@ impl World {
     /// The row that counts the objects of a logical node says how many there are, and their bytes.
     fn judge_usage(&self, node: NodeId, objects: &BTreeMap<Oid, Object>) -> Checked {
         let mut expected = NodeUsage::default();
-        objects.values().for_each(|object| expected.add(object.total_size()));
+        objects.values().for_each(|object| expected.count(object.total_size()));
         let counted = NodeUsage::read(&self.reader(), node).map_err(|error| error.to_string())?;
         match counted == expected {
             true => Ok(()),

@@ -8,11 +8,11 @@ impl World {
     /// What the objects take that there must be.
     fn expected_usage(&self) -> NodeUsage {
         let mut usage = NodeUsage::default();
-        self.model.values().for_each(|object| usage.add(object.total_size()));
+        self.model.values().for_each(|object| usage.count(object.total_size()));
         usage
     }
 
-    fn check_usage(&self) {
+    pub(super) fn check_usage(&self) {
         assert_eq!(NodeUsage::read(&self.store, NODE).unwrap(), self.expected_usage());
         assert_eq!(self.driver.usage(), self.expected_usage());
     }
