@@ -1,4 +1,6 @@
-//! What spaces take, and quotas, on the command line.
+//! What spaces take, quotas, and the removal of spaces and classes, on the command line.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -159,4 +161,133 @@ fn until<T>(mut check: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < end, "it never happens");
         thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Removes something while objects are put into it by commands, again and again. What was acknowledged is never lost: a removal succeeds only
+/// if no object was acknowledged before, and none is afterwards.
+fn race(
+    make: impl Fn(&str),
+    remove: impl Fn(&str) -> CommandOutput + Sync,
+    put: impl Fn(&str) -> CommandOutput + Sync,
+) {
+    let mut removed = 0;
+    for round in 0..12 {
+        let name = format!("Race{round}");
+        make(&name);
+        let (done, acknowledged) = thread::scope(|scope| {
+            let putting = scope.spawn(|| (0..2).filter(|_| put(&name).code == 0).count());
+            thread::sleep(Duration::from_millis(8 * round));
+            let done = remove(&name);
+            (done, putting.join().unwrap())
+        });
+        assert!(matches!(done.code, 0 | 4), "{} {}", done.code, done.stderr);
+        assert!(done.code != 0 || acknowledged == 0, "round {round}: {acknowledged} acknowledged objects are lost");
+        removed += u32::from(done.code == 0);
+    }
+    assert!((1..12).contains(&removed), "{removed} of 12 were removed: the test shows nothing");
+}
+
+#[test]
+fn nothing_is_lost_while_a_space_is_removed() {
+    let server = Server::start(&[]);
+    let root = server.url().trim_end_matches("/main").to_owned();
+    race(
+        |name| {
+            server.run(&["space", "create", name, "--nodes", "4"]).ok();
+        },
+        |name| server.run(&["space", "rm", name]),
+        |name| {
+            let url = format!("{root}/{name}");
+            server.run_with_input(&["--server", &url, "--timeout", "5", "put", "-"], "x")
+        },
+    );
+}
+
+#[test]
+fn nothing_is_lost_while_a_class_is_removed() {
+    let server = Server::start(&[]);
+    race(
+        |name| {
+            server.run(&["class", "define", name, "--field", "text:string"]).ok();
+        },
+        |name| server.run(&["class", "rm", name]),
+        |name| server.run(&["--timeout", "5", "object", "put", "--class", name, r#"{"text": "x"}"#]),
+    );
+}
+
+#[test]
+fn class_is_removed_when_nothing_needs_it() {
+    let server = Server::start(&[]);
+    server.run(&["class", "define", "Person", "--field", "name:string"]).ok();
+    server.run(&["class", "define", "Student", "--extends", "Person", "--field", "boss:ref<Person>?"]).ok();
+    server.run(&["index", "create", "by_name", "--class", "Person", "--field", "name"]).ok();
+    let refused = |name: &str, code: i32, why: &str| {
+        let refused = server.run(&["class", "rm", name]);
+        assert!(refused.code == code && refused.stderr.contains(why), "{} {}", refused.code, refused.stderr);
+    };
+    refused("Person", 2, "Student");
+    refused("Nobody", 3, "Nobody");
+    server.run(&["object", "put", "/ann", "--class", "Student", r#"{"name": "Ann"}"#]).ok();
+    refused("Student", 4, "not empty");
+    server.run(&["object", "put", "/bob", "--class", "Student", r#"{"name": "Bob"}"#]).ok();
+    server.run(&["rm", "/ann", "/bob"]).ok();
+    let before = server.run(&["class", "show", "Student", "--json"]).json()[0]["id"].as_u64().unwrap();
+    assert_eq!(server.run(&["class", "rm", "Student", "--json"]).json()[0]["removed"], "Student");
+    assert_ne!(server.run(&["object", "put", "--class", "Student", r#"{"name": "Ann"}"#]).code, 0);
+    refused("Person", 2, "by_name");
+    server.run(&["index", "remove", "by_name"]).ok();
+    server.run(&["class", "rm", "Person"]).ok();
+    assert_eq!(server.run(&["class", "list", "--json"]).json().len(), 0);
+    server.run(&["class", "define", "Student", "--field", "name:string"]).ok();
+    assert!(server.run(&["class", "show", "Student", "--json"]).json()[0]["id"].as_u64().unwrap() > before);
+    server.run(&["object", "put", "/ann", "--class", "Student", r#"{"name": "Ann"}"#]).ok();
+    server.run(&["class", "rm", "Student", "--cancel"]).ok();
+    refused("Student", 4, "not empty");
+    server.run(&["scrub"]).ok();
+}
+
+#[test]
+fn removal_is_taken_back_when_a_brick_does_not_answer() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["space", "create", "photos", "--nodes", "8"]).ok();
+    world.signal("brick-2", Signal::KILL);
+    let refused = world.run(&["--timeout", "20", "space", "rm", "photos"]);
+    assert!(refused.code == 5 && refused.stderr.contains("brick 2"), "{} {}", refused.code, refused.stderr);
+    let listed = world.run(&["space", "list", "--json"]).json();
+    let photos = listed.iter().find(|space| space["name"] == "photos").unwrap();
+    assert!(photos.get("removing").is_none(), "{photos}");
+    world.restart("brick-2");
+    let put = world.run(&["--space", "photos", "put", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/a"]);
+    put.ok();
+    assert_eq!(world.run(&["space", "rm", "photos"]).code, 4);
+    world.run(&["--space", "photos", "rm", "/a"]).ok();
+    world.run(&["space", "rm", "photos", "--cancel"]).ok();
+    world.run(&["space", "rm", "photos"]).ok();
+    assert_eq!(world.run(&["space", "rm", "photos"]).code, 3);
+}
+
+#[test]
+fn mark_that_a_killed_peer_server_has_left_is_taken_back_by_hand() {
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    world.run(&["space", "create", "photos", "--nodes", "8"]).ok();
+    world.signal("brick-2", Signal::STOP);
+    let meta = format!("mortar://{}", world.address("meta"));
+    let listed = |world: &Cluster| {
+        let spaces = world.run(&["--server", &meta, "space", "list", "--json"]).json();
+        spaces.into_iter().find(|space| space["name"] == "photos").unwrap()
+    };
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| world.run(&["--timeout", "5", "space", "rm", "photos"]));
+        until(|| listed(&world).get("removing").is_some().then_some(()));
+        world.signal("peer-1", Signal::KILL);
+        world.signal("brick-2", Signal::CONT);
+        assert_ne!(removal.join().unwrap().code, 0);
+    });
+    world.restart("peer-1");
+    let put = ["--timeout", "3", "--space", "photos", "put", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/a"];
+    let refused = world.run(&put);
+    assert!(refused.code == 5 && refused.stderr.contains("being removed"), "{} {}", refused.code, refused.stderr);
+    world.run(&["--server", &meta, "space", "rm", "photos", "--cancel"]).ok();
+    assert!(listed(&world).get("removing").is_none());
+    world.run(&put).ok();
 }

@@ -183,7 +183,7 @@ impl From<Error> for Failure {
             // The message says what to do.
             ErrorKind::Unavailable | ErrorKind::Stopped => (Exit::Unavailable, None),
             ErrorKind::Unknown => (Exit::Unknown, Some("Read what you wrote to find out whether it happened.")),
-            ErrorKind::Exists => (Exit::Conflict, None),
+            ErrorKind::Exists | ErrorKind::Conflict => (Exit::Conflict, None),
             _ => (Exit::Failure, None),
         };
         Self { exit, kind: error.kind().name(), message: with_causes(&error), hint: hint.map(str::to_owned) }
@@ -241,6 +241,7 @@ mod tests {
             (ErrorKind::Internal, 1),
             (ErrorKind::Stopped, 5),
             (ErrorKind::Exists, 4),
+            (ErrorKind::Conflict, 4),
             (ErrorKind::QuotaExceeded, 7),
         ];
         for (kind, code) in cases {

@@ -82,6 +82,8 @@ pub struct SpaceInfo {
     pub max_bytes: Option<u64>,
     /// The number of objects that it may have; `None`: no limit.
     pub max_objects: Option<u64>,
+    /// It is being removed if it has no objects, so it refuses new work.
+    pub removing: bool,
 }
 
 /// A limit of a quota.
@@ -195,12 +197,39 @@ impl AdminClient {
     }
 
     /// Removes a space with its objects, names, classes and indexes. Bricks free its storage soon after that, or when they are back.
+    /// [`remove_empty_space`](Self::remove_empty_space) removes it only if it has no objects.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound) if there is no such space,
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if this client may not administer it.
     pub async fn remove_space(&self, name: &str) -> Result<()> {
-        let remove = proto::RemoveSpace { name: name.to_owned() };
+        self.ask_to_remove_space(proto::RemoveSpace { name: name.to_owned(), ..Default::default() }).await
+    }
+
+    /// Removes a space with its names, classes and indexes if it has no objects. Meanwhile its bricks refuse new work, which waits: nothing
+    /// that is written before the removal or during it is lost.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`](model::ErrorKind::Conflict) if it has objects: nothing was removed;
+    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if a brick of it does not answer;
+    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server; those of
+    /// [`remove_space`](Self::remove_space).
+    pub async fn remove_empty_space(&self, name: &str) -> Result<()> {
+        let remove = proto::RemoveSpace { name: name.to_owned(), only_if_empty: true, cancel: false };
+        self.ask_to_remove_space(remove).await
+    }
+
+    /// Takes back a removal of a space that was begun and not ended because its peer server has ended. Until then the space refuses new
+    /// work. Removing it again does the same.
+    ///
+    /// # Errors
+    /// Those of [`remove_space`](Self::remove_space).
+    pub async fn cancel_space_removal(&self, name: &str) -> Result<()> {
+        let cancel = proto::RemoveSpace { name: name.to_owned(), only_if_empty: true, cancel: true };
+        self.ask_to_remove_space(cancel).await
+    }
+
+    async fn ask_to_remove_space(&self, remove: proto::RemoveSpace) -> Result<()> {
         match self.link.ask_cluster(Request::RemoveSpace(remove)).await?.response {
             Response::Done(_) => Ok(()),
             _ => Err(unexpected_answer_error()),
@@ -223,9 +252,9 @@ impl AdminClient {
     pub async fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         match self.link.read(Request::ListSpaces(proto::ListSpaces {})).await?.response {
             Response::Spaces(spaces) => {
-                let info = |proto::Space { space, name, policy, max_bytes, max_objects }| {
+                let info = |proto::Space { space, name, policy, max_bytes, max_objects, removing }| {
                     let policy = policy.map(policy_from_proto).transpose()?;
-                    Ok(SpaceInfo { id: convert::space(space)?, name, policy, max_bytes, max_objects })
+                    Ok(SpaceInfo { id: convert::space(space)?, name, policy, max_bytes, max_objects, removing })
                 };
                 spaces.entries.into_iter().map(info).collect()
             }

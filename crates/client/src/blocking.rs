@@ -186,6 +186,14 @@ impl Client {
         wait(&self.runtime, self.inner.define::<T>())
     }
 
+    /// See [`crate::Client::remove_class`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn remove_class(&self, name: &str) -> Result<()> {
+        wait(&self.runtime, self.inner.remove_class(name))
+    }
+
     /// See [`crate::Client::query`].
     ///
     /// # Errors

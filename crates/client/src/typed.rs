@@ -12,10 +12,13 @@ use std::sync::Arc;
 use crate::persistent::{Persistent, Ref};
 use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::proto::schema;
 
 use super::Client;
 use super::classes::StructMapping;
-use super::client_core::Core;
+use super::client_core::{Core, unexpected_answer_error};
 use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
 use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
 
@@ -33,6 +36,22 @@ impl Client {
     /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
     pub async fn define<T: Persistent>(&self) -> Result<()> {
         self.core.define(&crate::persistent::Classes::of::<T>()).await
+    }
+
+    /// Removes a class that has no objects, and that no other class, index or field needs. Meanwhile bricks refuse objects of it, which wait.
+    /// Its number is never given again; a class that is defined with its name later is another one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if it has objects, [`ErrorKind::Invalid`] if something needs it, [`ErrorKind::NotFound`] if there is no such
+    /// class: nothing was removed then.
+    pub async fn remove_class(&self, name: &str) -> Result<()> {
+        let remove = schema::RemoveClass { name: name.to_owned(), cancel: false };
+        let request = Some(schema::describe::Request::RemoveClass(remove));
+        let describe = Request::Describe(Box::new(schema::Describe { space: String::new(), request }));
+        let (Response::Described(_), _) = self.core.ask(describe).await? else {
+            return Err(unexpected_answer_error());
+        };
+        self.core.refresh_classes().await
     }
 
     /// Reads an object outside of transactions, from the nearest copy, as a struct. `None` if there is no such object.

@@ -39,7 +39,7 @@ mod space;
 
 pub use account::{ADMINISTRATORS, Group, NODE_CERTIFICATE_NAME, User};
 pub use adoption::{WantedClass, WantedIndex};
-pub use catalog_editor::{CatalogEditor, Edited, hash_password};
+pub use catalog_editor::{CatalogEditor, Edited, Removal, hash_password};
 pub use error::CatalogError;
 pub use evolution::{EvolutionError, EvolutionStep};
 pub use follower::{Follower, check_went_back};
@@ -59,4 +59,4 @@ pub use presence::{Presence, PresenceState, ServerId};
 pub use schema::{ResolvedClass, Schema};
 pub use schema_request::{SchemaAnswer, SchemaRequest};
 pub use snapshot::{Catalog, CatalogMember};
-pub use space::{Grantee, Permission, Permissions, Quota, RemovedSpace, Space, SpaceChange, SpaceOptions};
+pub use space::{Grantee, Permission, Permissions, Quota, Removals, RemovedSpace, Space, SpaceChange, SpaceOptions};

@@ -17,6 +17,7 @@ model::planted_bugs! {
         FieldNumberReused "the number of a removed field is reused"
         DisabledUserPermitted "a disabled user keeps permissions"
         LastPasswordLost "the last administrator with a password can lose it without a certificate"
+        RemovalMarkIgnored "a removal is finished although it was taken back or begun again"
         OlderCatalogueFollowed "a follower does not compare a catalogue with what it saw of it"
         FollowerSkipsChanges "a follower reaches a revision without applying its changes"
     }
@@ -53,6 +54,7 @@ mod tests {
                     editor::accounts::permissions_come_from_users_and_groups_and_the_largest_counts
                 }
                 Self::LastPasswordLost => account::tests::an_administrator_who_can_come_in_always_stays,
+                Self::RemovalMarkIgnored => editor::removals::only_the_last_removal_that_was_not_taken_back_removes,
                 Self::OlderCatalogueFollowed => follower::tests::older_catalogue_is_not_followed,
                 Self::FollowerSkipsChanges => follower::tests::following_gives_the_same_as_reading,
             }

@@ -20,7 +20,7 @@
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
 //! | [`query`] | queries: their machine, and the task that runs it |
 //! | [`classes`], [`indexes`], [`moves`] | work with the catalogue |
-//! | [`usage`] | what spaces take |
+//! | [`usage`], [`removal`] | what spaces take; removal of spaces and classes without objects |
 
 pub(crate) mod cache;
 mod classes;
@@ -32,6 +32,7 @@ mod outcome_counts;
 pub(crate) mod peer_client;
 pub mod plant;
 pub(crate) mod query;
+mod removal;
 mod requests;
 mod space_statuses;
 mod usage;

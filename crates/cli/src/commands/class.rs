@@ -11,7 +11,8 @@ use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::{ClassId, Value};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 use query::{Schema, Type};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use crate::connection::CommandContext;
@@ -28,6 +29,7 @@ Examples:
   mortar class show Student
   mortar class evolve Person --add 'email:string?' --rename age=years --widen years:decimal
   mortar class history Person
+  mortar class rm Student                       if it has no objects, and nothing needs it
 
 A field is NAME:TYPE, with ? behind the type if it may be null, and =DEFAULT for new objects (and, when it is added, \
 for old ones). Types: bool, int64, float64, decimal, string, bytes, date, timestamp, ref, ref<CLASS>, list<TYPE>, \
@@ -80,6 +82,15 @@ enum Action {
         name: String,
         #[command(flatten)]
         change: Change,
+    },
+    /// Remove a class that has no objects, and that no class, index or field needs. Objects of it that come meanwhile wait
+    #[command(alias = "remove", after_help = EXAMPLES)]
+    Rm {
+        /// Its name
+        name: String,
+        /// Take back a removal whose peer server has ended before it did: until then objects of the class are refused
+        #[arg(long)]
+        cancel: bool,
     },
     /// Show all versions of a class
     #[command(after_help = EXAMPLES)]
@@ -173,6 +184,7 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
             SchemaRequest::Evolve { class: name.clone(), steps: change.steps(&known, name)? }
         }
         Action::History { name } => SchemaRequest::History { class: name.clone() },
+        Action::Rm { name, cancel } => SchemaRequest::RemoveClass { name: name.clone(), cancel: *cancel },
     };
     let client = session.connect().await?;
     let answer = ask(&client, &request).await?;
@@ -188,10 +200,35 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
         Action::History { .. } => {
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassDetails::of(class, &answer)))
         }
+        Action::Rm { name, cancel } => session.output.print(&RemovedClass { name, cancelled: cancel }),
         Action::Define { .. } | Action::Evolve { .. } => {
             // The classes that they extend may not be among them.
             let all = ask(&client, &SchemaRequest::Show).await?;
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassLine::of(class, &all)))
+        }
+    }
+}
+
+/// A class that was removed, or whose removal was taken back.
+struct RemovedClass {
+    name: String,
+    cancelled: bool,
+}
+
+impl Serialize for RemovedClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let what = if self.cancelled { "removal_cancelled" } else { "removed" };
+        let mut removal = serializer.serialize_struct("RemovedClass", 1)?;
+        removal.serialize_field(what, &self.name)?;
+        removal.end()
+    }
+}
+
+impl Report for RemovedClass {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self.cancelled {
+            true => writeln!(out, "class {} is not being removed", Printable(&self.name)),
+            false => writeln!(out, "removed {}", Printable(&self.name)),
         }
     }
 }

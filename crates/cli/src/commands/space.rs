@@ -31,6 +31,7 @@ Examples:
   mortar space set accounts --policy continue           counts at once
   mortar space set photos --max-bytes 10GiB --max-objects 1000000     a quota; `none` removes it
   mortar space rm photos                                if nothing is in it
+  mortar space rm photos --cancel                       takes that back, if its server has ended meanwhile
   mortar space rm photos --yes                          with everything in it
   mortar space grant photos read --to-group guests
   mortar space revoke photos --to-user bob
@@ -87,7 +88,7 @@ enum Action {
         #[arg(long, value_name = "COUNT", value_parser = quota_limit::parse_count)]
         max_objects: Option<QuotaLimit>,
     },
-    /// Remove a space with its classes and indexes; with --yes also if objects are in it. What others write meanwhile is lost
+    /// Remove a space that has no objects, with its classes and indexes; with --yes also one that has. New work waits meanwhile
     #[command(alias = "remove", after_help = EXAMPLES)]
     Rm {
         /// The space
@@ -96,6 +97,9 @@ enum Action {
         /// Remove what is in it, too
         #[arg(long)]
         yes: bool,
+        /// Take back a removal whose peer server has ended before it did: until then the space refuses new work
+        #[arg(long, conflicts_with = "yes")]
+        cancel: bool,
     },
     /// Let a user, or the members of a group, read, write or administer a space
     #[command(after_help = EXAMPLES)]
@@ -221,6 +225,9 @@ struct SpaceLine {
     policy: Option<&'static str>,
     #[serde(flatten)]
     quota: Quota,
+    /// It is being removed, and refuses new work.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removing: bool,
     /// What its objects take, if the server knows that.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     usage: Option<UsageLine>,
@@ -229,7 +236,7 @@ struct SpaceLine {
 impl From<SpaceInfo> for SpaceLine {
     fn from(info: SpaceInfo) -> Self {
         let (policy, quota) = (info.policy.map(FailurePolicy::name), Quota::of(&info));
-        Self { id: info.id.0, name: info.name, policy, quota, usage: None }
+        Self { id: info.id.0, name: info.name, policy, quota, removing: info.removing, usage: None }
     }
 }
 
@@ -238,7 +245,8 @@ impl Report for SpaceLine {
         let (name, policy) = (Printable(&self.name).to_string(), self.policy.unwrap_or_default());
         let usage = self.usage.map(|usage| usage.to_string());
         let quota = (!self.quota.is_none()).then(|| self.quota.to_string());
-        let known = [usage, quota].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let removing = self.removing.then(|| "being removed".to_owned());
+        let known = [usage, quota, removing].into_iter().flatten().collect::<Vec<_>>().join("; ");
         writeln!(out, "{}", format!("{:<6} {name:<20} {policy:<10} {known}", self.id).trim_end())
     }
 }
@@ -258,6 +266,8 @@ struct SpaceDetails {
     usage: UsageLine,
     #[serde(flatten)]
     quota: Quota,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    removing: bool,
     bricks: Vec<Json>,
     #[serde(skip)]
     status: SpaceStatus,
@@ -266,7 +276,8 @@ struct SpaceDetails {
 }
 
 impl SpaceDetails {
-    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, quota: Quota) -> Self {
+    fn new(id: u16, peer: String, standing: SpaceStatus, usage: &SpaceUsage, info: Option<&SpaceInfo>) -> Self {
+        let (quota, removing) = info.map(|info| (Quota::of(info), info.removing)).unwrap_or_default();
         let why = standing.why_stopped();
         let state = match standing.unreachable().next() {
             None => "serving",
@@ -287,7 +298,7 @@ impl SpaceDetails {
         };
         let bricks = standing.bricks.iter().map(brick).collect();
         let usage = UsageLine::new(usage.total(), usage.unknown_nodes);
-        Self { id, name, policy, state, why, peer, usage, quota, bricks, status: standing, brick_usage }
+        Self { id, name, policy, state, why, peer, usage, quota, removing, bricks, status: standing, brick_usage }
     }
 }
 
@@ -295,7 +306,7 @@ impl Report for SpaceDetails {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "space    {} ({})", Printable(&self.name), self.id)?;
         writeln!(out, "policy   {}", self.policy)?;
-        writeln!(out, "state    {}", self.state)?;
+        writeln!(out, "state    {}{}", self.state, if self.removing { ", being removed" } else { "" })?;
         writeln!(out, "holds    {}", self.usage)?;
         writeln!(out, "quota    {}", self.quota)?;
         for brick in &self.status.bricks {
@@ -325,7 +336,7 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let id = client.create_space_with(&name, SpaceOptions { nodes, policy }).await?;
             // The server may have chosen the policy.
             let made = client.spaces().await?.into_iter().find(|space| space.id == id);
-            let unlisted = SpaceInfo { id, name, policy, max_bytes: None, max_objects: None };
+            let unlisted = SpaceInfo { id, name, policy, max_bytes: None, max_objects: None, removing: false };
             session.output.print(&SpaceLine::from(made.unwrap_or(unlisted)))
         }
         Action::Ls => {
@@ -346,10 +357,23 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
             let changed = spaces.into_iter().find(|space| space.name == name);
             changed.map_or(Ok(()), |space| session.output.print(&SpaceLine::from(space)))
         }
-        Action::Rm { name, yes } => remove(&name, yes, session).await,
+        Action::Rm { name, cancel: true, .. } => cancel_removal(name, session).await,
+        Action::Rm { name, yes, .. } => remove(&name, yes, session).await,
         Action::Grant { name, permission, to } => user::grant(name, Some(permission), to, session).await,
         Action::Revoke { name, to } => user::grant(name, None, to, session).await,
         Action::Grants { name } => user::grants(name, session).await,
+    }
+}
+
+/// A space whose removal was taken back.
+#[derive(Serialize)]
+struct RemovalCancelled {
+    removal_cancelled: String,
+}
+
+impl Report for RemovalCancelled {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "space {} is not being removed", Printable(&self.removal_cancelled))
     }
 }
 
@@ -365,26 +389,23 @@ impl Report for Removed {
     }
 }
 
-/// Whether there is any object in the space of a client.
-async fn has_objects(cluster: &Client) -> Result<bool> {
-    let mut objects = cluster.objects();
-    while let Some(portion) = objects.next().await? {
-        if !portion.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+async fn cancel_removal(name: String, session: &mut CommandContext) -> Result {
+    session.connect_to_cluster().await?.cancel_space_removal(&name).await?;
+    session.output.print(&RemovalCancelled { removal_cancelled: name })
 }
 
 async fn remove(name: &str, with_objects: bool, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
-    if !with_objects && has_objects(&session.cluster_of(Some(name)).await?).await? {
-        let failure = Failure::conflict(format!("space {name} is not empty: nothing was removed"));
-        return Err(failure.hint(format!(
-            "`mortar space rm {name} --yes` removes it with everything in it. Nothing brings that back but a backup."
-        )));
+    let removed = if with_objects { client.remove_space(name).await } else { client.remove_empty_space(name).await };
+    match removed {
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            let hint = format!(
+                "`mortar space rm {name} --yes` removes it with everything in it. Nothing brings that back but a backup."
+            );
+            return Err(Failure::conflict(error.message()).hint(hint));
+        }
+        removed => removed?,
     }
-    client.remove_space(name).await?;
     session.output.print(&Removed { removed: name.to_owned() })
 }
 
@@ -423,6 +444,5 @@ async fn show(cluster: &Client, session: &mut CommandContext) -> Result {
     let client = session.connect_to_cluster().await?;
     let usage = client.space_usages(Some(&status.space)).await?.into_iter().next().unwrap_or_default();
     let info = client.spaces().await?.into_iter().find(|info| info.id == cluster.space());
-    let quota = info.as_ref().map(Quota::of).unwrap_or_default();
-    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage, quota))
+    session.output.print(&SpaceDetails::new(cluster.space().0, peer, status, &usage, info.as_ref()))
 }

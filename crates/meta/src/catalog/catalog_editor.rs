@@ -25,9 +25,11 @@ mod indexes;
 mod members;
 mod moves;
 mod openings;
+mod removals;
 mod spaces;
 
 pub use accounts::hash_password;
+pub use removals::Removal;
 
 type Result<T, E = CatalogError> = std::result::Result<T, E>;
 

@@ -57,6 +57,14 @@ pub enum CatalogError {
         /// What to do first.
         remedy: &'static str,
     },
+    /// A removal was taken back, or another one of the same has begun.
+    #[error("the removal of {what} {name:?} was taken back, or begun again: nothing was removed")]
+    RemovalEnded {
+        /// The kind of entry that was being removed.
+        what: &'static str,
+        /// Its name, or that of its space.
+        name: String,
+    },
     /// A class cannot change in this way.
     #[error("class {class:?} cannot change in this way: {why}")]
     Evolution {
@@ -153,6 +161,7 @@ impl CatalogError {
             | Self::Incompatible { .. }
             | Self::WrongMoveState { .. } => ErrorKind::Invalid,
             Self::Missing { .. } | Self::NotSetUp => ErrorKind::NotFound,
+            Self::RemovalEnded { .. } => ErrorKind::Conflict,
             Self::TooMany { .. } => ErrorKind::Full,
             Self::NoBricks { .. } | Self::Busy { .. } => ErrorKind::Unavailable,
             Self::Superseded { .. } => ErrorKind::Denied,

@@ -42,6 +42,13 @@ pub enum SchemaRequest {
         /// Whether no two objects may have the same values.
         unique: bool,
     },
+    /// Remove a class that has no objects and that nothing needs. Only bricks know whether it has objects, so a catalogue alone refuses it.
+    RemoveClass {
+        /// Its name.
+        name: String,
+        /// Take back such a removal that was not ended, instead.
+        cancel: bool,
+    },
     /// Remove an index.
     RemoveIndex {
         /// Its name.
@@ -104,6 +111,14 @@ impl CatalogEditor {
             SchemaRequest::CreateIndex { name, class, fields, unique } => {
                 let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
                 index(self.create_index(space, &name, &class, &fields, unique).await?)
+            }
+            SchemaRequest::RemoveClass { name, cancel: true } => {
+                let class = self.cancel_class_removal(space, &name).await?;
+                (classes(vec![class.value]), Some(class.revision))
+            }
+            SchemaRequest::RemoveClass { cancel: false, .. } => {
+                let what = "this is a meta-server, which does not know whether a class has objects: ask a peer server";
+                return Err(model::Error::new(model::ErrorKind::Unsupported, what).into());
             }
             SchemaRequest::RemoveIndex { name } => index(self.remove_index(space, &name).await?),
         })

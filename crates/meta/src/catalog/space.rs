@@ -32,6 +32,9 @@ pub struct Space {
     /// What its objects may take.
     #[serde(default, skip_serializing_if = "Quota::is_none")]
     pub quota: Quota,
+    /// What of it is being removed, if it has no objects.
+    #[serde(default, skip_serializing_if = "Removals::is_none")]
+    pub removals: Removals,
     /// The permissions of users and groups. No other user has access, except for members of
     /// [`ADMINISTRATORS`](super::ADMINISTRATORS).
     #[serde(default)]
@@ -59,6 +62,17 @@ pub struct Quota {
     /// The number of objects; `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_objects: Option<u64>,
+}
+
+/// What is being removed. Bricks accept nothing new for it until it is removed, or the removal is taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removals {
+    /// The number of the removal of the space itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<u64>,
+    /// Those of classes, by the number of the class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<u32, u64>,
 }
 
 /// A change of a space. What is `None` stays as it is.
@@ -121,6 +135,14 @@ pub struct SpaceOptions {
     pub nodes: Option<u32>,
     /// What happens when a brick is unreachable.
     pub policy: FailurePolicy,
+}
+
+impl Removals {
+    /// Whether nothing is being removed.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Quota {

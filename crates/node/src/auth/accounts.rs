@@ -54,7 +54,7 @@ pub(crate) async fn administer(
 }
 
 /// Checks that `who` may change the permissions of a space.
-pub(super) fn check_space_admin(who: &Principal, catalog: &Catalog, space: &str) -> Result<()> {
+pub(crate) fn check_space_admin(who: &Principal, catalog: &Catalog, space: &str) -> Result<()> {
     if catalog.space(space).is_none() {
         // Only administrators may learn that the space does not exist.
         return who.check_administrator(Some(catalog));

@@ -20,10 +20,12 @@ pub(crate) fn space_options(create: proto::CreateSpace) -> Result<(String, Space
     Ok((name, SpaceOptions { nodes, policy, ..SpaceOptions::default() }))
 }
 
-/// Removes a space, if `who` may. Returns the revision from which on it is gone.
+/// Removes a space with all that is in it, or takes a removal back that was not ended, if `who` may. Returns the revision from which on
+/// that is so.
 ///
 /// # Errors
-/// [`ErrorKind::Denied`]; as [`CatalogEditor::remove_space`].
+/// [`ErrorKind::Denied`]; [`ErrorKind::Unsupported`] if the space must be empty, which only bricks know; as
+/// [`CatalogEditor::remove_space`].
 pub(crate) async fn remove_space(
     editor: &CatalogEditor,
     catalog: &Catalog,
@@ -31,6 +33,13 @@ pub(crate) async fn remove_space(
     remove: proto::RemoveSpace,
 ) -> Result<Revision> {
     check_space_admin(who, catalog, &remove.name)?;
+    if remove.cancel {
+        return Ok(editor.cancel_space_removal(&remove.name).await?.revision);
+    }
+    if remove.only_if_empty {
+        let what = "this is a meta-server, which does not know whether a space has objects: ask a peer server";
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
     Ok(editor.remove_space(&remove.name).await?.revision)
 }
 
@@ -67,5 +76,6 @@ pub(crate) fn space_to_proto(space: &Space) -> proto::Space {
         policy: Some(policy_to_proto(space.policy) as i32),
         max_bytes: space.quota.max_bytes,
         max_objects: space.quota.max_objects,
+        removing: space.removals.space.is_some(),
     }
 }

@@ -16,6 +16,7 @@
 //! | [`staging`] | uploads, and contents that no object has yet |
 //! | [`entry_writer`] | entries of collections, and their totals |
 //! | [`usage`] | what the objects take, and the quota of the space |
+//! | [`removals`] | what is refused because it is being removed, and whether there are objects of it |
 //! | [`admission`] | which transactions are taken in, and what they replace |
 //!
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
@@ -30,6 +31,7 @@ mod index_keeper;
 mod indexing;
 mod output;
 mod page_allocator;
+mod removals;
 mod row_writer;
 mod staging;
 mod txn_rows;
@@ -41,6 +43,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use meta::catalog::Removals;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
 use protocol::brick::{Brick, LockedObject, Output, PendingRead};
 use protocol::commit::participant::ParticipantSettings;
@@ -128,6 +131,8 @@ pub(crate) struct NodeDriver<C> {
     usage: NodeUsage,
     /// The quota of the space, if it has one.
     quota: Option<SharedQuota>,
+    /// What is being removed.
+    removals: Removals,
     admission: Admission,
     /// Pages that changed lately.
     recent: RecentPages,
@@ -203,6 +208,7 @@ impl<C: Clone> NodeDriver<C> {
             entries: EntryWriter::default(),
             usage,
             quota: None,
+            removals: Removals::default(),
             admission: Admission::default(),
             recent: RecentPages::default(),
             changed_since_copy: None,

@@ -5,6 +5,7 @@
 //! this module carries out their outputs.
 
 mod contents;
+mod emptiness;
 mod managing;
 mod usage;
 
@@ -359,13 +360,14 @@ impl Nodes {
         self.inbox.wake_at(driver.deadline());
     }
 
-    /// Gives a driver the current indexes of the catalogue, and the quota of its space.
+    /// Gives a driver what the catalogue says of its space now: classes and indexes, the quota, and what is being removed.
     fn follow_schema(&self, driver: &mut Driver) {
         if let Some(catalog) = self.cluster_view.catalog()
             && let Some(space) = catalog.space_of(driver.node())
         {
             driver.set_schema(space.id, &catalog.schema(space.id), self.time.now());
             driver.set_quota(self.quota_of(space));
+            driver.set_removals(&space.removals);
         }
     }
 

@@ -80,6 +80,12 @@ impl Service for BrickConnection {
             Request::ListEntries(list) => self.list_entries(*list, reply),
             Request::ListEntriesOf(list) => self.list_entries_of(*list, reply),
             Request::ListNodeObjects(list) => self.list_node_objects(list, reply),
+            Request::CheckEmpty(check) => {
+                let Some((check, nodes, deferred)) = self.asked(Ok(check), reply) else { return };
+                tokio::spawn(async move {
+                    deferred.answer(nodes.check_empty(check).await.map(Response::Emptiness));
+                });
+            }
             Request::CopyRows(copy) => self.copy_rows(copy, reply),
             Request::Backup(_) => match self.check_backup() {
                 Ok(()) => long_job::backup(self.nodes().store.clone(), &self.thread.server.role.long_jobs, reply),

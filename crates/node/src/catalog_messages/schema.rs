@@ -28,6 +28,9 @@ pub fn schema_request_to_proto(space: &str, request: &SchemaRequest) -> Result<p
             let index = proto::IndexDefinition { name: name.clone(), fields: fields.clone(), unique: *unique };
             Request::CreateIndex(proto::CreateIndex { class: class.clone(), index: Some(index) })
         }
+        SchemaRequest::RemoveClass { name, cancel } => {
+            Request::RemoveClass(proto::RemoveClass { name: name.clone(), cancel: *cancel })
+        }
         SchemaRequest::RemoveIndex { name } => Request::RemoveIndex(proto::RemoveIndex { name: name.clone() }),
     };
     Ok(proto::Describe { space: space.to_owned(), request: Some(request) })
@@ -53,6 +56,7 @@ pub fn schema_request_from_proto(request: Option<Request>) -> Result<SchemaReque
             let proto::IndexDefinition { name, fields, unique } = index;
             SchemaRequest::CreateIndex { name, class, fields, unique }
         }
+        Request::RemoveClass(proto::RemoveClass { name, cancel }) => SchemaRequest::RemoveClass { name, cancel },
         Request::RemoveIndex(proto::RemoveIndex { name }) => SchemaRequest::RemoveIndex { name },
     })
 }

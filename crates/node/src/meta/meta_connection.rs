@@ -273,7 +273,8 @@ impl Service for MetaConnection {
             | Request::CopyRows(_)
             | Request::GetMoveIns(_)
             | Request::GetNodeUsages(_)
-            | Request::GetSpaceUsages(_) => {
+            | Request::GetSpaceUsages(_)
+            | Request::CheckEmpty(_) => {
                 let what = "this is a meta-server: it keeps the catalogue and no objects; connect to a peer server";
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));
             }

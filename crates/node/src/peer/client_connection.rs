@@ -13,14 +13,15 @@ use wire::link::{Incoming, Responder, Service};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
+use wire::proto::schema::{RemoveClass, describe};
 
 use super::cache::CachedObject;
 use super::driver::ClientMessage;
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
-use super::{PeerProcess, PeerRole, classes, moves, usage};
-use crate::auth::{Principal, administer, remove_space, set_space, space_options, space_to_proto};
+use super::{PeerProcess, PeerRole, classes, moves, removal, usage};
+use crate::auth::{Principal, administer, check_space_admin, remove_space, set_space, space_options, space_to_proto};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
 use crate::server::{Kind, Thread, spawn_reply};
@@ -134,9 +135,16 @@ impl ClientConnection {
 
     fn remove_space(&self, remove: proto::RemoveSpace, reply: Responder<'_>) {
         let (view, principal) = (self.peer.cluster_view.clone(), self.state.principal().clone());
+        let peer = self.peer.clone();
         self.spawn_reply(reply, async move {
             let (editor, catalog) = (view.editor()?, view.catalog().unwrap_or_default());
-            view.wait_for_revision(remove_space(editor, &catalog, &principal, remove).await?).await?;
+            let revision = if remove.only_if_empty && !remove.cancel {
+                check_space_admin(&principal, &catalog, &remove.name)?;
+                removal::remove_empty_space(&peer, remove.name).await?
+            } else {
+                remove_space(editor, &catalog, &principal, remove).await?
+            };
+            view.wait_for_revision(revision).await?;
             Ok(Response::Done(proto::Done {}))
         });
     }
@@ -199,6 +207,14 @@ impl ClientConnection {
             return reply.fail(&Error::new(ErrorKind::Denied, what));
         }
         let may_change = self.check_permission(Permission::Admin);
+        if let Some(describe::Request::RemoveClass(RemoveClass { name, cancel: false })) = describe.request {
+            let peer = self.peer.clone();
+            return self.spawn_reply(reply, async move {
+                may_change?;
+                view.wait_for_revision(removal::remove_empty_class(&peer, space, name).await?).await?;
+                Ok(Response::Described(proto::schema::Described::default()))
+            });
+        }
         self.spawn_reply(reply, async move {
             view.handle_schema_request(&space, describe.request, may_change).await.map(Response::Described)
         });

@@ -199,7 +199,8 @@ pub(super) fn row(request: Request) -> Row {
         | Request::Backup(_)
         | Request::CopyRows(_)
         | Request::GetMoveIns(_)
-        | Request::GetNodeUsages(_) => wrong_server(BRICK),
+        | Request::GetNodeUsages(_)
+        | Request::CheckEmpty(_) => wrong_server(BRICK),
         Request::MetaGetRun(_)
         | Request::MetaRead(_)
         | Request::MetaGet(_)

@@ -75,6 +75,7 @@ kinds! {
     GetMoveIns get_move_ins,
     GetNodeUsages get_node_usages,
     GetSpaceUsages get_space_usages,
+    CheckEmpty check_empty,
     Move move,
     MemberRequest member_request,
     AskWitness ask_witness,

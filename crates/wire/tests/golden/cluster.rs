@@ -27,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 60 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 64 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -267,17 +267,22 @@ fn messages_about_policies_are_unchanged() {
     let limit = |value| Some(proto::usage::Limit { value });
     let (max_bytes, max_objects) = (limit(Some(1 << 30)), limit(None));
     let quota = proto::SetSpace { name: "photos".to_owned(), policy: None, max_bytes, max_objects };
+    let remove = proto::RemoveSpace { name: "photos".to_owned(), only_if_empty: true, cancel: true };
     let requests = [
         ("create-space-policy", Request::CreateSpace(create)),
         ("set-space", Request::SetSpace(set)),
         ("set-space-quota", Request::SetSpace(quota)),
-        ("remove-space", Request::RemoveSpace(proto::RemoveSpace { name: "photos".to_owned() })),
+        ("remove-space", Request::RemoveSpace(proto::RemoveSpace { name: "photos".to_owned(), ..Default::default() })),
+        ("remove-space-if-empty", Request::RemoveSpace(remove)),
     ];
     for (name, request) in requests {
         check(&format!("request-{name}"), Flags::REQUEST, &proto::Request { request: Some(request) }, b"");
     }
     let space = proto::Space { space: 1, name: "main".to_owned(), policy, ..Default::default() };
     let limited = proto::Space { max_bytes: Some(1 << 30), max_objects: Some(9), ..space.clone() };
+    let removing = proto::Space { removing: true, ..space.clone() };
+    let removing = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![removing] })) };
+    check("response-spaces-removing", Flags::RESPONSE, &removing, b"");
     let limited = proto::Response { response: Some(Response::Spaces(proto::Spaces { entries: vec![limited] })) };
     check("response-spaces-quota", Flags::RESPONSE, &limited, b"");
     let entries = vec![space];
@@ -292,6 +297,7 @@ fn messages_about_usage_are_unchanged() {
     use proto::usage;
     let requests = [
         ("get-node-usages", Request::GetNodeUsages(usage::GetNodeUsages { nodes: vec![NODE.0, 5] })),
+        ("check-empty", Request::CheckEmpty(usage::CheckEmpty { nodes: vec![NODE.0, 5], revision: 7, class: Some(3) })),
         ("get-space-usages", Request::GetSpaceUsages(usage::GetSpaceUsages { space: "photos".to_owned() })),
     ];
     for (name, request) in requests {
@@ -308,6 +314,7 @@ fn messages_about_usage_are_unchanged() {
     let brick = usage::BrickUsage { brick: 2, objects: 3, bytes: 400, staged_bytes: 50 };
     let space = usage::SpaceUsage { space: 1, name: "photos".to_owned(), bricks: vec![brick], unknown_nodes: 1 };
     let responses = [
+        ("emptiness", Response::Emptiness(usage::Emptiness { empty: vec![NODE.0], occupied: vec![5] })),
         ("node-usages", Response::NodeUsages(usage::NodeUsages { nodes: vec![node] })),
         ("space-usages", Response::SpaceUsages(usage::SpaceUsages { spaces: vec![space] })),
     ];

@@ -10,7 +10,7 @@ use wire::proto::{self, schema};
 use super::check;
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 3 + 7;
+pub(crate) const VECTORS: usize = 4 + 7;
 
 fn ty(kind: Kind) -> schema::FieldType {
     schema::FieldType { kind: kind as i32, ..schema::FieldType::default() }
@@ -118,6 +118,7 @@ fn requests_about_classes_and_indexes_are_unchanged() {
         ("define", Asked::Define(schema::Define { classes: vec![definition] })),
         ("evolve", Asked::Evolve(schema::Evolve { class: class(), steps })),
         ("create-index", Asked::CreateIndex(schema::CreateIndex { class: class(), index: Some(index) })),
+        ("remove-class", Asked::RemoveClass(schema::RemoveClass { name: "Box".to_owned(), cancel: true })),
         ("remove-index", Asked::RemoveIndex(schema::RemoveIndex { name: "by_size".to_owned() })),
     ];
     for (name, request) in requests {

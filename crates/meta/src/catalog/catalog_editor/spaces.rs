@@ -17,7 +17,9 @@ use crate::catalog::ident::{BrickId, Epoch};
 use crate::catalog::member::{BrickRecord, Liveness, Storage};
 use crate::catalog::names;
 use crate::catalog::placement::{self, NODES_PER_RANGE, NodePlacement, PlacementMap, PlacementRange};
-use crate::catalog::space::{Grantee, Permission, Permissions, Quota, RemovedSpace, Space, SpaceChange, SpaceOptions};
+use crate::catalog::space::{
+    Grantee, Permission, Permissions, Quota, Removals, RemovedSpace, Space, SpaceChange, SpaceOptions,
+};
 use crate::limits;
 use crate::plant::{Bug, planted};
 
@@ -58,8 +60,8 @@ impl CatalogEditor {
                 draft.put(&Path::PlacementRange(id, part), &sheet)?;
             }
             let (name, policy, permissions) = (name.to_owned(), options.policy, Permissions::default());
-            let quota = Quota::default();
-            let space = Space { id, name, first_node, nodes, storage, policy, quota, permissions };
+            let (quota, removals) = (Quota::default(), Removals::default());
+            let space = Space { id, name, first_node, nodes, storage, policy, quota, removals, permissions };
             draft.put(&path, &space)?;
             space
         })
@@ -71,10 +73,20 @@ impl CatalogEditor {
     /// # Errors
     /// [`CatalogError::Missing`].
     pub async fn remove_space(&self, name: &str) -> Result<Edited<Space>> {
+        self.remove_space_if(name, |_| Ok(())).await
+    }
+
+    /// Removes a space that passes a check, in the write that removes it.
+    pub(super) async fn remove_space_if(
+        &self,
+        name: &str,
+        check: impl Fn(&Space) -> Result<()>,
+    ) -> Result<Edited<Space>> {
         names::check_space(name)?;
         let path = Path::Space(name.to_owned());
         let removed: Result<Edited<Space>> = edit!(self, |draft| {
             let space: Space = draft.require(&path, SPACE, name).await?;
+            check(&space)?;
             draft.touch(&Path::PlacementMap).await?;
             for part in 0..space.nodes.div_ceil(NODES_PER_RANGE) {
                 draft.remove(&Path::PlacementRange(space.id, part))?;

@@ -11,6 +11,7 @@ pub(crate) mod adopt;
 pub(crate) mod classes;
 pub(crate) mod members;
 mod openings;
+pub(crate) mod removals;
 pub(crate) mod spaces;
 
 /// An editor of a catalogue in memory.

@@ -193,7 +193,7 @@ impl<C: Clone> NodeDriver<C> {
             _ if self.reader.is_memory_full() && self.grows(part) => {
                 Err(DeferredTransaction { kind: ErrorKind::Full, why: STORE_FULL.to_owned() })
             }
-            _ => self.compute_touches(txn, part),
+            _ => self.check_removals(part).and_then(|()| self.compute_touches(txn, part)),
         }
     }
 

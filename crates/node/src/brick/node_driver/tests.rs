@@ -27,6 +27,7 @@ mod contents;
 mod entries;
 mod quota;
 mod random;
+mod removals;
 mod room;
 mod usage;
 

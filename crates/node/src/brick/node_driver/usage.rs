@@ -67,8 +67,9 @@ impl<C: Clone> NodeDriver<C> {
     ///
     /// # Errors
     /// [`ErrorKind::QuotaExceeded`](model::ErrorKind::QuotaExceeded), or
-    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) while it is not known what the space takes.
+    /// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) while it is not known what the space takes, or while it is removed.
     pub(crate) fn extend_upload(&mut self, id: ContentId, size: u64) -> Result<()> {
+        self.check_space_stays()?;
         let more = size.saturating_sub(self.staging.received(id));
         let allowed = self.check_quota(Growth::of_bytes(more));
         allowed.map_err(|QuotaRefusal { kind, why }| Error::new(kind, why))?;

@@ -25,7 +25,10 @@ impl Nodes {
     /// If the node is not served here; [`ErrorKind::Full`] if too many uploads are unfinished.
     pub(crate) fn begin_upload(&self, space: SpaceId, node: NodeId) -> Result<ContentId> {
         let upload = self.store.begin_upload()?;
-        let begun = self.with_driver(node, |driver| Ok(driver.begin_upload(space, upload, self.time.now())));
+        let begun = self.with_driver(node, |driver| {
+            driver.check_space_stays()?;
+            Ok(driver.begin_upload(space, upload, self.time.now()))
+        });
         if begun.is_err() {
             self.store.abort_upload(upload);
         }

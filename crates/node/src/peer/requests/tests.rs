@@ -17,7 +17,7 @@ fn all() -> Vec<(&'static str, Request)> {
         Ping CreateSpace ListSpaces GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
-        GetNodeUsages GetSpaceUsages
+        GetNodeUsages GetSpaceUsages CheckEmpty
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects
     ])
