@@ -202,3 +202,39 @@ fn entries_of(state: &Snapshot, nodes: &BTreeSet<NodeId>, target: Oid) -> Result
     }
     Ok(entries)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use model::{Object, PageId, SpaceId};
+    use store::{Options, RowChanges};
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(3);
+
+    #[test]
+    fn wrong_counts_of_logical_nodes_that_are_served_are_found() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let page = PageId { space: SpaceId(1), node: NODE, number: 1 };
+        let mut rows = RowChanges::new();
+        rows.put(&page_rows::object_key(page, 0), page_rows::encode_object(&Object::blob("12345".into())));
+        store.commit_rows(rows).unwrap();
+        let miscounts = |served: &dyn Fn() -> BTreeSet<(NodeId, u64)>| scrub(&store, served, &()).unwrap().miscounts;
+        let found = NodeUsage { objects: 1, bytes: 5 };
+        let miscount = Miscount { node: NODE, counted: NodeUsage::default(), found };
+        assert_eq!(miscounts(&|| [(NODE, 1)].into()), [miscount]);
+        // A logical node that goes and comes back may be incomplete in between.
+        let epoch = Cell::new(0);
+        let moving = || {
+            epoch.set(epoch.get() + 1);
+            [(NODE, epoch.get())].into()
+        };
+        assert_eq!(miscounts(&moving), []);
+        let mut counted = RowChanges::new();
+        counted.put(&page_rows::usage_key(NODE), found.encode());
+        store.commit_rows(counted).unwrap();
+        assert_eq!(miscounts(&|| [(NODE, 1)].into()), []);
+    }
+}
