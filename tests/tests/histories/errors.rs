@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel, Oid, PlacementHint};
-use model::{ClassId, NodeId, Object, PageId, SpaceId, limits};
+use model::{ClassId, Error, NodeId, Object, PageId, SpaceId, limits};
 use prost::Message as _;
 use protocol::commit::Request;
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
@@ -201,10 +201,12 @@ async fn client_connects_although_its_peer_server_dies_meanwhile() {
 struct MessageCollector(mpsc::UnboundedSender<Message>);
 
 impl Service for MessageCollector {
-    fn on_request(&mut self, incoming: Incoming<'_>, _: Responder<'_>) {
-        if let Ok(message) = Message::decode(incoming.request, incoming.raw) {
-            let _ = self.0.send(message);
-        }
+    fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>) {
+        reply.fail(&Error::new(ErrorKind::Unsupported, format!("{:?}", incoming.request)));
+    }
+
+    fn on_message(&mut self, message: Message) -> model::Result<()> {
+        self.0.send(message).map_err(|_| Error::new(ErrorKind::Internal, "the test has ended"))
     }
 }
 
