@@ -284,6 +284,18 @@ impl Core {
         }
     }
 
+    /// Queues transactions, of which the committer takes all or none at a time. A store without a committer applies them.
+    pub(crate) fn submit_jobs(&self, jobs: Vec<Job>) {
+        if !self.is_durable() {
+            return jobs.into_iter().for_each(|job| self.apply_now(job));
+        }
+        self.queue_opening();
+        match self.pipeline.queue.push_all(jobs) {
+            Ok(()) => self.wake_committer(),
+            Err(jobs) => jobs.into_iter().for_each(|job| self.refuse(job, error::closed())),
+        }
+    }
+
     /// Wakes the committer. While the committer forces a batch, this thread applies what is queued for the next one.
     fn wake_committer(&self) {
         if self.pipeline.force_lock.is_locked()

@@ -50,7 +50,7 @@ mod store;
 
 pub use backup::{BackupSummary, check_archive};
 pub use commit::contents::ContentChange;
-pub use commit::row_changes::{RowChanges, RowSequence};
+pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use open::check_log_payload;
 pub use options::Options;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::backup::{self, BackupSummary};
 use crate::commit::Core;
-use crate::commit::row_changes::RowChanges;
+use crate::commit::row_changes::{RowChanges, RowReply};
 use crate::engine::EnginePin;
 use crate::error;
 use crate::open;
@@ -289,6 +289,12 @@ impl Store {
     /// nothing.
     pub fn set_reply_hook(&self, hook: impl Fn(usize) + Send + Sync + 'static) {
         self.core().reply_hook.store(Some(Arc::new(Box::new(hook))));
+    }
+
+    /// Submits several changes, each as by [`Store::submit_rows`] and in this order, so that one force makes all of them
+    /// durable, if there is room for them.
+    pub fn submit_rows_together(&self, changes: Vec<(RowChanges, RowReply)>) {
+        self.core().submit_rows_together(changes);
     }
 
     /// Changes rows and contents together and waits until the changes are durable; returns the log position.

@@ -63,6 +63,16 @@ impl CommitQueue {
         Ok(())
     }
 
+    /// Queues transactions that are taken together, or returns them if the store is closing.
+    pub(crate) fn push_all(&self, mut jobs: Vec<Job>) -> Result<(), Vec<Job>> {
+        let mut state = self.lock();
+        if state.closing {
+            return Err(jobs);
+        }
+        state.jobs.append(&mut jobs);
+        Ok(())
+    }
+
     /// As [`CommitQueue::push`], for a thread that waits for the reply.
     pub(crate) fn push_and_join(&self, job: Job) -> Result<Arc<RoundEnd>, Job> {
         let mut state = self.lock();

@@ -66,6 +66,9 @@ impl RowSequence {
     }
 }
 
+/// Receives the log position of changes when they are durable, or why they were refused.
+pub type RowReply = Box<dyn FnOnce(Result<u64>) + Send>;
+
 /// Changes of rows that are applied together.
 ///
 /// Of several changes of one row the last one counts. Keys have 1 to [`limits::ROW_KEY`] bytes (keys of up to 23 bytes
@@ -189,6 +192,11 @@ fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
 impl Core {
     pub(crate) fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {
         self.submit_job(self.prepare_job(changes, ReplyTo::Callback(Box::new(done))));
+    }
+
+    pub(crate) fn submit_rows_together(&self, changes: Vec<(RowChanges, RowReply)>) {
+        let job = |(changes, done)| self.prepare_job(changes, ReplyTo::Callback(done));
+        self.submit_jobs(changes.into_iter().map(job).collect());
     }
 
     pub(crate) fn commit_rows(&self, changes: RowChanges) -> Result<u64> {

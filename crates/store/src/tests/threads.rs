@@ -378,3 +378,29 @@ fn rows_that_change_together_are_visible_together_and_never_go_back() {
         assert_eq!(stamp_of_rows(store), 399);
     });
 }
+
+#[test]
+fn changes_that_are_submitted_together_take_one_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), busy_options()).unwrap();
+    let row = |key: &[u8]| {
+        let mut changes = RowChanges::new();
+        changes.put(key, Bytes::from_static(b"value"));
+        changes
+    };
+    // The step that says that the store was opened comes before.
+    store.commit_rows(row(b"first")).unwrap();
+    let (before, (done, results)) = (store.status().forces, mpsc::channel());
+    let submit = |key: &[u8]| {
+        let done = done.clone();
+        (row(key), Box::new(move |result| done.send(result).unwrap()) as crate::RowReply)
+    };
+    store.submit_rows_together((0..20_u8).map(|key| submit(&[key])).collect());
+    let positions: Vec<u64> = results.iter().take(20).map(Result::unwrap).collect();
+    assert!(positions.is_sorted(), "each is a change of its own, in order: {positions:?}");
+    assert_eq!(store.status().forces - before, 1);
+    let closed = store.clone();
+    store.close().unwrap();
+    closed.submit_rows_together(vec![submit(b"late")]);
+    assert!(results.recv().unwrap().is_err(), "a closed store refuses them");
+}
