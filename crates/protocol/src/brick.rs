@@ -11,12 +11,14 @@
 //!   have granted has run out.
 //! - **C2, C4.** A transaction that is prepared and undecided for too long is finished here, because its coordinator
 //!   may be gone.
+//! - **C5.** A joint request is passed on to its logical nodes and answered once (`joint`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Entry, NodeId, Oid, PageId};
 
 use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::joint::CollectedAnswers;
 use crate::commit::participant::{self, Participant, ParticipantSettings};
 use crate::commit::{Answer, Change, Outcome, Part, Record, Refusal, Rejected, Request};
 use crate::directory::Directory;
@@ -28,6 +30,10 @@ use crate::plant::{Bug, planted};
 use crate::tree::{Down, Up};
 use crate::upstream::LEASE_MS;
 use crate::validate::PageVersions;
+
+mod joint;
+
+use joint::FinishingTxn;
 
 /// The interval of closed timestamps, in milliseconds (G1).
 const CLOSE_MS: u64 = 10;
@@ -100,9 +106,11 @@ pub struct Brick<A, T> {
     unsettled: BTreeMap<PageId, BTreeSet<TxnId>>,
     /// Until when copies may exist that this brick does not know.
     unknown_copies_until: Ms,
-    /// When each prepared transaction was first noticed, and the coordinators that finish them.
+    /// When each prepared transaction was first noticed, and those that this node finishes.
     prepared_since: BTreeMap<TxnId, Ms>,
-    finishing: BTreeMap<TxnId, Coordinator<T>>,
+    finishing: BTreeMap<TxnId, FinishingTxn<A, T>>,
+    /// Joint requests whose answers are not all there.
+    collecting: BTreeMap<TxnId, CollectedAnswers<A>>,
     /// The holders that subscribe to closed timestamps (G1), and when the next one is due.
     subscribers: BTreeSet<HolderId>,
     next_close: Ms,
@@ -123,6 +131,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             unknown_copies_until: 0,
             prepared_since: BTreeMap::new(),
             finishing: BTreeMap::new(),
+            collecting: BTreeMap::new(),
             subscribers: BTreeSet::new(),
             next_close: 0,
             next_orphan_scan: 0,
@@ -173,7 +182,10 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         now: Ms,
         versions: &dyn PageVersions,
     ) -> Result<(), Rejected> {
-        let handled = self.participant.handle(Requester::Coordinator(from), request, seen, now, versions);
+        let handled = match request {
+            Request::Joint { .. } => self.handle_joint(from, request, seen, now),
+            request => self.participant.handle(Requester::Coordinator(from), request, seen, now, versions),
+        };
         self.drain(now);
         handled
     }
@@ -181,21 +193,29 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// Handles the answer to an [`Output::Ask`].
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         let txn = answer.txn();
+        if self.learn_from(&answer, now).is_err() {
+            // What a clock says that is too far ahead decides nothing (L1).
+            return;
+        }
+        self.collect_answer(node, &answer);
+        let answer = self.heard_vote(node, answer);
         let mut out = Vec::new();
-        if let Some(coordinator) = self.finishing.get_mut(&txn) {
-            coordinator.handle_answer(node, answer, now, &mut out);
+        if let Some(one) = self.finishing.get_mut(&txn) {
+            one.coordinator.handle_answer(node, answer, now, &mut out);
         }
         self.finish(txn, out);
     }
 
     fn finish(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
         for output in out {
-            // This brick has no client for the outcome.
-            if let coordinator::Output::Send(node, request) = output {
-                self.out.push(Output::Ask(node, request));
+            match output {
+                coordinator::Output::Send(node, request) | coordinator::Output::Repeat(node, request) => {
+                    self.out.push(Output::Ask(node, request));
+                }
+                coordinator::Output::Reply(reply) => self.conclude(txn, reply),
             }
         }
-        if self.finishing.get(&txn).is_some_and(Coordinator::is_done) {
+        if self.finishing.get(&txn).is_some_and(|one| one.coordinator.is_done()) {
             self.finishing.remove(&txn);
             self.prepared_since.remove(&txn);
         }
@@ -445,6 +465,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         if now >= self.next_orphan_scan {
             self.next_orphan_scan = now + ORPHAN_SCAN_MS;
             self.participant.raise_horizon(HlcTimestamp::at(now.saturating_sub(HORIZON_MS)));
+            self.drop_unanswered(now);
             self.finish_orphans(now);
             let writes = self.settling.keys().copied().collect();
             self.settle(writes, now);
@@ -453,8 +474,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         let finishing: Vec<TxnId> = self.finishing.keys().copied().collect();
         for txn in finishing {
             let mut out = Vec::new();
-            if let Some(coordinator) = self.finishing.get_mut(&txn) {
-                coordinator.poll(now, &mut out);
+            if let Some(one) = self.finishing.get_mut(&txn) {
+                one.poll(now, &mut out);
             }
             self.finish(txn, out);
         }
@@ -470,7 +491,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             let is_late = since + FINISH_MS <= now && !self.finishing.contains_key(&txn);
             if is_late && !planted(Bug::CoordinatorNotReplaced) {
                 let mut out = Vec::new();
-                self.finishing.insert(txn, Coordinator::finish(txn, nodes, now, &mut out));
+                let coordinator = Coordinator::finish(txn, nodes, now, &mut out);
+                self.finishing.insert(txn, FinishingTxn::orphan(coordinator));
                 self.finish(txn, out);
             }
         }
@@ -479,7 +501,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
     /// When [`Brick::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Ms {
-        let finishing = self.finishing.values().filter_map(Coordinator::deadline);
+        let finishing = self.finishing.values().filter_map(FinishingTxn::deadline);
         let expiry = self.directory.deadline().into_iter().chain(self.participant.next_expiry());
         let close = self.subscribers.first().map(|_| self.next_close);
         finishing.chain(expiry).chain(close).chain([self.next_orphan_scan]).min().unwrap_or(self.next_orphan_scan)

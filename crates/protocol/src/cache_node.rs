@@ -90,6 +90,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self
     }
 
+    /// Sets which brick serves each logical node: see [`Gateway::set_bricks`].
+    pub fn set_bricks(&mut self, bricks: BTreeMap<NodeId, u32>) {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.set_bricks(bricks);
+        }
+    }
+
     /// The approximate memory of pending transactions, in bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {

@@ -20,6 +20,8 @@
 //!   older transactions are refused.
 //! - **C4.** After a restart a participant restores its prepared transactions with their locks, marks, outcomes and
 //!   bounds before it serves requests.
+//! - **C5.** Logical nodes of one brick share the messages of a transaction. If there are no other participants, one of
+//!   them is its coordinator ([`joint`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -28,6 +30,7 @@ use std::fmt;
 use model::{Entry, NodeId, Oid, PageId};
 
 use client_mark::ClientMark;
+use coordinator::CommitReply;
 
 use crate::clock::ClockSkewError;
 use crate::entries::{collection_guard, entry_guard};
@@ -39,6 +42,7 @@ use crate::validate::{Footprint, Read, ValidationConflict};
 
 pub mod client_mark;
 pub mod coordinator;
+pub mod joint;
 pub mod participant;
 
 /// The new states of objects.
@@ -264,6 +268,13 @@ pub enum Request<T> {
         /// The mode of the lock.
         mode: LockMode,
     },
+    /// Requests of one transaction to several logical nodes of a brick, for the first of them (C5): see [`joint`].
+    Joint {
+        /// The transaction.
+        txn: TxnId,
+        /// The request for each logical node: neither a lock request nor a joint one.
+        requests: BTreeMap<NodeId, Request<T>>,
+    },
 }
 
 impl<T> Request<T> {
@@ -271,6 +282,11 @@ impl<T> Request<T> {
     #[must_use]
     pub fn is_at(&self, node: NodeId) -> bool {
         match self {
+            Self::Joint { txn, requests } => {
+                let is_first = requests.first_key_value().is_some_and(|(first, _)| *first == node);
+                let mut all = requests.iter();
+                is_first && all.all(|(at, one)| one.may_be_joint() && one.txn() == *txn && one.is_at(*at))
+            }
             Self::Prepare { participants, part, .. } => participants.contains(&node) && part.is_at(node),
             Self::Commit { part, .. } => part.is_at(node),
             Self::Check { reads, .. } => reads.iter().all(|read| read.oid.page().node == node),
@@ -290,8 +306,19 @@ impl<T> Request<T> {
             | Self::Forget { txn }
             | Self::Heard { txn, .. }
             | Self::Check { txn, .. }
-            | Self::Lock { txn, .. } => *txn,
+            | Self::Lock { txn, .. }
+            | Self::Joint { txn, .. } => *txn,
         }
+    }
+
+    /// Whether it may be part of a joint request.
+    fn may_be_joint(&self) -> bool {
+        !matches!(self, Self::Lock { .. } | Self::Joint { .. })
+    }
+
+    /// Whether it is answered.
+    fn is_answered(&self) -> bool {
+        !matches!(self, Self::Forget { .. } | Self::Heard { .. })
     }
 }
 
@@ -373,6 +400,21 @@ pub enum Answer {
         /// The mode of the lock.
         mode: LockMode,
     },
+    /// The answers to a joint request (C5).
+    Joint {
+        /// The transaction.
+        txn: TxnId,
+        /// The answer of each logical node: neither [`Answer::Locked`] nor a joint one.
+        answers: BTreeMap<NodeId, Answer>,
+    },
+    /// The answer to a joint request that prepares all participants: this participant coordinates the transaction, has
+    /// decided it, and tells the others (C5).
+    Concluded {
+        /// The transaction.
+        txn: TxnId,
+        /// The answer for the client.
+        reply: CommitReply,
+    },
 }
 
 impl Answer {
@@ -384,7 +426,9 @@ impl Answer {
             | Self::Ended { txn, .. }
             | Self::Refused { txn, .. }
             | Self::Checked { txn, .. }
-            | Self::Locked { txn, .. } => *txn,
+            | Self::Locked { txn, .. }
+            | Self::Joint { txn, .. }
+            | Self::Concluded { txn, .. } => *txn,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::brick::LockedObject;
 use crate::clock::{Clock, ClockSkewError};
 use crate::commit::client_mark::ClientMark;
 use crate::commit::coordinator::{self, Coordinator};
+use crate::commit::joint;
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
@@ -189,6 +190,8 @@ pub struct Gateway<A, T> {
     asking: Schedule<TxnId>,
     /// Datastore transactions that have requested locks through this gateway and are not ending yet.
     locking: BTreeMap<TxnId, LockingTxn<A, T>>,
+    /// The bricks of logical nodes, as far as they are known (C5).
+    bricks: BTreeMap<NodeId, u32>,
     backlog: Backlog,
     out: Vec<Output<A, T>>,
 }
@@ -204,6 +207,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             coordinating: Schedule::default(),
             asking: Schedule::default(),
             locking: BTreeMap::new(),
+            bricks: BTreeMap::new(),
             backlog: Backlog::new(BACKLOG_LIMIT_BYTES),
             out: Vec::new(),
         }
@@ -214,6 +218,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     pub fn with_limit(mut self, bytes: usize) -> Self {
         self.backlog = Backlog::new(bytes);
         self
+    }
+
+    /// Sets which brick serves each logical node: those of one brick share the messages of a transaction (C5). Without it no
+    /// messages are shared. A map that is wrong or old costs messages, never correctness.
+    pub fn set_bricks(&mut self, bricks: BTreeMap<NodeId, u32>) {
+        self.bricks = bricks;
     }
 
     /// The approximate memory of pending commits, in bytes.
@@ -356,12 +366,18 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
 
     fn handle_coordinator_outputs(&mut self, txn: TxnId, out: Vec<coordinator::Output<T>>) {
         let Some(PendingCommit { client, coordinator, .. }) = self.coordinators.get(&txn) else { return };
+        let mut first = Vec::new();
         for output in out {
-            self.out.push(match output {
-                coordinator::Output::Send(node, request) => Output::Ask(node, request),
-                coordinator::Output::Reply(reply) => Output::Reply(client.clone(), txn, Reply::Ended(reply)),
-            });
+            match output {
+                coordinator::Output::Send(node, request) => first.push((node, request)),
+                coordinator::Output::Repeat(node, request) => self.out.push(Output::Ask(node, request)),
+                coordinator::Output::Reply(reply) => {
+                    self.out.push(Output::Reply(client.clone(), txn, Reply::Ended(reply)))
+                }
+            }
         }
+        let joined = joint::join(first, |node| self.bricks.get(&node).copied());
+        self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
         self.coordinating.set(txn, coordinator.deadline());
         self.backlog.update(txn, coordinator.unanswered(), coordinator.has_parts());
         if coordinator.is_done() {
@@ -381,11 +397,16 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             return self.out.push(Output::Reply(from, txn, Reply::Checked(Ok(at))));
         }
         let open = reads.keys().copied().collect();
-        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat: now });
-        self.send_checks(txn, now);
+        let request = |(node, reads): (&NodeId, &Vec<Read>)| (*node, Request::Check { txn, reads: reads.clone(), at });
+        let joined = joint::join(reads.iter().map(request), |node| self.bricks.get(&node).copied());
+        self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
+        let repeat = now + REPEAT_MS;
+        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat });
+        self.asking.set(txn, Some(repeat));
     }
 
-    fn send_checks(&mut self, txn: TxnId, now: Ms) {
+    /// Repeats the unanswered questions of a read-only transaction, if they are due.
+    fn repeat_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
         assert!(!checking.open.is_empty(), "V4: the check of {txn:?} waits for no participant");
         checking.repeat = now + REPEAT_MS;
@@ -399,6 +420,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     /// Handles the answer of a participant. `locked` is the object's state with [`Answer::Locked`].
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, locked: Option<LockedObject<T>>, now: Ms) {
         let txn = answer.txn();
+        if let Answer::Joint { answers, .. } = answer {
+            return self.handle_joint_answer(answers, now);
+        }
         match (&answer, locked) {
             (Answer::Checked { verdict, .. }, _) => return self.handle_checked(node, txn, *verdict),
             (Answer::Locked { .. }, Some(locked)) => {
@@ -424,6 +448,16 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
         }
         self.handle_coordinator_outputs(txn, out);
+    }
+
+    /// Handles the answers of several participants: first the votes to commit, so that one that refuses ends the transaction at the
+    /// others by one message.
+    fn handle_joint_answer(&mut self, answers: BTreeMap<NodeId, Answer>, now: Ms) {
+        let is_vote = |(_, answer): &(NodeId, Answer)| matches!(answer, Answer::Prepared { .. });
+        let (votes, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_vote);
+        for (node, answer) in votes.into_iter().chain(others) {
+            self.handle_answer(node, answer, None, now);
+        }
     }
 
     fn handle_checked(&mut self, node: NodeId, txn: TxnId, verdict: Result<(), crate::validate::ValidationConflict>) {
@@ -478,7 +512,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             one.coordinator.retry_now(node, &mut asked);
         }
         self.out.extend(asked.into_iter().filter_map(|output| match output {
-            coordinator::Output::Send(node, request) => Some(Output::Ask(node, request)),
+            coordinator::Output::Send(node, request) | coordinator::Output::Repeat(node, request) => {
+                Some(Output::Ask(node, request))
+            }
             coordinator::Output::Reply(_) => None,
         }));
         for (txn, checking) in self.checking.iter().filter(|(_, checking)| checking.open.contains(&node)) {
@@ -506,7 +542,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
             self.handle_coordinator_outputs(txn, out);
         }
-        self.asking.due(now).into_iter().for_each(|txn| self.send_checks(txn, now));
+        self.asking.due(now).into_iter().for_each(|txn| self.repeat_checks(txn, now));
     }
 
     /// When [`Gateway::poll`] is due.

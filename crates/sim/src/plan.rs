@@ -55,6 +55,8 @@ pub struct Cluster {
     pub topology: Topology,
     /// Bricks, and as many logical nodes.
     pub bricks: usize,
+    /// How many logical nodes a brick serves at first, if nodes may move: the first bricks serve them.
+    pub nodes_per_brick: usize,
     /// Peer servers.
     pub peers: usize,
     /// Redirectors.
@@ -67,6 +69,15 @@ pub struct Cluster {
     pub snapshots: bool,
     /// Whether bricks are machines of the protocol without a driver and a store.
     pub bare: bool,
+}
+
+impl Cluster {
+    /// The number of the brick that serves a logical node at first.
+    #[must_use]
+    pub const fn first_brick(&self, node: u32) -> usize {
+        let index = (node - 1) as usize;
+        if self.topology.allows_moves() { index / self.nodes_per_brick + 1 } else { index + 1 }
+    }
 }
 
 /// The random faults of messages in percent, and the delays.

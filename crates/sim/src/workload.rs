@@ -139,11 +139,11 @@ pub fn plan(seed: u64, choice: Choice) -> Plan {
         choice.faults.unwrap_or([Faults::All, Faults::Network, Faults::Crashes, Faults::None][turn(4, combined)]);
     let mut rng = StdRng::seed_from_u64(seed);
     let (pages, lists) = (rng.random_range(1..=2), rng.random_range(2..=5));
-    let mut maker = PlanBuilder { rng, workload, faults, cluster: cluster(topology, workload), pages, lists };
+    let mut maker = PlanBuilder { rng, workload, faults, cluster: cluster(topology, workload, seed), pages, lists };
     maker.build(seed)
 }
 
-fn cluster(topology: Topology, workload: Workload) -> Cluster {
+fn cluster(topology: Topology, workload: Workload, seed: u64) -> Cluster {
     let (peers, redirectors) = match topology {
         Topology::Direct => (0, 0),
         Topology::Peer | Topology::Site | Topology::Replicated => (2, 0),
@@ -151,7 +151,9 @@ fn cluster(topology: Topology, workload: Workload) -> Cluster {
     };
     let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
     let window = if workload == Workload::Slow { 1_000 } else { 3 };
-    Cluster { topology, bricks: 3, peers, redirectors, clients: 6, window, snapshots, bare: false }
+    // Half of the runs begin with several logical nodes at a brick, whatever else follows from the seed.
+    let nodes_per_brick = [1, 2, 1, 3][(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62) as usize];
+    Cluster { topology, bricks: 3, nodes_per_brick, peers, redirectors, clients: 6, window, snapshots, bare: false }
 }
 
 struct PlanBuilder {

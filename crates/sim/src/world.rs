@@ -231,7 +231,7 @@ impl World {
             members: BTreeMap::new(),
             last_member: 0,
             serving: BTreeMap::new(),
-            placement: PlacementCatalog::new(plan.cluster.bricks),
+            placement: PlacementCatalog::new(&plan.cluster),
             kept: BTreeMap::new(),
             last_root: 0,
             schema: SpaceSchema::new(&plan),
@@ -274,9 +274,10 @@ impl World {
     fn build(&mut self) {
         let Cluster { topology, bricks, peers, redirectors, clients, .. } = self.plan.cluster;
         for number in 1..=bricks {
-            let node = NodeId(number as u32);
             let pid = self.add(ProcessName::Brick(number), Vec::new());
-            let pages = self.first_pages(node);
+            let nodes = (1..=bricks as u32).filter(|node| self.plan.cluster.first_brick(*node) == number);
+            let nodes: Vec<NodeId> = nodes.map(NodeId).collect();
+            let pages = nodes.iter().flat_map(|node| self.first_pages(*node)).collect();
             self.oracle.begin(&pages);
             if self.is_driven() {
                 match DrivenBrick::disk(&pages) {
@@ -286,7 +287,7 @@ impl World {
             } else {
                 self.processes[pid].disk = Some(Disk::new(pages));
             }
-            self.serving.insert(node, pid);
+            self.serving.extend(nodes.into_iter().map(|node| (node, pid)));
         }
         if self.has_groups() || self.has_catalog() {
             self.add(ProcessName::Meta, Vec::new());

@@ -39,10 +39,15 @@ fn choice(bug: Bug) -> Choice {
         "G1" | "G2" | "G3" => (Some(Workload::Snapshots), Some(Faults::All)),
         "R3" | "V3" => (Some(Workload::Slow), None),
         "W1" => (Some(Workload::Hot), None),
-        "C1" | "C2" | "C3" | "C4" | "L1" => (None, Some(Faults::All)),
+        "C1" | "C2" | "C3" | "C4" | "C5" | "L1" => (None, Some(Faults::All)),
         _ => (None, None),
     };
-    let topology = if matches!(bug.rule(), "R1" | "R2" | "R4") { Some(Topology::Group) } else { None };
+    let topology = match bug.rule() {
+        "R1" | "R2" | "R4" => Some(Topology::Group),
+        // Where bricks may have several logical nodes.
+        "C5" => Some(Topology::Peer),
+        _ => None,
+    };
     Choice { topology, workload, faults }
 }
 

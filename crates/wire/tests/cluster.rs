@@ -294,8 +294,21 @@ fn request() -> BoxedStrategy<Request<Object>> {
         (txn(), mark()).prop_map(|(txn, mark)| Request::Heard { txn, mark }),
         (txn(), reads(), time()).prop_map(|(txn, reads, at)| Request::Check { txn, reads, at }),
         (txn(), txn(), oid(), mode()).prop_map(|(txn, first, oid, mode)| Request::Lock { txn, first, oid, mode }),
+        (txn(), participants(), joint(part())).prop_map(|(txn, participants, parts)| {
+            let prepare = |(node, part)| (node, Request::Prepare { txn, participants: participants.clone(), part });
+            Request::Joint { txn, requests: parts.into_iter().map(prepare).collect() }
+        }),
+        (txn(), joint(outcome())).prop_map(|(txn, outcomes)| {
+            let decide = |(node, outcome)| (node, Request::Decide { txn, outcome });
+            Request::Joint { txn, requests: outcomes.into_iter().map(decide).collect() }
+        }),
     ]
     .boxed()
+}
+
+/// Something for each of some logical nodes.
+fn joint<T: std::fmt::Debug>(each: impl Strategy<Value = T>) -> impl Strategy<Value = BTreeMap<NodeId, T>> {
+    btree_map(node(), each, 0..4)
 }
 
 fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
@@ -315,6 +328,13 @@ fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
         }),
         (txn(), refusal()).prop_map(|(txn, why)| Answer::Refused { txn, why }),
         checked,
+        (txn(), joint(refusal())).prop_map(|(txn, refusals)| {
+            let refuse = |(node, why)| (node, Answer::Refused { txn, why });
+            Answer::Joint { txn, answers: refusals.into_iter().map(refuse).collect() }
+        }),
+        (txn(), time()).prop_map(|(txn, at)| Answer::Concluded { txn, reply: coordinator::CommitReply::Committed(at) }),
+        (txn(), refusal())
+            .prop_map(|(txn, why)| Answer::Concluded { txn, reply: coordinator::CommitReply::Refused(why) }),
     ];
     prop_oneof![4 => others.prop_map(|answer| (answer, None)), 1 => locked].boxed()
 }

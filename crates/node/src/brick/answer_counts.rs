@@ -36,6 +36,8 @@ impl AnswerCounts {
     /// Counts an answer.
     pub(crate) fn count(&self, answer: &Answer) {
         let counter = match answer {
+            // These are answers that others have counted.
+            Answer::Joint { .. } | Answer::Concluded { .. } => return,
             Answer::Prepared { .. } => &self.prepared,
             Answer::Ended { outcome: Outcome::Committed(_), .. } => &self.committed,
             Answer::Refused { why: Refusal::Conflict(_), .. } | Answer::Checked { verdict: Err(_), .. } => {

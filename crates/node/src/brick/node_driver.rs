@@ -285,18 +285,20 @@ impl<C: Clone> NodeDriver<C> {
             && !self.machine.knows(*txn)
             && let Err(deferred) = self.admit_transaction(*txn, part)
         {
-            if let Requester::Remote(connection) = &from {
-                let message = deferred.message(self.node, *txn);
-                self.out.push_back(DriverOutput::Send(connection.clone(), message));
-            }
+            self.out.push_back(match &from {
+                Requester::Remote(connection) => {
+                    DriverOutput::Send(connection.clone(), deferred.message(self.node, *txn))
+                }
+                Requester::Node(to) => DriverOutput::Deferred { to: *to, message: deferred.message(self.node, *txn) },
+            });
             if !is_final(deferred.kind) && !planted(Bug::DeferredIsMarked) {
                 return Ok(());
             }
             // Asking for the outcome makes sure that the transaction never commits (C2).
             request = Request::Ask { txn: *txn, round: 0 };
         }
-        // A lost acknowledgement is found out once more (C3), so its rows may go with others.
-        let is_awaited = !matches!(request, Request::Forget { .. });
+        // A lost acknowledgement is found out once more (C3), so its rows may go with others. A joint request has no rows of its own.
+        let is_awaited = !matches!(request, Request::Forget { .. } | Request::Joint { .. });
         let looked_up = match self.look_up_versions(&request) {
             Ok(looked_up) => looked_up,
             Err(error) => {
@@ -355,6 +357,16 @@ impl<C: Clone> NodeDriver<C> {
     pub(crate) fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms) {
         self.machine.handle_answer(node, answer, now);
         self.process_outputs(false, now);
+    }
+
+    /// A logical node does not take its part of a transaction in: whoever has sent the joint request of it is told (C5).
+    pub(crate) fn handle_deferred(&mut self, message: &Message) {
+        if let Message::Deferred { txn, .. } = message
+            && let Some(Requester::Remote(connection)) = self.machine.joint_requester(*txn)
+            && !planted(Bug::JointDeferralDropped)
+        {
+            self.out.push_back(DriverOutput::Send(connection.clone(), message.clone()));
+        }
     }
 
     /// Does what it is time for.

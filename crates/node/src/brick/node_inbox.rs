@@ -1,5 +1,6 @@
-//! Tasks that the threads of a brick leave for the task that drives its logical nodes.
+//! What the threads of a brick leave for the task that drives its logical nodes, or for each other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use model::{ContentId, NodeId, Object, Result, SpaceId};
@@ -7,28 +8,38 @@ use protocol::commit::{Answer, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
 
+use wire::cluster::Message;
 use wire::driving::DeadlineTimer;
 
 use super::node_driver::Life;
 use super::node_manager::{Finished, JobId};
 
-/// The store has made the oldest submitted rows of a logical node durable, or has refused them.
-pub(crate) struct Written {
-    pub(crate) node: NodeId,
-    pub(crate) life: Life,
-    pub(crate) result: Result<()>,
+/// What any thread can handle.
+pub(crate) enum NodeEvent {
+    /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
+    Written { node: NodeId, life: Life, result: Result<()> },
+    /// A logical node sends a request to another one.
+    Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
+    /// A logical node answers another one of this brick.
+    Answer { to: NodeId, node: NodeId, answer: Answer },
+    /// A logical node tells another one of this brick that a transaction is not taken in.
+    Deferred { to: NodeId, message: Message },
 }
 
-/// A task.
+impl NodeEvent {
+    /// Whether the thread that brings it handles it soon, as the committer does after the replies to a force. Another thread brings a
+    /// refusal.
+    fn is_handled_by_bringer(&self) -> bool {
+        matches!(self, Self::Written { result: Ok(()), .. })
+    }
+}
+
+/// What the task of the logical nodes does, within its runtime.
 pub(crate) enum NodeTask {
     /// The store has written or refused the rows of a reservation.
     Reserved { node: NodeId },
     /// The store has made the rows of a finished upload durable, or has refused them.
     Staged { id: ContentId, is_durable: bool },
-    /// A logical node sends a request to another one.
-    Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
-    /// A logical node answers another one of this brick.
-    Answer { to: NodeId, node: NodeId, answer: Answer },
     /// A message names a class that is not known here, so the schema may be outdated.
     RefreshSchema { space: SpaceId },
     /// Work of the manager of logical nodes has ended.
@@ -39,7 +50,9 @@ pub(crate) enum NodeTask {
 #[derive(Default)]
 pub(crate) struct NodeInbox {
     tasks: Mutex<Vec<NodeTask>>,
-    written: Mutex<Vec<Written>>,
+    events: Mutex<Vec<NodeEvent>>,
+    /// Whether a thread handles events now, and looks for more before it ends.
+    is_handling: AtomicBool,
     pub(crate) timer: DeadlineTimer,
 }
 
@@ -61,24 +74,36 @@ impl NodeInbox {
         }
     }
 
-    /// Adds a result of the store, in the order of its results. Its committer [sees to them](super::nodes::Nodes::on_replies) after a force;
-    /// another thread, which refuses changes, wakes the task.
-    pub(crate) fn add_written(&self, written: Written) {
-        let is_refused = written.result.is_err();
-        self.lock_written().push(written);
-        if is_refused {
+    /// Adds an event, in the order of the results of the store.
+    pub(crate) fn add_event(&self, event: NodeEvent) {
+        let is_handled = event.is_handled_by_bringer();
+        self.lock_events().push(event);
+        if !is_handled && !self.is_handling.load(Ordering::SeqCst) {
             self.timer.wake();
         }
     }
 
-    /// The results of the store that are not handled.
-    pub(crate) fn take_written(&self) -> Vec<Written> {
-        std::mem::take(&mut *self.lock_written())
+    /// A thread begins to handle events.
+    pub(crate) fn begin_events(&self) {
+        self.is_handling.store(true, Ordering::SeqCst);
     }
 
-    fn lock_written(&self) -> std::sync::MutexGuard<'_, Vec<Written>> {
+    /// The thread has ended. What it has left, or has come since it looked, is for the task.
+    pub(crate) fn end_events(&self) {
+        self.is_handling.store(false, Ordering::SeqCst);
+        if !self.lock_events().is_empty() {
+            self.timer.wake();
+        }
+    }
+
+    /// The events that are not handled.
+    pub(crate) fn take_events(&self) -> Vec<NodeEvent> {
+        std::mem::take(&mut *self.lock_events())
+    }
+
+    fn lock_events(&self) -> std::sync::MutexGuard<'_, Vec<NodeEvent>> {
         // The data is consistent between statements, so a poisoned lock is harmless.
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves all tasks to `list`, which must be empty.

@@ -6,6 +6,8 @@
 
 mod contents;
 mod emptiness;
+mod events;
+mod joint;
 mod managing;
 mod usage;
 
@@ -17,6 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
 use protocol::commit::{Part, Request};
+use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
@@ -34,7 +37,7 @@ use super::changed_rows::ChangedRows;
 use super::entries;
 use super::index_rows::{self, IndexId, Mark};
 use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
-use super::node_inbox::{NodeInbox, NodeTask, Written};
+use super::node_inbox::{NodeEvent, NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
 use super::page_rows::{self as rows, StoredObject};
 use super::row_reader::RowReader;
@@ -58,8 +61,6 @@ const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a look-up or a listing waits for transactions that change what it reads.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLE_PAUSE: Duration = Duration::from_millis(1);
-/// Changes in a force whose results the committer handles itself.
-const MAX_REPLIES_BY_COMMITTER: usize = 2;
 /// Time limit of a schema refresh from the catalogue.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -81,7 +82,7 @@ pub(crate) struct Nodes {
     served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
     is_in_memory: bool,
     inbox: Arc<NodeInbox>,
-    /// Locked while results of the store are handled.
+    /// Locked while events are handled.
     handling: Mutex<()>,
     /// Number of logical nodes that were opened since the process started.
     openings: AtomicU64,
@@ -328,36 +329,42 @@ impl Nodes {
 
     /// Carries out the outputs of a driver in order.
     fn carry_out(&self, served: &ServedNode, driver: &mut Driver) {
-        let node = driver.node();
         while let Some(output) = driver.next_output() {
-            // What is carried out can prepare transactions, and is told to others by later outputs.
-            served.has_prepared.store(driver.has_prepared(), Ordering::Release);
-            match output {
-                DriverOutput::Send(to, message) if self.is_current() => to.send(message),
-                DriverOutput::Send(..) => {}
-                DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
-                    // A store in memory applies rows synchronously.
-                    let result = self.store.commit_rows(rows.needed()).map(drop);
-                    driver.handle_written(life, result, self.time.now());
-                }
-                DriverOutput::SubmitRows { life, rows } => {
-                    let inbox = self.inbox.clone();
-                    self.store.submit_rows(rows, move |result| {
-                        inbox.add_written(Written { node, life, result: result.map(drop) });
-                    });
-                }
-                DriverOutput::Ask { node: to, seen, request } => {
-                    self.inbox.add(NodeTask::Ask { from: node, node: to, seen, request });
-                }
-                DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node, answer }),
-                DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
-                DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
-                #[cfg(any(test, feature = "sim"))]
-                DriverOutput::Appended { .. } => {}
-            }
+            self.carry_out_one(served, driver, output);
         }
         served.has_prepared.store(driver.has_prepared(), Ordering::Release);
         self.inbox.wake_at(driver.deadline());
+    }
+
+    fn carry_out_one(&self, served: &ServedNode, driver: &mut Driver, output: DriverOutput<PeerHandle>) {
+        let node = driver.node();
+        // What is carried out can prepare transactions, and is told to others by later outputs.
+        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
+        match output {
+            DriverOutput::Send(to, message) if self.is_current() => to.send(message),
+            DriverOutput::Send(..) => {}
+            DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
+                // A store in memory applies rows synchronously.
+                let result = self.store.commit_rows(rows.needed()).map(drop);
+                driver.handle_written(life, result, self.time.now());
+            }
+            DriverOutput::SubmitRows { life, rows } => {
+                self.store.submit_rows(rows, self.on_written(node, life));
+            }
+            DriverOutput::Ask { node: to, seen, request } if to == node => {
+                handle_local_request(driver, node, (seen, request), self.time.now());
+            }
+            DriverOutput::Ask { node: to, seen, request } => {
+                self.inbox.add_event(NodeEvent::Ask { from: node, node: to, seen, request });
+            }
+            DriverOutput::Answer { to, answer } if to == node => driver.handle_answer(node, answer, self.time.now()),
+            DriverOutput::Answer { to, answer } => self.inbox.add_event(NodeEvent::Answer { to, node, answer }),
+            DriverOutput::Deferred { to, message } => self.inbox.add_event(NodeEvent::Deferred { to, message }),
+            DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
+            DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
+            #[cfg(any(test, feature = "sim"))]
+            DriverOutput::Appended { .. } => {}
+        }
     }
 
     /// Gives a driver what the catalogue says of its space now: classes and indexes, the quota, and what is being removed.
@@ -407,10 +414,12 @@ impl Nodes {
                 handled.map_err(invalid_message_error)
             }
             Message::Ask { node, epoch, seen, request } => {
-                if let Request::Prepare { part, .. } | Request::Commit { part, .. } = &request {
-                    check_part(part)?;
-                }
+                check_request(&request)?;
                 let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
+                if let Request::Joint { requests, .. } = &request {
+                    let nodes = requests.keys().copied().collect();
+                    return self.handle_joint(from, nodes, (node, seen), request);
+                }
                 let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
                 let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
                 self.carry_out(&served, &mut driver);
@@ -665,7 +674,7 @@ impl Nodes {
     /// Handles tasks, and what it is time for. Returns when that is next.
     fn handle_tasks(self: &Arc<Self>, tasks: &mut Vec<NodeTask>) -> Ms {
         let _delivery = DeliveryScope::enter();
-        self.handle_all_written(&self.lock_handling());
+        self.handle_events(&self.lock_handling());
         self.check_closing();
         for task in tasks.drain(..) {
             self.handle_task(task);
@@ -673,32 +682,6 @@ impl Nodes {
         let now = self.time.now();
         let next = self.served.load().values().map(|served| self.poll_node(served, now)).min();
         next.unwrap_or(Ms::MAX).min(self.poll_manager(now))
-    }
-
-    /// Handles the results of the store in order: one thread at a time does.
-    fn handle_all_written(&self, _handling: &MutexGuard<'_, ()>) {
-        let now = self.time.now();
-        for Written { node, life, result } in self.inbox.take_written() {
-            self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
-        }
-    }
-
-    fn lock_handling(&self) -> MutexGuard<'_, ()> {
-        // There is no data, so a poisoned lock is harmless.
-        self.handling.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The store has forced changes. The committer handles the results of a few itself, so that no other thread need wake up for them.
-    /// The results of many are left to the task, and the committer goes on with the next force.
-    fn on_replies(&self, replies: usize) {
-        let _delivery = DeliveryScope::enter();
-        match self.handling.try_lock() {
-            // What follows when a logical node is closed is for the task.
-            Ok(handling) if replies <= MAX_REPLIES_BY_COMMITTER && self.lock_closing().is_empty() => {
-                self.handle_all_written(&handling);
-            }
-            _ => self.inbox.timer.wake(),
-        }
     }
 
     /// Does what it is time for about placement. Returns when that is next.
@@ -770,24 +753,6 @@ impl Nodes {
             }
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
-            NodeTask::Answer { to, node, answer } => {
-                if let Some(served) = self.served(to) {
-                    self.act(&served, |driver| driver.handle_answer(node, answer, now));
-                }
-            }
-            NodeTask::Ask { from, node, seen, request } => match self.served(node) {
-                Some(served) => self.act(&served, |driver| {
-                    if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
-                        warn!(%node, %error, "a logical node rejected the request of another one");
-                    }
-                }),
-                None => {
-                    let Some(place) = self.cluster_view.placement.of(node) else { return };
-                    if let Some(brick) = self.brick_links.handle_to(place.brick) {
-                        brick.send(Message::Ask { node, epoch: place.epoch, seen, request });
-                    }
-                }
-            },
         }
     }
 }
@@ -805,13 +770,35 @@ impl BrickLinkHandler for Nodes {
                 }
                 Ok(())
             }
+            Message::Deferred { .. } => {
+                for served in self.served.load().values() {
+                    self.act(served, |driver| driver.handle_deferred(&message));
+                }
+                Ok(())
+            }
             // The driver repeats the request, by the newest map then.
-            Message::NotServedHere { .. } | Message::Deferred { .. } => Ok(()),
+            Message::NotServedHere { .. } => Ok(()),
             _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
         }
     }
 
     fn on_disconnected(&self, _: BrickId) {}
+}
+
+/// A logical node handles a request of another one of its brick, or its own.
+fn handle_local_request(driver: &mut Driver, from: NodeId, (seen, request): (HlcTimestamp, Request<Object>), now: Ms) {
+    if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
+        warn!(node = %driver.node(), %error, "a logical node rejected the request of another one");
+    }
+}
+
+/// Checks the sizes of the parts in a request.
+fn check_request(request: &Request<Object>) -> Result<()> {
+    match request {
+        Request::Prepare { part, .. } | Request::Commit { part, .. } => check_part(part),
+        Request::Joint { requests, .. } => requests.values().try_for_each(check_request),
+        _ => Ok(()),
+    }
 }
 
 /// Sum of the sizes of objects.

@@ -13,6 +13,7 @@ model::planted_bugs! {
         "L1" RefusedRowsBehindLater "refused rows are submitted again after later ones"
         "L1" TakenWithoutRoom "transactions are accepted although the store accepts no rows"
         "C2" DeferredIsMarked "a deferred transaction is aborted durably"
+        "C5" JointDeferralDropped "why a logical node does not take its part of a joint request in is not passed on"
         "C3" OldPiecesKept "a record that shrinks leaves pieces of the previous one"
         "C3" MarksNotRead "what clients have heard is not read when a logical node opens"
         "C3" MarkRowRemovedLate "the removal of an old mark of a client removes the new one"

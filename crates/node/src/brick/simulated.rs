@@ -182,6 +182,7 @@ struct ServedNode<C> {
 enum Local {
     Ask { from: NodeId, to: NodeId, seen: HlcTimestamp, request: Request<Object> },
     Answer { from: NodeId, to: NodeId, answer: Answer },
+    Deferred { to: NodeId, message: Message },
 }
 
 /// A brick on a simulated store.
@@ -297,6 +298,17 @@ impl<C: Clone> SimulatedBrick<C> {
         for node in self.nodes() {
             if let Some(driver) = self.driver_mut(node) {
                 driver.handle_answer(from, answer.clone(), now);
+            }
+            self.carry_out(node, now);
+        }
+    }
+
+    /// A logical node of another brick does not take its part of a transaction in, with the message that says so. The node that has
+    /// passed the part on knows the transaction.
+    pub fn handle_deferred(&mut self, message: &Message, now: Ms) {
+        for node in self.nodes() {
+            if let Some(driver) = self.driver_mut(node) {
+                driver.handle_deferred(message);
             }
             self.carry_out(node, now);
         }
@@ -466,7 +478,9 @@ impl<C: Clone> SimulatedBrick<C> {
         self.take_outputs(node);
         while let Some(local) = self.local.pop_front() {
             let (to, driver) = match &local {
-                Local::Ask { to, .. } | Local::Answer { to, .. } => (*to, self.driver_mut(*to)),
+                Local::Ask { to, .. } | Local::Answer { to, .. } | Local::Deferred { to, .. } => {
+                    (*to, self.driver_mut(*to))
+                }
             };
             let Some(driver) = driver else { continue };
             match local {
@@ -475,6 +489,7 @@ impl<C: Clone> SimulatedBrick<C> {
                     assert!(handled.is_ok(), "C2: logical node {from} breaks the rules: {handled:?}");
                 }
                 Local::Answer { from, answer, .. } => driver.handle_answer(from, answer, now),
+                Local::Deferred { message, .. } => driver.handle_deferred(&message),
             }
             self.take_outputs(to);
         }
@@ -497,6 +512,7 @@ impl<C: Clone> SimulatedBrick<C> {
                     self.out.push_back(BrickOutput::Ask { node, seen, request });
                 }
                 DriverOutput::Answer { to, answer } => self.local.push_back(Local::Answer { from: node, to, answer }),
+                DriverOutput::Deferred { to, message } => self.local.push_back(Local::Deferred { to, message }),
                 DriverOutput::RefreshSchema { space } => self.out.push_back(BrickOutput::RefreshSchema { space }),
                 DriverOutput::Appended { version, change } => {
                     self.appended.entry(node).or_default().push_back((version, change));

@@ -396,6 +396,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 self.node.remove_node(node);
             }
         }
+        let bricks = self.placement.nodes.iter().map(|(node, place)| (*node, place.brick.0));
+        self.node.set_bricks(bricks.collect());
         let is_moved = |node: &NodeId, place: &NodePlacement| before.nodes.get(node) != Some(place);
         let moved: Vec<NodeId> =
             self.placement.nodes.iter().filter(|(node, place)| is_moved(node, place)).map(|(node, _)| *node).collect();

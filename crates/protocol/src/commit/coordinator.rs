@@ -27,8 +27,10 @@ const REPEAT_MS: u64 = 200;
 /// An output of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
-    /// Send this to a participant.
+    /// Send this to a participant. It may be [joined](super::joint) with requests to other ones.
     Send(NodeId, Request<T>),
+    /// Send this to a participant that may have it already, or whose brick has not passed it on.
+    Repeat(NodeId, Request<T>),
     /// Tell the client.
     Reply(CommitReply),
 }
@@ -78,7 +80,7 @@ impl<T: Clone> Coordinator<T> {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
         let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now };
-        coordinator.poll(now, out);
+        coordinator.ask(now, out);
         coordinator
     }
 
@@ -92,13 +94,18 @@ impl<T: Clone> Coordinator<T> {
         let stages = participants.into_iter().map(|node| (node, ParticipantStage::Asked)).collect();
         let mut coordinator =
             Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, round: 0, repeat: now };
-        coordinator.poll(now, out);
+        coordinator.ask(now, out);
         coordinator
     }
 
     /// Handles the answer of a participant.
     pub fn handle_answer(&mut self, node: NodeId, answer: Answer, now: Ms, out: &mut Vec<Output<T>>) {
         let Some(stage) = self.stages.get_mut(&node) else { return };
+        if let Answer::Concluded { txn, reply } = answer {
+            return if txn == self.txn {
+                self.conclude(reply, out)
+            };
+        }
         match answer {
             Answer::Prepared { txn, proposal, round, .. }
                 if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
@@ -108,7 +115,7 @@ impl<T: Clone> Coordinator<T> {
                     *stage = ParticipantStage::Prepared(proposal);
                 }
                 match (self.outcome, self.verdict()) {
-                    (Some(outcome), _) => out.push(Output::Send(node, Request::Decide { txn, outcome })),
+                    (Some(outcome), _) => out.push(Output::Repeat(node, Request::Decide { txn, outcome })),
                     (None, Some(outcome)) => self.decide(outcome, reply_of(outcome), now, out),
                     (None, None) => {}
                 }
@@ -130,6 +137,18 @@ impl<T: Clone> Coordinator<T> {
             let txn = self.txn;
             out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
         }
+    }
+
+    /// A participant coordinates the transaction, and has decided it: it informs the others, and lets them forget (C5).
+    fn conclude(&mut self, reply: CommitReply, out: &mut Vec<Output<T>>) {
+        if self.reply.is_some() {
+            // This coordinator has decided, too, and informs the participants itself.
+            return;
+        }
+        self.parts.clear();
+        self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
+        (self.outcome, self.reply) = (outcome_of(reply), Some(reply));
+        out.push(Output::Reply(reply));
     }
 
     /// The outcome, if the answers determine it.
@@ -169,8 +188,7 @@ impl<T: Clone> Coordinator<T> {
             out.push(Output::Reply(CommitReply::Refused(Refusal::TooOld)));
             return;
         }
-        self.repeat = now;
-        self.poll(now, out);
+        self.ask(now, out);
     }
 
     /// The outcome is known: the client and the remaining participants are informed.
@@ -182,8 +200,7 @@ impl<T: Clone> Coordinator<T> {
                 (self.outcome, self.reply) = (Some(outcome), Some(reply));
                 self.parts.clear();
                 out.push(Output::Reply(reply));
-                self.repeat = now;
-                self.poll(now, out);
+                self.ask(now, out);
             }
         }
     }
@@ -197,8 +214,7 @@ impl<T: Clone> Coordinator<T> {
             if planted(Bug::GivenUpIsAborted) {
                 return self.decide(Outcome::Aborted, CommitReply::Refused(Refusal::Aborted), now, out);
             }
-            self.repeat = now;
-            self.poll(now, out);
+            self.ask(now, out);
         }
     }
 
@@ -214,14 +230,19 @@ impl<T: Clone> Coordinator<T> {
             return;
         }
         self.repeat = now + REPEAT_MS;
-        let waiting = self.stages.iter().filter(|(_, stage)| self.is_unanswered(**stage));
-        out.extend(waiting.map(|(node, _)| Output::Send(*node, self.question(*node))));
+        out.extend(self.unanswered().map(|node| Output::Repeat(node, self.question(node))));
+    }
+
+    /// Asks all participants that have not answered the question that is to be asked now.
+    fn ask(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
+        self.repeat = now + REPEAT_MS;
+        out.extend(self.unanswered().map(|node| Output::Send(node, self.question(node))));
     }
 
     /// Repeats an unanswered question to a participant that is reachable again.
     pub fn retry_now(&self, node: NodeId, out: &mut Vec<Output<T>>) {
         if self.stages.get(&node).is_some_and(|stage| self.is_unanswered(*stage)) {
-            out.push(Output::Send(node, self.question(node)));
+            out.push(Output::Repeat(node, self.question(node)));
         }
     }
 
@@ -305,6 +326,14 @@ fn reply_of(outcome: Outcome) -> CommitReply {
     match outcome {
         Outcome::Committed(timestamp) => CommitReply::Committed(timestamp),
         Outcome::Aborted => CommitReply::Refused(Refusal::Aborted),
+    }
+}
+
+fn outcome_of(reply: CommitReply) -> Option<Outcome> {
+    match reply {
+        CommitReply::Committed(timestamp) => Some(Outcome::Committed(timestamp)),
+        CommitReply::Refused(Refusal::TooOld) => None,
+        CommitReply::Refused(_) => Some(Outcome::Aborted),
     }
 }
 

@@ -24,7 +24,7 @@ use model::{Entry, NodeId, Oid, PageId};
 
 use super::client_mark::{ClientMark, ClientMarks};
 use super::{Answer, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
-use crate::clock::{Clock, LEAD_MS};
+use crate::clock::{Clock, ClockSkewError, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::locks::LockMode;
 use crate::page_cache::{Invalidation, SlotStates};
@@ -261,8 +261,19 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.run_when_durable(position, DurableAction::Answer(from, Answer::Checked { txn, verdict }));
             }
             Request::Lock { txn, first, oid, mode } => self.handle_lock(from, txn, first, oid, mode, now_ms),
+            Request::Joint { txn, .. } => {
+                unreachable!("C5: the joint request of {txn:?} was not passed on to its nodes")
+            }
         }
         Ok(())
+    }
+
+    /// Learns a timestamp from a message that is not for this participant alone (L1).
+    ///
+    /// # Errors
+    /// If it is further ahead than clocks may differ.
+    pub fn learn(&mut self, seen: HlcTimestamp, now_ms: u64) -> Result<(), ClockSkewError> {
+        self.clock.learn(seen, now_ms)
     }
 
     /// Prepares a transaction with several participants, or commits one that has no other.

@@ -273,3 +273,82 @@ fn client_keeps_its_locks_if_it_has_called_on_another_connection() {
     gateway.handle_disconnected(&1);
     assert_eq!(gateway.outputs().count(), 0);
 }
+
+/// A gateway that knows that nodes 1 and 2 are at one brick and node 3 at another one.
+fn gateway_of_two_bricks() -> Gateway<u8, u64> {
+    let mut gateway = Gateway::new(50);
+    gateway.set_bricks([(NodeId(1), 1), (NodeId(2), 1), (NodeId(3), 2)].into());
+    gateway
+}
+
+/// Commits a transaction that writes at these nodes. Returns the nodes to which messages are sent, and whether they are joint.
+fn commit(gateway: &mut Gateway<u8, u64>, nodes: &[u32]) -> Vec<(u32, bool)> {
+    let part = |node: &u32| {
+        let writes = [(oid(*node), ObjectState::Value(1))].into();
+        (NodeId(*node), Part { writes, ..Part::default() })
+    };
+    let parts = nodes.iter().map(part).collect();
+    gateway.handle_call(1, txn(1), Call::Commit { parts, creates: false }, 1_000).unwrap();
+    asked(gateway)
+}
+
+fn asked(gateway: &mut Gateway<u8, u64>) -> Vec<(u32, bool)> {
+    let asked = gateway.outputs().filter_map(|output| match output {
+        Output::Ask(node, request) => Some((node.0, matches!(request, Request::Joint { .. }))),
+        _ => None,
+    });
+    asked.collect()
+}
+
+#[test]
+fn nodes_of_one_brick_get_one_message() {
+    assert_eq!(commit(&mut gateway_of_two_bricks(), &[1, 2]), [(1, true)]);
+    assert_eq!(commit(&mut gateway_of_two_bricks(), &[1, 2, 3]), [(1, true), (3, false)]);
+    assert_eq!(commit(&mut gateway_of_two_bricks(), &[1, 3]), [(1, false), (3, false)]);
+    let mut gateway = gateway_of_two_bricks();
+    let reads = [1, 2].map(|node| (NodeId(node), Vec::new())).into();
+    gateway.handle_call(1, txn(1), Call::Check { reads, seen: HlcTimestamp::ZERO }, 1_000).unwrap();
+    assert_eq!(asked(&mut gateway), [(1, true)]);
+}
+
+#[test]
+fn joint_request_is_repeated_to_each_node() {
+    let mut gateway = gateway_of_two_bricks();
+    commit(&mut gateway, &[1, 2]);
+    gateway.poll(1_000 + REPEAT_MS);
+    assert_eq!(asked(&mut gateway), [(1, false), (2, false)]);
+}
+
+#[test]
+fn conclusion_of_a_brick_ends_the_transaction() {
+    let mut gateway = gateway_of_two_bricks();
+    commit(&mut gateway, &[1, 2]);
+    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001));
+    gateway.handle_answer(NodeId(1), Answer::Concluded { txn: txn(1), reply }, None, 1_002);
+    let outputs: Vec<_> = gateway.outputs().collect();
+    assert_eq!(outputs, [Output::Reply(1, txn(1), Reply::Ended(reply))]);
+    assert_eq!((gateway.deadline(), gateway.waiting_bytes()), (None, 0));
+}
+
+#[test]
+fn votes_of_one_brick_count_together() {
+    let mut gateway = gateway_of_two_bricks();
+    commit(&mut gateway, &[1, 2, 3]);
+    let participants: Vec<NodeId> = [1, 2, 3].map(NodeId).into();
+    let vote = |ms| {
+        let proposal = HlcTimestamp::at(ms);
+        Answer::Prepared { txn: txn(1), proposal, participants: participants.clone(), round: 0 }
+    };
+    let answers = [(NodeId(1), vote(1_005)), (NodeId(2), vote(1_009))].into();
+    gateway.handle_answer(NodeId(1), Answer::Joint { txn: txn(1), answers }, None, 1_010);
+    assert_eq!(gateway.outputs().count(), 0, "node 3 has not voted");
+    gateway.handle_answer(NodeId(3), vote(1_007), None, 1_010);
+    let at = HlcTimestamp::at(1_009);
+    let reply = Reply::Ended(coordinator::CommitReply::Committed(at));
+    let outputs: Vec<_> = gateway.outputs().collect();
+    assert_eq!(outputs[0], Output::Reply(1, txn(1), reply));
+    let decide = || Request::Decide { txn: txn(1), outcome: Outcome::Committed(at) };
+    let requests = [(NodeId(1), decide()), (NodeId(2), decide())].into();
+    let joint = Output::Ask(NodeId(1), Request::Joint { txn: txn(1), requests });
+    assert_eq!(outputs[1..], [joint, Output::Ask(NodeId(3), decide())]);
+}

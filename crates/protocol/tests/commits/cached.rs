@@ -179,7 +179,9 @@ impl World {
     fn send(&mut self, address: Address, out: Vec<coordinator::Output<List>>) {
         for output in out {
             match output {
-                coordinator::Output::Send(node, request) => self.questions.push((address, node.0, request)),
+                coordinator::Output::Send(node, request) | coordinator::Output::Repeat(node, request) => {
+                    self.questions.push((address, node.0, request))
+                }
                 coordinator::Output::Reply(reply) => {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
                     let number = *number;

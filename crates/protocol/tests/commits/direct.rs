@@ -93,7 +93,7 @@ impl World {
     fn send(&mut self, address: Address, out: Vec<coordinator::Output<List>>) {
         for output in out {
             match output {
-                coordinator::Output::Send(node, request) => {
+                coordinator::Output::Send(node, request) | coordinator::Output::Repeat(node, request) => {
                     self.messages.push((address, node.0, Message::Ask(address, request)));
                 }
                 coordinator::Output::Reply(reply) => {

@@ -8,8 +8,7 @@ use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
-const HEADERS: &str =
-    "topology, bricks, peers, redirectors, clients, window, seed, snapshots, bare, noise, demand, catches";
+const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
                        unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, wait";
@@ -107,8 +106,17 @@ impl Default for Header {
     fn default() -> Self {
         let topology = Topology::Direct;
         let (snapshots, bare) = (false, false);
-        let cluster =
-            Cluster { topology, bricks: 2, peers: 0, redirectors: 0, clients: 2, window: 100, snapshots, bare };
+        let cluster = Cluster {
+            topology,
+            bricks: 2,
+            nodes_per_brick: 1,
+            peers: 0,
+            redirectors: 0,
+            clients: 2,
+            window: 100,
+            snapshots,
+            bare,
+        };
         let (seed, noise, demand, catches) = (0, Noise::NONE, Demand::None, Vec::new());
         Self { cluster, peers: None, redirectors: None, seed, noise, demand, catches }
     }
@@ -125,6 +133,9 @@ impl Header {
                 self.cluster.topology = found.ok_or_else(|| format!("`{name}` is no topology: {names}"))?;
             }
             "bricks" => self.cluster.bricks = line.number("a number of bricks", 1..=PROCESS_LIMIT)?,
+            "nodes-per-brick" => {
+                self.cluster.nodes_per_brick = line.number("a number of logical nodes", 1..=PROCESS_LIMIT)?;
+            }
             "peers" => self.peers = Some(line.number("a number of peer servers", 0..=PROCESS_LIMIT)?),
             "redirectors" => self.redirectors = Some(line.number("a number of redirectors", 0..=PROCESS_LIMIT)?),
             "clients" => self.cluster.clients = line.number("a number of clients", 1..=PROCESS_LIMIT)?,

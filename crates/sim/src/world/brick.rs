@@ -2,6 +2,7 @@
 
 use model::{NodeId, Object, PageId};
 use protocol::brick::{LockedObject, Output, PendingRead};
+use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Refusal, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId};
 use protocol::page_cache::PageImage;
@@ -151,6 +152,16 @@ impl World {
 
     /// A participant answers: if it refuses a transaction, that must be right.
     pub(super) fn check_refusal(&mut self, node: NodeId, answer: &Answer) {
+        if let Answer::Joint { answers, .. } = answer {
+            return answers.iter().for_each(|(node, answer)| self.check_refusal(*node, answer));
+        }
+        let concluded = match answer {
+            Answer::Concluded { txn, reply: CommitReply::Refused(why @ Refusal::Conflict(conflict)) } => {
+                Some((conflict.oid.page().node, Answer::Refused { txn: *txn, why: *why }))
+            }
+            _ => None,
+        };
+        let (node, answer) = concluded.as_ref().map_or((node, answer), |(node, answer)| (*node, answer));
         if let Answer::Refused { txn, why: Refusal::Conflict(conflict) } = answer {
             let client = self.members.get(&txn.client.0).map(|pid| self.processes[*pid].place);
             self.oracle.check_refusal(node, *txn, client, conflict);

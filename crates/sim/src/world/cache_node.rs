@@ -235,6 +235,9 @@ impl World {
             (Message::Answer { node, answer, .. }, Some(ProcessMachine::Driven(driven))) => {
                 driven.brick.handle_answer(*node, answer, now);
             }
+            (Message::Deferred { .. }, Some(ProcessMachine::Driven(driven))) => {
+                driven.brick.handle_deferred(message, now);
+            }
             (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_ask(from, to, *node, request.clone(), *seen);
             }

@@ -15,7 +15,7 @@ use wire::cluster::{CopiedRows, CopyRows};
 
 use super::net::{Datagram, Pid};
 use super::{ProcessMachine, RunFailure, World};
-use crate::plan::ProcessName;
+use crate::plan::{Cluster, ProcessName};
 
 /// The age at which a map is fetched again, in milliseconds.
 const MAP_MAX_AGE_MS: u64 = 500;
@@ -59,15 +59,15 @@ pub(super) struct PlacementCatalog {
 }
 
 impl PlacementCatalog {
-    /// Each logical node is at the brick with its number.
-    pub(super) fn new(nodes: usize) -> Self {
+    /// Each logical node is where the plan begins with it.
+    pub(super) fn new(cluster: &Cluster) -> Self {
         let place = |number: u32| catalog::NodePlacement {
-            brick: catalog::BrickId(number),
+            brick: catalog::BrickId(cluster.first_brick(number) as u32),
             epoch: Epoch(1),
             moves: 0,
             moving: None,
         };
-        let nodes = (1..=nodes as u32).map(|number| (NodeId(number), place(number))).collect();
+        let nodes = (1..=cluster.bricks as u32).map(|number| (NodeId(number), place(number))).collect();
         let mut catalog = Self { epoch: 1, nodes, maps: Vec::new(), wanted: BTreeMap::new() };
         catalog.maps.push(Arc::new(catalog.snapshot()));
         catalog

@@ -243,6 +243,9 @@ impl Oracle {
         let reads = match request {
             Request::Prepare { part, .. } | Request::Commit { part, .. } => &part.reads,
             Request::Check { reads, .. } => reads,
+            Request::Joint { requests, .. } => {
+                return requests.iter().for_each(|(node, request)| self.record_request(*node, request));
+            }
             _ => return,
         };
         self.reads.insert((node, request.txn()), reads.clone());

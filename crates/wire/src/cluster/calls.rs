@@ -1,5 +1,7 @@
 //! Calls of clients to their gateway, and requests of gateways to participants.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use model::{NodeId, Object, Oid, Result};
 use protocol::brick::LockedObject;
@@ -158,6 +160,14 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
             RequestMessage::Check(proto::Check { reads: states::reads_to_proto(reads.iter()), at: at.0 })
         }
         Request::Lock { first, oid, mode, .. } => RequestMessage::Lock(lock(*first, *oid, *mode)),
+        Request::Joint { requests, .. } => {
+            let ask = |(node, request): (&NodeId, &Request<Object>)| proto::Ask {
+                node: node.0,
+                request: Some(ask_to_proto(request, raw)),
+                ..proto::Ask::default()
+            };
+            RequestMessage::Joint(proto::JointAsk { requests: requests.iter().map(ask).collect() })
+        }
     }
 }
 
@@ -183,7 +193,36 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
             let (first, oid) = (ids::txn(lock.first)?, ids::oid(lock.oid)?);
             Request::Lock { txn, first, oid, mode: mode(lock.exclusive, lock.touch)? }
         }
+        RequestMessage::Joint(joint) => Request::Joint { txn, requests: joint_requests(joint, txn, data)? },
     })
+}
+
+fn joint_requests(
+    joint: proto::JointAsk,
+    txn: TxnId,
+    data: &mut Data<'_>,
+) -> Result<BTreeMap<NodeId, Request<Object>>> {
+    let one = |one: proto::Ask| match one.request.ok_or_else(|| missing("content"))? {
+        RequestMessage::Joint(_) | RequestMessage::Lock(_) => Err(invalid("a joint request contains another one")),
+        request => Ok((ids::node(one.node)?, ask(request, txn, data)?)),
+    };
+    rising(joint.requests.into_iter().map(one))
+}
+
+/// What there is for each of several nodes, which rise.
+fn rising<T>(each: impl ExactSizeIterator<Item = Result<(NodeId, T)>>) -> Result<BTreeMap<NodeId, T>> {
+    if each.len() > ids::MAX_PARTICIPANTS {
+        return Err(invalid("a joint message is for too many logical nodes"));
+    }
+    let mut rising = BTreeMap::new();
+    for one in each {
+        let (node, one) = one?;
+        if rising.last_key_value().is_some_and(|(last, _)| *last >= node) {
+            return Err(invalid("the logical nodes of a joint message do not rise"));
+        }
+        rising.insert(node, one);
+    }
+    Ok(rising)
 }
 
 pub(super) fn part(
@@ -223,6 +262,15 @@ pub(super) fn answer_to_proto(
                 state: None,
             },
         }),
+        Answer::Joint { answers, .. } => {
+            let answer = |(node, answer): (&NodeId, &Answer)| proto::Answer {
+                node: node.0,
+                answer: Some(answer_to_proto(answer, None, raw)),
+                ..proto::Answer::default()
+            };
+            AnswerMessage::Joint(proto::JointAnswer { answers: answers.iter().map(answer).collect() })
+        }
+        Answer::Concluded { reply, .. } => AnswerMessage::Concluded(verdict::ended_to_proto(*reply)),
     }
 }
 
@@ -256,6 +304,18 @@ pub(super) fn answer(
             let (oid, mode, locked) = locked(found, data)?;
             return Ok((Answer::Locked { txn, oid, mode }, locked));
         }
+        AnswerMessage::Joint(joint) => Answer::Joint { txn, answers: joint_answers(joint, txn, data)? },
+        AnswerMessage::Concluded(reply) => Answer::Concluded { txn, reply: verdict::ended(reply)? },
     };
     Ok((answer, None))
+}
+
+fn joint_answers(joint: proto::JointAnswer, txn: TxnId, data: &mut Data<'_>) -> Result<BTreeMap<NodeId, Answer>> {
+    let one = |one: proto::Answer| match one.answer.ok_or_else(|| missing("content"))? {
+        AnswerMessage::Joint(_) | AnswerMessage::Concluded(_) | AnswerMessage::Locked(_) => {
+            Err(invalid("a joint answer contains another one"))
+        }
+        found => Ok((ids::node(one.node)?, answer(found, txn, data)?.0)),
+    };
+    rising(joint.answers.into_iter().map(one))
 }

@@ -27,7 +27,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 64 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 68 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -189,7 +189,16 @@ fn asks() -> Vec<(&'static str, Request<Object>)> {
         ("heard", Request::Heard { txn, mark: mark() }),
         ("check", Request::Check { txn, reads: reads(), at: AT }),
         ("lock", Request::Lock { txn, first: self::txn(3), oid: oid(1), mode: LockMode::Shared }),
+        ("ask-joint", joint(|participants| Request::Prepare { txn, participants, part: part() })),
+        ("decide-joint", joint(|_| Request::Decide { txn, outcome: Outcome::Aborted })),
     ]
+}
+
+/// A request to two logical nodes.
+fn joint(request: impl Fn(Vec<NodeId>) -> Request<Object>) -> Request<Object> {
+    let participants = vec![NODE, NodeId(5)];
+    let requests = participants.iter().map(|node| (*node, request(participants.clone()))).collect();
+    Request::Joint { txn: txn(4), requests }
 }
 
 fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
@@ -198,7 +207,11 @@ fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
     let lock = Answer::Locked { txn, oid: oid(1), mode: LockMode::Exclusive };
     let touch = Answer::Locked { txn, oid: oid(1), mode: LockMode::Touch };
     let prepared = Answer::Prepared { txn, proposal: AT, participants: vec![NODE, NodeId(5)], round: 2 };
+    let refused = Answer::Refused { txn, why: Refusal::Conflict(held) };
+    let joint = Answer::Joint { txn, answers: [(NODE, prepared.clone()), (NodeId(5), refused)].into() };
     vec![
+        ("answer-joint", joint, None),
+        ("concluded", Answer::Concluded { txn, reply: coordinator::CommitReply::Committed(AT) }, None),
         ("prepared", prepared, None),
         ("ended", Answer::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)) }, None),
         ("ended-aborted", Answer::Ended { txn, outcome: Outcome::Aborted, version: None }, None),

@@ -34,6 +34,8 @@ pub(crate) enum DriverOutput<C> {
     Ask { node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// Answer another logical node of this brick.
     Answer { to: NodeId, answer: Answer },
+    /// Tell another logical node of this brick that a transaction is not taken in here, with the message for its coordinator.
+    Deferred { to: NodeId, message: Message },
     /// Ask the catalogue for new classes of a space, and call [`NodeDriver::on_schema_refreshed`] when they are known here.
     ///
     /// [`NodeDriver::on_schema_refreshed`]: super::NodeDriver::on_schema_refreshed

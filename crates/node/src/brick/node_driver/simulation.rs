@@ -179,7 +179,7 @@ impl World {
                 }
                 DriverOutput::Send((), Message::Deferred { txn, why, .. }) => self.history.add_deferred(txn, why),
                 // A coordinator asks again by itself.
-                DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
                 DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}

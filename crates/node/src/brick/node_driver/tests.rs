@@ -19,7 +19,7 @@ use super::*;
 use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
-use crate::brick::node_inbox::{NodeInbox, NodeTask, Written};
+use crate::brick::node_inbox::{NodeEvent, NodeInbox, NodeTask};
 use crate::brick::scan::scan;
 
 mod acknowledged;
@@ -132,14 +132,16 @@ impl World {
                 DriverOutput::SubmitRows { life, rows } => {
                     let inbox = self.inbox.clone();
                     self.store.submit_rows(rows, move |result| {
-                        inbox.add_written(Written { node: NODE, life, result: result.map(drop) });
+                        inbox.add_event(NodeEvent::Written { node: NODE, life, result: result.map(drop) });
                     });
                 }
-                DriverOutput::Answer { to, answer } => self.inbox.add(NodeTask::Answer { to, node: NODE, answer }),
-                DriverOutput::Ask { node, seen, request } => {
-                    self.inbox.add(NodeTask::Ask { from: NODE, node, seen, request });
+                DriverOutput::Answer { to, answer } => {
+                    self.inbox.add_event(NodeEvent::Answer { to, node: NODE, answer })
                 }
-                DriverOutput::Send(..) | DriverOutput::RefreshSchema { .. } => {}
+                DriverOutput::Ask { node, seen, request } => {
+                    self.inbox.add_event(NodeEvent::Ask { from: NODE, node, seen, request });
+                }
+                DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
                 DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}
@@ -191,11 +193,20 @@ impl World {
 
     /// Takes the answers that have come.
     fn answers(&mut self) -> Vec<Answer> {
-        for Written { life, result, .. } in self.inbox.take_written() {
-            self.driver.handle_written(life, result, self.now);
-            self.carry_out();
-        }
         let (mut answers, mut tasks) = (Vec::new(), Vec::new());
+        for event in self.inbox.take_events() {
+            match event {
+                NodeEvent::Written { life, result, .. } => {
+                    self.driver.handle_written(life, result, self.now);
+                    self.carry_out();
+                }
+                NodeEvent::Answer { answer, .. } => {
+                    self.record_answer(&answer);
+                    answers.push(answer);
+                }
+                NodeEvent::Ask { .. } | NodeEvent::Deferred { .. } => {}
+            }
+        }
         self.inbox.take(&mut tasks);
         for task in tasks {
             match task {
@@ -203,14 +214,7 @@ impl World {
                     self.driver.finished_upload(id, is_durable, self.now);
                     self.carry_out();
                 }
-                NodeTask::Answer { answer, .. } => {
-                    self.record_answer(&answer);
-                    answers.push(answer);
-                }
-                NodeTask::Ask { .. }
-                | NodeTask::Reserved { .. }
-                | NodeTask::RefreshSchema { .. }
-                | NodeTask::JobEnded { .. } => {}
+                NodeTask::Reserved { .. } | NodeTask::RefreshSchema { .. } | NodeTask::JobEnded { .. } => {}
             }
         }
         answers
@@ -538,22 +542,20 @@ fn outcome_that_another_participant_tells_is_carried_out_at_once() {
     let txn = world.begin(Vec::new(), writes, false);
     world.answer_all();
     let (at, _) = world.prepared[&txn];
-    let mut tasks = Vec::new();
-    while !tasks.iter().any(|task| matches!(task, NodeTask::Ask { node: NodeId(8), .. })) {
+    let is_asked =
+        |events: Vec<NodeEvent>| events.iter().any(|event| matches!(event, NodeEvent::Ask { node: NodeId(8), .. }));
+    while !is_asked(world.inbox.take_events()) {
         world.now = world.driver.deadline();
         assert!(world.now < Ms::MAX, "the other participant is asked for the outcome");
         world.driver.poll(world.now);
         world.carry_out();
-        world.inbox.take(&mut tasks);
     }
     assert_eq!(world.entries(BY_AGE), []);
     let answer = Answer::Ended { txn, outcome: Outcome::Committed(at), version: None };
     world.driver.handle_answer(NodeId(8), answer, world.now);
     world.carry_out();
-    tasks.clear();
-    world.inbox.take(&mut tasks);
-    for task in tasks {
-        if let NodeTask::Ask { node: NODE, request, .. } = task {
+    for event in world.inbox.take_events() {
+        if let NodeEvent::Ask { node: NODE, request, .. } = event {
             world.ask(request);
         }
     }

@@ -1,5 +1,6 @@
 use bytes::Bytes;
 use model::{ClassId, PageId};
+use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use store::Options;
@@ -13,19 +14,22 @@ use crate::cluster_view::SpaceView;
 use crate::node_placement::PlacementSnapshot;
 
 const NODE: NodeId = NodeId(3);
+const OTHER: NodeId = NodeId(5);
 const EPOCH: u64 = 1;
 
-/// A brick in memory that serves one logical node.
+/// A brick in memory that serves two logical nodes.
 fn nodes() -> Arc<Nodes> {
     nodes_on(Store::in_memory(Options::default()).unwrap())
 }
 
 fn nodes_on(store: Store) -> Arc<Nodes> {
     let view = ClusterView::new(|_| Box::pin(async { Ok(1) }));
-    view.set_spaces([SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NODE] }]);
+    view.set_spaces([SpaceView { id: SpaceId(1), name: "main".to_owned(), nodes: vec![NODE, OTHER] }]);
     let mut map = PlacementSnapshot::default();
     map.bricks.insert(BrickId(1), Address::Tcp("127.0.0.1:1".to_owned()));
-    map.nodes.insert(NODE, NodePlacement { brick: BrickId(1), epoch: EPOCH, moves: 0 });
+    for node in [NODE, OTHER] {
+        map.nodes.insert(node, NodePlacement { brick: BrickId(1), epoch: EPOCH, moves: 0 });
+    }
     view.placement.set(map);
     let nodes = Nodes::new(store, view, BrickId(1), ClusterCredentials::default(), None).unwrap();
     nodes.follow_map();
@@ -105,19 +109,67 @@ impl Service for Record {
     }
 }
 
-#[tokio::test]
-async fn request_to_a_node_that_has_failed_is_refused() {
-    let nodes = nodes();
+/// A connection to a brick, and what the brick sends on it.
+fn connection() -> (PeerHandle, mpsc::UnboundedReceiver<Message>) {
     let (near, far) = UnixStream::pair().unwrap();
-    let (mailbox, (sender, mut messages)) = (Arc::new(Mailbox::default()), mpsc::unbounded_channel());
+    let (mailbox, (sender, messages)) = (Arc::new(Mailbox::default()), mpsc::unbounded_channel());
     let link = |stream, service, mailbox| Link::new(Stream::Unix(stream), service, Limits::default(), 1 << 20, mailbox);
     tokio::spawn(link::drive(link(near, Record(mpsc::unbounded_channel().0), mailbox.clone())));
     tokio::spawn(link::drive(link(far, Record(sender), Arc::default())));
+    (PeerHandle::new(mailbox), messages)
+}
+
+async fn next(messages: &mut mpsc::UnboundedReceiver<Message>) -> Message {
+    time::timeout(Duration::from_secs(60), messages.recv()).await.expect("no answer").unwrap()
+}
+
+/// A transaction that writes an object of each of these logical nodes, all at this brick.
+fn joint_prepare(nodes: &[NodeId], txn: TxnId) -> Request<Object> {
+    let prepare = |node: &NodeId| {
+        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: *node, number: 7 }, 1);
+        let writes = [(oid, ObjectState::Value(Object::blob("new".into())))].into();
+        let part = Part { writes, ..Part::default() };
+        (*node, Request::Prepare { txn, participants: nodes.to_vec(), part })
+    };
+    Request::Joint { txn, requests: nodes.iter().map(prepare).collect() }
+}
+
+#[tokio::test]
+async fn transaction_of_two_nodes_is_concluded_at_their_brick() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [Store::in_memory(Options::default()).unwrap(), Store::open(dir.path(), Options::default()).unwrap()] {
+        let nodes = nodes_on(store);
+        let (task, (from, mut messages)) = (nodes.clone(), connection());
+        let task = tokio::spawn(async move { task.run().await });
+        let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(1) };
+        let message = |request| Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request };
+        nodes.handle_message(&from, message(joint_prepare(&[NODE, OTHER], txn))).unwrap();
+        let concluded = next(&mut messages).await;
+        let is_committed = matches!(
+            concluded,
+            Message::Answer { answer: Answer::Concluded { reply: CommitReply::Committed(_), .. }, .. }
+        );
+        assert!(is_committed, "{concluded:?}");
+        for node in [NODE, OTHER] {
+            let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 7 }, 1);
+            nodes.wait_settled(oid).await.unwrap();
+            let read = nodes.read_latest(oid, |stored| stored.is_some()).unwrap();
+            assert_eq!(read, Some(true), "the object of {node} is there");
+        }
+        let wrong = nodes.handle_message(&from, message(joint_prepare(&[OTHER], txn)));
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid, "the request is for another node");
+        task.abort();
+    }
+}
+
+#[tokio::test]
+async fn request_to_a_node_that_has_failed_is_refused() {
+    let nodes = nodes();
+    let (from, mut messages) = connection();
     let panicking = || nodes.with_driver(NODE, |_| -> Result<()> { panic!("a test of panics") });
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
-    let from = PeerHandle::new(mailbox);
     let request = Request::Ask { txn: TxnId { start: HlcTimestamp::ZERO, client: ClientId(1) }, round: 0 };
     nodes.handle_message(&from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request }).unwrap();
-    let refused = time::timeout(Duration::from_secs(60), messages.recv()).await.expect("no answer").unwrap();
+    let refused = next(&mut messages).await;
     assert!(matches!(refused, Message::NotServedHere { node: NODE, epoch: 0 }), "{refused:?}");
 }

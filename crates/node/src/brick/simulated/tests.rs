@@ -1,14 +1,17 @@
-//! What a simulated brick reports as durable, if the store has no room for the rows of one of its logical nodes.
+//! What a simulated brick reports as durable, if the store has no room for the rows of one of its logical nodes; and what it tells about
+//! parts of joint requests that are not taken in.
 
 use std::sync::Arc;
 
 use meta::catalog::{self, Epoch};
+use model::planted_bug::plant;
 use model::{ClassId, Oid};
 use protocol::commit::{Outcome, Part};
 use protocol::ident::ClientId;
 use protocol::page_cache::ObjectState;
 
 use super::*;
+use crate::brick::plant::Bug;
 
 const FIRST: NodeId = NodeId(7);
 const SECOND: NodeId = NodeId(8);
@@ -131,4 +134,31 @@ fn change_whose_rows_waited_for_room_when_its_node_was_closed_is_never_reported(
     let next = test.commit(FIRST, 10);
     test.settle();
     assert_eq!((&test.reported[..], &test.answered[..]), (&[next][..], &[next][..]));
+}
+
+/// Whether the sender of a joint request hears that the second node, whose rows wait for room, does not take its part in.
+fn is_deferral_told() -> bool {
+    let mut test = ReportTest::new();
+    test.brick.set_room(Some(0));
+    test.commit(SECOND, LARGE);
+    test.settle();
+    let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(9) };
+    let prepare = |node: NodeId| {
+        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 2 }, 0);
+        let writes = [(oid, ObjectState::Value(Object::blob(vec![1].into())))].into();
+        let part = Part { writes, ..Part::default() };
+        (node, Request::Prepare { txn, participants: vec![FIRST, SECOND], part })
+    };
+    let request = Request::Joint { txn, requests: [FIRST, SECOND].map(prepare).into() };
+    test.brick.handle_request((FIRST, 1), 7, request, HlcTimestamp::ZERO, test.now).unwrap();
+    let outputs: Vec<_> = std::iter::from_fn(|| test.brick.next_output()).collect();
+    let is_told = |output: &BrickOutput<u8>| matches!(output, BrickOutput::Send(7, Message::Deferred { node: SECOND, txn: of, .. }) if *of == txn);
+    outputs.iter().any(is_told)
+}
+
+#[test]
+fn sender_of_a_joint_request_hears_why_a_part_is_not_taken_in() {
+    assert!(is_deferral_told());
+    let _planted = plant(Bug::JointDeferralDropped);
+    assert!(!is_deferral_told(), "the bug is noticed");
 }

@@ -66,7 +66,8 @@ fn one_refusal_aborts_and_the_client_is_answered_at_once() {
 fn vote_after_a_refusal_changes_nothing() {
     let (coordinator, out) = coordinator_after(&[(B, refused()), (A, prepared(5))]);
     assert_eq!(out.iter().filter(|output| matches!(output, Output::Reply(_))).count(), 1);
-    assert_eq!(out.last(), Some(&decide(A, Outcome::Aborted)));
+    let repeated = Output::Repeat(A, Request::Decide { txn: TXN, outcome: Outcome::Aborted });
+    assert_eq!(out.last(), Some(&repeated));
     assert_eq!(coordinator.outcome(), Some(Outcome::Aborted));
 }
 
@@ -77,7 +78,20 @@ fn unanswered_question_is_repeated() {
     assert!(out.is_empty());
     assert_eq!(coordinator.deadline(), Some(200));
     coordinator.poll(200, &mut out);
-    assert_eq!(out, [prepare(B)]);
+    let Output::Send(_, asked) = prepare(B) else { panic!("a question is sent") };
+    assert_eq!(out, [Output::Repeat(B, asked)]);
+}
+
+#[test]
+fn conclusion_of_a_participant_is_reported_and_nothing_is_left_to_be_done() {
+    let reply = CommitReply::Committed(HlcTimestamp::at(9));
+    let (mut coordinator, mut out) = coordinator_after(&[(B, prepared(5)), (A, Answer::Concluded { txn: TXN, reply })]);
+    assert_eq!(out, [Output::Reply(reply)]);
+    assert!(coordinator.is_done() && !coordinator.has_parts());
+    assert_eq!(coordinator.outcome(), Some(Outcome::Committed(HlcTimestamp::at(9))));
+    out.clear();
+    coordinator.handle_answer(A, Answer::Concluded { txn: TXN, reply }, 20, &mut out);
+    assert_eq!(out, [], "the client is answered once");
 }
 
 #[test]

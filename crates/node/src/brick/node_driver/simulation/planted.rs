@@ -77,6 +77,7 @@ fn first_noticing_seed(bug: impl PlantedBug) -> Option<u64> {
 /// Mistakes that tests beside the code notice: those of the row writer, and those of moves, most of which whole clusters notice, too.
 const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
+    Bug::JointDeferralDropped,
     Bug::MarksNotRead,
     Bug::MarkRowRemovedLate,
     Bug::DroppedIndexTrusted,

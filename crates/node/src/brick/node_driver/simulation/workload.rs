@@ -343,7 +343,7 @@ impl World {
 
     fn packet_of(&self, output: Output<Object>) -> Option<Packet> {
         match output {
-            Output::Send(to, request) => {
+            Output::Send(to, request) | Output::Repeat(to, request) => {
                 Some(Packet::Request { from: None, to, seen: HlcTimestamp::at(self.now), request })
             }
             Output::Reply(_) => None,

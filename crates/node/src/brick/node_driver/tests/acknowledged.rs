@@ -53,14 +53,13 @@ fn acknowledgements_go_to_the_store_with_what_somebody_waits_for_or_when_it_is_t
     forget(&mut world, last);
     let mut world = world.reopen();
     assert!(is_open(&world.store, last), "it is lost");
-    let asked = |task: NodeTask| matches!(task, NodeTask::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
+    let asked =
+        |event: NodeEvent| matches!(event, NodeEvent::Ask { request: Request::Ask { txn, .. }, .. } if txn == last);
     let is_asked = (0..100).any(|_| {
         world.now += 5_000;
         world.driver.poll(world.now);
         world.carry_out();
-        let mut tasks = Vec::new();
-        world.inbox.take(&mut tasks);
-        tasks.into_iter().any(asked)
+        world.inbox.take_events().into_iter().any(asked)
     });
     assert!(is_asked, "and found out again");
 }
