@@ -359,6 +359,7 @@ impl Nodes {
             }
             DriverOutput::Answer { to, answer } if to == node => driver.handle_answer(node, answer, self.time.now()),
             DriverOutput::Answer { to, answer } => self.inbox.add_event(NodeEvent::Answer { to, node, answer }),
+            DriverOutput::Deferred { to, message } if to == node => driver.handle_deferred(&message),
             DriverOutput::Deferred { to, message } => self.inbox.add_event(NodeEvent::Deferred { to, message }),
             DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
             DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),

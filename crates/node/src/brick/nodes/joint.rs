@@ -49,7 +49,7 @@ impl Nodes {
         handled.map_err(invalid_message_error)
     }
 
-    /// Carries out the outputs of several drivers, those of each in order. What they ask each other is handled at once, and their rows
+    /// Carries out the outputs of several drivers, those of each in order. What they send each other is handled at once, and their rows
     /// are submitted together at the end: no output rests on their submission.
     fn carry_out_joint(&self, locked: &mut [LockedNode<'_>]) {
         let now = self.time.now();
@@ -66,6 +66,10 @@ impl Nodes {
                 }
                 DriverOutput::Answer { to, answer } if let Some(to) = place_of(to) => {
                     locked[to].driver.handle_answer(from, answer, now);
+                }
+                // The reason precedes the answer, after which its requester is forgotten.
+                DriverOutput::Deferred { to, message } if let Some(to) = place_of(to) => {
+                    locked[to].driver.handle_deferred(&message);
                 }
                 DriverOutput::SubmitRows { life, rows } if !self.is_in_memory => {
                     submissions.push((rows, self.on_written(from, life)));
