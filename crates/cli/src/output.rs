@@ -15,6 +15,25 @@ pub(crate) trait Report: Serialize {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
+/// How the removal of a space or a class has ended, with its name.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RemovalEnd {
+    /// It was removed.
+    Removed(String),
+    /// It is there, and serves.
+    RemovalCancelled(String),
+}
+
+impl Report for RemovalEnd {
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Removed(name) => writeln!(out, "removed {}", Printable(name)),
+            Self::RemovalCancelled(name) => writeln!(out, "{} is not being removed", Printable(name)),
+        }
+    }
+}
+
 /// Where a command's results go: the standard output, as text or JSON.
 pub(crate) struct Output {
     json: bool,

@@ -108,6 +108,19 @@ impl CurrentPlacement {
         self.map.load().nodes.get(&node).copied()
     }
 
+    /// These logical nodes by the brick that serves them. Those that none serves now are left out.
+    #[must_use]
+    pub fn by_brick(&self, nodes: impl IntoIterator<Item = NodeId>) -> BTreeMap<BrickId, Vec<NodeId>> {
+        let map = self.map.load();
+        let mut by_brick: BTreeMap<BrickId, Vec<NodeId>> = BTreeMap::new();
+        for node in nodes {
+            if let Some(place) = map.nodes.get(&node) {
+                by_brick.entry(place.brick).or_default().push(node);
+            }
+        }
+        by_brick
+    }
+
     /// Notifies of changes from now on.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<()> {

@@ -58,7 +58,7 @@ struct State {
 /// Who takes the messages of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Taker {
-    /// Nobody, because there are none.
+    /// No thread and no task: the queue is empty.
     #[default]
     None,
     /// A thread.
@@ -142,7 +142,8 @@ impl DirectQueue {
 
     /// Passes some messages to the receiver, for its task, which was woken for that.
     pub(crate) fn take_turn(&self) {
-        self.hand_over(&mut MAX_HANDED_OVER.clone());
+        let mut left = MAX_HANDED_OVER;
+        self.hand_over(&mut left);
     }
 
     /// The receiver ends in good order: it gets the messages that were sent before, and none after.
@@ -186,6 +187,13 @@ struct ThreadScope {
 #[must_use = "messages are handed over when it is dropped"]
 pub struct DeliveryScope(PhantomData<*const ()>);
 
+impl ThreadScope {
+    /// The queue that was noted first. Handing it over notes others, so the list is not borrowed meanwhile.
+    fn take_noted(&self) -> Option<Arc<DirectQueue>> {
+        self.noted.borrow_mut().pop_front()
+    }
+}
+
 impl DeliveryScope {
     /// Begins a scope of this thread.
     pub fn enter() -> Self {
@@ -203,10 +211,6 @@ impl DeliveryScope {
             is_within
         })
     }
-
-    fn next(scope: &ThreadScope) -> Option<Arc<DirectQueue>> {
-        scope.noted.borrow_mut().pop_front()
-    }
 }
 
 impl Drop for DeliveryScope {
@@ -215,7 +219,7 @@ impl Drop for DeliveryScope {
             if scope.depth.get() == 1 {
                 let mut left = if thread::panicking() { 0 } else { MAX_HANDED_OVER };
                 // What is handled sends more, which this notes, too.
-                while let Some(queue) = Self::next(scope) {
+                while let Some(queue) = scope.take_noted() {
                     queue.hand_over(&mut left);
                 }
             }

@@ -11,13 +11,12 @@ use meta::catalog::{SchemaAnswer, SchemaRequest};
 use model::{ClassId, Value};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
 use query::{Schema, Type};
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
-use crate::output::{Printable, Report, pluralize};
+use crate::output::{Printable, RemovalEnd, Report, pluralize};
 use crate::record_json::{self, NameBindings};
 
 const EXAMPLES: &str = "\
@@ -200,35 +199,12 @@ pub(crate) async fn run(args: ClassCommand, session: &mut CommandContext) -> Res
         Action::History { .. } => {
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassDetails::of(class, &answer)))
         }
-        Action::Rm { name, cancel } => session.output.print(&RemovedClass { name, cancelled: cancel }),
+        Action::Rm { name, cancel: false } => session.output.print(&RemovalEnd::Removed(name)),
+        Action::Rm { name, cancel: true } => session.output.print(&RemovalEnd::RemovalCancelled(name)),
         Action::Define { .. } | Action::Evolve { .. } => {
             // The classes that they extend may not be among them.
             let all = ask(&client, &SchemaRequest::Show).await?;
             answer.classes.iter().try_for_each(|class| session.output.print(&ClassLine::of(class, &all)))
-        }
-    }
-}
-
-/// A class that was removed, or whose removal was taken back.
-struct RemovedClass {
-    name: String,
-    cancelled: bool,
-}
-
-impl Serialize for RemovedClass {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let what = if self.cancelled { "removal_cancelled" } else { "removed" };
-        let mut removal = serializer.serialize_struct("RemovedClass", 1)?;
-        removal.serialize_field(what, &self.name)?;
-        removal.end()
-    }
-}
-
-impl Report for RemovedClass {
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        match self.cancelled {
-            true => writeln!(out, "class {} is not being removed", Printable(&self.name)),
-            false => writeln!(out, "removed {}", Printable(&self.name)),
         }
     }
 }

@@ -18,7 +18,7 @@ use super::events;
 use super::user::{self, Grantee, Permission};
 use crate::connection::CommandContext;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{HumanBytes, HumanCount, Printable, Report};
+use crate::output::{HumanBytes, HumanCount, Printable, RemovalEnd, Report};
 use crate::quota_limit;
 
 const EXAMPLES: &str = "\
@@ -365,33 +365,9 @@ pub(crate) async fn run(args: Space, session: &mut CommandContext) -> Result {
     }
 }
 
-/// A space whose removal was taken back.
-#[derive(Serialize)]
-struct RemovalCancelled {
-    removal_cancelled: String,
-}
-
-impl Report for RemovalCancelled {
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "space {} is not being removed", Printable(&self.removal_cancelled))
-    }
-}
-
-/// A space that was removed.
-#[derive(Serialize)]
-struct Removed {
-    removed: String,
-}
-
-impl Report for Removed {
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "removed {}", Printable(&self.removed))
-    }
-}
-
 async fn cancel_removal(name: String, session: &mut CommandContext) -> Result {
     session.connect_to_cluster().await?.cancel_space_removal(&name).await?;
-    session.output.print(&RemovalCancelled { removal_cancelled: name })
+    session.output.print(&RemovalEnd::RemovalCancelled(name))
 }
 
 async fn remove(name: &str, with_objects: bool, session: &mut CommandContext) -> Result {
@@ -406,7 +382,7 @@ async fn remove(name: &str, with_objects: bool, session: &mut CommandContext) ->
         }
         removed => removed?,
     }
-    session.output.print(&Removed { removed: name.to_owned() })
+    session.output.print(&RemovalEnd::Removed(name.to_owned()))
 }
 
 /// What the spaces take, by name; nothing if the server is a meta-server, which does not know.

@@ -359,7 +359,7 @@ impl<C: Clone> NodeDriver<C> {
         self.process_outputs(false, now);
     }
 
-    /// A logical node does not take its part of a transaction in: whoever has sent the joint request of it is told (C5).
+    /// A logical node defers its part of a transaction: sends the reason to the sender of the joint request (C5).
     pub(crate) fn handle_deferred(&mut self, message: &Message) {
         if let Message::Deferred { txn, .. } = message
             && let Some(Requester::Remote(connection)) = self.machine.joint_requester(*txn)

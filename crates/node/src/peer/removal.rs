@@ -4,7 +4,7 @@
 //! removal is finished, or taken back. It is carried out to its end even if the client that asks for it goes away. If this process ends
 //! meanwhile, the mark stays until the removal is begun again or cancelled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use wire::proto::response::Response;
 use wire::proto::usage::{CheckEmpty, Emptiness};
 
 use super::PeerProcess;
-use crate::node_placement::BrickId;
 
 /// How long bricks may take to answer for all logical nodes, those included that are moving.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -124,14 +123,9 @@ async fn ask_bricks(
     revision: Revision,
     until: Instant,
 ) -> (Vec<Emptiness>, Option<Error>) {
-    let mut by_brick: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
-    for node in nodes {
-        if let Ok(brick) = peer.brick_of(*node) {
-            by_brick.entry(brick).or_default().push(node.0);
-        }
-    }
     let mut asked = JoinSet::new();
-    for (brick, nodes) in by_brick {
+    for (brick, nodes) in peer.cluster_view.placement.by_brick(nodes.iter().copied()) {
+        let nodes = nodes.into_iter().map(|node| node.0).collect();
         let check = CheckEmpty { nodes, revision: revision.0, class: removal.class.map(|class| class.0) };
         let peer = peer.clone();
         asked.spawn(async move {

@@ -67,14 +67,9 @@ async fn fetch_usages(peer: &Arc<PeerProcess>, mut missing: Vec<NodeId>) -> Know
 
 /// Asks the bricks that serve these logical nodes by the map. Says whether all have answered.
 async fn ask_bricks(peer: &Arc<PeerProcess>, nodes: &[NodeId]) -> (KnownUsages, bool) {
-    let mut by_brick: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
-    for node in nodes {
-        if let Ok(brick) = peer.brick_of(*node) {
-            by_brick.entry(brick).or_default().push(node.0);
-        }
-    }
     let mut asked = JoinSet::new();
-    for (brick, nodes) in by_brick {
+    for (brick, nodes) in peer.cluster_view.placement.by_brick(nodes.iter().copied()) {
+        let nodes = nodes.into_iter().map(|node| node.0).collect();
         let peer = peer.clone();
         asked.spawn(async move {
             let answer = peer.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));

@@ -167,11 +167,11 @@ pub struct Participant<A, T> {
 /// The settings of a participant.
 #[derive(Clone, Copy, Debug)]
 pub struct ParticipantSettings {
-    /// Its move count.
+    /// The logical node.
     pub node: NodeId,
-    /// The largest allowed difference of clocks, in milliseconds.
+    /// Its move count.
     pub moves: u32,
-    /// Most entries in the window of a page.
+    /// The largest allowed difference of clocks, in milliseconds.
     pub skew_ms: u64,
     /// Entries that the window of a page may have.
     pub window_limit: usize,

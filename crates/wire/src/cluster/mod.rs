@@ -188,10 +188,7 @@ impl Message {
             Self::Call { call: Call::Check { reads, .. }, .. } => {
                 reads.values().map(|reads| OVERHEAD_BYTES * reads.len()).sum()
             }
-            Self::Ask { request: Request::Prepare { part, .. } | Request::Commit { part, .. }, .. } => {
-                part.memory_size()
-            }
-            Self::Ask { request: Request::Check { reads, .. }, .. } => OVERHEAD_BYTES * reads.len(),
+            Self::Ask { request, .. } => request_size(request),
             Self::Reply { reply: Reply::Locked(locked), .. } | Self::Answer { locked: Some(locked), .. } => {
                 locked.value.as_ref().map_or(0, Object::encoded_len)
             }
@@ -309,6 +306,20 @@ impl Message {
         };
         data.finish()?;
         Ok(message)
+    }
+}
+
+/// The approximate size of what a request has for its participant, or for several, in bytes.
+fn request_size(request: &Request<Object>) -> usize {
+    match request {
+        Request::Prepare { part, .. } | Request::Commit { part, .. } => part.memory_size(),
+        Request::Check { reads, .. } => OVERHEAD_BYTES * reads.len(),
+        Request::Joint { requests, .. } => requests.values().map(|one| OVERHEAD_BYTES + request_size(one)).sum(),
+        Request::Decide { .. }
+        | Request::Ask { .. }
+        | Request::Forget { .. }
+        | Request::Heard { .. }
+        | Request::Lock { .. } => 0,
     }
 }
 

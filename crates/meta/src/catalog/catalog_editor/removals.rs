@@ -5,9 +5,9 @@
 //!                                                     └── yes ──▶ cancel: as before
 //! ```
 //!
-//! 1. The mark has a number that is never given again. Only who knows the number of the present mark finishes the removal, so a removal
+//! 1. The mark has a number that is never given again. The write that finishes a removal requires the number of its mark, so a removal
 //!    that was taken back or begun again meanwhile removes nothing.
-//! 2. Whoever begins a removal replaces the mark of one that was never ended, so a mark that its command has left does not stand in the way.
+//! 2. A new removal replaces the mark of an unfinished one, so a mark that an interrupted command has left blocks no later removal.
 
 use model::{Class, ClassId};
 
@@ -85,7 +85,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Takes the removal of a space back, whoever has begun it.
+    /// Cancels the removal of a space, by whichever process it was begun.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -99,7 +99,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Takes the removal of a class back, whoever has begun it.
+    /// Cancels the removal of a class, by whichever process it was begun.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].

@@ -3,10 +3,12 @@
 //! That is the committer for the results of a force with few changes, so that no other thread has to wake up for them, and otherwise
 //! the task of the logical nodes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{MutexGuard, PoisonError};
 
 use model::NodeId;
 use store::RowReply;
+use tracing::error;
 use wire::cluster::Message;
 use wire::driving::DeliveryScope;
 
@@ -51,7 +53,12 @@ impl Nodes {
             if events.is_empty() {
                 break;
             }
-            events.into_iter().for_each(|event| self.handle_event(event));
+            for event in events {
+                // The thread may be the committer, which a mistake of one logical node must not end. That node is not served any more.
+                if catch_unwind(AssertUnwindSafe(|| self.handle_event(event))).is_err() {
+                    error!("a logical node has panicked and is not served any more");
+                }
+            }
         }
         self.inbox.end_events();
     }

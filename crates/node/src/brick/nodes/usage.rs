@@ -18,7 +18,6 @@ use super::Nodes;
 use crate::brick::node_usage::NodeUsage;
 use crate::brick::quota::{SharedQuota, SpaceQuota, with_quota};
 use crate::brick::scrub::Miscount;
-use crate::node_placement::BrickId;
 use crate::server::Metric;
 
 /// How often other bricks are asked what the logical nodes of spaces with quotas take; and while that is not known of some.
@@ -68,9 +67,12 @@ impl Nodes {
         self.quotas.lock().retain(|space, _| has_quota(space));
     }
 
-    /// Asks other bricks what logical nodes of spaces with quotas take, again and again.
+    /// Asks other bricks what logical nodes of spaces with quotas take, as long as there are quotas.
     pub(crate) async fn exchange_usages(self: &Arc<Self>) {
         loop {
+            if self.quotas.lock().is_empty() {
+                self.quotas.added.notified().await;
+            }
             self.ask_usages().await;
             let has_unknown = self.quotas.all().iter().any(|quota| with_quota(quota, |quota| quota.has_unknown()));
             let pause = if has_unknown { ASK_AGAIN_INTERVAL } else { ASK_INTERVAL };
@@ -83,18 +85,13 @@ impl Nodes {
 
     async fn ask_usages(self: &Arc<Self>) {
         let quotas = self.quotas.all();
-        let mut by_brick: BTreeMap<BrickId, Vec<u32>> = BTreeMap::new();
-        for quota in &quotas {
-            let elsewhere: Vec<NodeId> = with_quota(quota, |quota| quota.nodes_elsewhere().collect());
-            for node in elsewhere {
-                let place = self.cluster_view.placement.of(node).filter(|place| place.brick != self.id);
-                if let Some(place) = place {
-                    by_brick.entry(place.brick).or_default().push(node.0);
-                }
-            }
-        }
+        let elsewhere = quotas
+            .iter()
+            .flat_map(|quota| -> Vec<NodeId> { with_quota(quota, |quota| quota.nodes_elsewhere().collect()) });
+        let by_brick = self.cluster_view.placement.by_brick(elsewhere);
         let mut asked = JoinSet::new();
-        for (brick, nodes) in by_brick {
+        for (brick, nodes) in by_brick.into_iter().filter(|(brick, _)| *brick != self.id) {
+            let nodes = nodes.into_iter().map(|node| node.0).collect();
             let this = self.clone();
             asked.spawn(async move {
                 let answer = this.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));
