@@ -1,6 +1,6 @@
 //! Drives a client: the lock around the [`ClientDriver`], its connection, its timer, and the futures that wait for calls.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
@@ -59,8 +59,21 @@ pub(super) struct ClientState {
     pub(super) driver: ClientDriver<Object>,
     connection: Option<PeerConnection>,
     waiters: HashMap<CallId, CallWaiter>,
+    /// Calls that have finished, whose callers are woken once the lock is released: they take it next.
+    finished: Vec<FinishedCall>,
     events: broadcast::Sender<Event>,
     is_closed: bool,
+}
+
+/// The caller of a call, and the result.
+type FinishedCall = (oneshot::Sender<Result<CallResult<Object>>>, Result<CallResult<Object>>);
+
+/// Which bricks of the space can be reached, according to the peer server.
+pub(super) struct Reachability {
+    /// Whether the peer server has to be asked: it has not told yet.
+    needs_status: bool,
+    /// The logical nodes whose bricks cannot be reached.
+    pub(super) unreachable: BTreeSet<NodeId>,
 }
 
 /// A client, which all its handles share.
@@ -126,6 +139,7 @@ impl Core {
             driver: ClientDriver::new(session, options.timeout, options.cache_bytes),
             connection: None,
             waiters: HashMap::new(),
+            finished: Vec::new(),
             events: broadcast::Sender::new(EVENT_BUFFER),
             is_closed: false,
         };
@@ -161,7 +175,7 @@ impl Core {
         let _delivery = DeliveryScope::enter();
         let mut state = self.lock()?;
         let done = act(&mut state, self.clock.now());
-        self.process_outputs(&mut state);
+        self.process_outputs(state);
         Ok(done)
     }
 
@@ -170,13 +184,18 @@ impl Core {
         self.with_state(|state, now| act(&mut state.driver, now))
     }
 
-    fn process_outputs(&self, state: &mut ClientState) {
+    /// Carries out the outputs of the driver, and releases the lock.
+    fn process_outputs(&self, mut state: MutexGuard<'_, ClientState>) {
         for output in state.driver.outputs() {
             state.handle_output(output);
         }
         if let Some(deadline) = state.driver.deadline() {
             self.timer.set(deadline);
         }
+        let finished = std::mem::take(&mut state.finished);
+        drop(state);
+        // A caller that has gone has cancelled its call.
+        finished.into_iter().for_each(|(caller, result)| drop(caller.send(result)));
     }
 
     /// Polls the driver when it is time, until the client is closed or dropped.
@@ -203,7 +222,9 @@ impl Core {
         let _delivery = DeliveryScope::enter();
         if let Ok(mut state) = self.lock() {
             state.driver.close();
-            self.process_outputs(&mut state);
+            self.process_outputs(state);
+        }
+        if let Ok(mut state) = self.lock() {
             state.is_closed = true;
             state.waiters.clear();
             // Its subscribers see the end of the events.
@@ -239,19 +260,22 @@ impl Core {
         })
     }
 
-    /// The peer server has sent a message.
-    pub(super) fn handle_message(&self, message: Message) -> Result<()> {
+    /// The peer server has sent messages.
+    pub(super) fn handle_messages(&self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
         self.with_driver(|driver, now| {
-            match message {
-                Message::Down { node, holder, message } => driver.handle_down(node, holder, message, now),
-                Message::Deferred { txn, kind, why, .. } => driver.handle_deferred(txn, kind, why, now),
-                Message::Reply { txn, reply } => driver.handle_reply(txn, reply, now),
-                Message::SpaceStatus(status) => driver.handle_status(status, now),
-                _ => {
-                    return Err(Error::new(ErrorKind::Invalid, "a peer server does not send this message to a client"));
+            messages.try_for_each(|message| {
+                match message {
+                    Message::Down { node, holder, message } => driver.handle_down(node, holder, message, now),
+                    Message::Deferred { txn, kind, why, .. } => driver.handle_deferred(txn, kind, why, now),
+                    Message::Reply { txn, reply } => driver.handle_reply(txn, reply, now),
+                    Message::SpaceStatus(status) => driver.handle_status(status, now),
+                    _ => {
+                        let what = "a peer server does not send this message to a client";
+                        return Err(Error::new(ErrorKind::Invalid, what));
+                    }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         })?
     }
 
@@ -281,7 +305,7 @@ impl Core {
                 return Ok(found);
             }
             let started = state.start(ClientCall::Read(read), now);
-            self.process_outputs(&mut state);
+            self.process_outputs(state);
             started
         };
         object_result(self.finish_call(started).await?)
@@ -297,7 +321,7 @@ impl Core {
                 return Ok(found);
             }
             let started = state.start(ClientCall::Get(oid), now);
-            self.process_outputs(&mut state);
+            self.process_outputs(state);
             started
         };
         object_result(self.finish_call(started).await?)
@@ -337,11 +361,12 @@ impl Core {
         writes: Vec<(Oid, ObjectState<Object>)>,
         entries: BTreeMap<Entry, Option<Oid>>,
     ) -> Result<CommitOutcome> {
-        // A transaction that is over has an outcome.
-        self.with_driver(|driver, _| {
-            let _ = entries.into_iter().try_for_each(|(entry, target)| driver.change_entry(txn, entry, target));
+        let started = self.with_state(|state, now| {
+            // A transaction that is over has an outcome.
+            let _ = entries.into_iter().try_for_each(|(entry, target)| state.driver.change_entry(txn, entry, target));
+            state.start(ClientCall::Commit(txn, writes), now)
         })?;
-        outcome_result(self.call(ClientCall::Commit(txn, writes)).await?)
+        outcome_result(self.finish_call(started).await?)
     }
 
     /// Finds out the outcome of a transaction.
@@ -349,13 +374,29 @@ impl Core {
         outcome_result(self.call(ClientCall::Resolve(txn)).await?)
     }
 
+    /// Checks that the space serves this client. Returns which of its bricks can be reached.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`]; [`ErrorKind::Denied`] if no peer server admits the client.
+    pub(super) fn check_serving(&self) -> Result<Reachability> {
+        let mut state = self.lock()?;
+        state.driver.check_serving()?;
+        let monitor = state.driver.monitor();
+        Ok(Reachability { needs_status: monitor.needs_status(), unreachable: monitor.unreachable_nodes() })
+    }
+
     /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent.
-    pub(super) async fn wait_reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<()> {
-        while self.with_driver(|driver, _| driver.monitor().needs_status())? {
+    pub(super) async fn wait_reachable(
+        &self,
+        mut reachable: Reachability,
+        nodes: impl FnOnce() -> Result<Vec<NodeId>>,
+    ) -> Result<()> {
+        while reachable.needs_status {
             self.ask(Request::Ping(proto::Ping {})).await?;
+            reachable = self.check_serving()?;
         }
         // Nearly always all bricks are reachable.
-        if !self.lock()?.driver.monitor().has_unreachable_bricks() {
+        if reachable.unreachable.is_empty() {
             return Ok(());
         }
         self.call(ClientCall::Reachable(nodes()?)).await.map(drop)
@@ -498,7 +539,7 @@ impl ClientState {
                 }
             }
             Output::Finished(id, result) => match (self.waiters.remove(&id), result) {
-                (Some(CallWaiter::Result(waiter)), result) => drop(waiter.send(result)),
+                (Some(CallWaiter::Result(caller)), result) => self.finished.push((caller, result)),
                 (Some(CallWaiter::Request(steps)), Err(error)) => drop(steps.send(RequestStep::Failed(error))),
                 (Some(CallWaiter::Request(_)), Ok(_)) | (None, _) => {}
             },

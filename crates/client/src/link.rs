@@ -315,12 +315,12 @@ impl Service for PeerService {
         reply.fail(&Error::new(ErrorKind::Unsupported, "a client answers no requests"));
     }
 
-    fn on_message(&mut self, message: Message) -> Result<()> {
+    fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> Result<()> {
         let Some(core) = self.core.upgrade() else {
             self.handle.hang_up();
             return Ok(());
         };
-        let handled = core.handle_message(message);
+        let handled = core.handle_messages(messages);
         handled.inspect_err(|error| info!(%error, "the peer server breaks the protocol, or the client is closed"))
     }
 }

@@ -191,13 +191,13 @@ impl PageSource {
         allocator.take_new(core.space, node).ok_or_else(no_nodes_error)
     }
 
-    /// The logical node where the next transaction or upload without a hint puts all that it creates.
+    /// The logical node where the next transaction or upload without a hint puts all that it creates. None of `unreachable` is chosen if
+    /// there are others.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] if the space has none.
-    pub(super) fn home(&self, core: &Core) -> Result<NodeId> {
-        let unreachable = core.with_driver(|driver, _| driver.monitor().unreachable_nodes())?;
-        self.lock().home(&core.nodes, &unreachable)
+    pub(super) fn home(&self, core: &Core, unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
+        self.lock().home(&core.nodes, unreachable)
     }
 
     /// Returns a page; see [`PageAllocator::release`].

@@ -383,7 +383,7 @@ impl Transaction {
     /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
     pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
-        core.with_driver(|driver, _| driver.check_serving())??;
+        let reachable = core.check_serving()?;
         self.flush_reachable()?;
         match self.check_unique().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -393,7 +393,8 @@ impl Transaction {
             checked => checked?,
         }
         // A commit that cannot finish now is not sent, so that its outcome is known.
-        core.wait_reachable(|| self.commit_nodes()).await?;
+        self.choose_home(&reachable.unreachable)?;
+        core.wait_reachable(reachable, || self.commit_nodes()).await?;
         self.assign_oids().await?;
         let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
@@ -482,8 +483,19 @@ impl Transaction {
         if let Some(home) = self.changes()?.page_lease.home {
             return Ok(home);
         }
-        let home = self.inner.core.page_source.home(&self.inner.core)?;
+        let core = &self.inner.core;
+        let home = core.page_source.home(core, &core.check_serving()?.unreachable)?;
         Ok(*self.changes()?.page_lease.home.get_or_insert(home))
+    }
+
+    /// Chooses the logical node for all that the transaction creates without a hint, if it creates anything. None of `unreachable` is
+    /// chosen if there are others.
+    fn choose_home(&self, unreachable: &BTreeSet<NodeId>) -> Result<()> {
+        let mut changes = self.changes()?;
+        if changes.page_lease.home.is_none() && changes.hints.values().any(|hint| *hint == PlacementHint::Anywhere) {
+            changes.page_lease.home = Some(self.inner.core.page_source.home(&self.inner.core, unreachable)?);
+        }
+        Ok(())
     }
 
     /// Places new objects, and replaces temporary identifiers by real ones.

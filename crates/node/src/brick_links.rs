@@ -53,11 +53,11 @@ pub(crate) trait BrickLinkHandler: Send + Sync + 'static {
     /// There is a connection to a brick.
     fn on_connected(&self, brick: BrickId);
 
-    /// Handles a message of a brick.
+    /// Handles messages of a brick, in order.
     ///
     /// # Errors
-    /// If a brick does not send such a message: the connection is closed.
-    fn handle_message(&self, brick: BrickId, message: Message) -> Result<()>;
+    /// If a brick does not send such a message: those behind it are not handled, and the connection is closed.
+    fn handle_messages(&self, brick: BrickId, messages: impl Iterator<Item = Message>) -> Result<()>;
 
     /// The connection to a brick has ended.
     fn on_disconnected(&self, brick: BrickId);
@@ -451,12 +451,12 @@ impl<B: BrickLinkHandler> Service for BrickMessageService<B> {
         reply.refuse(&Error::new(ErrorKind::Unsupported, "a brick sends no requests to those that connect to it"));
     }
 
-    fn on_message(&mut self, message: Message) -> Result<()> {
+    fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> Result<()> {
         let (Some(below), Some(_believed)) = (self.handler.upgrade(), self.belief.believe()) else {
             self.handle.hang_up();
             return Ok(());
         };
-        let handled = below.handle_message(self.brick, message);
+        let handled = below.handle_messages(self.brick, messages);
         handled.inspect_err(|error| warn!(brick = self.brick.0, %error, "a brick violates the protocol"))
     }
 

@@ -431,21 +431,27 @@ impl PeerProcess {
     }
 }
 
+/// A message that a brick may send.
+fn brick_message(message: Message) -> Result<BrickMessage> {
+    match message {
+        Message::Down { node, holder, message } => Ok(BrickMessage::Down { node, holder, message }),
+        Message::Answer { node, seen, answer, locked } => Ok(BrickMessage::Answer { node, seen, answer, locked }),
+        Message::Deferred { node, txn, kind, why } => Ok(BrickMessage::Deferred { node, txn, kind, why }),
+        Message::NotServedHere { node, .. } => Ok(BrickMessage::NotServedHere { node }),
+        _ => Err(Error::new(ErrorKind::Invalid, "a brick does not send this message to a peer server")),
+    }
+}
+
 impl BrickLinkHandler for PeerProcess {
     fn on_connected(&self, brick: BrickId) {
         let _ = self.with_driver(|driver, now| driver.brick_connected(brick, now));
         self.update_statuses();
     }
 
-    fn handle_message(&self, brick: BrickId, message: Message) -> Result<()> {
-        let message = match message {
-            Message::Down { node, holder, message } => BrickMessage::Down { node, holder, message },
-            Message::Answer { node, seen, answer, locked } => BrickMessage::Answer { node, seen, answer, locked },
-            Message::Deferred { node, txn, kind, why } => BrickMessage::Deferred { node, txn, kind, why },
-            Message::NotServedHere { node, .. } => BrickMessage::NotServedHere { node },
-            _ => return Err(Error::new(ErrorKind::Invalid, "a brick does not send this message to a peer server")),
-        };
-        self.with_driver(|driver, now| driver.brick_message(brick, message, now))?
+    fn handle_messages(&self, brick: BrickId, mut messages: impl Iterator<Item = Message>) -> Result<()> {
+        self.with_driver(|driver, now| {
+            messages.try_for_each(|message| driver.brick_message(brick, brick_message(message)?, now))
+        })?
     }
 
     fn on_disconnected(&self, brick: BrickId) {

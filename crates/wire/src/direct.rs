@@ -18,6 +18,8 @@ use crate::cluster::Message;
 /// Messages that one scope hands over before it leaves the rest to the tasks of connections: a thread that brings work of its own
 /// is not kept with the work of others for long.
 const MAX_HANDED_OVER: usize = 256;
+/// Messages that a receiver gets at once, and locks its machine for.
+const MAX_BATCH: usize = 32;
 /// Messages in a queue beyond which the connection ends. The receiver has stopped.
 const MAX_QUEUED: usize = 1 << 16;
 
@@ -31,8 +33,8 @@ pub(crate) struct Delivery {
 
 /// The end of a connection that gets the messages of a queue.
 pub(crate) trait Receiver: Send + Sync {
-    /// Handles a message.
-    fn receive(&self, delivery: Delivery);
+    /// Handles messages, in order.
+    fn receive(&self, deliveries: Vec<Delivery>);
 
     /// Has the task of the connection [take](DirectQueue::take_turn) the messages.
     fn wake(&self);
@@ -128,15 +130,19 @@ impl DirectQueue {
                 drop(state);
                 return receiver.wake();
             }
-            let Some(delivery) = state.messages.pop_front() else {
+            if state.messages.is_empty() {
                 state.taker = Taker::None;
                 let ended = state.is_closed.then(|| state.receiver.take());
                 drop(state);
                 return drop(ended);
-            };
+            }
+            // A closed queue is emptied, whatever is left.
+            let at_most = if *left == 0 { MAX_BATCH } else { MAX_BATCH.min(*left) };
+            let count = state.messages.len().min(at_most);
+            let batch = state.messages.drain(..count).collect();
             drop(state);
-            *left = left.saturating_sub(1);
-            receiver.receive(delivery);
+            *left = left.saturating_sub(count);
+            receiver.receive(batch);
         }
     }
 

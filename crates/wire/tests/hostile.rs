@@ -28,7 +28,7 @@ impl Service for Done {
         reply.send(Response::Done(proto::Done {}));
     }
 
-    fn on_message(&mut self, _: Message) -> model::Result<()> {
+    fn on_messages(&mut self, _: impl Iterator<Item = Message>) -> model::Result<()> {
         Ok(())
     }
 }

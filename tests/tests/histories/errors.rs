@@ -205,8 +205,9 @@ impl Service for MessageCollector {
         reply.fail(&Error::new(ErrorKind::Unsupported, format!("{:?}", incoming.request)));
     }
 
-    fn on_message(&mut self, message: Message) -> model::Result<()> {
-        self.0.send(message).map_err(|_| Error::new(ErrorKind::Internal, "the test has ended"))
+    fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> model::Result<()> {
+        let ended = |_| Error::new(ErrorKind::Internal, "the test has ended");
+        messages.try_for_each(|message| self.0.send(message).map_err(ended))
     }
 }
 

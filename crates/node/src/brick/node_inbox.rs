@@ -27,6 +27,11 @@ pub(crate) enum NodeEvent {
 }
 
 impl NodeEvent {
+    /// Whether it is a result of the store that concerns this logical node.
+    pub(crate) fn is_written_at(&self, at: NodeId) -> bool {
+        matches!(self, Self::Written { node, .. } if *node == at)
+    }
+
     /// Whether the thread that brings it handles it soon, as the committer does after the replies to a force. Another thread brings a
     /// refusal.
     fn is_handled_by_bringer(&self) -> bool {

@@ -9,42 +9,33 @@ mod emptiness;
 mod events;
 mod joint;
 mod managing;
+mod messages;
+mod reads;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId, limits};
-use protocol::commit::{Part, Request};
+use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId};
+use protocol::commit::Request;
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
-use protocol::page_cache::ObjectState;
-use protocol::tree::Up;
 use store::Store;
-use tokio::time::{self, Instant};
+use tokio::time;
 use tracing::{info, warn};
-use wire::cluster::{
-    BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, LookedUp, Message,
-    NodeObjects, Scan, Scanned,
-};
 use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
-use super::entries;
-use super::index_rows::{self, IndexId, Mark};
 use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
 use super::node_inbox::{NodeEvent, NodeInbox, NodeTask};
-use super::node_manager::{ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
-use super::page_rows::{self as rows, StoredObject};
+use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
-use super::scan::scan;
 use crate::auth::ClusterCredentials;
-use crate::blocking;
-use crate::brick_links::{BrickLinkHandler, BrickLinks};
+use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::openings::{LocalOpening, opening_of};
@@ -55,12 +46,6 @@ use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
 /// Largest allowed difference between the clocks of machines, in milliseconds.
 pub(crate) const SKEW_MS: u64 = 5_000;
 
-/// How long a request to build an index waits for its completion, and how often it checks.
-const INDEX_WAIT_MS: Ms = 500;
-const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a look-up or a listing waits for transactions that change what it reads.
-const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
-const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// Time limit of a schema refresh from the catalogue.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -395,229 +380,6 @@ impl Nodes {
         self.served(node).ok_or_else(|| not_served(node))
     }
 
-    // -------------------------------------------------------------------------------------------- messages
-
-    /// Handles a message of a connection.
-    ///
-    /// # Errors
-    /// If the message violates the protocol: disconnect the sender.
-    pub(crate) fn handle_message(&self, from: &PeerHandle, message: Message) -> Result<()> {
-        match message {
-            _ if !self.is_current() => self.check_current(),
-            Message::Up { node, epoch, holder, message } => {
-                if let Up::Write { writes, .. } = &message {
-                    limits::check_writes(writes.len(), bytes_of(writes.values()))?;
-                }
-                let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
-                let handled = driver.handle_up(from, holder, message, self.time.now());
-                self.carry_out(&served, &mut driver);
-                handled.map_err(invalid_message_error)
-            }
-            Message::Ask { node, epoch, seen, request } => {
-                check_request(&request)?;
-                let Some(served) = self.admit(from, node, epoch) else { return Ok(()) };
-                if let Request::Joint { requests, .. } = &request {
-                    let nodes = requests.keys().copied().collect();
-                    return self.handle_joint(from, nodes, (node, seen), request);
-                }
-                let Ok(mut driver) = served.lock() else { return self.refuse(from, node) };
-                let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
-                self.carry_out(&served, &mut driver);
-                handled.map_err(invalid_message_error)
-            }
-            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
-        }
-    }
-
-    /// Answers that the node is unavailable. The sender is not disconnected, because it made no mistake.
-    fn refuse(&self, from: &PeerHandle, node: NodeId) -> Result<()> {
-        from.send(Message::NotServedHere { node, epoch: 0 });
-        Ok(())
-    }
-
-    fn admit(&self, from: &PeerHandle, node: NodeId, epoch: u64) -> Option<Arc<ServedNode>> {
-        let served = self.served(node);
-        if let Some(refusal) = refuse_epoch(node, served.as_ref().map(|served| served.epoch), epoch) {
-            from.send(refusal);
-            return None;
-        }
-        served
-    }
-
-    /// Whether an object has to be [waited for](Self::wait_settled) before it is read.
-    pub(crate) fn is_unsettled(&self, oid: Oid) -> bool {
-        self.served.load().get(&oid.page().node).is_some_and(|served| served.is_unsettled(oid))
-    }
-
-    /// Waits until no transaction over several logical nodes, of which the client may have heard that it is committed, has yet to change
-    /// an object here.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unavailable`] if that takes long.
-    pub(crate) async fn wait_settled(&self, oid: Oid) -> Result<()> {
-        let until = Instant::now() + SETTLE_TIMEOUT;
-        while self.is_unsettled(oid) {
-            if Instant::now() >= until {
-                return Err(unsettled_error());
-            }
-            time::sleep(SETTLE_PAUSE).await;
-        }
-        Ok(())
-    }
-
-    /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object. Returns `None` if
-    /// that has to be [waited for](Self::wait_settled).
-    ///
-    /// # Errors
-    /// If its logical node is not served here, or it cannot be read.
-    pub(crate) fn read_latest<T>(
-        &self,
-        oid: Oid,
-        mut show: impl FnMut(Option<StoredObject<'_>>) -> T,
-    ) -> Result<Option<T>> {
-        let node = oid.page().node;
-        let all = self.served.load();
-        let served = all.get(&node).ok_or_else(|| not_served(node))?;
-        if served.is_unsettled(oid) {
-            return Ok(None);
-        }
-        // If the node has moved away in the meantime, its rows may have been removed.
-        let is_right = || {
-            let now = self.served.load();
-            Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
-        };
-        let shown = rows::show_object(&self.store, oid, |stored| is_right().then(|| show(stored)))?;
-        shown.map(Some).ok_or_else(|| not_served(node))
-    }
-
-    /// Scans extents or an index: see [`scan`].
-    ///
-    /// # Errors
-    /// If the logical node is not served here, or rows cannot be read.
-    pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
-        let served = self.require_served(wanted.node)?;
-        let mut scanned = scan(&self.store, wanted)?;
-        let driver = served.lock()?;
-        if driver.has_unlisted_classes(wanted) {
-            return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
-        }
-        // All objects found were committed before this time.
-        scanned.seen = driver.clock();
-        Ok(scanned)
-    }
-
-    /// Follows keys from a collection: see [`entries::look_up`].
-    ///
-    /// # Errors
-    /// If the logical node is not served here, or rows cannot be read; [`ErrorKind::Unavailable`] if a change of an entry is not
-    /// decided for long.
-    pub(crate) async fn look_up(self: Arc<Self>, wanted: LookUp) -> Result<LookedUp> {
-        let node = wanted.node();
-        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
-            let found = entries::look_up(&nodes.store, &wanted)?;
-            if entries::looks_up_any(&wanted, &found, unsettled) {
-                return Ok(None);
-            }
-            // All changes that were read were committed before this time.
-            let seen = nodes.require_served(node)?.lock()?.clock();
-            Ok(Some(LookedUp { seen, ..found }))
-        };
-        self.read_settled(node, read).await
-    }
-
-    /// Lists entries of a collection: see [`entries::list`].
-    ///
-    /// # Errors
-    /// As [`Nodes::look_up`].
-    pub(crate) async fn list_entries(self: Arc<Self>, wanted: ListEntries) -> Result<EntryList> {
-        let node = wanted.node();
-        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
-            if entries::has_any(wanted.collection, unsettled) {
-                return Ok(None);
-            }
-            let found = entries::list(&nodes.store, &wanted)?;
-            let seen = nodes.require_served(node)?.lock()?.clock();
-            Ok(Some(EntryList { seen, ..found }))
-        };
-        self.read_settled(node, read).await
-    }
-
-    /// Reads on a thread that may block, again and again until `read` returns something. It is given the entries of the logical node
-    /// that were not settled before.
-    async fn read_settled<T: Send + 'static>(
-        self: Arc<Self>,
-        node: NodeId,
-        read: impl Fn(&Self, &BTreeSet<Entry>) -> Result<Option<T>> + Send + Sync + 'static,
-    ) -> Result<T> {
-        let (read, until) = (Arc::new(read), Instant::now() + SETTLE_TIMEOUT);
-        loop {
-            let (nodes, read) = (self.clone(), read.clone());
-            let job = move || {
-                let unsettled = nodes.require_served(node)?.lock()?.unsettled_entries();
-                read(&nodes, &unsettled)
-            };
-            if let Some(found) = blocking::wait(job).await? {
-                return Ok(found);
-            }
-            if Instant::now() >= until {
-                return Err(unsettled_error());
-            }
-            time::sleep(SETTLE_PAUSE).await;
-        }
-    }
-
-    /// Lists objects: see [`rows::list_objects`].
-    ///
-    /// # Errors
-    /// As [`Nodes::look_up`].
-    pub(crate) fn list_objects(&self, wanted: &ListNodeObjects) -> Result<NodeObjects> {
-        let served = self.require_served(wanted.node)?;
-        let found = rows::list_objects(&self.store, wanted)?;
-        served.lock().map(|_| found)
-    }
-
-    /// Lists the entries that have a target: see [`entries::list_of`].
-    ///
-    /// # Errors
-    /// As [`Nodes::look_up`].
-    pub(crate) fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
-        let served = self.require_served(wanted.node)?;
-        let found = entries::list_of(&self.store, wanted)?;
-        served.lock().map(|_| found)
-    }
-
-    /// Progress of an index as (done, total); `None` if it is complete for all its classes in the local catalogue.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`] if the index is not in the local catalogue.
-    pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
-        let BuildIndex { space, node, index } = *wanted;
-        let (served, id) = (self.require_served(node)?, IndexId { node, space, index });
-        let progress = served.lock()?.index_progress(id)?;
-        let unknown =
-            || Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"));
-        let progress = progress.ok_or_else(unknown)?;
-        let marks = index_rows::read_marks(&self.store, id)?;
-        let is_complete = !marks.is_empty() && marks.iter().all(|(_, mark)| matches!(mark, Mark::Complete(_)));
-        Ok((!is_complete).then_some(progress))
-    }
-
-    /// Waits up to [`INDEX_WAIT_MS`] for an index to become complete. Returns its progress if it is not.
-    ///
-    /// # Errors
-    /// As [`Nodes::index_progress`].
-    pub(crate) async fn build_index(&self, wanted: BuildIndex) -> Result<Option<(u64, u64)>> {
-        let until = self.time.now() + INDEX_WAIT_MS;
-        loop {
-            let progress = self.index_progress(&wanted);
-            if matches!(progress, Ok(None)) || self.time.now() >= until {
-                return progress;
-            }
-            time::sleep(INDEX_POLL_INTERVAL).await;
-        }
-    }
-
     /// Reserves page numbers: see [`NodeDriver::reserve`]. `done` receives the first number when the reservation is durable.
     pub(crate) fn reserve(
         &self,
@@ -758,34 +520,6 @@ impl Nodes {
     }
 }
 
-impl BrickLinkHandler for Nodes {
-    fn on_connected(&self, _: BrickId) {}
-
-    fn handle_message(&self, _: BrickId, message: Message) -> Result<()> {
-        match message {
-            Message::Answer { node, answer, .. } => {
-                // Only the driver that asked knows the transaction; the others ignore the answer.
-                let now = self.time.now();
-                for served in self.served.load().values() {
-                    self.act(served, |driver| driver.handle_answer(node, answer.clone(), now));
-                }
-                Ok(())
-            }
-            Message::Deferred { .. } => {
-                for served in self.served.load().values() {
-                    self.act(served, |driver| driver.handle_deferred(&message));
-                }
-                Ok(())
-            }
-            // The driver repeats the request, by the newest map then.
-            Message::NotServedHere { .. } => Ok(()),
-            _ => Err(Error::new(ErrorKind::Invalid, "this message is not for a brick")),
-        }
-    }
-
-    fn on_disconnected(&self, _: BrickId) {}
-}
-
 /// A logical node handles a request of another one of its brick, or its own.
 fn handle_local_request(driver: &mut Driver, from: NodeId, (seen, request): (HlcTimestamp, Request<Object>), now: Ms) {
     if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
@@ -793,43 +527,9 @@ fn handle_local_request(driver: &mut Driver, from: NodeId, (seen, request): (Hlc
     }
 }
 
-/// Checks the sizes of the parts in a request.
-fn check_request(request: &Request<Object>) -> Result<()> {
-    match request {
-        Request::Prepare { part, .. } | Request::Commit { part, .. } => check_part(part),
-        Request::Joint { requests, .. } => requests.values().try_for_each(check_request),
-        _ => Ok(()),
-    }
-}
-
-/// Sum of the sizes of objects.
-fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usize {
-    let bytes = |content: &ObjectState<Object>| match content {
-        ObjectState::Value(object) | ObjectState::Changed(object) => object.encoded_len(),
-        ObjectState::Absent => 0,
-    };
-    contents.map(bytes).sum()
-}
-
-/// Checks the size of a part of a transaction.
-fn check_part(part: &Part<Object>) -> Result<()> {
-    let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
-    limits::check_writes(part.writes.len(), bytes_of(part.writes.values()) + keys)?;
-    limits::check_writes(part.entries.len(), keys)
-}
-
-fn unsettled_error() -> Error {
-    let what = "a transaction that changes what was asked for is not decided: a brick or peer server is away";
-    Error::new(ErrorKind::Unavailable, what)
-}
-
 fn not_served(node: NodeId) -> Error {
     let what = format!("logical node {:x} is not served here: ask again with a newer map", node.0);
     Error::new(ErrorKind::Unavailable, what)
-}
-
-fn invalid_message_error(why: protocol::commit::Rejected) -> Error {
-    Error::new(ErrorKind::Invalid, why.to_string())
 }
 
 #[cfg(test)]

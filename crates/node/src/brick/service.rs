@@ -37,9 +37,10 @@ pub(crate) struct BrickConnection {
 }
 
 impl Service for BrickConnection {
-    fn on_message(&mut self, message: Message) -> Result<()> {
-        self.thread.counters.count(Kind::of_message(&message));
-        self.nodes().handle_message(&self.post, message)
+    fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> Result<()> {
+        let counters = &self.thread.counters;
+        let counted = messages.inspect(|message| counters.count(Kind::of_message(message)));
+        self.nodes().handle_messages(&self.post, counted)
     }
 
     fn on_received(&mut self, bytes: u64) {

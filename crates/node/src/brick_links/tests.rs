@@ -21,7 +21,7 @@ struct IgnoreAll;
 impl BrickLinkHandler for IgnoreAll {
     fn on_connected(&self, _: BrickId) {}
 
-    fn handle_message(&self, _: BrickId, _: Message) -> Result<()> {
+    fn handle_messages(&self, _: BrickId, _: impl Iterator<Item = Message>) -> Result<()> {
         Ok(())
     }
 

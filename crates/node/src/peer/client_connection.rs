@@ -293,18 +293,26 @@ impl ClientConnection {
     }
 }
 
+/// A message that a client may send.
+fn client_message(message: Message) -> Result<ClientMessage> {
+    match message {
+        Message::Up { node, holder, message, .. } => Ok(ClientMessage::Up { node, holder, message }),
+        Message::Call { txn, call } => Ok(ClientMessage::Call { txn, call }),
+        Message::Watch => Ok(ClientMessage::Watch),
+        _ => Err(violation_error()),
+    }
+}
+
 impl Service for ClientConnection {
-    /// Handles a message of the transaction and cache rules. The machine checks permissions and places, which depend on the content.
-    fn on_message(&mut self, message: Message) -> Result<()> {
-        self.thread.counters.count(Kind::of_message(&message));
-        let message = match message {
-            Message::Up { node, holder, message, .. } => ClientMessage::Up { node, holder, message },
-            Message::Call { txn, call } => ClientMessage::Call { txn, call },
-            Message::Watch => ClientMessage::Watch,
-            _ => return Err(violation_error()),
-        };
-        let client = &mut self.state;
-        self.peer.with_driver(|driver, now| driver.client_message(client, message, now))?
+    /// Handles messages of the transaction and cache rules. The machine checks permissions and places, which depend on the content.
+    fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
+        let (client, counters) = (&mut self.state, &self.thread.counters);
+        self.peer.with_driver(|driver, now| {
+            messages.try_for_each(|message| {
+                counters.count(Kind::of_message(&message));
+                driver.client_message(client, client_message(message)?, now)
+            })
+        })?
     }
 
     fn on_received(&mut self, bytes: u64) {

@@ -15,12 +15,14 @@ struct Notes {
 }
 
 impl Receiver for Notes {
-    fn receive(&self, delivery: Delivery) {
+    fn receive(&self, deliveries: Vec<Delivery>) {
         assert_eq!(self.handling.fetch_add(1, Ordering::SeqCst), 0, "two threads handle messages of one queue");
-        let Message::NotServedHere { epoch, .. } = delivery.message else { panic!("{delivery:?}") };
-        self.epochs.lock().unwrap().push(epoch);
-        if let Some(answers) = &self.answers {
-            assert!(answers.send(numbered(epoch)));
+        for delivery in deliveries {
+            let Message::NotServedHere { epoch, .. } = delivery.message else { panic!("{delivery:?}") };
+            self.epochs.lock().unwrap().push(epoch);
+            if let Some(answers) = &self.answers {
+                assert!(answers.send(numbered(epoch)));
+            }
         }
         self.handling.fetch_sub(1, Ordering::SeqCst);
     }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::{Future, poll_fn};
+use std::iter;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -528,7 +529,7 @@ fn handle_message(request: Request, raw: Raw<'_>, one_way: bool, service: &mut i
     if let Request::Answer(answer) = &request {
         service.on_forced(answer.forced);
     }
-    service.on_message(cluster::Message::decode(request, raw)?)
+    service.on_messages(iter::once(cluster::Message::decode(request, raw)?))
 }
 
 fn unreadable(error: prost::DecodeError) -> FrameError {

@@ -108,11 +108,12 @@ pub trait Service: Send + 'static {
     /// Answers a request at once, or later by [`Responder::defer`]. Must not block.
     fn on_request(&mut self, incoming: Incoming<'_>, reply: Responder<'_>);
 
-    /// Handles a message between machines. Must not block.
+    /// Handles messages between machines, in order. Those that arrive together come together, so that a machine is locked once for
+    /// them. Must not block.
     ///
     /// # Errors
-    /// If the message breaks the protocol: the connection ends, and the other side gets the reason.
-    fn on_message(&mut self, _message: Message) -> Result<()> {
+    /// If a message breaks the protocol: those behind it are not handled, the connection ends, and the other side gets the reason.
+    fn on_messages(&mut self, _messages: impl Iterator<Item = Message>) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "this side of the connection takes no messages of machines"))
     }
 

@@ -84,15 +84,15 @@ impl<S> SharedService<S> {
 }
 
 impl<S: Service> Receiver for SharedService<S> {
-    fn receive(&self, Delivery { message, forced }: Delivery) {
+    fn receive(&self, deliveries: Vec<Delivery>) {
         if self.service.is_poisoned() || self.has_refused.load(Ordering::Relaxed) {
             return;
         }
         // The thread belongs to the sender, which a mistake of this service must not end.
         let handled = catch_unwind(AssertUnwindSafe(|| {
             let mut service = self.lock();
-            forced.into_iter().for_each(|position| service.on_forced(position));
-            let handled = service.on_message(message);
+            deliveries.iter().filter_map(|delivery| delivery.forced).max().inspect(|forced| service.on_forced(*forced));
+            let handled = service.on_messages(deliveries.into_iter().map(|delivery| delivery.message));
             self.mailbox.note_received(self.mailbox.holds_state() || service.holds_state());
             handled
         }));

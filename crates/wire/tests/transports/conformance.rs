@@ -257,13 +257,15 @@ impl Service for Messages {
         reply.send(content());
     }
 
-    fn on_message(&mut self, message: Message) -> model::Result<()> {
-        if let Message::NotServedHere { node: NodeId(8), .. } = message {
-            return Err(model::Error::new(ErrorKind::Invalid, "nothing about node 8"));
-        }
-        assert!(!matches!(message, Message::NotServedHere { node: NodeId(9), .. }), "a mistake of this service");
-        self.0.send(message).unwrap();
-        Ok(())
+    fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> model::Result<()> {
+        messages.try_for_each(|message| {
+            if let Message::NotServedHere { node: NodeId(8), .. } = message {
+                return Err(model::Error::new(ErrorKind::Invalid, "nothing about node 8"));
+            }
+            assert!(!matches!(message, Message::NotServedHere { node: NodeId(9), .. }), "a mistake of this service");
+            self.0.send(message).unwrap();
+            Ok(())
+        })
     }
 }
 

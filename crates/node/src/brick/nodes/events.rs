@@ -3,6 +3,7 @@
 //! That is the committer for the results of a force with few changes, so that no other thread has to wake up for them, and otherwise
 //! the task of the logical nodes.
 
+use std::iter::Peekable;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{MutexGuard, PoisonError};
 
@@ -16,8 +17,8 @@ use super::{Driver, Nodes, handle_local_request};
 use crate::brick::node_driver::Life;
 use crate::brick::node_inbox::NodeEvent;
 
-/// Changes in a force whose results the committer handles itself: those of a transaction, and few others.
-const MAX_REPLIES_BY_COMMITTER: usize = 4;
+/// Changes in a force whose results the committer handles itself. Waking another thread for them takes longer.
+const MAX_REPLIES_BY_COMMITTER: usize = 32;
 /// Rounds in which a thread handles events that the events before have brought.
 const MAX_ROUNDS: usize = 16;
 
@@ -53,9 +54,10 @@ impl Nodes {
             if events.is_empty() {
                 break;
             }
-            for event in events {
+            let mut events = events.into_iter().peekable();
+            while let Some(event) = events.next() {
                 // The thread may be the committer, which a mistake of one logical node must not end. That node is not served any more.
-                if catch_unwind(AssertUnwindSafe(|| self.handle_event(event))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| self.handle_event(event, &mut events))).is_err() {
                     error!("a logical node has panicked and is not served any more");
                 }
             }
@@ -63,13 +65,19 @@ impl Nodes {
         self.inbox.end_events();
     }
 
-    /// Handles an event. Needs no runtime, which the committer does not have.
-    fn handle_event(&self, event: NodeEvent) {
+    /// Handles an event, and the results of the store behind it that concern the same logical node. Needs no runtime, which the
+    /// committer does not have.
+    fn handle_event(&self, event: NodeEvent, following: &mut Peekable<impl Iterator<Item = NodeEvent>>) {
         let now = self.time.now();
         match event {
-            NodeEvent::Written { node, life, result } => {
-                self.with_any_driver(node, |driver| driver.handle_written(life, result, now));
-            }
+            NodeEvent::Written { node, life, result } => self.with_any_driver(node, |driver| {
+                driver.handle_written(life, result, now);
+                while let Some(NodeEvent::Written { life, result, .. }) =
+                    following.next_if(|next| next.is_written_at(node))
+                {
+                    driver.handle_written(life, result, now);
+                }
+            }),
             NodeEvent::Answer { to, node, answer } => {
                 self.act_at(to, |driver| driver.handle_answer(node, answer, now));
             }

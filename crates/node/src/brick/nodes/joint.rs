@@ -7,14 +7,15 @@ use protocol::commit::Request;
 use protocol::ident::HlcTimestamp;
 use wire::driving::PeerHandle;
 
-use super::{Driver, Nodes, ServedNode, handle_local_request, invalid_message_error};
+use super::messages::invalid_message_error;
+use super::{Driver, Nodes, ServedNode, handle_local_request};
 use crate::brick::node_driver::{DriverOutput, Requester};
 
 /// A logical node whose driver is locked.
-struct LockedNode<'a> {
-    node: NodeId,
-    served: &'a ServedNode,
-    driver: MutexGuard<'a, Driver>,
+pub(super) struct LockedNode<'a> {
+    pub(super) node: NodeId,
+    pub(super) served: &'a ServedNode,
+    pub(super) driver: MutexGuard<'a, Driver>,
 }
 
 impl Nodes {
@@ -42,16 +43,17 @@ impl Nodes {
         });
         let mut locked: Vec<LockedNode<'_>> = locked.collect();
         let Some(at_first) = locked.first_mut().filter(|one| one.node == first) else {
-            return self.refuse(from, first);
+            self.refuse(from, first);
+            return Ok(());
         };
         let handled = at_first.driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
-        self.carry_out_joint(&mut locked);
+        self.carry_out_together(&mut locked);
         handled.map_err(invalid_message_error)
     }
 
     /// Carries out the outputs of several drivers, those of each in order. What they send each other is handled at once, and their rows
     /// are submitted together at the end: no output rests on their submission.
-    fn carry_out_joint(&self, locked: &mut [LockedNode<'_>]) {
+    pub(super) fn carry_out_together(&self, locked: &mut [LockedNode<'_>]) {
         let now = self.time.now();
         let mut submissions = Vec::new();
         let next = |locked: &mut [LockedNode<'_>]| {

@@ -1,14 +1,17 @@
 use bytes::Bytes;
 use model::{ClassId, PageId};
 use protocol::commit::coordinator::CommitReply;
-use protocol::commit::{Answer, Outcome};
-use protocol::ident::{ClientId, HlcTimestamp, TxnId};
+use protocol::commit::{Answer, Outcome, Part};
+use protocol::ident::{ClientId, TxnId};
+use protocol::page_cache::ObjectState;
 use store::Options;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use wire::cluster::Message;
 use wire::link::{self, Incoming, Limits, Link, Mailbox, Responder, Service};
 use wire::transport::{Address, Stream};
 
+use super::reads::SETTLE_PAUSE;
 use super::*;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::PlacementSnapshot;
@@ -39,7 +42,11 @@ fn nodes_on(store: Store) -> Arc<Nodes> {
 fn ask(nodes: &Nodes, request: Request<Object>) {
     let seen = HlcTimestamp::ZERO;
     let message = Message::Ask { node: NODE, epoch: EPOCH, seen, request };
-    nodes.handle_message(&PeerHandle::new(Arc::new(Mailbox::default())), message).unwrap();
+    handle(nodes, &PeerHandle::new(Arc::new(Mailbox::default())), message).unwrap();
+}
+
+fn handle(nodes: &Nodes, from: &PeerHandle, message: Message) -> Result<()> {
+    nodes.handle_messages(from, std::iter::once(message))
 }
 
 #[tokio::test]
@@ -89,7 +96,7 @@ async fn results_of_a_small_force_are_handled_without_the_task() {
     let writes = [(Oid::new(ClassId::NONE, page, 1), ObjectState::Value(Object::blob("new".into())))].into();
     let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
     let message = Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request };
-    nodes.handle_message(&PeerHandle::new(mailbox), message).unwrap();
+    handle(&nodes, &PeerHandle::new(mailbox), message).unwrap();
     let answer = time::timeout(Duration::from_secs(60), messages.recv()).await.expect("no answer").unwrap();
     let Message::Answer { answer: Answer::Ended { outcome, .. }, .. } = answer else { panic!("{answer:?}") };
     assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
@@ -103,8 +110,8 @@ impl Service for Record {
         panic!("{:?}", incoming.request);
     }
 
-    fn on_message(&mut self, message: Message) -> Result<()> {
-        let _ = self.0.send(message);
+    fn on_messages(&mut self, messages: impl Iterator<Item = Message>) -> Result<()> {
+        messages.for_each(|message| drop(self.0.send(message)));
         Ok(())
     }
 }
@@ -143,7 +150,7 @@ async fn transaction_of_two_nodes_is_concluded_at_their_brick() {
         let task = tokio::spawn(async move { task.run().await });
         let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(1) };
         let message = |request| Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request };
-        nodes.handle_message(&from, message(joint_prepare(&[NODE, OTHER], txn))).unwrap();
+        handle(&nodes, &from, message(joint_prepare(&[NODE, OTHER], txn))).unwrap();
         let concluded = next(&mut messages).await;
         let is_committed = matches!(
             concluded,
@@ -156,7 +163,7 @@ async fn transaction_of_two_nodes_is_concluded_at_their_brick() {
             let read = nodes.read_latest(oid, |stored| stored.is_some()).unwrap();
             assert_eq!(read, Some(true), "the object of {node} is there");
         }
-        let wrong = nodes.handle_message(&from, message(joint_prepare(&[OTHER], txn)));
+        let wrong = handle(&nodes, &from, message(joint_prepare(&[OTHER], txn)));
         assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid, "the request is for another node");
         task.abort();
     }
@@ -169,7 +176,78 @@ async fn request_to_a_node_that_has_failed_is_refused() {
     let panicking = || nodes.with_driver(NODE, |_| -> Result<()> { panic!("a test of panics") });
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
     let request = Request::Ask { txn: TxnId { start: HlcTimestamp::ZERO, client: ClientId(1) }, round: 0 };
-    nodes.handle_message(&from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request }).unwrap();
+    handle(&nodes, &from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request }).unwrap();
     let refused = next(&mut messages).await;
     assert!(matches!(refused, Message::NotServedHere { node: NODE, epoch: 0 }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn reason_of_a_refusal_precedes_the_answer_to_a_joint_request() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [Store::in_memory(Options::default()).unwrap(), Store::open(dir.path(), Options::default()).unwrap()] {
+        for refusing in [NODE, OTHER] {
+            let nodes = nodes_on(store.clone());
+            let (task, (from, mut messages)) = (nodes.clone(), connection());
+            let task = tokio::spawn(async move { task.run().await });
+            let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(1) };
+            let mut request = joint_prepare(&[NODE, OTHER], txn);
+            if let Request::Joint { requests, .. } = &mut request
+                && let Some(Request::Prepare { part, .. }) = requests.get_mut(&refusing)
+            {
+                let of_another_class = Object::record(ClassId(9), Bytes::new());
+                part.writes.values_mut().for_each(|written| *written = ObjectState::Value(of_another_class.clone()));
+            }
+            handle(&nodes, &from, Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request })
+                .unwrap();
+            let deferred = next(&mut messages).await;
+            let is_reason =
+                matches!(deferred, Message::Deferred { kind: ErrorKind::Invalid, node, .. } if node == refusing);
+            assert!(is_reason, "{deferred:?}");
+            let concluded = next(&mut messages).await;
+            let is_refused = matches!(
+                concluded,
+                Message::Answer { answer: Answer::Concluded { reply: CommitReply::Refused(_), .. }, .. }
+            );
+            assert!(is_refused, "{concluded:?}");
+            task.abort();
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_that_arrive_together_are_all_answered_up_to_a_wrong_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in [Store::in_memory(Options::default()).unwrap(), Store::open(dir.path(), Options::default()).unwrap()] {
+        let nodes = nodes_on(store);
+        let (task, (from, mut messages)) = (nodes.clone(), connection());
+        let task = tokio::spawn(async move { task.run().await });
+        let start = nodes.time.now();
+        let commit = |node: NodeId, number: u64| {
+            let txn = TxnId { start: HlcTimestamp::at(start + number), client: ClientId(1) };
+            let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number }, 1);
+            let writes = [(oid, ObjectState::Value(Object::blob("new".into())))].into();
+            let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+            (txn, Message::Ask { node, epoch: EPOCH, seen: HlcTimestamp::ZERO, request })
+        };
+        let (mut txns, mut together): (Vec<TxnId>, Vec<Message>) = [(NODE, 1), (NODE, 2), (OTHER, 3), (NODE, 4)]
+            .map(|(node, number)| commit(node, number))
+            .into_iter()
+            .unzip();
+        together.push(Message::Watch);
+        together.push(commit(NODE, 5).1);
+        let wrong = nodes.handle_messages(&from, together.into_iter());
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
+        while !txns.is_empty() {
+            let answer = next(&mut messages).await;
+            let Message::Answer { answer: Answer::Ended { txn, outcome, .. }, .. } = answer else {
+                panic!("{answer:?}")
+            };
+            assert!(matches!(outcome, Outcome::Committed(_)), "{outcome:?}");
+            let known = txns.iter().position(|one| *one == txn).unwrap();
+            txns.remove(known);
+        }
+        let behind = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node: NODE, number: 5 }, 1);
+        assert_eq!(nodes.read_latest(behind, |stored| stored.is_some()).unwrap(), Some(false));
+        task.abort();
+    }
 }

@@ -1,0 +1,207 @@
+//! Reads of the newest durable state: of objects, of extents and indexes, of collections; and how far indexes are built.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Entry, Error, ErrorKind, NodeId, Oid, Result};
+use protocol::lease::Ms;
+use tokio::time::{self, Instant};
+use wire::cluster::{
+    BuildIndex, EntriesOf, EntryList, ListEntries, ListEntriesOf, ListNodeObjects, LookUp, LookedUp, NodeObjects, Scan,
+    Scanned,
+};
+
+use super::{Nodes, not_served};
+use crate::blocking;
+use crate::brick::entries;
+use crate::brick::index_rows::{self, IndexId, Mark};
+use crate::brick::page_rows::{self as rows, StoredObject};
+use crate::brick::scan::scan;
+
+/// How long a request to build an index waits for its completion, and how often it checks.
+const INDEX_WAIT_MS: Ms = 500;
+const INDEX_POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a look-up or a listing waits for transactions that change what it reads.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(1);
+
+impl Nodes {
+    /// Whether an object has to be [waited for](Self::wait_settled) before it is read.
+    pub(crate) fn is_unsettled(&self, oid: Oid) -> bool {
+        self.served.load().get(&oid.page().node).is_some_and(|served| served.is_unsettled(oid))
+    }
+
+    /// Waits until no transaction over several logical nodes, of which the client may have heard that it is committed, has yet to change
+    /// an object here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if that takes long.
+    pub(crate) async fn wait_settled(&self, oid: Oid) -> Result<()> {
+        let until = Instant::now() + SETTLE_TIMEOUT;
+        while self.is_unsettled(oid) {
+            if Instant::now() >= until {
+                return Err(unsettled_error());
+            }
+            time::sleep(SETTLE_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Calls `show` with the newest durable state of an object, in place; with `None` if there is no such object. Returns `None` if
+    /// that has to be [waited for](Self::wait_settled).
+    ///
+    /// # Errors
+    /// If its logical node is not served here, or it cannot be read.
+    pub(crate) fn read_latest<T>(
+        &self,
+        oid: Oid,
+        mut show: impl FnMut(Option<StoredObject<'_>>) -> T,
+    ) -> Result<Option<T>> {
+        let node = oid.page().node;
+        let all = self.served.load();
+        let served = all.get(&node).ok_or_else(|| not_served(node))?;
+        if served.is_unsettled(oid) {
+            return Ok(None);
+        }
+        // If the node has moved away in the meantime, its rows may have been removed.
+        let is_right = || {
+            let now = self.served.load();
+            Arc::ptr_eq(&now, &all) || now.get(&node).is_some_and(|now| Arc::ptr_eq(now, served))
+        };
+        let shown = rows::show_object(&self.store, oid, |stored| is_right().then(|| show(stored)))?;
+        shown.map(Some).ok_or_else(|| not_served(node))
+    }
+
+    /// Scans extents or an index: see [`scan`].
+    ///
+    /// # Errors
+    /// If the logical node is not served here, or rows cannot be read.
+    pub(crate) fn scan(&self, wanted: &Scan) -> Result<Scanned> {
+        let served = self.require_served(wanted.node)?;
+        let mut scanned = scan(&self.store, wanted)?;
+        let driver = served.lock()?;
+        if driver.has_unlisted_classes(wanted) {
+            return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
+        }
+        // All objects found were committed before this time.
+        scanned.seen = driver.clock();
+        Ok(scanned)
+    }
+
+    /// Follows keys from a collection: see [`entries::look_up`].
+    ///
+    /// # Errors
+    /// If the logical node is not served here, or rows cannot be read; [`ErrorKind::Unavailable`] if a change of an entry is not
+    /// decided for long.
+    pub(crate) async fn look_up(self: Arc<Self>, wanted: LookUp) -> Result<LookedUp> {
+        let node = wanted.node();
+        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
+            let found = entries::look_up(&nodes.store, &wanted)?;
+            if entries::looks_up_any(&wanted, &found, unsettled) {
+                return Ok(None);
+            }
+            // All changes that were read were committed before this time.
+            let seen = nodes.require_served(node)?.lock()?.clock();
+            Ok(Some(LookedUp { seen, ..found }))
+        };
+        self.read_settled(node, read).await
+    }
+
+    /// Lists entries of a collection: see [`entries::list`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) async fn list_entries(self: Arc<Self>, wanted: ListEntries) -> Result<EntryList> {
+        let node = wanted.node();
+        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
+            if entries::has_any(wanted.collection, unsettled) {
+                return Ok(None);
+            }
+            let found = entries::list(&nodes.store, &wanted)?;
+            let seen = nodes.require_served(node)?.lock()?.clock();
+            Ok(Some(EntryList { seen, ..found }))
+        };
+        self.read_settled(node, read).await
+    }
+
+    /// Reads on a thread that may block, again and again until `read` returns something. It is given the entries of the logical node
+    /// that were not settled before.
+    async fn read_settled<T: Send + 'static>(
+        self: Arc<Self>,
+        node: NodeId,
+        read: impl Fn(&Self, &BTreeSet<Entry>) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let (read, until) = (Arc::new(read), Instant::now() + SETTLE_TIMEOUT);
+        loop {
+            let (nodes, read) = (self.clone(), read.clone());
+            let job = move || {
+                let unsettled = nodes.require_served(node)?.lock()?.unsettled_entries();
+                read(&nodes, &unsettled)
+            };
+            if let Some(found) = blocking::wait(job).await? {
+                return Ok(found);
+            }
+            if Instant::now() >= until {
+                return Err(unsettled_error());
+            }
+            time::sleep(SETTLE_PAUSE).await;
+        }
+    }
+
+    /// Lists objects: see [`rows::list_objects`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_objects(&self, wanted: &ListNodeObjects) -> Result<NodeObjects> {
+        let served = self.require_served(wanted.node)?;
+        let found = rows::list_objects(&self.store, wanted)?;
+        served.lock().map(|_| found)
+    }
+
+    /// Lists the entries that have a target: see [`entries::list_of`].
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
+        let served = self.require_served(wanted.node)?;
+        let found = entries::list_of(&self.store, wanted)?;
+        served.lock().map(|_| found)
+    }
+
+    /// Progress of an index as (done, total); `None` if it is complete for all its classes in the local catalogue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the index is not in the local catalogue.
+    pub(crate) fn index_progress(&self, wanted: &BuildIndex) -> Result<Option<(u64, u64)>> {
+        let BuildIndex { space, node, index } = *wanted;
+        let (served, id) = (self.require_served(node)?, IndexId { node, space, index });
+        let progress = served.lock()?.index_progress(id)?;
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("{id} does not exist in this brick's copy of the catalogue"));
+        let progress = progress.ok_or_else(unknown)?;
+        let marks = index_rows::read_marks(&self.store, id)?;
+        let is_complete = !marks.is_empty() && marks.iter().all(|(_, mark)| matches!(mark, Mark::Complete(_)));
+        Ok((!is_complete).then_some(progress))
+    }
+
+    /// Waits up to [`INDEX_WAIT_MS`] for an index to become complete. Returns its progress if it is not.
+    ///
+    /// # Errors
+    /// As [`Nodes::index_progress`].
+    pub(crate) async fn build_index(&self, wanted: BuildIndex) -> Result<Option<(u64, u64)>> {
+        let until = self.time.now() + INDEX_WAIT_MS;
+        loop {
+            let progress = self.index_progress(&wanted);
+            if matches!(progress, Ok(None)) || self.time.now() >= until {
+                return progress;
+            }
+            time::sleep(INDEX_POLL_INTERVAL).await;
+        }
+    }
+}
+
+fn unsettled_error() -> Error {
+    let what = "a transaction that changes what was asked for is not decided: a brick or peer server is away";
+    Error::new(ErrorKind::Unavailable, what)
+}
