@@ -1,7 +1,7 @@
 //! Pages that changed recently, so that filling or changing them again needs no lookup in the store.
 //!
-//! 1. A page is entered with its head when it changes. All changes of a page pass through here.
-//! 2. A page that changes for the first time has no head, so all its slots are free. From then on each slot is marked when it is
+//! 1. A page is entered with its head when it changes or is about to. All changes of a page pass through here.
+//! 2. A page that was never changed has no head, so all its slots are free. From then on each slot is marked when it is
 //!    written, before the store has it. A slot that is not marked is free; the store is asked about marked slots.
 //! 3. A page with changes in flight is not evicted, because the store's head is older than the machine's.
 //!
@@ -55,16 +55,26 @@ impl RecentPages {
         self.pages.get(&page).map(|page| page.newest_head)
     }
 
+    /// Enters a page that is not here, with its head in the store.
+    pub(super) fn enter(&mut self, page: PageId, head: Head) {
+        self.entry(page, head);
+        self.evict_oldest();
+    }
+
     /// Begins a change that replaces the head of a page.
-    pub(super) fn begin_change(&mut self, id: PageId, before: Head, newest: Head) {
-        let page = self.pages.entry(id).or_insert_with(|| {
-            self.order.push_back(id);
-            let is_new = before == Head::default() || planted(Bug::PagesTakenForNew);
-            let written = is_new.then(SlotBitmap::default);
-            RecentPage { emitted: before.version, newest_head: newest, pending: 0, written }
-        });
+    pub(super) fn begin_change(&mut self, page: PageId, before: Head, newest: Head) {
+        let page = self.entry(page, before);
         (page.newest_head, page.pending) = (newest, page.pending + 1);
         self.evict_oldest();
+    }
+
+    fn entry(&mut self, id: PageId, head: Head) -> &mut RecentPage {
+        self.pages.entry(id).or_insert_with(|| {
+            self.order.push_back(id);
+            let is_new = head == Head::default() || planted(Bug::PagesTakenForNew);
+            let written = is_new.then(SlotBitmap::default);
+            RecentPage { emitted: head.version, newest_head: head, pending: 0, written }
+        })
     }
 
     /// Handles the output of a change.
@@ -161,6 +171,21 @@ mod tests {
         recent.mark_written(page(2), u16::MAX);
         change(&mut recent, page(2), head(3), head(4));
         assert!(recent.is_free(page(2), 8) && !recent.is_free(page(2), 7), "the page changes once more");
+    }
+
+    #[test]
+    fn page_that_is_about_to_change_is_entered_with_its_head() {
+        let mut recent = RecentPages::default();
+        recent.enter(page(1), Head::default());
+        assert!(recent.is_free(page(1), 3), "the page is new");
+        recent.enter(page(2), head(5));
+        assert!(!recent.is_free(page(2), 3));
+        assert_eq!(
+            (recent.emitted_version(page(2)), recent.newest_head(page(2))),
+            (Some(head(5).version), Some(head(5)))
+        );
+        (3..9).for_each(|number| recent.enter(page(number), Head::default()));
+        assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
     }
 
     #[test]

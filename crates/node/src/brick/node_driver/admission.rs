@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, limits};
+use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
 use protocol::commit::{EntryChanges, Part};
 use protocol::entries::collection_guard;
 use protocol::ident::{TxnId, Version};
@@ -32,6 +32,8 @@ pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: de
 const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
+/// Objects of one transaction whose pages are entered before it is taken in. More would replace each other.
+const MAX_ENTERED: usize = 256;
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS_PER_OBJECT: usize = 4;
 /// Rows of an entry of a collection, without the heads of pages of guards: itself, under its old and its new target, and the totals.
@@ -227,8 +229,10 @@ impl<C: Clone> NodeDriver<C> {
     /// # Errors
     /// Why the transaction is deferred or refused.
     fn compute_touches(&mut self, txn: TxnId, part: &mut Part<Object>) -> std::result::Result<(), DeferredTransaction> {
+        let entered = self.enter_pages(part);
         let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
-        let (replaced, touches) = self.index.compute_touches(objects, part).map_err(|error| {
+        let computed = entered.and_then(|()| self.index.compute_touches(objects, part));
+        let (replaced, touches) = computed.map_err(|error| {
             let deferred = DeferredTransaction { kind: error.kind(), why: error.message().to_owned() };
             self.fail(error);
             deferred
@@ -253,6 +257,20 @@ impl<C: Clone> NodeDriver<C> {
         self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
         part.touches = touches;
         self.admission.begin(txn, replaced, growth);
+        Ok(())
+    }
+
+    /// Enters pages that are about to change, so that one look-up tells that a page is new and none of its slots needs another.
+    ///
+    /// # Errors
+    /// If a head cannot be read.
+    fn enter_pages(&mut self, part: &Part<Object>) -> Result<()> {
+        let mut last = None;
+        for page in part.writes.keys().map(|oid| oid.page()).take(MAX_ENTERED) {
+            if last.replace(page) != Some(page) && self.recent.newest_head(page).is_none() {
+                self.recent.enter(page, rows::read_head(&self.reader, page)?);
+            }
+        }
         Ok(())
     }
 
