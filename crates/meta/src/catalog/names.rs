@@ -73,8 +73,11 @@ pub(super) fn check_addresses(addresses: &[String]) -> Result<(), CatalogError> 
     }
     for address in addresses {
         check_len(what, address, limits::ADDRESS)?;
-        if address.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(CatalogError::invalid(what, address, "an address has no spaces"));
+        // Only the path of a socket may have spaces.
+        let is_path = address.starts_with("unix:");
+        if address.chars().any(|c| c.is_control() || c.is_whitespace() && !is_path) {
+            let why = "an address has no control characters, and spaces only in the path of a Unix socket";
+            return Err(CatalogError::invalid(what, address, why));
         }
     }
     Ok(())
@@ -121,6 +124,7 @@ mod tests {
         assert!(check_user(NODE_CERTIFICATE_NAME).is_err());
         assert!(check_space("main").is_ok() && check_space("größe").is_err() && check_space(&"x".repeat(65)).is_err());
         assert!(check_addresses(&["127.0.0.1:7000".into()]).is_ok() && check_addresses(&[]).is_err());
-        assert!(check_addresses(&["a b".into()]).is_err());
+        assert!(check_addresses(&["unix:/srv/my data/mortar.sock".into()]).is_ok());
+        assert!(check_addresses(&["a b".into()]).is_err() && check_addresses(&["unix:/srv/\n".into()]).is_err());
     }
 }

@@ -89,6 +89,20 @@ fn dev_refuses_the_directory_of_cluster_up() {
 }
 
 #[test]
+fn dev_serves_a_directory_with_a_space_in_its_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("my data");
+    let (socket, file) = (data.join("mortar.sock"), directory.path().join("a file"));
+    fs::write(&file, "kept").unwrap();
+    let [data, socket, file] = [&data, &socket, &file].map(|path| path.to_str().unwrap());
+    let args = ["dev", "--json", "--listen", "127.0.0.1:0", "--http", "none", "--data", data, "--socket", socket];
+    let _running = Running::start(&mut mortar(&args));
+    let put = run(&mut mortar(&["put", "--server", socket, "/note", file]));
+    assert_eq!(put.code, Some(0), "{}", put.stderr);
+    assert_eq!(run(&mut mortar(&["get", "--server", socket, "/note"])).stdout, "kept");
+}
+
+#[test]
 fn a_directory_that_others_can_enter_is_opened_only_if_allowed() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
