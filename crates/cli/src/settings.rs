@@ -102,10 +102,11 @@ pub(crate) struct PartialSettings {
     /// The most that a store in memory holds, in MiB
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
-    /// Changes in memory that are not in the B-tree yet, in MiB [default: 12]. Of a brick and a meta-server
+    /// Changes in memory that are not in the B-tree yet, in MiB [default: a thousandth of the machine's
+    /// memory, 12 to 256]. Of a brick and a meta-server
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(BUFFER_MIB))]
     buffer_mib: Option<u32>,
-    /// Objects that a peer server keeps in memory, in MiB [default: 256]
+    /// Objects that a peer server keeps in memory, in MiB [default: 1/64 of the machine's memory, 64 to 4096]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
     cache_mib: Option<u32>,
     /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
@@ -210,12 +211,12 @@ pub(crate) struct MemorySizes {
 impl MemorySizes {
     /// The most changes in memory, in bytes.
     pub(crate) fn buffer_bytes(self) -> usize {
-        self.buffer_mib.map_or(Options::default().mob_bytes, mib)
+        self.buffer_mib.map_or_else(|| Options::for_machine().mob_bytes, mib)
     }
 
     /// The most cached objects, in bytes.
     fn cache_bytes(self) -> usize {
-        self.cache_mib.map_or(Config::default().cache_bytes, mib)
+        self.cache_mib.map_or_else(|| Config::default().cache_bytes, mib)
     }
 }
 

@@ -81,7 +81,7 @@ impl Embedded {
     /// [`ErrorKind::Unavailable`] if another process has opened it; [`ErrorKind::Invalid`] if it contains something else;
     /// [`ErrorKind::Corrupt`] if it is damaged; [`ErrorKind::Denied`] if other users can enter it; those of reading and writing it.
     pub async fn open(directory: impl AsRef<Path>) -> Result<Self> {
-        Self::open_with(directory, StoreOptions::default()).await
+        Self::open_with(directory, StoreOptions::for_machine()).await
     }
 
     /// Opens the cluster in a directory with these options of each brick's store.

@@ -53,7 +53,7 @@ pub use commit::contents::ContentChange;
 pub use commit::row_changes::{RowChanges, RowReply, RowSequence};
 pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use open::check_log_payload;
-pub use options::Options;
+pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};
 pub use read::{Piece, Pieces};
 pub use repair::RepairReport;

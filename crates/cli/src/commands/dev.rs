@@ -60,10 +60,12 @@ pub(crate) struct Dev {
     /// The most that a store in memory holds; then it accepts only changes that free room
     #[arg(long, value_name = "MIB", default_value_t = MEMORY_MIB, requires = "memory", value_parser = value_parser!(u32).range(1..))]
     memory_mib: u32,
-    /// Changes of each brick in memory that are not in the B-tree yet, in MiB [default: 12]
+    /// Changes of each brick in memory that are not in the B-tree yet, in MiB [default: a thousandth of the
+    /// machine's memory, 12 to 256]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(BUFFER_MIB))]
     buffer_mib: Option<u32>,
-    /// Objects that each peer server keeps in memory, in MiB [default: 256]
+    /// Objects that each peer server keeps in memory, in MiB [default: 1/64 of the machine's memory, 64 to
+    /// 4096]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
     cache_mib: Option<u32>,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all

@@ -36,7 +36,7 @@ pub struct Config {
     pub limits: Limits,
     /// Bytes of unfinished frames of all connections. Beyond it the connection with the oldest unfinished frame is closed.
     pub unfinished_input_bytes: usize,
-    /// Bytes of objects that a peer server keeps in memory.
+    /// Bytes of objects that a peer server keeps in memory: by default a part of the machine's.
     pub cache_bytes: usize,
     /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
@@ -58,11 +58,16 @@ impl Default for Config {
             connections: ConnectionLimits::default(),
             limits: Limits::default(),
             unfinished_input_bytes: 256 << 20,
-            cache_bytes: 256 << 20,
+            cache_bytes: cache_bytes(),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// The cache of a peer server that suits this machine: a sixty-fourth (2^-6) of its memory.
+fn cache_bytes() -> usize {
+    store::share_of_memory(store::machine_memory(), 6, (64 << 20, 4 << 30))
 }
 
 /// The number of threads that suits this machine. More than 16 would wait for the lock of the store's writers.
