@@ -72,6 +72,8 @@ enum Benchmark {
     Memory,
     /// Opening a store of ten million objects after SIGKILL.
     Open,
+    /// Ten minutes of commits: latency, memory and disk of the last one beside the second one; then a restart after SIGKILL.
+    Endurance,
     /// The figures of the papers.
     Figures,
 }
@@ -135,6 +137,7 @@ impl Benchmark {
             Self::Blob => "blob",
             Self::Memory => "memory",
             Self::Open => "open",
+            Self::Endurance => "endurance",
             Self::Figures => "figures",
         }
     }
@@ -160,6 +163,7 @@ impl Benchmark {
             Self::Blob => workload::blob::measure(run),
             Self::Memory => workload::memory::measure(run),
             Self::Open => workload::open::measure(run),
+            Self::Endurance => workload::endurance::measure(run),
         }
     }
 }

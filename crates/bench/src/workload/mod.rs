@@ -1,7 +1,9 @@
-//! Mortar's own workloads: commits, gets, a key-value server, large objects, memory, opening after a crash.
+//! Mortar's own workloads: commits, gets, a key-value server, large objects, memory, opening after a crash,
+//! ten minutes at full rate.
 
 pub(crate) mod blob;
 pub(crate) mod commit;
+pub(crate) mod endurance;
 pub(crate) mod get;
 pub(crate) mod kv;
 pub(crate) mod memory;

@@ -1,0 +1,190 @@
+//! Commits at full rate for ten minutes: latency, memory and disk must not grow after the first minute. Then the server is killed, and
+//! commits at every logical node again.
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use client::{Client, CommitOutcome, IsolationLevel, Object, Oid, PlacementHint};
+use hdrhistogram::Histogram;
+use model::ClassId;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::sleep;
+
+use crate::figure::{Better, Figure, Row, Shape};
+use crate::mortar::commit_new;
+use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::progress;
+use crate::run::Run;
+use crate::{BoxedError, Result};
+
+/// Clients, each of which writes its own object again and again, and the bytes of an object.
+const CLIENTS: usize = 64;
+const SIZE: usize = 64;
+/// Windows of the run. The first one is warm-up, the second one is what the last one is compared with.
+const WINDOWS: usize = 10;
+/// By how much the last window may be worse than the second one.
+const FLAT: f64 = 0.9;
+/// Latencies scatter more than sizes.
+const FLAT_LATENCY: f64 = 0.67;
+/// By when a killed server must commit at every logical node.
+const RESTART: Duration = Duration::from_secs(2);
+/// Latencies above a minute count as a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// What was measured in a window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    rate: f64,
+    p99_us: f64,
+    anonymous_mib: f64,
+    resident_mib: f64,
+    disk_mib: f64,
+}
+
+/// Measures the windows and the restart.
+pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
+    let window = run.choose(Duration::from_secs(60), Duration::from_secs(2));
+    let served = MortarServer::start(run, Engine::Durable)?;
+    let windows = runtime()?.block_on(commit_for_ever(&served, window))?;
+    let directory = served.kill()?;
+    let begun = Instant::now();
+    let served = MortarServer::start_in(directory, Engine::Durable)?;
+    let nodes = runtime()?.block_on(commit_at_each_node(&served))?;
+    let restarted = begun.elapsed();
+    progress::line(format_args!("endurance: {nodes} logical nodes commit {restarted:.2?} after the restart"));
+    let (early, late) = (windows[1], windows[WINDOWS - 1]);
+    let row = |case: &str, unit, better, late: f64, early: f64, target| Row {
+        case: case.to_owned(),
+        panel: format!("{case}, {unit}"),
+        point: case.to_owned(),
+        unit,
+        better,
+        rival_name: "window 2".to_owned(),
+        mortar: vec![late],
+        rival: vec![early],
+        target_ratio: Some(target),
+    };
+    let rows = vec![
+        row("transactions", "transactions/s", Better::Higher, late.rate, early.rate, FLAT),
+        row("p99", "µs", Better::Lower, late.p99_us, early.p99_us, FLAT_LATENCY),
+        row("anonymous memory", "MiB", Better::Lower, late.anonymous_mib, early.anonymous_mib, FLAT),
+        row("resident memory", "MiB", Better::Lower, late.resident_mib, early.resident_mib, FLAT),
+        row("disk", "MiB", Better::Lower, late.disk_mib, early.disk_mib, FLAT),
+        Row {
+            rival_name: "requirement".to_owned(),
+            ..row("restart", "s", Better::Lower, restarted.as_secs_f64(), RESTART.as_secs_f64(), 1.0)
+        },
+    ];
+    Ok(vec![Figure {
+        id: "endurance",
+        title: "ten minutes of commits",
+        about: format!(
+            "{CLIENTS} clients of the library on the Unix socket of mortar dev each write an object of {SIZE} bytes of their own in \
+             durable transactions, one after another. The last of {WINDOWS} windows is compared with the second one. Then the server is \
+             killed and started again, and a transaction is committed at each logical node."
+        ),
+        paper: "",
+        parameters: vec![format!("{} s a window", window.as_secs())],
+        shape: Shape::Bars,
+        rows,
+        skipped: Vec::new(),
+    }])
+}
+
+/// Commits from all clients, and measures each window.
+async fn commit_for_ever(served: &MortarServer, window: Duration) -> Result<Vec<Window>> {
+    let latencies = Rc::new(RefCell::new(Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3)?));
+    let (local, mut tasks) = (LocalSet::new(), JoinSet::new());
+    for _ in 0..CLIENTS {
+        let client = served.connect().await?;
+        let object = commit_new(&client, &[Bytes::from_static(&[0; SIZE])]).await?[0];
+        let latencies = Rc::clone(&latencies);
+        tasks.spawn_local_on(write_again(client, object, latencies), &local);
+    }
+    let measured = local.run_until(async {
+        let mut windows = Vec::new();
+        for number in 1..=WINDOWS {
+            latencies.borrow_mut().reset();
+            let begun = Instant::now();
+            sleep(window).await;
+            let (memory, disk) = (served.server.memory()?, bytes_on_disk(&MortarServer::data(&served.directory)?)?);
+            let latencies = latencies.borrow();
+            let measured = Window {
+                rate: latencies.len() as f64 / begun.elapsed().as_secs_f64(),
+                p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
+                anonymous_mib: memory.anonymous as f64 / 1024.0,
+                resident_mib: memory.resident as f64 / 1024.0,
+                disk_mib: disk as f64 / f64::from(1 << 20),
+            };
+            let Window { rate, p99_us, anonymous_mib, resident_mib, disk_mib } = measured;
+            progress::line(format_args!(
+                "endurance: window {number} of {WINDOWS}: {rate:.0} transactions/s, p99 {p99_us:.0} µs, {anonymous_mib:.1} MiB anonymous, \
+                 {resident_mib:.1} MiB resident, {disk_mib:.1} MiB on disk"
+            ));
+            windows.push(measured);
+        }
+        Ok(windows)
+    });
+    tokio::select! {
+        measured = measured => measured,
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            _ => Err("a client ended early".into()),
+        },
+    }
+}
+
+async fn write_again(client: Client, object: Oid, latencies: Rc<RefCell<Histogram<u64>>>) -> Result<(), BoxedError> {
+    for number in 0_u64.. {
+        let begun = Instant::now();
+        let bytes = Bytes::from([number.to_le_bytes(); SIZE / 8].concat());
+        client
+            .transact(|t| {
+                let bytes = bytes.clone();
+                async move { t.put(object, Object::blob(bytes)).await }
+            })
+            .await?;
+        latencies.borrow_mut().record(begun.elapsed().as_nanos() as u64)?;
+    }
+    Ok(())
+}
+
+/// Commits a transaction at each logical node. Returns how many there are.
+async fn commit_at_each_node(served: &MortarServer) -> Result<usize> {
+    let client = served.connect().await?;
+    let mut commits = JoinSet::new();
+    for node in client.nodes().to_vec() {
+        let client = client.clone();
+        commits.spawn(async move {
+            let t = client.begin(IsolationLevel::Optimistic);
+            t.create_object(ClassId::NONE, Object::blob(Bytes::from_static(b"again")), PlacementHint::At(node))?;
+            match t.commit().await? {
+                CommitOutcome::Committed(_) => Ok::<_, BoxedError>(()),
+                other => Err(format!("a transaction at {node} ended with {other:?}").into()),
+            }
+        });
+    }
+    let mut count = 0;
+    while let Some(committed) = commits.join_next().await {
+        committed??;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Bytes that the files below a directory take on the disk.
+fn bytes_on_disk(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        // A file may be removed meanwhile.
+        let Ok(metadata) = entry.metadata() else { continue };
+        bytes += if metadata.is_dir() { bytes_on_disk(&entry.path())? } else { metadata.blocks() * 512 };
+    }
+    Ok(bytes)
+}
