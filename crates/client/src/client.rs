@@ -40,6 +40,8 @@ use crate::{
 
 /// How often [`Client::transact`] runs a transaction that conflicts before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
+/// After this many attempts, and each time as many, a conflict is a warning in the log.
+const WARN_AFTER: u32 = 100;
 /// The longest pause after the first conflict; it doubles after each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(100);
@@ -393,7 +395,11 @@ impl Attempts {
             },
         };
         transaction.abort();
-        tracing::debug!(attempts = self.count, conflict, "a transaction conflicts and is run again");
+        if self.count.is_multiple_of(WARN_AFTER) {
+            tracing::warn!(attempts = self.count, conflict, "a transaction conflicts again and again");
+        } else {
+            tracing::debug!(attempts = self.count, conflict, "a transaction conflicts and is run again");
+        }
         let part: f64 = rand::rng().random();
         time::sleep(self.backoff.mul_f64(part)).await;
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
