@@ -74,6 +74,8 @@ enum Benchmark {
     Open,
     /// Ten minutes of commits: latency, memory and disk of the last one beside the second one; then a restart after SIGKILL.
     Endurance,
+    /// A directory of ten million names: its first names, and creates in it.
+    Names,
     /// The figures of the papers.
     Figures,
 }
@@ -138,6 +140,7 @@ impl Benchmark {
             Self::Memory => "memory",
             Self::Open => "open",
             Self::Endurance => "endurance",
+            Self::Names => "names",
             Self::Figures => "figures",
         }
     }
@@ -164,6 +167,7 @@ impl Benchmark {
             Self::Memory => workload::memory::measure(run),
             Self::Open => workload::open::measure(run),
             Self::Endurance => workload::endurance::measure(run),
+            Self::Names => workload::names::measure(run),
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) trait Report: Serialize {
 pub(crate) enum RemovalEnd {
     /// It was removed.
     Removed(String),
-    /// It is there, and serves.
+    /// The removal was cancelled: it stays.
     RemovalCancelled(String),
 }
 
@@ -29,7 +29,7 @@ impl Report for RemovalEnd {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Removed(name) => writeln!(out, "removed {}", Printable(name)),
-            Self::RemovalCancelled(name) => writeln!(out, "{} is not being removed", Printable(name)),
+            Self::RemovalCancelled(name) => writeln!(out, "cancelled the removal of {}", Printable(name)),
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 
 /// How often [`Client::transact`] runs a transaction that conflicts before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
-/// After this many attempts, and each time as many, a conflict is a warning in the log.
+/// Every this many attempts, a conflict is logged as a warning.
 const WARN_AFTER: u32 = 100;
 /// The longest pause after the first conflict; it doubles after each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(1);

@@ -59,7 +59,7 @@ pub(super) struct ClientState {
     pub(super) driver: ClientDriver<Object>,
     connection: Option<PeerConnection>,
     waiters: HashMap<CallId, CallWaiter>,
-    /// Calls that have finished, whose callers are woken once the lock is released: they take it next.
+    /// Calls that have finished. Their callers are woken after the lock is released, because each of them takes it at once.
     finished: Vec<FinishedCall>,
     events: broadcast::Sender<Event>,
     is_closed: bool,
@@ -67,14 +67,6 @@ pub(super) struct ClientState {
 
 /// The caller of a call, and the result.
 type FinishedCall = (oneshot::Sender<Result<CallResult<Object>>>, Result<CallResult<Object>>);
-
-/// Which bricks of the space can be reached, according to the peer server.
-pub(super) struct Reachability {
-    /// Whether the peer server has to be asked: it has not told yet.
-    needs_status: bool,
-    /// The logical nodes whose bricks cannot be reached.
-    pub(super) unreachable: BTreeSet<NodeId>,
-}
 
 /// A client, which all its handles share.
 pub(super) struct Core {
@@ -222,10 +214,10 @@ impl Core {
         let _delivery = DeliveryScope::enter();
         if let Ok(mut state) = self.lock() {
             state.driver.close();
+            state.is_closed = true;
             self.process_outputs(state);
         }
-        if let Ok(mut state) = self.lock() {
-            state.is_closed = true;
+        if let Ok(mut state) = self.state.lock() {
             state.waiters.clear();
             // Its subscribers see the end of the events.
             state.events = broadcast::Sender::new(1);
@@ -374,32 +366,38 @@ impl Core {
         outcome_result(self.call(ClientCall::Resolve(txn)).await?)
     }
 
-    /// Checks that the space serves this client. Returns which of its bricks can be reached.
+    /// Checks that the space serves this client.
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`]; [`ErrorKind::Denied`] if no peer server admits the client.
-    pub(super) fn check_serving(&self) -> Result<Reachability> {
-        let mut state = self.lock()?;
-        state.driver.check_serving()?;
-        let monitor = state.driver.monitor();
-        Ok(Reachability { needs_status: monitor.needs_status(), unreachable: monitor.unreachable_nodes() })
+    pub(super) fn check_serving(&self) -> Result<()> {
+        self.lock()?.driver.check_serving()
     }
 
-    /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent.
-    pub(super) async fn wait_reachable(
-        &self,
-        mut reachable: Reachability,
-        nodes: impl FnOnce() -> Result<Vec<NodeId>>,
-    ) -> Result<()> {
-        while reachable.needs_status {
+    /// The logical nodes whose bricks cannot be reached, according to the status that the peer server has sent.
+    pub(super) fn unreachable_nodes(&self) -> Result<BTreeSet<NodeId>> {
+        Ok(self.lock()?.driver.monitor().unreachable_nodes())
+    }
+
+    /// Waits until the bricks of these logical nodes are reachable, according to the status that the peer server has sent. Returns the
+    /// logical nodes whose bricks are not.
+    pub(super) async fn wait_reachable(&self, nodes: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<BTreeSet<NodeId>> {
+        let unreachable = loop {
+            let (needs_status, unreachable) = {
+                let mut state = self.lock()?;
+                let monitor = state.driver.monitor();
+                (monitor.needs_status(), monitor.unreachable_nodes())
+            };
+            if !needs_status {
+                break unreachable;
+            }
             self.ask(Request::Ping(proto::Ping {})).await?;
-            reachable = self.check_serving()?;
-        }
+        };
         // Nearly always all bricks are reachable.
-        if reachable.unreachable.is_empty() {
-            return Ok(());
+        if !unreachable.is_empty() {
+            self.call(ClientCall::Reachable(nodes()?)).await?;
         }
-        self.call(ClientCall::Reachable(nodes()?)).await.map(drop)
+        Ok(unreachable)
     }
 
     /// Checks that an identifier can belong to an object of this space.

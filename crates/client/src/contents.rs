@@ -130,7 +130,7 @@ impl ContentWriter {
         }
         let node = match self.node {
             Some(node) => node,
-            None => self.core.page_source.home(&self.core, &self.core.check_serving()?.unreachable)?,
+            None => self.core.page_source.home(&self.core, &self.core.unreachable_nodes()?)?,
         };
         let begin = proto::Begin { space: u32::from(self.core.space.0), node: node.0 };
         let (Response::ContentBegun(begun), _) = self.core.ask(Request::BeginContent(begin)).await? else {

@@ -383,7 +383,7 @@ impl Transaction {
     /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
     pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
-        let reachable = core.check_serving()?;
+        core.check_serving()?;
         self.flush_reachable()?;
         match self.check_unique().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -393,8 +393,8 @@ impl Transaction {
             checked => checked?,
         }
         // A commit that cannot finish now is not sent, so that its outcome is known.
-        self.choose_home(&reachable.unreachable)?;
-        core.wait_reachable(reachable, || self.commit_nodes()).await?;
+        let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
+        self.choose_home(&unreachable)?;
         self.assign_oids().await?;
         let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
@@ -484,7 +484,7 @@ impl Transaction {
             return Ok(home);
         }
         let core = &self.inner.core;
-        let home = core.page_source.home(core, &core.check_serving()?.unreachable)?;
+        let home = core.page_source.home(core, &core.unreachable_nodes()?)?;
         Ok(*self.changes()?.page_lease.home.get_or_insert(home))
     }
 

@@ -1,5 +1,5 @@
 //! Mortar's own workloads: commits, gets, a key-value server, large objects, memory, opening after a crash,
-//! ten minutes at full rate.
+//! ten minutes at full rate, a large directory.
 
 pub(crate) mod blob;
 pub(crate) mod commit;
@@ -7,4 +7,5 @@ pub(crate) mod endurance;
 pub(crate) mod get;
 pub(crate) mod kv;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod open;

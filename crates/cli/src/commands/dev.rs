@@ -1,5 +1,6 @@
 //! `mortar dev`: a whole cluster in one process.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -148,7 +149,7 @@ impl Report for Ready {
         let secret = Path::new(data).join(SECRET_FILE);
         writeln!(out, "\nA brick in a process of its own joins with:\n")?;
         let brick = "mortar node --role brick --data brick-2 --listen 127.0.0.1:6681";
-        writeln!(out, "  {brick}{join} --cluster-secret {}", secret.display())
+        writeln!(out, "  {brick}{join} --cluster-secret {}", shell_word(&secret.display().to_string()))
     }
 }
 
@@ -282,9 +283,18 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
 fn server_flag(args: &Dev, urls: &[String]) -> String {
     let is_found = !args.memory && args.data == Path::new(DATA) && args.socket.is_none();
     match urls.first() {
-        Some(url) if !is_found && args.listen != LISTEN => format!(" --server {url}"),
+        Some(url) if !is_found && args.listen != LISTEN => format!(" --server {}", shell_word(url)),
         _ => String::new(),
     }
+}
+
+/// A text as one word of a shell.
+fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,[]".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
 }
 
 /// One URL for several peer servers, by TCP where possible.
@@ -402,5 +412,20 @@ pub(super) fn explain_start(error: Error) -> Failure {
         ErrorKind::Io => failure
             .hint("If another server uses the port, choose one with --listen HOST:PORT and --http HOST:PORT, or none."),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_words_of_a_shell() {
+        for plain in ["mortar://127.0.0.1:6678/main", "mortar+unix:///srv/mortar.sock/main"] {
+            assert_eq!(shell_word(plain), plain);
+        }
+        assert_eq!(shell_word("/my data"), "'/my data'");
+        assert_eq!(shell_word("a'b $c"), "'a'\\''b $c'");
+        assert_eq!(shell_word(""), "''");
     }
 }

@@ -27,6 +27,14 @@ pub(crate) enum NodeEvent {
 }
 
 impl NodeEvent {
+    /// The logical node that handles it.
+    pub(crate) fn handled_by(&self) -> NodeId {
+        match self {
+            Self::Written { node, .. } | Self::Ask { node, .. } => *node,
+            Self::Answer { to, .. } | Self::Deferred { to, .. } => *to,
+        }
+    }
+
     /// Whether it is a result of the store that concerns this logical node.
     pub(crate) fn is_written_at(&self, at: NodeId) -> bool {
         matches!(self, Self::Written { node, .. } if *node == at)

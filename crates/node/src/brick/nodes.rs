@@ -1,7 +1,8 @@
 //! The logical nodes of a brick, and the task that drives them.
 //!
-//! The thread of a connection handles its messages with the logical node locked. One task ([`Nodes::run`]) handles durable
-//! writes, messages between logical nodes, the placement map, and deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions;
+//! The thread of a connection handles its messages with the logical node locked, and the committer of the store the results of a force
+//! with few changes. One task ([`Nodes::run`]) handles the results of others, messages between logical nodes, the placement map, and
+//! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions;
 //! this module carries out their outputs.
 
 mod contents;

@@ -7,6 +7,8 @@ use super::*;
 #[derive(Default)]
 struct Notes {
     epochs: Mutex<Vec<u64>>,
+    /// The number of messages that came together, each time.
+    batches: Mutex<Vec<usize>>,
     /// Messages that are being handled. More than one is an error.
     handling: AtomicUsize,
     wakes: AtomicUsize,
@@ -17,6 +19,7 @@ struct Notes {
 impl Receiver for Notes {
     fn receive(&self, deliveries: Vec<Delivery>) {
         assert_eq!(self.handling.fetch_add(1, Ordering::SeqCst), 0, "two threads handle messages of one queue");
+        self.batches.lock().unwrap().push(deliveries.len());
         for delivery in deliveries {
             let Message::NotServedHere { epoch, .. } = delivery.message else { panic!("{delivery:?}") };
             self.epochs.lock().unwrap().push(epoch);
@@ -67,6 +70,25 @@ fn messages_are_handed_over_when_the_outermost_scope_ends() {
     assert!(notes.taken().is_empty());
     drop(outer);
     assert_eq!((notes.taken(), notes.wakes()), (vec![1, 2], 0));
+}
+
+#[test]
+fn messages_that_wait_are_received_together_in_bounded_batches() {
+    let (queue, notes) = open();
+    let scope = DeliveryScope::enter();
+    let sent: Vec<u64> = (1..=3 * MAX_BATCH as u64).collect();
+    for epoch in &sent {
+        assert!(queue.send(numbered(*epoch)));
+    }
+    drop(scope);
+    assert_eq!(notes.taken(), sent);
+    assert_eq!(*notes.batches.lock().unwrap(), [MAX_BATCH; 3]);
+    // A closed queue is emptied, however many messages wait.
+    for epoch in &sent {
+        assert!(queue.send(numbered(*epoch)));
+    }
+    queue.finish();
+    assert_eq!(notes.taken().len(), 2 * sent.len());
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Cancels the removal of a space, by whichever process it was begun.
+    /// Cancels the removal of a space, no matter which process began it.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].
@@ -99,7 +99,7 @@ impl CatalogEditor {
         })
     }
 
-    /// Cancels the removal of a class, by whichever process it was begun.
+    /// Cancels the removal of a class, no matter which process began it.
     ///
     /// # Errors
     /// [`CatalogError::Missing`].

@@ -32,7 +32,7 @@ pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: de
 const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
-/// Objects of one transaction whose pages are entered before it is taken in. More would replace each other.
+/// Objects of one transaction whose pages are entered before it is taken in. More pages would evict each other from the table.
 const MAX_ENTERED: usize = 256;
 /// Rows of an object without its entries: itself, the head of its page, its places in two extents.
 const ROWS_PER_OBJECT: usize = 4;
@@ -174,8 +174,8 @@ impl<C: Clone> NodeDriver<C> {
 
     /// Whether a page has no head, and none is about to be written.
     fn is_new(&self, page: PageId) -> bool {
-        let has_none = || rows::read_head(&self.reader, page).is_ok_and(|head| head.version == Version::ZERO);
-        self.recent.newest_head(page).is_none() && has_none()
+        let head = self.recent.newest_head(page).map_or_else(|| rows::read_head(&self.reader, page), Ok);
+        head.is_ok_and(|head| head.version == Version::ZERO)
     }
 
     /// Takes in a transaction or a write that is new here, and adds to its part what it touches.
@@ -260,7 +260,7 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
-    /// Enters pages that are about to change, so that one look-up tells that a page is new and none of its slots needs another.
+    /// Reads the head of each page that the transaction writes. If a page has no head, none of its objects is looked up.
     ///
     /// # Errors
     /// If a head cannot be read.

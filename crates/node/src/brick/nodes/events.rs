@@ -56,9 +56,10 @@ impl Nodes {
             }
             let mut events = events.into_iter().peekable();
             while let Some(event) = events.next() {
-                // The thread may be the committer, which a mistake of one logical node must not end. That node is not served any more.
+                let node = event.handled_by();
+                // The thread may be the committer, which a mistake of one logical node must not end.
                 if catch_unwind(AssertUnwindSafe(|| self.handle_event(event, &mut events))).is_err() {
-                    error!("a logical node has panicked and is not served any more");
+                    error!(%node, "a logical node has panicked while it handled an event, and is not served any more");
                 }
             }
         }

@@ -52,7 +52,7 @@ impl Nodes {
     }
 
     /// Carries out the outputs of several drivers, those of each in order. What they send each other is handled at once, and their rows
-    /// are submitted together at the end: no output rests on their submission.
+    /// are submitted together at the end: no output requires that the rows are submitted.
     pub(super) fn carry_out_together(&self, locked: &mut [LockedNode<'_>]) {
         let now = self.time.now();
         let mut submissions = Vec::new();

@@ -44,9 +44,9 @@ impl Nodes {
                     handled.map_err(invalid_message_error)?;
                 }
                 Message::Ask { node, epoch, seen, request } => {
-                    check_request(&request)?;
                     let Some(served) = self.admit(from, node, epoch) else { continue };
                     if let Request::Joint { requests, .. } = &request {
+                        check_request(&request)?;
                         let nodes = requests.keys().copied().collect();
                         self.handle_joint(from, nodes, (node, seen), request)?;
                         continue;
@@ -83,10 +83,19 @@ impl Nodes {
         let mut handled = Ok(());
         while let Some((seen, request)) = next.take_if(|_| handled.is_ok()) {
             let driver = &mut locked[0].driver;
-            handled = check_request(&request).and_then(|()| {
-                let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
-                handled.map_err(invalid_message_error)
-            });
+            if driver.failure().is_some() {
+                self.refuse(from, node);
+            } else {
+                handled = check_request(&request).and_then(|()| {
+                    let handled =
+                        driver.handle_request(Requester::Remote(from.clone()), request, seen, self.time.now());
+                    handled.map_err(invalid_message_error)
+                });
+            }
+            // A store in memory applies rows at once, and says before the next request whether there is room.
+            if self.is_in_memory {
+                self.carry_out_together(&mut locked);
+            }
             next = following.next_if(is_alike).and_then(|message| match message {
                 Message::Ask { seen, request, .. } => Some((seen, request)),
                 _ => None,
@@ -96,7 +105,7 @@ impl Nodes {
         handled
     }
 
-    /// Answers that the node is unavailable. The sender is not disconnected, because it made no mistake.
+    /// Tells the sender that the node is not served here. The sender is not disconnected, because it made no mistake.
     pub(super) fn refuse(&self, from: &PeerHandle, node: NodeId) {
         from.send(Message::NotServedHere { node, epoch: 0 });
     }

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use model::{ClassId, PageId};
+use model::{ClassId, PageId, limits};
 use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part};
 use protocol::ident::{ClientId, TxnId};
@@ -233,10 +233,16 @@ async fn requests_that_arrive_together_are_all_answered_up_to_a_wrong_one() {
             .map(|(node, number)| commit(node, number))
             .into_iter()
             .unzip();
-        together.push(Message::Watch);
+        let too_many = (0..=limits::CLUSTER_OBJECTS as u64).map(|number| {
+            let page = PageId { space: SpaceId(1), node: NODE, number: 100 + number };
+            (Oid::new(ClassId::NONE, page, 1), ObjectState::Absent)
+        });
+        let txn = TxnId { start: HlcTimestamp::at(start), client: ClientId(2) };
+        let request = Request::Commit { txn, part: Part { writes: too_many.collect(), ..Part::default() } };
+        together.push(Message::Ask { node: NODE, epoch: EPOCH, seen: HlcTimestamp::ZERO, request });
         together.push(commit(NODE, 5).1);
         let wrong = nodes.handle_messages(&from, together.into_iter());
-        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::TooLarge);
         while !txns.is_empty() {
             let answer = next(&mut messages).await;
             let Message::Answer { answer: Answer::Ended { txn, outcome, .. }, .. } = answer else {

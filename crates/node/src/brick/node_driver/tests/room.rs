@@ -50,6 +50,12 @@ fn what_was_taken_is_answered_again_when_there_is_no_room_any_more() {
 fn to_delete_what_is_not_there_needs_no_room() {
     let mut world = with_little_room();
     let place = |number| Oid::new(ClassId::NONE, PageId { number, ..page(0) }, 1);
+    // An aborted transaction was about to create most of them.
+    let creates = (1_000..1_100).map(|number| (place(number), ObjectState::Value(Object::blob("new".into()))));
+    world.begin(Vec::new(), creates.collect(), false);
+    world.answer_all();
+    world.decide(false);
+    world.answer_all();
     // Somebody is about to create one of them, which nobody sees yet.
     let creates = [(place(7), ObjectState::Value(Object::blob("new".into())))].into();
     world.begin(Vec::new(), creates, false);
