@@ -97,9 +97,10 @@ fn dev_serves_a_directory_with_a_space_in_its_path() {
     let [data, socket, file] = [&data, &socket, &file].map(|path| path.to_str().unwrap());
     let args = ["dev", "--json", "--listen", "127.0.0.1:0", "--http", "none", "--data", data, "--socket", socket];
     let _running = Running::start(&mut mortar(&args));
-    let put = run(&mut mortar(&["put", "--server", socket, file, "/note"]));
+    let server = format!("mortar+unix://{socket}/main");
+    let put = run(&mut mortar(&["put", "--server", &server, file, "/note"]));
     assert_eq!(put.code, Some(0), "{}", put.stderr);
-    assert_eq!(run(&mut mortar(&["get", "--server", socket, "/note"])).stdout, "kept");
+    assert_eq!(run(&mut mortar(&["get", "--server", &server, "/note"])).stdout, "kept");
 }
 
 #[test]
