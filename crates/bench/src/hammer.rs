@@ -71,7 +71,8 @@ where
     })
 }
 
-fn new_histogram() -> Result<Histogram<u64>> {
+/// An empty histogram of latencies in nanoseconds, up to a minute.
+pub(crate) fn new_histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LONGEST_NS, 3)?)
 }
 

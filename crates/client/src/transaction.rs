@@ -394,8 +394,7 @@ impl Transaction {
         }
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
-        self.choose_home(&unreachable)?;
-        self.assign_oids().await?;
+        self.assign_oids(&unreachable).await?;
         let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
             let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
@@ -480,26 +479,24 @@ impl Transaction {
 
     /// The logical node of what this transaction creates without a hint.
     pub(super) fn home(&self) -> Result<NodeId> {
+        // A transaction that creates many objects asks the client once.
         if let Some(home) = self.changes()?.page_lease.home {
             return Ok(home);
         }
-        let core = &self.inner.core;
-        let home = core.page_source.home(core, &core.unreachable_nodes()?)?;
-        Ok(*self.changes()?.page_lease.home.get_or_insert(home))
+        self.home_outside(&self.inner.core.unreachable_nodes()?)
     }
 
-    /// Chooses the logical node for all that the transaction creates without a hint, if it creates anything. None of `unreachable` is
-    /// chosen if there are others.
-    fn choose_home(&self, unreachable: &BTreeSet<NodeId>) -> Result<()> {
-        let mut changes = self.changes()?;
-        if changes.page_lease.home.is_none() && changes.hints.values().any(|hint| *hint == PlacementHint::Anywhere) {
-            changes.page_lease.home = Some(self.inner.core.page_source.home(&self.inner.core, unreachable)?);
+    /// The same. If it is not chosen yet, it is none of `unreachable`, unless there are no others.
+    fn home_outside(&self, unreachable: &BTreeSet<NodeId>) -> Result<NodeId> {
+        let (core, mut changes) = (&self.inner.core, self.changes()?);
+        match changes.page_lease.home {
+            Some(home) => Ok(home),
+            None => Ok(*changes.page_lease.home.insert(core.page_source.home(core, unreachable)?)),
         }
-        Ok(())
     }
 
     /// Places new objects, and replaces temporary identifiers by real ones.
-    async fn assign_oids(&self) -> Result<()> {
+    async fn assign_oids(&self, unreachable: &BTreeSet<NodeId>) -> Result<()> {
         let new: Vec<(Oid, usize, PlacementHint)> = {
             let changes = self.changes()?;
             let len = |oid: &Oid| changes.writes.get(oid)?.as_ref().map(Object::encoded_len);
@@ -519,7 +516,7 @@ impl Transaction {
                 PlacementHint::At(node) => Some(node),
                 PlacementHint::Anywhere => None,
             };
-            let node = node.map_or_else(|| self.home(), Ok)?;
+            let node = node.map_or_else(|| self.home_outside(unreachable), Ok)?;
             by_node.entry(node).or_default().push((oid, len));
         }
         for (node, objects) in by_node {

@@ -16,6 +16,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::figure::{Better, Figure, Row, Shape};
+use crate::hammer::new_histogram;
 use crate::mortar::commit_new;
 use crate::mortar::server::{Engine, MortarServer, runtime};
 use crate::progress;
@@ -33,8 +34,6 @@ const FLAT: f64 = 0.9;
 const FLAT_LATENCY: f64 = 0.67;
 /// By when a killed server must commit at every logical node.
 const RESTART: Duration = Duration::from_secs(2);
-/// Latencies above a minute count as a minute.
-const LONGEST_NS: u64 = 60_000_000_000;
 
 /// What was measured in a window.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +97,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
 
 /// Commits from all clients, and measures each window.
 async fn commit_for_ever(served: &MortarServer, window: Duration) -> Result<Vec<Window>> {
-    let latencies = Rc::new(RefCell::new(Histogram::<u64>::new_with_bounds(1, LONGEST_NS, 3)?));
+    let latencies = Rc::new(RefCell::new(new_histogram()?));
     let (local, mut tasks) = (LocalSet::new(), JoinSet::new());
     for _ in 0..CLIENTS {
         let client = served.connect().await?;
@@ -149,7 +148,7 @@ async fn write_again(client: Client, object: Oid, latencies: Rc<RefCell<Histogra
                 async move { t.put(object, Object::blob(bytes)).await }
             })
             .await?;
-        latencies.borrow_mut().record(begun.elapsed().as_nanos() as u64)?;
+        latencies.borrow_mut().saturating_record(begun.elapsed().as_nanos() as u64);
     }
     Ok(())
 }

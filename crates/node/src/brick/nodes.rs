@@ -2,8 +2,7 @@
 //!
 //! The thread of a connection handles its messages with the logical node locked, and the committer of the store the results of a force
 //! with few changes. One task ([`Nodes::run`]) handles the results of others, messages between logical nodes, the placement map, and
-//! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions;
-//! this module carries out their outputs.
+//! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions; this module carries out their outputs.
 
 mod contents;
 mod emptiness;
