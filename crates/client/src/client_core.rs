@@ -528,6 +528,12 @@ impl ClientState {
         match output {
             Output::Up(node, holder, message) => self.send(Message::Up { node, epoch: 0, holder, message }),
             Output::Call(txn, call) => self.send(Message::Call { txn, call }),
+            Output::Repeat(txn, call) => {
+                if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.handle.is_sending())
+                {
+                    connection.handle.send(Message::Call { txn, call });
+                }
+            }
             Output::Watch => self.send(Message::Watch),
             Output::Request(id) => {
                 if let (Some(CallWaiter::Request(steps)), Some(connection)) = (self.waiters.get(&id), &self.connection)

@@ -106,6 +106,8 @@ pub enum Output<T> {
     Up(NodeId, HolderId, Up<T>),
     /// Send this call to the gateway.
     Call(TxnId, gateway::Call<T>),
+    /// Send this call again. It need not be sent if the former one may still be on its way.
+    Repeat(TxnId, gateway::Call<T>),
     /// Ask the peer server for the status of the space, now and whenever it changes.
     Watch,
     /// Send the request of this call to the peer server; [`ClientDriver::answered`] or [`ClientDriver::failed`] follows.

@@ -286,18 +286,18 @@ async fn drive_connection(
     client.on_disconnected(&why)
 }
 
-/// Waits until a peer server hangs: calls wait, nothing has arrived for [`PROBE_INTERVAL`], and a request is not answered within
-/// [`PROBE_TIMEOUT`].
+/// Waits until a peer server hangs: calls wait, it has not been active for [`PROBE_INTERVAL`], and neither answers a request nor takes
+/// bytes that wait within [`PROBE_TIMEOUT`].
 async fn wait_until_hung(core: &Weak<Core>, mailbox: &Mailbox, caller: &Caller) {
     loop {
         time::sleep(PROBE_INTERVAL).await;
         let has_calls =
             core.upgrade().is_some_and(|client| client.with_driver(|driver, _| driver.has_calls()).unwrap_or(false));
-        if mailbox.take_received() || !has_calls {
+        if mailbox.take_activity() || !has_calls {
             continue;
         }
         if time::timeout(PROBE_TIMEOUT, caller.call(Request::Ping(proto::Ping {}), Vec::new())).await.is_err()
-            && !mailbox.take_received()
+            && !mailbox.take_activity()
         {
             return;
         }

@@ -112,7 +112,7 @@ impl LinkBelief {
 impl Connection {
     /// Counts one check.
     fn count_tick(&mut self) {
-        if self.mailbox.take_received() {
+        if self.mailbox.take_activity() {
             (self.ticks_since_message, self.ticks_since_ping) = (0, None);
         } else {
             (self.ticks_since_message, self.ticks_since_ping) = (
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     fn is_responsive(&self) -> bool {
-        self.mailbox.has_received() || self.ticks_since_ping.is_none_or(|looks| looks < UNRESPONSIVE_AFTER_TICKS)
+        self.mailbox.has_activity() || self.ticks_since_ping.is_none_or(|looks| looks < UNRESPONSIVE_AFTER_TICKS)
     }
 }
 
@@ -226,7 +226,7 @@ impl BrickLinks {
 
     /// Whether nothing was received from a brick in the last second, or there is no connection to it.
     pub(crate) fn is_silent(&self, brick: BrickId) -> bool {
-        let is_silent = |up: &Connection| up.ticks_since_message > 0 && !up.mailbox.has_received();
+        let is_silent = |up: &Connection| up.ticks_since_message > 0 && !up.mailbox.has_activity();
         self.lock().get(&brick).and_then(|link| link.connection.as_ref()).is_none_or(is_silent)
     }
 

@@ -25,7 +25,7 @@ use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint;
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
-use crate::lease::Ms;
+use crate::lease::{Ms, transfer_ms};
 use crate::locks::LockMode;
 use crate::memory_size::MemorySize;
 use crate::page_cache::ObjectState;
@@ -40,8 +40,9 @@ use backlog::Backlog;
 /// How long the gateway waits for an answer before it repeats a question, in milliseconds.
 const REPEAT_MS: u64 = 200;
 /// A commit is abandoned after this time without a call from its client, in milliseconds: clients repeat their calls
-/// each second.
+/// each second, and those that are long in sending later by the time which that takes.
 const ABANDON_AFTER_MS: Ms = 10_000;
+const ABANDON_AFTER_TRANSFERS: Ms = 10;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
@@ -92,7 +93,7 @@ pub enum Call<T> {
 
 impl<T: MemorySize> Call<T> {
     /// The approximate memory of the call until it is complete, in bytes.
-    fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         match self {
             Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
             Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } => 0,
@@ -166,6 +167,8 @@ struct PendingCommit<A, T> {
     client: A,
     /// The time of its last call.
     last_call: Ms,
+    /// How long it is not abandoned after that.
+    patience: Ms,
     coordinator: Coordinator<T>,
 }
 
@@ -298,7 +301,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
             Call::Commit { parts, .. } => {
-                self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::commit(txn, parts, now, out));
+                let transfer = transfer_ms(bytes);
+                self.coordinate(from, txn, (bytes, now), |now, out| {
+                    Coordinator::commit(txn, parts, now, out).with_transfer(transfer)
+                });
             }
             Call::Resolve { participants } => {
                 self.give_up(txn, now);
@@ -349,7 +355,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             None => {
                 let coordinator = begin(now, &mut out);
                 self.backlog.begin(txn, bytes, coordinator.unanswered().collect(), now);
-                self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, coordinator });
+                let patience = ABANDON_AFTER_MS + ABANDON_AFTER_TRANSFERS * transfer_ms(bytes);
+                self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, patience, coordinator });
             }
         }
         self.handle_coordinator_outputs(txn, out);
@@ -535,7 +542,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
             if let Some(one) = self.coordinators.get_mut(&txn) {
-                if one.last_call + ABANDON_AFTER_MS <= now {
+                if one.last_call + one.patience <= now {
                     one.coordinator.give_up(now, &mut out);
                 }
                 one.coordinator.poll(now, &mut out);

@@ -16,6 +16,12 @@ use crate::plant::{Bug, planted};
 /// Milliseconds by the local clock.
 pub type Ms = u64;
 
+/// The time in which a slow link carries this many bytes, at a mebibyte a second. Until then a message of that size is not missing.
+#[must_use]
+pub const fn transfer_ms(bytes: usize) -> Ms {
+    (bytes / 1_049) as Ms
+}
+
 /// The maximum difference of two clock rates: one part in this number.
 const DRIFT: u64 = 20;
 

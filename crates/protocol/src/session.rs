@@ -33,7 +33,7 @@ use crate::commit::coordinator;
 use crate::commit::{EntryChanges, Part, Refusal};
 use crate::gateway::{Call, Reply};
 use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
-use crate::lease::Ms;
+use crate::lease::{Ms, transfer_ms};
 use crate::locks::LockMode;
 use crate::memory_size::MemorySize;
 use crate::page_cache::{AsOf, FetchId, FinishedTxn, Lookup, ObjectState, PageCache, SnapshotCheck};
@@ -45,7 +45,7 @@ use crate::upstream::Upstream;
 use crate::validate::{Read, ReadVersion};
 use heard::HeardOutcomes;
 
-/// How long the client waits for an answer before it repeats a call, in milliseconds.
+/// How long the client waits for an answer before it repeats a call, besides the time in which the call is sent, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
 /// The delay before a refused write is retried, in milliseconds.
 const RETRY_MS: u64 = 20;
@@ -105,6 +105,8 @@ pub enum Output<T> {
     Up(NodeId, HolderId, Up<T>),
     /// Send a call to a gateway.
     Call(TxnId, Call<T>),
+    /// Send a call again. It need not be sent if the former one may still be on its way.
+    Repeat(TxnId, Call<T>),
     /// A transaction has ended.
     Ended(TxnId, TxnOutcome),
     /// The write with this number is durable.
@@ -182,6 +184,11 @@ pub struct Session<T> {
     /// Outcomes that it has heard and not told the participants.
     heard: HeardOutcomes,
     out: Vec<Output<T>>,
+}
+
+/// When a call that is sent now is repeated.
+fn repeat_at<T: MemorySize>(call: &Call<T>, now: Ms) -> Ms {
+    now + REPEAT_MS + transfer_ms(call.memory_size())
 }
 
 impl<T: Clone + MemorySize> Session<T> {
@@ -596,9 +603,9 @@ impl<T: Clone + MemorySize> Session<T> {
         {
             return;
         }
+        self.repeating.set(txn, Some(repeat_at(&call, now)));
         self.out.push(Output::Call(txn, call.clone()));
         self.calls.insert(txn, call);
-        self.repeating.set(txn, Some(now + REPEAT_MS));
     }
 
     /// Removes the pending call.

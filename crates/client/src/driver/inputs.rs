@@ -190,6 +190,7 @@ impl<T: DriverObject> ClientDriver<T> {
                 match output {
                     session::Output::Up(node, holder, message) => self.out.push(Output::Up(node, holder, message)),
                     session::Output::Call(txn, call) => self.out.push(Output::Call(txn, call)),
+                    session::Output::Repeat(txn, call) => self.out.push(Output::Repeat(txn, call)),
                     session::Output::Ended(txn, ended) => self.handle_ended(txn, ended),
                     session::Output::Written(number) => self.finish_write(number, true),
                     session::Output::Unknown(number) => self.finish_write(number, false),

@@ -110,7 +110,7 @@ impl Harness {
                     }
                     Output::Up(_, holder, Up::Write { write, .. }) => self.writes.push((holder, write)),
                     Output::Up(..) => {}
-                    Output::Call(txn, call) => self.calls.push((txn, call)),
+                    Output::Call(txn, call) | Output::Repeat(txn, call) => self.calls.push((txn, call)),
                     Output::Watch => self.watches += 1,
                     Output::Request(id) => self.requests.push(id),
                     Output::Finished(id, result) => {

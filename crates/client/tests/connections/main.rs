@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{Client, ConnectOptions, IsolationLevel, Oid, PlacementHint};
 use model::{ClassId, NodeId, Object};
-use world::{Proxy, World, url};
+use world::{Proxy, SlowLink, World, url};
 
 /// Runs a test, which fails if it hangs.
 async fn bounded<T>(test: impl Future<Output = T>) -> T {
@@ -111,6 +111,51 @@ async fn closed_client_ends_its_connection_and_does_not_connect_again() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(proxy.accepted(), accepted);
         assert!(cluster.events().is_err(), "it is closed");
+        world.end().await;
+    })
+    .await;
+}
+
+/// Commits a transaction of 12 MiB, and a small one behind it, through peer servers whose links take 1.5 MiB a second. Returns how
+/// many bytes the links carried.
+async fn commit_slowly(world: &World, peers: usize) -> u64 {
+    let mut links = Vec::new();
+    for peer in 0..peers {
+        links.push(SlowLink::start(world.host(peer), 3 << 19).await);
+    }
+    let hosts: Vec<String> = links.iter().map(SlowLink::host).collect();
+    let client = Client::connect(&url(&hosts)).await.unwrap();
+    for objects in [12, 1] {
+        let t = client.begin(IsolationLevel::Optimistic);
+        for _ in 0..objects {
+            let object = Object::blob(vec![7; (1 << 20) / 12 * objects].into());
+            t.create_object(ClassId::NONE, object, PlacementHint::Anywhere).unwrap();
+        }
+        let outcome = t.commit().await.unwrap();
+        assert!(matches!(outcome, client::CommitOutcome::Committed(_)), "{outcome:?} of {objects} objects");
+    }
+    links.iter().map(SlowLink::forwarded).sum()
+}
+
+/// The commit takes longer than the time after which an unanswered call is repeated.
+#[tokio::test]
+async fn large_transaction_crosses_a_slow_link_once() {
+    bounded(async {
+        let world = World::start(1, 1).await;
+        let carried = commit_slowly(&world, 1).await;
+        assert!(carried < 13 << 20, "{carried} bytes");
+        world.end().await;
+    })
+    .await;
+}
+
+/// The commit takes longer than a client waits for the answer of a peer server that seems to hang.
+#[tokio::test]
+async fn client_does_not_leave_a_peer_server_to_which_it_still_sends() {
+    bounded(async {
+        let world = World::start(1, 2).await;
+        let carried = commit_slowly(&world, 2).await;
+        assert!(carried < 13 << 20, "{carried} bytes");
         world.end().await;
     })
     .await;

@@ -1,7 +1,8 @@
-//! A cluster in this process, and a proxy that can stop forwarding.
+//! A cluster in this process, a proxy that can stop forwarding, and a slow link.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use client::{Client, ConnectOptions};
 use model::{NodeId, SpaceId};
@@ -9,9 +10,10 @@ use node::cluster_view::{ClusterView, SpaceView};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 use node::{Brick, Config, PeerServer};
 use store::{Options, Store};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) struct World {
     bricks: Vec<Brick>,
@@ -127,5 +129,64 @@ impl Proxy {
 
     pub(crate) fn stall(&self) {
         self.stalled.send_replace(true);
+    }
+}
+
+/// Forwards connections to a server at a limited rate, and counts the bytes that come from clients.
+pub(crate) struct SlowLink {
+    host: String,
+    forwarded: Arc<AtomicU64>,
+}
+
+impl SlowLink {
+    /// Bytes that are forwarded at once, and that the system keeps for the link, about.
+    const BUFFER: usize = 64 << 10;
+
+    /// A link that takes `rate` bytes a second from each client.
+    pub(crate) async fn start(target: String, rate: usize) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Accepted sockets inherit it.
+        socket.set_recv_buffer_size(Self::BUFFER as u32).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(8).unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let forwarded = Arc::new(AtomicU64::new(0));
+        let counted = forwarded.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (target, counted) = (target.clone(), counted.clone());
+                tokio::spawn(async move {
+                    let server = TcpStream::connect(target).await.unwrap();
+                    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                        (client.into_split(), server.into_split());
+                    let upward = async {
+                        let (mut buffer, mut next) = (vec![0; Self::BUFFER], Instant::now());
+                        loop {
+                            let Ok(length @ 1..) = from_client.read(&mut buffer).await else { return };
+                            counted.fetch_add(length as u64, Ordering::Relaxed);
+                            next = next.max(Instant::now()) + Duration::from_secs_f64(length as f64 / rate as f64);
+                            sleep_until(next).await;
+                            if to_server.write_all(&buffer[..length]).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = upward => {}
+                        _ = copy(&mut from_server, &mut to_client) => {}
+                    }
+                });
+            }
+        });
+        Self { host, forwarded }
+    }
+
+    pub(crate) fn host(&self) -> String {
+        self.host.clone()
+    }
+
+    /// Bytes that came from clients.
+    pub(crate) fn forwarded(&self) -> u64 {
+        self.forwarded.load(Ordering::Relaxed)
     }
 }

@@ -21,7 +21,8 @@ use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
 
-/// How long the coordinator waits for an answer before it repeats a question.
+/// How long the coordinator waits for an answer before it repeats a question, besides the time in which the parts are sent, in
+/// milliseconds.
 const REPEAT_MS: u64 = 200;
 
 /// An output of a coordinator.
@@ -69,6 +70,8 @@ pub struct Coordinator<T> {
     /// The number of restarts of the questions; only answers of this round count.
     round: u32,
     repeat: Ms,
+    /// How long it may take to send the parts.
+    transfer: Ms,
 }
 
 impl<T: Clone> Coordinator<T> {
@@ -79,9 +82,18 @@ impl<T: Clone> Coordinator<T> {
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
-        let mut coordinator = Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now };
+        let mut coordinator =
+            Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now, transfer: 0 };
         coordinator.ask(now, out);
         coordinator
+    }
+
+    /// The same, whose parts take up to this time to be sent to all participants one after the other. They are not sent again before.
+    #[must_use]
+    pub fn with_transfer(mut self, transfer: Ms) -> Self {
+        self.transfer = transfer;
+        self.repeat += transfer;
+        self
     }
 
     /// Finishes a transaction of another coordinator, or resolves its outcome.
@@ -92,8 +104,16 @@ impl<T: Clone> Coordinator<T> {
         out: &mut Vec<Output<T>>,
     ) -> Self {
         let stages = participants.into_iter().map(|node| (node, ParticipantStage::Asked)).collect();
-        let mut coordinator =
-            Self { txn, parts: BTreeMap::new(), stages, outcome: None, reply: None, round: 0, repeat: now };
+        let mut coordinator = Self {
+            txn,
+            parts: BTreeMap::new(),
+            stages,
+            outcome: None,
+            reply: None,
+            round: 0,
+            repeat: now,
+            transfer: 0,
+        };
         coordinator.ask(now, out);
         coordinator
     }
@@ -229,14 +249,19 @@ impl<T: Clone> Coordinator<T> {
         if now < self.repeat || self.is_done() {
             return;
         }
-        self.repeat = now + REPEAT_MS;
+        self.repeat = self.repeat_at(now);
         out.extend(self.unanswered().map(|node| Output::Repeat(node, self.question(node))));
     }
 
     /// Asks all participants that have not answered the question that is to be asked now.
     fn ask(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
-        self.repeat = now + REPEAT_MS;
+        self.repeat = self.repeat_at(now);
         out.extend(self.unanswered().map(|node| Output::Send(node, self.question(node))));
+    }
+
+    /// When questions that are sent now are repeated.
+    fn repeat_at(&self, now: Ms) -> Ms {
+        now + REPEAT_MS + if self.has_parts() { self.transfer } else { 0 }
     }
 
     /// Repeats an unanswered question to a participant that is reachable again.

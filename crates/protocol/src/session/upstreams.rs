@@ -143,8 +143,11 @@ impl<T: Clone + MemorySize> Session<T> {
                 upstream.connect(now);
             }
         }
-        self.calls.keys().for_each(|txn| self.repeating.set(*txn, Some(now)));
+        for (txn, call) in &self.calls {
+            self.repeating.set(*txn, Some(repeat_at(call, now)));
+        }
         self.poll(now);
+        self.out.extend(self.calls.iter().map(|(txn, call)| Output::Call(*txn, call.clone())));
     }
 
     /// The connection is lost.
@@ -175,8 +178,9 @@ impl<T: Clone + MemorySize> Session<T> {
         let nodes: Vec<NodeId> = self.upstreams.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.poll_upstream(node, now));
         for txn in self.repeating.due(now) {
-            self.repeating.set(txn, Some(now + REPEAT_MS));
-            self.out.extend(self.calls.get(&txn).map(|call| Output::Call(txn, call.clone())));
+            let Some(call) = self.calls.get(&txn) else { continue };
+            self.repeating.set(txn, Some(repeat_at(call, now)));
+            self.out.push(Output::Repeat(txn, call.clone()));
         }
         self.keep_locks_alive(now);
         self.send_writes(now);

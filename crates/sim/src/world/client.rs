@@ -211,7 +211,7 @@ impl World {
         match output {
             Output::Up(_, _, Up::Acknowledge { .. }) if client.muted => {}
             Output::Up(node, session, message) => self.send_up(pid, node, session, message),
-            Output::Call(txn, call) => match &mut client.gateway {
+            Output::Call(txn, call) | Output::Repeat(txn, call) => match &mut client.gateway {
                 Some(gateway) => {
                     let called = gateway.handle_call(pid, txn, call, now);
                     self.oracle.expect_accepted(called);

@@ -38,6 +38,12 @@ impl PeerHandle {
         self.mailbox.send_message(message, forced);
     }
 
+    /// Whether messages wait until the other side takes them. What was sent before may still be on its way then.
+    #[must_use]
+    pub fn is_sending(&self) -> bool {
+        self.mailbox.has_unsent()
+    }
+
     /// Sends a request that wants no answer.
     pub fn send_request(&self, request: Request) {
         self.mailbox.send_one_way(request, Vec::new());

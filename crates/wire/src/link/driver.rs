@@ -236,6 +236,9 @@ impl<S: Service> Link<S> {
         if sent_one_way > 0 {
             self.mailbox.release_one_way(sent_one_way);
         }
+        if self.write_stall_timer.is_some() && self.outbox.len() < before {
+            self.mailbox.note_activity();
+        }
         match flushed {
             Poll::Ready(Err(error)) => return Poll::Ready(End::Broken(error)),
             Poll::Ready(Ok(())) => {

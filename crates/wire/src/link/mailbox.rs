@@ -85,8 +85,8 @@ pub struct Mailbox {
     backlog_shrank: Condvar,
     /// Whether there may be items; spares the driver the lock.
     has_items: AtomicBool,
-    /// Whether anything has arrived since [`Mailbox::take_received`].
-    has_received: AtomicBool,
+    /// Whether the other side has been active since [`Mailbox::take_activity`].
+    has_activity: AtomicBool,
     /// How many times something has arrived.
     reads: AtomicU64,
     /// Whether the connection has something that would be lost if it ended.
@@ -205,6 +205,11 @@ impl Mailbox {
         assert!(is_first, "a mailbox is that of one connection");
     }
 
+    /// Whether one-way requests were queued and not sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.lock().unsent_one_way > 0
+    }
+
     /// Records that this many bytes of one-way requests were sent.
     pub(super) fn release_one_way(&self, bytes: usize) {
         let mut inner = self.lock();
@@ -259,9 +264,14 @@ impl Mailbox {
         std::mem::take(&mut inner.items)
     }
 
+    /// Notes that the other side is active: something has arrived, or it takes bytes for which it had no room.
+    pub(super) fn note_activity(&self) {
+        self.has_activity.store(true, Ordering::Relaxed);
+    }
+
     /// Notes that something has arrived, and whether the connection has something to lose now.
     pub(super) fn note_received(&self, holds_state: bool) {
-        self.has_received.store(true, Ordering::Relaxed);
+        self.note_activity();
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.holds_state.store(holds_state, Ordering::Relaxed);
     }
@@ -278,16 +288,17 @@ impl Mailbox {
         self.holds_state.load(Ordering::Relaxed)
     }
 
-    /// Whether anything has arrived since [`Mailbox::take_received`].
+    /// Whether the other side has been active since [`Mailbox::take_activity`]: something has arrived from it, or it has taken bytes
+    /// that waited for room.
     #[must_use]
-    pub fn has_received(&self) -> bool {
-        self.has_received.load(Ordering::Relaxed)
+    pub fn has_activity(&self) -> bool {
+        self.has_activity.load(Ordering::Relaxed)
     }
 
-    /// Whether anything has arrived since the last call.
+    /// Whether the other side has been active since the last call: see [`Mailbox::has_activity`].
     #[must_use]
-    pub fn take_received(&self) -> bool {
-        self.has_received.swap(false, Ordering::Relaxed)
+    pub fn take_activity(&self) -> bool {
+        self.has_activity.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the connection has ended.
