@@ -374,6 +374,11 @@ impl Core {
         self.lock()?.driver.check_serving()
     }
 
+    /// How many reads a transaction relies on.
+    pub(super) fn read_count(&self, txn: TxnId) -> Result<usize> {
+        Ok(self.lock()?.driver.read_count(txn))
+    }
+
     /// The logical nodes whose bricks cannot be reached, according to the status that the peer server has sent.
     pub(super) fn unreachable_nodes(&self) -> Result<BTreeSet<NodeId>> {
         Ok(self.lock()?.driver.monitor().unreachable_nodes())

@@ -287,6 +287,12 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.write(txn, oid, content)
     }
 
+    /// How many reads a transaction relies on.
+    #[must_use]
+    pub fn read_count(&self, txn: TxnId) -> usize {
+        self.session.read_count(txn)
+    }
+
     /// Changes an entry of a collection in a transaction; see [`Session::change_entry`].
     ///
     /// # Errors

@@ -254,7 +254,7 @@ async fn drive_connection(
 ) -> Result<()> {
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
     let peer = &target.peers[place];
-    let mailbox = Arc::new(Mailbox::default());
+    let mailbox = Arc::new(Mailbox::for_transactions());
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = PeerService { core: core.clone(), handle: handle.clone() };
     let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());

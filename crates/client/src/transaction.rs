@@ -379,7 +379,7 @@ impl Transaction {
     /// [`ErrorKind::Invalid`] if the transaction is over; [`ErrorKind::Stopped`] if the space is stopped; [`ErrorKind::Denied`] if
     /// no peer server admits this client; [`ErrorKind::Exists`] if the transaction gives an object values of a unique index that
     /// another object has; [`ErrorKind::Unavailable`] if a brick that it needs cannot be reached in time; [`ErrorKind::Full`] if
-    /// a brick has no room. The transaction has changed nothing then. If it was not sent, it is not over: it may be committed again
+    /// a brick has no room; [`ErrorKind::TooLarge`] beyond the limits of [`model::limits`]. The transaction has changed nothing then. If it was not sent, it is not over: it may be committed again
     /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
     pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
@@ -403,6 +403,7 @@ impl Transaction {
             let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
             limits::check_writes(changes.entries.len(), keys)?;
+            limits::check_reads(core.read_count(*txn)?)?;
             changes.is_over = true;
             changes.loaded.clear();
             let patched = std::mem::take(&mut changes.patches).into_keys();

@@ -5,8 +5,8 @@
 use std::fs;
 use std::time::Duration;
 
-use client::{Client, Embedded, ErrorKind, IsolationLevel, Oid, PlacementHint};
-use model::Object;
+use client::{Client, CommitOutcome, Embedded, ErrorKind, IsolationLevel, Oid, PlacementHint};
+use model::{Object, limits};
 use tokio::time::{Instant, sleep, timeout};
 
 async fn bind(cluster: &Client, name: &str, bytes: &str) -> Oid {
@@ -102,4 +102,33 @@ async fn clients_of_one_cluster_in_memory_share_objects_and_another_has_its_own(
     assert!(late.expect("clients end with their cluster").is_err());
     let refused = one.connect("main", Default::default()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+}
+
+/// The transaction is refused before it is sent, and its reads are as usable as before.
+#[tokio::test]
+async fn transaction_that_has_read_too_much_is_refused_and_the_client_continues() {
+    let cluster = Embedded::in_memory().await.unwrap();
+    let client = cluster.connect("main", Default::default()).await.unwrap();
+    let mut all = Vec::new();
+    while all.len() <= limits::READS {
+        let t = client.begin(IsolationLevel::Optimistic);
+        let created: Vec<Oid> = (0..limits::OBJECTS).map(|_| t.create_blob("x").unwrap()).collect();
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+        all.extend(created.into_iter().map(|oid| t.real_oid(oid).unwrap()));
+    }
+    let t = client.begin(IsolationLevel::Optimistic);
+    for oid in &all[..limits::READS] {
+        t.get(*oid).await.unwrap();
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let t = client.begin(IsolationLevel::Optimistic);
+    for oid in &all[..=limits::READS] {
+        t.get(*oid).await.unwrap();
+    }
+    let refused = t.commit().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+    assert!(t.get(all[0]).await.unwrap().is_some());
+    t.abort();
+    bind(&client, "after", "it").await;
+    cluster.shutdown().await.unwrap();
 }

@@ -12,14 +12,18 @@ pub const ATTRIBUTE_VALUE: usize = 1 << 20;
 pub const RECORD: usize = 16 << 20;
 /// Bytes in an object of a page.
 pub const OBJECT: usize = 4 << 20;
-/// Bytes of content and attributes in one transaction. Larger content is uploaded first.
-pub const TRANSACTION: usize = 32 << 20;
-/// Bytes of objects that one transaction of a cluster may write.
-pub const CLUSTER_TRANSACTION: usize = 24 << 20;
-/// Objects that one transaction of a cluster may write.
-pub const CLUSTER_OBJECTS: usize = 16_000;
-/// Operations in one transaction.
-pub const OPERATIONS: usize = 65_536;
+/// Bytes of objects that one transaction may write. Larger content is uploaded first.
+pub const TRANSACTION: usize = 256 << 20;
+/// Objects that one transaction may write, and entries of collections that it may change.
+pub const OBJECTS: usize = 100_000;
+/// Objects, and guards of what was listed and queried, that one transaction may read.
+pub const READS: usize = 1 << 18;
+/// Bytes of rows and contents that are changed together in a store: the objects of a transaction, and the keys of their entries.
+pub const CHANGE: usize = TRANSACTION + (64 << 20);
+/// Rows and contents that are changed together in a store.
+pub const OPERATIONS: usize = 1 << 20;
+/// Bytes of a content that are read at once.
+pub const CONTENT_READ: usize = 32 << 20;
 /// Bytes in the key of a row of a store.
 pub const ROW_KEY: usize = 400;
 /// Bytes in the value of a row of a store.
@@ -43,18 +47,30 @@ pub const FILTER_NODES: usize = 16_384;
 /// Nested levels of `and`, `or` and `not`.
 pub const FILTER_NESTING: usize = 64;
 
-/// Checks the number of the objects and entries of collections that one transaction of a cluster writes, and their size with the
-/// keys of the entries.
+/// Checks the number of reads that a transaction relies on.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limit.
+pub fn check_reads(reads: usize) -> crate::Result<()> {
+    if reads <= READS {
+        return Ok(());
+    }
+    let what =
+        format!("the transaction relies on {reads} reads; it may rely on {READS}: part it, or read in a snapshot");
+    Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
+}
+
+/// Checks the number of the objects and entries of collections that one transaction writes, and their size with the keys of the entries.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limits.
 pub fn check_writes(objects: usize, bytes: usize) -> crate::Result<()> {
-    if objects <= CLUSTER_OBJECTS && bytes <= CLUSTER_TRANSACTION {
+    if objects <= OBJECTS && bytes <= TRANSACTION {
         return Ok(());
     }
     let what = format!(
-        "the transaction writes {objects} objects of {bytes} bytes; it may write {CLUSTER_OBJECTS} of \
-         {CLUSTER_TRANSACTION} bytes together: part it"
+        "the transaction writes {objects} objects of {bytes} bytes; it may write {OBJECTS} of \
+         {TRANSACTION} bytes together: part it"
     );
     Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
 }

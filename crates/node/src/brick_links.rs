@@ -360,7 +360,7 @@ async fn maintain_connection<B: BrickLinkHandler>(
         match connector.attempt(|address| open(&uplinks, brick, address)).await {
             Ok((stream, max_frame, opening)) => {
                 last_warning = None;
-                let mailbox = Arc::new(Mailbox::default());
+                let mailbox = Arc::new(Mailbox::for_transactions());
                 let post = PeerHandle::new(mailbox.clone());
                 let belief = LinkBelief::new(opening);
                 let service =

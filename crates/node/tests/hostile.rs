@@ -194,8 +194,7 @@ async fn messages_about_foreign_data_end_the_connection() {
     let (main, other) = (world.space("main"), world.space("other"));
     let (node, foreign_node) = (main.nodes[0], other.nodes[0]);
     let (own, foreign) = (page(main.id, node), page(other.id, node));
-    let many =
-        || (0..=limits::CLUSTER_OBJECTS as u64).map(|at| Oid::new(ClassId::NONE, PageId { number: at, ..own }, 1));
+    let many = || (0..=limits::OBJECTS as u64).map(|at| Oid::new(ClassId::NONE, PageId { number: at, ..own }, 1));
     let fetch = |page| Up::Fetch { page, fetch: FetchId(1), have: None };
     let bad: Vec<(&str, Message)> = vec![
         ("a page of another space", up(70, node, fetch(foreign))),

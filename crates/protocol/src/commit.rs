@@ -35,6 +35,7 @@ use coordinator::CommitReply;
 use crate::clock::ClockSkewError;
 use crate::entries::{collection_guard, entry_guard};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use crate::lease::Ms;
 use crate::locks::LockMode;
 use crate::page_cache::{ObjectState, SlotStates};
 use crate::plant::{Bug, planted};
@@ -92,11 +93,20 @@ pub struct Part<T> {
     /// The entries of collections that it changes. It writes the guards of their keys, and touches the guards of their
     /// collections ([`crate::entries`]).
     pub entries: EntryChanges,
+    /// How long the parts of the other participants may take to arrive, in milliseconds: so long a participant does not miss the
+    /// outcome (C2). It is not logged.
+    pub transfer: Ms,
 }
 
 impl<T> Default for Part<T> {
     fn default() -> Self {
-        Self { reads: Vec::new(), writes: Writes::new(), touches: BTreeSet::new(), entries: EntryChanges::new() }
+        Self {
+            reads: Vec::new(),
+            writes: Writes::new(),
+            touches: BTreeSet::new(),
+            entries: EntryChanges::new(),
+            transfer: 0,
+        }
     }
 }
 

@@ -43,6 +43,9 @@ const REPEAT_MS: u64 = 200;
 /// each second, and those that are long in sending later by the time which that takes.
 const ABANDON_AFTER_MS: Ms = 10_000;
 const ABANDON_AFTER_TRANSFERS: Ms = 10;
+/// In this part of the time in which a slow link carries a transaction, its parts arrive at all participants: nearly always. If not, a
+/// participant that has its part aborts the transaction, so that it does not hold objects for long if the coordinator is gone.
+const SPREAD_PER_TRANSFER: Ms = 8;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
@@ -300,8 +303,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 let reply = coordinator::CommitReply::Refused(Refusal::TooOld);
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
-            Call::Commit { parts, .. } => {
+            Call::Commit { mut parts, .. } => {
                 let transfer = transfer_ms(bytes);
+                parts.values_mut().for_each(|part| part.transfer = transfer / SPREAD_PER_TRANSFER);
                 self.coordinate(from, txn, (bytes, now), |now, out| {
                     Coordinator::commit(txn, parts, now, out).with_transfer(transfer)
                 });

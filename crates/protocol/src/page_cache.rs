@@ -305,6 +305,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
         self.running.remove(&txn);
     }
 
+    /// How many objects a running transaction has read.
+    #[must_use]
+    pub fn read_count(&self, txn: TxnId) -> usize {
+        self.running.get(&txn).map_or(0, |running| running.reads.len())
+    }
+
     /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::handle_outcome`].
     ///
     /// # Errors

@@ -393,6 +393,13 @@ impl<T: Clone + MemorySize> Session<T> {
         self.cache.doomed(txn)
     }
 
+    /// How many reads a transaction relies on.
+    #[must_use]
+    pub fn read_count(&self, txn: TxnId) -> usize {
+        let others = self.running.get(&txn).map_or(0, |running| running.relied.len() + running.locked.len());
+        self.cache.read_count(txn) + others
+    }
+
     /// Commits a transaction. [`Output::Ended`] reports the outcome.
     pub fn commit(&mut self, txn: TxnId, now: Ms) {
         let Some(running) = self.running.get(&txn) else { return };

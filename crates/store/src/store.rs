@@ -138,7 +138,7 @@ macro_rules! reads {
             ///
             /// # Errors
             /// [`ErrorKind::NotFound`] without the content; [`ErrorKind::Corrupt`] naming the content and the bytes that are
-            /// damaged; [`ErrorKind::TooLarge`] for more than [`limits::TRANSACTION`](model::limits::TRANSACTION) bytes.
+            /// damaged; [`ErrorKind::TooLarge`] for more than [`limits::CONTENT_READ`](model::limits::CONTENT_READ) bytes.
             pub fn read_content(&self, id: ContentId, offset: u64, len: u64) -> Result<Bytes> {
                 contents::read(self, id, offset, len)
             }
@@ -277,7 +277,7 @@ impl Store {
     ///
     /// # Errors
     /// `done` gets [`ErrorKind::Invalid`] for an empty key; [`ErrorKind::TooLarge`] if a key, a value, a content or the
-    /// changes together ([`limits::TRANSACTION`](model::limits::TRANSACTION), [`limits::OPERATIONS`](model::limits::OPERATIONS))
+    /// changes together ([`limits::CHANGE`](model::limits::CHANGE), [`limits::OPERATIONS`](model::limits::OPERATIONS))
     /// are too large; [`ErrorKind::Exists`] and [`ErrorKind::NotFound`], naming the content; [`ErrorKind::Full`] without room.
     /// Every kind except [`ErrorKind::Unknown`] means that nothing was changed.
     pub fn submit_rows(&self, changes: RowChanges, done: impl FnOnce(Result<u64>) + Send + 'static) {

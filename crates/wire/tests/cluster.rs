@@ -149,7 +149,7 @@ fn entries() -> BoxedStrategy<EntryChanges> {
 
 fn part() -> BoxedStrategy<Part<Object>> {
     (reads(), writes(), touches(), entries())
-        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries })
+        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries, transfer: 0 })
         .boxed()
 }
 

@@ -75,13 +75,38 @@ async fn oversized_writes_are_refused_before_they_are_sent_and_the_client_contin
     assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     let t = cluster.begin(IsolationLevel::Optimistic);
     t.put(x, single_object(3)).await.unwrap();
-    for _ in 0..=limits::CLUSTER_TRANSACTION / limits::OBJECT {
+    for _ in 0..=limits::TRANSACTION / limits::OBJECT {
         t.create_object(ClassId::NONE, large.clone(), PlacementHint::Anywhere).unwrap();
     }
     assert_eq!(t.commit().await.unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(read_pair(&ground, [x, y]).await, [Some(2), Some(1)]);
     cluster.put(y, single_object(4)).await.unwrap();
     assert_eq!(read_pair(&ground, [x, y]).await, [Some(2), Some(4)]);
+}
+
+/// As many objects, and as many bytes, as a transaction may write, at two bricks.
+#[tokio::test]
+async fn largest_transactions_commit() {
+    let ground = TestCluster::start(2, 1).await;
+    let cluster = connect(&ground, RECOVERY_TIMEOUT).await;
+    let [x, y] = create_pair(&cluster, 1).await;
+    let large = limits::OBJECT - (1 << 10);
+    for (value, objects, bytes) in [(2, limits::OBJECTS - 2, 10), (3, limits::TRANSACTION / limits::OBJECT, large)] {
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        t.put(x, single_object(value)).await.unwrap();
+        t.put(y, single_object(value)).await.unwrap();
+        let created: Vec<Oid> = (0..objects)
+            .map(|_| t.create_object(ClassId::NONE, Object::blob(vec![7; bytes].into()), PlacementHint::Anywhere))
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let outcome = t.commit().await.unwrap();
+        assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?} of {objects} objects");
+        assert_eq!(read_pair(&ground, [x, y]).await, [Some(value), Some(value)]);
+        for oid in created.iter().step_by(objects / 16) {
+            let found = cluster.read_latest(t.real_oid(*oid).unwrap()).await.unwrap().unwrap();
+            assert!(found.data.len() == bytes && found.data.iter().all(|byte| *byte == 7));
+        }
+    }
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ impl Default for Config {
             is_reached_in_process: false,
             connections: ConnectionLimits::default(),
             limits: Limits::default(),
-            unfinished_input_bytes: 256 << 20,
+            unfinished_input_bytes: 512 << 20,
             cache_bytes: cache_bytes(),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),

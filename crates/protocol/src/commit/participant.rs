@@ -26,6 +26,7 @@ use super::client_mark::{ClientMark, ClientMarks};
 use super::{Answer, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
 use crate::clock::{Clock, ClockSkewError, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use crate::lease::Ms;
 use crate::locks::LockMode;
 use crate::page_cache::{Invalidation, SlotStates};
 use crate::plant::{Bug, planted};
@@ -737,6 +738,15 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             TxnState::Prepared { participants, .. } => Some((txn, &participants[..])),
             _ => None,
         })
+    }
+
+    /// How long the parts of the other participants of a prepared transaction may take to arrive.
+    #[must_use]
+    pub fn transfer(&self, txn: TxnId) -> Ms {
+        match self.transactions.get(&txn) {
+            Some(TxnState::Prepared { part, .. }) => part.transfer,
+            _ => 0,
+        }
     }
 
     /// The entries of collections that prepared transactions change, and committed ones that are not durable yet.

@@ -183,8 +183,8 @@ fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
         }
         total += key.len() + value;
     }
-    if total > limits::TRANSACTION {
-        return Err(too_large("a change of rows and contents", total as u64, limits::TRANSACTION as u64));
+    if total > limits::CHANGE {
+        return Err(too_large("a change of rows and contents", total as u64, limits::CHANGE as u64));
     }
     Ok(())
 }

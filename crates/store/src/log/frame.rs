@@ -20,7 +20,7 @@ pub const HEADER: usize = 32;
 /// Frames begin at multiples of this.
 pub const ALIGN: usize = 8;
 /// Maximum number of bytes of a payload.
-pub const MAX_PAYLOAD: usize = 96 << 20;
+pub const MAX_PAYLOAD: usize = model::limits::CHANGE + (64 << 20);
 
 const MAGIC: u32 = u32::from_le_bytes(*b"mfr1");
 

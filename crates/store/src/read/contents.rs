@@ -74,9 +74,9 @@ pub(crate) fn read(this: &impl Readable, id: ContentId, offset: u64, len: u64) -
     this.read_state(|layers| {
         let content = find(layers, id)?;
         let len = len.min(content.head.size.saturating_sub(offset));
-        if len > limits::TRANSACTION as u64 {
+        if len > limits::CONTENT_READ as u64 {
             let message =
-                format!("a read of {len} bytes at once; the limit is {}: read in pieces", limits::TRANSACTION);
+                format!("a read of {len} bytes at once; the limit is {}: read in pieces", limits::CONTENT_READ);
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         if offset % CHUNK as u64 + len <= CHUNK as u64 {

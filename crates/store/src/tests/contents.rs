@@ -233,20 +233,20 @@ fn changes_that_cannot_be_made_are_refused_by_kind_and_change_nothing() {
     }
     let many = (0..=limits::OPERATIONS).map(|_| delete(id));
     assert_eq!(refusal(&store, many).0, ErrorKind::TooLarge);
-    let half = Bytes::from(vec![0; limits::TRANSACTION / 2 + 1]);
+    let half = Bytes::from(vec![0; limits::CHANGE / 2 + 1]);
     assert_eq!(refusal(&store, [write(id, 0, half.clone()), write(id, 0, half)]).0, ErrorKind::TooLarge);
     assert_eq!(bytes(&store, id), pattern(3 * CHUNK, 1));
     assert_eq!(ids(&store), [id]);
 }
 
 #[test]
-fn reads_of_more_than_a_transaction_are_refused() {
+fn large_reads_are_refused() {
     let store = memory_store();
     let id = content(&store, "");
-    commit(&store, [truncate(id, limits::TRANSACTION + 1)]);
+    commit(&store, [truncate(id, limits::CONTENT_READ + 1)]);
     let error = store.read_content(id, 0, u64::MAX).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert_eq!(store.read_content(id, 1, u64::MAX).unwrap().len(), limits::TRANSACTION);
+    assert_eq!(store.read_content(id, 1, u64::MAX).unwrap().len(), limits::CONTENT_READ);
 }
 
 #[test]

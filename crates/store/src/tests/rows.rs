@@ -176,10 +176,11 @@ fn rows_over_a_limit_are_refused_by_kind_and_change_nothing() {
         (0..=limits::OPERATIONS).for_each(|n| many.remove(&n.to_be_bytes()));
         let (kind, message) = refusal(many);
         assert_eq!(kind, ErrorKind::TooLarge);
-        assert!(message.starts_with("65537 rows and contents are changed together"), "{message}");
+        assert!(message.starts_with("1048577 rows and contents are changed together"), "{message}");
         let mut large = RowChanges::new();
-        (0..7u8).for_each(|n| large.put(&[n], vec![0; limits::ROW_VALUE].into()));
-        let message = "a change of rows and contents has 36700167 bytes; the limit is 33554432".to_owned();
+        let value = Bytes::from(vec![0; limits::ROW_VALUE]);
+        (0..65u8).for_each(|n| large.put(&[n], value.clone()));
+        let message = "a change of rows and contents has 340787265 bytes; the limit is 335544320".to_owned();
         assert_eq!(refusal(large), (ErrorKind::TooLarge, message));
         assert_eq!(all(store), []);
     });

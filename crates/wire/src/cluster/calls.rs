@@ -145,6 +145,7 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
             entries: entries::changes_to_proto(part.entries.iter()),
+            transfer_ms: part.transfer,
         }),
         Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
             reads: states::reads_to_proto(part.reads.iter()),
@@ -176,7 +177,10 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
         RequestMessage::Prepare(prepare) => Request::Prepare {
             txn,
             participants: ids::nodes(prepare.participants)?,
-            part: part(prepare.reads, prepare.writes, &prepare.touches, prepare.entries, data)?,
+            part: Part {
+                transfer: prepare.transfer_ms,
+                ..part(prepare.reads, prepare.writes, &prepare.touches, prepare.entries, data)?
+            },
         },
         RequestMessage::Commit(commit) => {
             let part = part(commit.reads, commit.writes, &commit.touches, commit.entries, data)?;
@@ -233,7 +237,7 @@ pub(super) fn part(
     data: &mut Data<'_>,
 ) -> Result<Part<Object>> {
     let (reads, writes) = (states::reads(reads)?, states::writes(writes, data)?);
-    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)? })
+    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)?, transfer: 0 })
 }
 
 pub(super) fn answer_to_proto(

@@ -15,7 +15,7 @@ use crate::frame::Raw;
 use crate::proto::cluster as proto;
 
 /// Most objects in the read set of one message.
-pub const MAX_MESSAGE_READS: usize = 1 << 18;
+pub const MAX_MESSAGE_READS: usize = limits::READS;
 /// Most objects that one message can write.
 pub const MAX_MESSAGE_WRITES: usize = limits::OPERATIONS;
 

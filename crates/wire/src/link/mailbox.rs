@@ -30,8 +30,10 @@ pub(super) enum Body {
 
 /// Bytes of unsent streamed answers from which on their producer waits.
 const MAX_BACKLOG: usize = 4 << 20;
-/// Bytes of unsent one-way requests beyond which the connection ends.
+/// Bytes of unsent one-way requests beyond which a connection ends.
 pub const MAX_UNSENT_ONE_WAY: usize = 64 << 20;
+/// The same for a side that sends transactions.
+const MAX_UNSENT_TRANSACTIONS: usize = model::limits::TRANSACTION + crate::frame::MAX_MESSAGE + MAX_UNSENT_ONE_WAY;
 
 /// A task for the driver of a connection.
 pub(super) enum Item {
@@ -78,8 +80,8 @@ pub(super) struct ForwardedFrames {
 ///
 /// Its producers are bounded: callers by their budget, answers by the number of requests in flight, one-way requests by
 /// [`MAX_UNSENT_ONE_WAY`].
-#[derive(Default)]
 pub struct Mailbox {
+    max_unsent_one_way: usize,
     inner: Mutex<Inner>,
     /// Signalled when `backlog` shrinks, and when the connection ends.
     backlog_shrank: Condvar,
@@ -113,7 +115,32 @@ impl std::fmt::Debug for Mailbox {
     }
 }
 
+impl Default for Mailbox {
+    fn default() -> Self {
+        Self::with_limit(MAX_UNSENT_ONE_WAY)
+    }
+}
+
 impl Mailbox {
+    /// The queue of a side that sends transactions, of which one may take as much as many other messages.
+    #[must_use]
+    pub fn for_transactions() -> Self {
+        Self::with_limit(MAX_UNSENT_TRANSACTIONS)
+    }
+
+    fn with_limit(max_unsent_one_way: usize) -> Self {
+        Self {
+            max_unsent_one_way,
+            inner: Mutex::default(),
+            backlog_shrank: Condvar::default(),
+            has_items: AtomicBool::default(),
+            has_activity: AtomicBool::default(),
+            reads: AtomicU64::default(),
+            holds_state: AtomicBool::default(),
+            direct: OnceLock::default(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // The data is consistent between statements, so a poisoned lock is harmless.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -170,7 +197,8 @@ impl Mailbox {
     /// Sends a one-way request behind all requests that were queued before, from any thread; `false` if it is lost because the
     /// connection has ended or is about to.
     ///
-    /// Never waits: a connection with more than [`MAX_UNSENT_ONE_WAY`] bytes of unsent one-way requests ends.
+    /// Never waits: a connection with more than [`MAX_UNSENT_ONE_WAY`] bytes of unsent one-way requests ends, of a side that sends
+    /// transactions with more than the largest of them beside that.
     pub fn send_one_way(&self, request: Request, raw: Vec<Bytes>) -> bool {
         let message = proto::Request { request: Some(request) };
         let bytes = message.encoded_len() + raw.iter().map(Bytes::len).sum::<usize>();
@@ -190,11 +218,11 @@ impl Mailbox {
 
     fn put_one_way(&self, bytes: usize, item: Item) -> bool {
         let mut inner = self.lock();
-        if inner.unsent_one_way > MAX_UNSENT_ONE_WAY {
+        if inner.unsent_one_way > self.max_unsent_one_way {
             return false;
         }
         inner.unsent_one_way += bytes;
-        let is_accepted = inner.unsent_one_way <= MAX_UNSENT_ONE_WAY;
+        let is_accepted = inner.unsent_one_way <= self.max_unsent_one_way;
         let item = if is_accepted { item } else { Item::Overrun };
         self.put(inner, item).is_ok() && is_accepted
     }
@@ -214,7 +242,7 @@ impl Mailbox {
     pub(super) fn release_one_way(&self, bytes: usize) {
         let mut inner = self.lock();
         // Once the limit is exceeded, it stays exceeded.
-        if inner.unsent_one_way <= MAX_UNSENT_ONE_WAY {
+        if inner.unsent_one_way <= self.max_unsent_one_way {
             inner.unsent_one_way = inner.unsent_one_way.saturating_sub(bytes);
         }
     }

@@ -170,7 +170,7 @@ pub enum End {
     #[error("the other side accepted no bytes for {0:?}")]
     Stalled(Duration),
     /// The other side reads one-way requests too slowly ([`Mailbox::send_one_way`]).
-    #[error("the other side reads too slowly: more than {} MiB of one-way requests are unsent", MAX_UNSENT_ONE_WAY >> 20)]
+    #[error("the other side reads too slowly: too many bytes of one-way requests are unsent")]
     Overrun,
     /// A one-way request of this side is larger than what the other side accepts.
     #[error("a message of {length} bytes for the other side, which accepts {max}")]

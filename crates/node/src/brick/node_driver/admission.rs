@@ -29,7 +29,7 @@ const HEAD_SIZE: usize = 256;
 /// Why a brick in memory that is full takes nothing that makes it fuller.
 pub(super) const STORE_FULL: &str = "the brick's store in memory has no room: delete something, or start it with more";
 /// Bytes of keys of entries of indexes, and of rows of entries of collections, that one transaction may change.
-const MAX_KEY_BYTES: usize = limits::TRANSACTION - limits::CLUSTER_TRANSACTION - (2 << 20);
+const MAX_KEY_BYTES: usize = limits::CHANGE - limits::TRANSACTION - (2 << 20);
 /// Transactions that are remembered because they bring objects of classes that are not known.
 const MAX_UNKNOWN: usize = if cfg!(test) { 8 } else { 4_096 };
 /// Objects of one transaction whose pages are entered before it is taken in. More pages would evict each other from the table.

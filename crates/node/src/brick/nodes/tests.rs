@@ -233,7 +233,7 @@ async fn requests_that_arrive_together_are_all_answered_up_to_a_wrong_one() {
             .map(|(node, number)| commit(node, number))
             .into_iter()
             .unzip();
-        let too_many = (0..=limits::CLUSTER_OBJECTS as u64).map(|number| {
+        let too_many = (0..=limits::OBJECTS as u64).map(|number| {
             let page = PageId { space: SpaceId(1), node: NODE, number: 100 + number };
             (Oid::new(ClassId::NONE, page, 1), ObjectState::Absent)
         });

@@ -374,7 +374,7 @@ fn times_in_the_future_and_large_commits_end_the_connection() {
         let call = Call::Check { reads: [(node(), Vec::new())].into(), seen: future };
         assert_eq!(refused(&mut driver, &mut client, ClientMessage::Call { txn: txn(7), call }), ErrorKind::Invalid);
         let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
-        let objects = 0..=limits::CLUSTER_OBJECTS as u64;
+        let objects = 0..=limits::OBJECTS as u64;
         let oid = |number| Oid::new(ClassId::NONE, in_page(number), (number % 1_000) as u16);
         let writes = objects.map(|number| (oid(number), ObjectState::Value(1))).collect();
         let message = commit(7, Part { writes, ..Part::default() });
@@ -388,7 +388,7 @@ fn large_write_outside_of_transactions_ends_the_connection() {
     let mut driver = driver_with_client(&mut client, 7);
     let in_page = |number: u64| PageId { number: 100 + number / 1_000, ..page() };
     let oid = |number| Oid::new(ClassId::NONE, in_page(number), (number % 1_000) as u16);
-    let writes = (0..=limits::CLUSTER_OBJECTS as u64).map(|number| (oid(number), ObjectState::Value(1))).collect();
+    let writes = (0..=limits::OBJECTS as u64).map(|number| (oid(number), ObjectState::Value(1))).collect();
     let message = Up::Write { write: txn(7), writes };
     let message = ClientMessage::Up { node: node(), holder: holder(7), message };
     assert_eq!(refused(&mut driver, &mut client, message), ErrorKind::TooLarge);
