@@ -164,7 +164,7 @@ pub(crate) struct PartialSettings {
     /// Connections from one address, or of one local user over a Unix socket; not over loopback [default: half of all]
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=1 << 20))]
     max_connections_per_address: Option<u32>,
-    /// Memory for requests that have arrived in part, in MiB [default: 256]
+    /// Memory for requests that have arrived in part, in MiB [default: 512]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(64..=1 << 20))]
     unfinished_input_mib: Option<u32>,
     /// Log level, such as info or warn,store=debug; MORTAR_LOG overrides it

@@ -402,7 +402,7 @@ impl Transaction {
             let bytes: usize = objects.map(Object::encoded_len).sum();
             let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
-            limits::check_writes(changes.entries.len(), keys)?;
+            limits::check_entries(changes.entries.len(), keys)?;
             limits::check_reads(core.read_count(*txn)?)?;
             changes.is_over = true;
             changes.loaded.clear();

@@ -16,6 +16,9 @@ pub const OBJECT: usize = 4 << 20;
 pub const TRANSACTION: usize = 256 << 20;
 /// Objects that one transaction may write, and entries of collections that it may change.
 pub const OBJECTS: usize = 100_000;
+/// Bytes of the keys of entries that one transaction may change. They are sent beside the identifiers and versions of all that it reads
+/// and writes.
+pub const KEYS: usize = 6 << 20;
 /// Objects, and guards of what was listed and queried, that one transaction may read.
 pub const READS: usize = 1 << 18;
 /// Bytes of rows and contents that are changed together in a store: the objects of a transaction, and the keys of their entries.
@@ -47,6 +50,21 @@ pub const FILTER_NODES: usize = 16_384;
 /// Nested levels of `and`, `or` and `not`.
 pub const FILTER_NESTING: usize = 64;
 
+/// Checks the number of the entries that one transaction changes, and the size of their keys.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limits.
+pub fn check_entries(entries: usize, key_bytes: usize) -> crate::Result<()> {
+    if entries <= OBJECTS && key_bytes <= KEYS {
+        return Ok(());
+    }
+    let what = format!(
+        "the transaction changes {entries} entries of collections with {key_bytes} bytes of keys; it may change {OBJECTS} with \
+         {KEYS} bytes together: part it"
+    );
+    Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
+}
+
 /// Checks the number of reads that a transaction relies on.
 ///
 /// # Errors
@@ -60,7 +78,7 @@ pub fn check_reads(reads: usize) -> crate::Result<()> {
     Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
 }
 
-/// Checks the number of the objects and entries of collections that one transaction writes, and their size with the keys of the entries.
+/// Checks the number of the objects that one transaction writes, and their size with the keys of the entries that it changes.
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge), with the limits.

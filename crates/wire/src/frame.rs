@@ -26,7 +26,7 @@ pub const HEADER: usize = 20;
 /// Bytes in the checksum after the message.
 pub const CHECKSUM: usize = 4;
 /// Most bytes of a message without its raw part, whatever the other limits are.
-pub const MAX_MESSAGE: usize = 40 << 20;
+pub const MAX_MESSAGE: usize = 24 << 20;
 /// Size up to which [`Raw::slice`] copies instead of keeping the whole frame in memory.
 const MAX_COPY: usize = 16 << 10;
 

@@ -194,7 +194,7 @@ pub(super) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> 
             let entries = || parts.values().flat_map(|part| part.entries.keys());
             let keys: usize = entries().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(objects, bytes_of(contents) + keys)?;
-            limits::check_writes(entries().count(), keys)
+            limits::check_entries(entries().count(), keys)
         }
         Call::Check { seen, .. } if !planted(Bug::FutureCheck) => check_clock(*seen, now),
         Call::Heard { mark, .. } => check_clock(mark.below(), now),

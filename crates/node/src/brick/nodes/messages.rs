@@ -171,7 +171,7 @@ fn check_request(request: &Request<Object>) -> Result<()> {
 fn check_part(part: &Part<Object>) -> Result<()> {
     let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
     limits::check_writes(part.writes.len(), bytes_of(part.writes.values()) + keys)?;
-    limits::check_writes(part.entries.len(), keys)
+    limits::check_entries(part.entries.len(), keys)
 }
 
 /// Sum of the sizes of objects.
