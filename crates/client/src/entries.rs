@@ -464,7 +464,7 @@ impl Transaction {
 
     /// Checks that an object may get another name. A directory may not: it has one place in the tree, and so one path.
     pub(super) async fn check_unnamed(&self, target: Oid) -> Result<()> {
-        let is_new = target.is_temporary() && !self.changes()?.entries.values().any(|named| *named == Some(target));
+        let is_new = target.is_temporary() && !self.changes()?.named.contains_key(&target);
         if is_new || !self.is_directory(target).await? {
             return Ok(());
         }
@@ -489,7 +489,7 @@ impl Transaction {
             self.lock_guard(key_guard(collection, &key), LockMode::Exclusive).await?;
             self.lock_guard(collection_guard(collection), LockMode::Touch).await?;
         }
-        self.changes()?.entries.insert(Entry { collection, key }, target);
+        self.changes()?.set_entry(Entry { collection, key }, target);
         Ok(())
     }
 
@@ -507,6 +507,21 @@ impl Transaction {
 }
 
 impl Changes {
+    fn set_entry(&mut self, entry: Entry, target: Option<Oid>) {
+        let is_new = |target: &Oid| target.is_temporary();
+        if let Some(target) = target.filter(is_new) {
+            *self.named.entry(target).or_default() += 1;
+        }
+        if let Some(replaced) = self.entries.insert(entry, target).flatten().filter(is_new)
+            && let Some(count) = self.named.get_mut(&replaced)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.named.remove(&replaced);
+            }
+        }
+    }
+
     /// Places a new object at the logical node of the directory that names it, unless it has a placement hint. A directory in the root
     /// goes where the client creates objects: otherwise all named objects of a space would be at the logical node of its root.
     fn place_in(&mut self, directory: Oid, target: Oid, root: Oid) {

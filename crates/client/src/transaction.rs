@@ -74,6 +74,8 @@ pub(super) struct Changes {
     pub(super) page_lease: PageLease,
     /// The entries of collections that it changes.
     pub(super) entries: BTreeMap<Entry, Option<Oid>>,
+    /// How many of these entries each new object is the target of.
+    pub(super) named: BTreeMap<Oid, u32>,
     pub(super) hints: BTreeMap<Oid, PlacementHint>,
     /// The logical nodes of objects that it has read, which take part in its commit.
     read_nodes: BTreeSet<NodeId>,
@@ -435,6 +437,7 @@ impl Transaction {
             changes.writes.clear();
             changes.patches.clear();
             changes.entries.clear();
+            changes.named.clear();
             changes.hints.clear();
             changes.loaded.clear();
             changes.drafts.clear();
