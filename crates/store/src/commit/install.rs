@@ -124,8 +124,10 @@ impl Core {
             .extend(freed.into_iter().map(|(file, offset, len)| (last, file, offset, len)));
         durable.log.free(frozen.last()).map_err(|e| error::io("freeing a log segment", e))?;
         self.counters.record_install(rows, began.elapsed());
-        // A buffer that a reader still holds is freed with that reader.
-        if let Ok(mut frozen) = Arc::try_unwrap(frozen) {
+        // A buffer that a reader still holds is freed with that reader, and one that a large transaction has filled is not kept.
+        if frozen.bytes() <= self.options.mob_bytes
+            && let Ok(mut frozen) = Arc::try_unwrap(frozen)
+        {
             frozen.clear();
             *self.installer.spare_mob.lock() = Some(frozen);
         }
