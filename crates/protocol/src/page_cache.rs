@@ -97,7 +97,7 @@ pub enum FetchReply<T> {
     Page(PageImage<T>),
     /// The version at hand is current.
     Current,
-    /// The version at hand is outdated.
+    /// The version at hand is outdated, or the connection has no room for the page now.
     Stale,
 }
 

@@ -4,12 +4,13 @@
 //! identifiers. The minimal client does only what every client must do: no copies, retries or failover.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use model::{ClassId, ErrorKind, NodeId, Object, Oid, PageId, SpaceId};
 use prost::Message as _;
+use protocol::commit::client_mark::ClientMark;
 use protocol::commit::{Part, coordinator};
 use protocol::gateway::{self, Call};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
@@ -34,6 +35,8 @@ const MAX_FRAME: u32 = 1 << 20;
 pub(crate) const SPACE: SpaceId = SpaceId(1);
 /// Pages that a connection fills: the most that can be reserved at once.
 const PAGES_PER_CONNECTION: u64 = 1 << 16;
+/// Transactions after which a client says which outcomes it has heard.
+const HEARD_BATCH: u64 = 16;
 /// How often and how fast pages are asked for.
 const RESERVE_ATTEMPTS: usize = 200;
 const RESERVE_PAUSE: Duration = Duration::from_millis(20);
@@ -125,6 +128,10 @@ struct CommitClient {
     /// The first page that is reserved at each logical node, and the number of objects created there.
     pages: BTreeMap<NodeId, (u64, usize)>,
     last: HlcTimestamp,
+    /// The number of its transactions.
+    begun: u64,
+    /// The participants of those since it last said what it has heard.
+    participants: BTreeSet<NodeId>,
 }
 
 impl Commits {
@@ -155,6 +162,17 @@ impl CommitClient {
         let slot = (*used % OBJECTS_PER_PAGE) as u16;
         *used += 1;
         Ok(Oid::new(ClassId::NONE, PageId { space: SPACE, node, number: *first + number }, slot))
+    }
+
+    /// Says which outcomes it has heard, if it is time: as often as clients of the library do (C3). A connection has the replies to all
+    /// earlier batches when it sends one, and the number of requests in a batch divides [`HEARD_BATCH`].
+    fn heard(&mut self) -> Option<Message> {
+        let is_due = self.begun > 0 && self.begun.is_multiple_of(HEARD_BATCH);
+        self.begun += 1;
+        let mark = ClientMark::new(self.last.next(), Vec::new()).filter(|_| is_due)?;
+        let nodes = std::mem::take(&mut self.participants).into_iter().collect();
+        let txn = TxnId { start: self.last, client: ClientId(self.number) };
+        Some(Message::Call { txn, call: Call::Heard { nodes, mark } })
     }
 
     /// A unique time for the next transaction.
@@ -219,7 +237,13 @@ impl Protocol for Commits {
                 proto::Reserve { space: u32::from(SPACE.0), node: node.0, pages: PAGES_PER_CONNECTION as u32 };
             rooms.insert(*node, (reserve_pages(connection, reserve)?, 0));
         }
-        clients.push(CommitClient { number: numbers.first, pages: rooms, last: HlcTimestamp::ZERO });
+        clients.push(CommitClient {
+            number: numbers.first,
+            pages: rooms,
+            last: HlcTimestamp::ZERO,
+            begun: 0,
+            participants: BTreeSet::new(),
+        });
         Ok(())
     }
 
@@ -238,11 +262,16 @@ impl Protocol for Commits {
             let object = Object::blob(Bytes::copy_from_slice(&value[index * size..(index + 1) * size]));
             parts.entry(oid.page().node).or_default().writes.insert(oid, ObjectState::Value(object));
         }
+        let heard = client.heard();
+        client.participants.extend(parts.keys());
         let txn = TxnId { start: client.next_timestamp(), client: ClientId(client.number) };
-        let (request, raw) = Message::Call { txn, call: Call::Commit { parts, creates: false } }.encode();
-        let (message, raw) = (proto::Request { request: Some(request) }, raw.concat());
-        encode_head(output, Flags::ONE_WAY, 0, &message, raw.len(), crc32c(&raw));
-        output.extend_from_slice(&raw);
+        let commit = Message::Call { txn, call: Call::Commit { parts, creates: false } };
+        for message in heard.into_iter().chain([commit]) {
+            let (request, raw) = message.encode();
+            let (message, raw) = (proto::Request { request: Some(request) }, raw.concat());
+            encode_head(output, Flags::ONE_WAY, 0, &message, raw.len(), crc32c(&raw));
+            output.extend_from_slice(&raw);
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 mod world;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, ConnectOptions, IsolationLevel, Oid, PlacementHint};
@@ -156,6 +157,42 @@ async fn client_does_not_leave_a_peer_server_to_which_it_still_sends() {
         let world = World::start(1, 2).await;
         let carried = commit_slowly(&world, 2).await;
         assert!(carried < 13 << 20, "{carried} bytes");
+        world.end().await;
+    })
+    .await;
+}
+
+/// Reads more bytes at once than a connection may have unsent.
+#[tokio::test]
+async fn many_large_objects_are_read_at_once_over_one_connection() {
+    bounded(async {
+        let world = World::start(2, 1).await;
+        let proxy = Proxy::start(world.host(0), false).await;
+        let client = Client::connect(&url(&[proxy.host()])).await.unwrap();
+        let mut oids = Vec::new();
+        for _ in 0..10 {
+            let t = client.begin(IsolationLevel::Optimistic);
+            let object = || Object::blob(vec![7; (4 << 20) - 1_000].into());
+            let created: Vec<Oid> =
+                (0..4).map(|_| t.create_object(ClassId::NONE, object(), PlacementHint::Anywhere).unwrap()).collect();
+            assert!(matches!(t.commit().await.unwrap(), client::CommitOutcome::Committed(_)));
+            oids.extend(created.into_iter().map(|oid| t.real_oid(oid).unwrap()));
+        }
+        client.close();
+        let reader = Arc::new(Client::connect(&url(&[proxy.host()])).await.unwrap());
+        reader.get(oids[0]).await.unwrap();
+        let accepted = proxy.accepted();
+        let reads: Vec<_> = oids
+            .into_iter()
+            .map(|oid| {
+                let reader = reader.clone();
+                tokio::spawn(async move { reader.get(oid).await })
+            })
+            .collect();
+        for read in reads {
+            assert_eq!(read.await.unwrap().unwrap().unwrap().data.len(), (4 << 20) - 1_000);
+        }
+        assert_eq!(proxy.accepted(), accepted, "the connection has ended meanwhile");
         world.end().await;
     })
     .await;

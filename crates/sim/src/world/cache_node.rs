@@ -6,6 +6,7 @@ use node::node_placement::BrickId;
 use protocol::cache_node::Output;
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, HolderId};
+use protocol::page_cache::FetchReply;
 use protocol::placement::Epoch;
 use protocol::tree::{Down, Up};
 use wire::cluster::Message;
@@ -134,6 +135,13 @@ impl World {
     pub(super) fn send_down(&mut self, pid: Pid, node: NodeId, holder: HolderId, message: Down<Object>) {
         let Some(lower) = self.members.get(&(holder.0 >> 24)) else { return };
         let Some(link) = self.net.between(*lower, pid, node) else { return };
+        let message = match message {
+            // As a connection that has much unsent does.
+            Down::Fetched { page, fetch, reply: FetchReply::Page(_) } if self.net.is_behind(fetch.0) => {
+                Down::Fetched { page, fetch, reply: FetchReply::Stale }
+            }
+            message => message,
+        };
         let message = Message::Down { node, holder, message };
         let at = self.net.put(link, false, message, self.now);
         self.push(at, Event::Deliver(link, false));

@@ -69,12 +69,7 @@ impl Dice {
     fn throw(&mut self, from: Pid, to: Pid) -> u64 {
         let count = self.throws.entry((from, to)).or_default();
         *count += 1;
-        let mut x = self.seed ^ (from as u64) << 40 ^ (to as u64) << 48 ^ *count;
-        // The finalizer of splitmix64: every bit of the input moves every bit of the output.
-        x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        mix(self.seed ^ (from as u64) << 40 ^ (to as u64) << 48 ^ *count)
     }
 
     fn percent(&mut self, from: Pid, to: Pid, percent: u32) -> bool {
@@ -84,6 +79,14 @@ impl Dice {
     fn range(&mut self, from: Pid, to: Pid, (least, most): (u64, u64)) -> u64 {
         if least >= most { least } else { least + self.throw(from, to) % (most - least + 1) }
     }
+}
+
+/// The finalizer of splitmix64: every bit of the input moves every bit of the output.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 /// The network.
@@ -115,6 +118,11 @@ impl Net {
             held: BTreeSet::new(),
             last_arrival: 0,
         }
+    }
+
+    /// Whether a connection has so much unsent that it does not carry the page of this fetch.
+    pub(super) fn is_behind(&self, fetch: u64) -> bool {
+        self.noise.loss > 0 && mix(self.dice.seed ^ fetch).is_multiple_of(16)
     }
 
     /// Connects two processes, for the tree of a logical node or for all.

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use protocol::page_cache::FetchReply;
+use protocol::tree::Down;
+
 use crate::cluster::Message;
 use crate::link::Mailbox;
 use crate::proto::request::Request;
@@ -31,8 +34,15 @@ impl PeerHandle {
         Self { mailbox, forced: Some(forced) }
     }
 
-    /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer.
-    pub fn send(&self, message: Message) {
+    /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer. If much is unsent, a page is not
+    /// sent: its receiver is told that it has none, and fetches it again when that has arrived. So however much is fetched at once, the
+    /// connection goes on.
+    pub fn send(&self, mut message: Message) {
+        if let Message::Down { message: Down::Fetched { reply: reply @ FetchReply::Page(_), .. }, .. } = &mut message
+            && self.mailbox.is_behind()
+        {
+            *reply = FetchReply::Stale;
+        }
         let forced = self.forced.as_ref().filter(|_| matches!(message, Message::Answer { .. }));
         let forced = forced.map(|forced| forced());
         self.mailbox.send_message(message, forced);

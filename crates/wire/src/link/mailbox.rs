@@ -233,6 +233,11 @@ impl Mailbox {
         assert!(is_first, "a mailbox is that of one connection");
     }
 
+    /// Whether so many bytes of one-way requests are unsent that the other side gets no pages until it has taken some.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.lock().unsent_one_way > MAX_UNSENT_ONE_WAY / 2
+    }
+
     /// Whether one-way requests were queued and not sent.
     pub(crate) fn has_unsent(&self) -> bool {
         self.lock().unsent_one_way > 0
