@@ -27,6 +27,7 @@ pub mod plant;
 mod quota;
 mod recent_pages;
 mod resident;
+mod routing;
 mod row_reader;
 mod scan;
 mod scrub;

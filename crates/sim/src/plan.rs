@@ -69,6 +69,8 @@ pub struct Cluster {
     pub snapshots: bool,
     /// Whether bricks are machines of the protocol without a driver and a store.
     pub bare: bool,
+    /// Whether the stores of bricks apply rows at once, as those of bricks in memory do.
+    pub rows_at_once: bool,
 }
 
 impl Cluster {

@@ -151,9 +151,13 @@ fn cluster(topology: Topology, workload: Workload, seed: u64) -> Cluster {
     };
     let snapshots = matches!(workload, Workload::Snapshots | Workload::Everything);
     let window = if workload == Workload::Slow { 1_000 } else { 3 };
-    // Half of the runs begin with several logical nodes at a brick, whatever else follows from the seed.
-    let nodes_per_brick = [1, 2, 1, 3][(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62) as usize];
-    Cluster { topology, bricks: 3, nodes_per_brick, peers, redirectors, clients: 6, window, snapshots, bare: false }
+    // Half of the runs begin with several logical nodes at a brick, and in a quarter stores apply rows at once, whatever else follows from
+    // the seed.
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let nodes_per_brick = [1, 2, 1, 3][(mixed >> 62) as usize];
+    let rows_at_once = mixed >> 60 & 3 == 0;
+    let (bricks, clients, bare) = (3, 6, false);
+    Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, snapshots, bare, rows_at_once }
 }
 
 struct PlanBuilder {

@@ -129,6 +129,8 @@ enum Event {
     Datagram(Pid, Pid, Rc<Datagram>),
     Wake(Pid, u64),
     Forced(Pid, u64),
+    /// A brick handles the requests that have arrived.
+    Arrived(Pid, u64),
     /// The driver of a brick hears what has become of rows.
     Written(Pid, u64),
     /// A process hears of classes and indexes, or has asked for the newest ones.
@@ -400,7 +402,7 @@ impl World {
         self.members.insert(member, pid);
         let first_holder = HolderId(member << 24);
         let shown = self.local_time(pid);
-        let Cluster { topology, window, snapshots, .. } = self.plan.cluster;
+        let Cluster { topology, window, snapshots, rows_at_once: applies_at_once, .. } = self.plan.cluster;
         let (has_groups, is_driven, meta) = (self.has_groups(), self.is_driven(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.incarnation += 1;
@@ -415,8 +417,8 @@ impl World {
             }
             ProcessName::Brick(number) if is_driven => {
                 let disk = process.driven_disk.take().unwrap_or_default();
-                let settings =
-                    BrickSettings { brick: BrickId(number as u32), first_job: member << 32, skew_ms: SKEW_MS, window };
+                let (brick, first_job) = (BrickId(number as u32), member << 32);
+                let settings = BrickSettings { brick, first_job, skew_ms: SKEW_MS, window, applies_at_once };
                 match DrivenBrick::open(disk, settings) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
                     Err(error) => {
@@ -561,6 +563,7 @@ impl World {
             | Event::Connect(pid, ..)
             | Event::Reconnect(pid, ..)
             | Event::Resume(pid, _)
+            | Event::Arrived(pid, _)
             | Event::Written(pid, _)
             | Event::Schema(pid, ..)
             | Event::SchemaRefreshed(pid, _)
@@ -605,6 +608,7 @@ impl World {
                 self.count.events += 1;
                 self.handle_forced(pid, life);
             }
+            Event::Arrived(pid, life) => self.handle_arrived(pid, life),
             Event::Written(pid, life) => self.handle_driven_written(pid, life),
             Event::Schema(pid, life, number) => self.handle_schema(pid, life, number),
             Event::SchemaRefreshed(pid, life) => self.handle_schema_refreshed(pid, life),
@@ -722,6 +726,7 @@ impl Event {
             Self::Deliver(..)
                 | Self::Datagram(..)
                 | Self::Forced(..)
+                | Self::Arrived(..)
                 | Self::Written(..)
                 | Self::Schema(..)
                 | Self::SchemaRefreshed(..)

@@ -31,6 +31,9 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::ContentChangesForgotten,
 ];
 
+/// Bugs in how messages and rows pass between the logical nodes of a brick and its store.
+const ROUTING_BUGS: &[Bug] = &[Bug::JointRowsReversed, Bug::RunTakesOtherNode];
+
 /// Bugs in queries.
 const QUERY_BUGS: &[PeerBug] =
     &[PeerBug::QueryGuardDropped, PeerBug::QueryPageRepeated, PeerBug::QuerySkipsNode, PeerBug::QueryStaleClasses];
@@ -69,7 +72,7 @@ const NAMES: Choice =
 /// The same, and nodes move.
 const MOVED_NAMES: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Names), faults: None };
 
-/// Four in ten plans of this choice move nodes.
+/// Four in ten plans of this choice move nodes, and half begin with several nodes at a brick.
 const MOVES: Choice = Choice { topology: Some(Topology::Site), workload: None, faults: None };
 
 #[test]
@@ -86,6 +89,11 @@ fn bugs_in_entries_of_collections_are_noticed_in_whole_clusters() {
 #[test]
 fn bugs_in_moves_are_noticed_in_whole_clusters() {
     assert_noticed(MOVE_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
+}
+
+#[test]
+fn bugs_in_the_routing_of_a_brick_are_noticed_in_whole_clusters() {
+    assert_noticed(ROUTING_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
 }
 
 #[test]

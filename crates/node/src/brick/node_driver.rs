@@ -42,6 +42,7 @@ mod writing;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta::catalog::Removals;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
@@ -141,6 +142,8 @@ pub(crate) struct NodeDriver<C> {
     /// Why it cannot be served.
     failed: Option<Error>,
     answer_counts: Arc<AnswerCounts>,
+    /// Whether any transaction is prepared, for readers that do not hold the driver. It is set before an output tells it.
+    has_prepared: Arc<AtomicBool>,
     /// What is to be done.
     out: VecDeque<DriverOutput<C>>,
 }
@@ -214,9 +217,11 @@ impl<C: Clone> NodeDriver<C> {
             changed_since_copy: None,
             failed: None,
             answer_counts,
+            has_prepared: Arc::default(),
             out: VecDeque::new(),
         };
         driver.recover_growth(prepared_parts)?;
+        driver.share_prepared();
         Ok(driver)
     }
 
@@ -449,9 +454,9 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.unsettled_entries().cloned().collect()
     }
 
-    /// Whether any transaction is prepared.
-    pub(crate) fn has_prepared(&self) -> bool {
-        self.machine.has_prepared()
+    /// Whether any transaction is prepared, as those can see it that do not hold the driver.
+    pub(crate) fn has_prepared(&self) -> Arc<AtomicBool> {
+        self.has_prepared.clone()
     }
 
     /// Whether an object is written by a transaction whose outcome is not known or not durable here.
@@ -510,7 +515,12 @@ impl<C: Clone> NodeDriver<C> {
         while let Some((life, rows)) = self.writer.next_submission() {
             self.out.push_back(DriverOutput::SubmitRows { life, rows });
         }
+        self.share_prepared();
         self.update_quota();
+    }
+
+    fn share_prepared(&self) {
+        self.has_prepared.store(self.machine.has_prepared(), Ordering::Release);
     }
 
     /// Submits the rows of all records. Says whether the machine may have more outputs.

@@ -3,49 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use model::{ContentId, NodeId, Object, Result, SpaceId};
-use protocol::commit::{Answer, Request};
-use protocol::ident::HlcTimestamp;
+use model::{ContentId, NodeId, SpaceId};
 use protocol::lease::Ms;
 
-use wire::cluster::Message;
 use wire::driving::DeadlineTimer;
 
-use super::node_driver::Life;
 use super::node_manager::{Finished, JobId};
-
-/// What any thread can handle.
-pub(crate) enum NodeEvent {
-    /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
-    Written { node: NodeId, life: Life, result: Result<()> },
-    /// A logical node sends a request to another one.
-    Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
-    /// A logical node answers another one of this brick.
-    Answer { to: NodeId, node: NodeId, answer: Answer },
-    /// A logical node tells another one of this brick that a transaction is not taken in.
-    Deferred { to: NodeId, message: Message },
-}
-
-impl NodeEvent {
-    /// The logical node that handles it.
-    pub(crate) fn handled_by(&self) -> NodeId {
-        match self {
-            Self::Written { node, .. } | Self::Ask { node, .. } => *node,
-            Self::Answer { to, .. } | Self::Deferred { to, .. } => *to,
-        }
-    }
-
-    /// Whether it is a result of the store that concerns this logical node.
-    pub(crate) fn is_written_at(&self, at: NodeId) -> bool {
-        matches!(self, Self::Written { node, .. } if *node == at)
-    }
-
-    /// Whether the thread that brings it handles it soon, as the committer does after the replies to a force. Another thread brings a
-    /// refusal.
-    fn is_handled_by_bringer(&self) -> bool {
-        matches!(self, Self::Written { result: Ok(()), .. })
-    }
-}
+use super::routing::NodeEvent;
 
 /// What the task of the logical nodes does, within its runtime.
 pub(crate) enum NodeTask {
@@ -89,7 +53,7 @@ impl NodeInbox {
 
     /// Adds an event, in the order of the results of the store.
     pub(crate) fn add_event(&self, event: NodeEvent) {
-        let is_handled = event.is_handled_by_bringer();
+        let is_handled = is_handled_by_bringer(&event);
         self.lock_events().push(event);
         if !is_handled && !self.is_handling.load(Ordering::SeqCst) {
             self.timer.wake();
@@ -128,4 +92,10 @@ impl NodeInbox {
     pub(crate) fn wake_at(&self, at: Ms) {
         self.timer.set(at);
     }
+}
+
+/// Whether the thread that brings an event handles it soon, as the committer does after the replies to a force. Another thread brings a
+/// refusal.
+fn is_handled_by_bringer(event: &NodeEvent) -> bool {
+    matches!(event, NodeEvent::Written { result: Ok(()), .. })
 }

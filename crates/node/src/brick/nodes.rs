@@ -2,15 +2,14 @@
 //!
 //! The thread of a connection handles its messages with the logical node locked, and the committer of the store the results of a force
 //! with few changes. One task ([`Nodes::run`]) handles the results of others, messages between logical nodes, the placement map, and
-//! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions; this module carries out their outputs.
+//! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions; [`super::routing`] and this module carry out their outputs.
 
 mod contents;
 mod emptiness;
 mod events;
-mod joint;
 mod managing;
-mod messages;
 mod reads;
+mod routing;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -19,9 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use model::{Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, UploadId};
-use protocol::commit::Request;
-use protocol::ident::HlcTimestamp;
+use model::{Error, ErrorKind, NodeId, Oid, Result, SpaceId, UploadId};
 use protocol::lease::Ms;
 use store::Store;
 use tokio::time;
@@ -30,8 +27,8 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
-use super::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, Reservation, WINDOW};
-use super::node_inbox::{NodeEvent, NodeInbox, NodeTask};
+use super::node_driver::{NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOW};
+use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
 use crate::auth::ClusterCredentials;
@@ -56,8 +53,8 @@ pub(super) type Driver = NodeDriver<PeerHandle>;
 struct ServedNode {
     epoch: u64,
     driver: Mutex<Driver>,
-    /// Whether any transaction is prepared, so that reads need not lock the driver if none is. It is set before the vote is sent.
-    has_prepared: AtomicBool,
+    /// Whether any transaction is prepared, so that reads need not lock the driver if none is.
+    has_prepared: Arc<AtomicBool>,
 }
 
 /// The logical nodes of a brick.
@@ -286,7 +283,8 @@ impl Nodes {
             is_new,
         };
         let driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
-        let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared: AtomicBool::default() };
+        let has_prepared = driver.has_prepared();
+        let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared };
         self.act(&served, |driver| self.follow_schema(driver));
         info!(%node, epoch, "serving a logical node");
         Ok(served)
@@ -309,47 +307,6 @@ impl Nodes {
         if let Ok(mut driver) = served.lock() {
             act(&mut driver);
             self.carry_out(served, &mut driver);
-        }
-    }
-
-    /// Carries out the outputs of a driver in order.
-    fn carry_out(&self, served: &ServedNode, driver: &mut Driver) {
-        while let Some(output) = driver.next_output() {
-            self.carry_out_one(served, driver, output);
-        }
-        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
-        self.inbox.wake_at(driver.deadline());
-    }
-
-    fn carry_out_one(&self, served: &ServedNode, driver: &mut Driver, output: DriverOutput<PeerHandle>) {
-        let node = driver.node();
-        // What is carried out can prepare transactions, and is told to others by later outputs.
-        served.has_prepared.store(driver.has_prepared(), Ordering::Release);
-        match output {
-            DriverOutput::Send(to, message) if self.is_current() => to.send(message),
-            DriverOutput::Send(..) => {}
-            DriverOutput::SubmitRows { life, rows } if self.is_in_memory => {
-                // A store in memory applies rows synchronously.
-                let result = self.store.commit_rows(rows.needed()).map(drop);
-                driver.handle_written(life, result, self.time.now());
-            }
-            DriverOutput::SubmitRows { life, rows } => {
-                self.store.submit_rows(rows, self.on_written(node, life));
-            }
-            DriverOutput::Ask { node: to, seen, request } if to == node => {
-                handle_local_request(driver, node, (seen, request), self.time.now());
-            }
-            DriverOutput::Ask { node: to, seen, request } => {
-                self.inbox.add_event(NodeEvent::Ask { from: node, node: to, seen, request });
-            }
-            DriverOutput::Answer { to, answer } if to == node => driver.handle_answer(node, answer, self.time.now()),
-            DriverOutput::Answer { to, answer } => self.inbox.add_event(NodeEvent::Answer { to, node, answer }),
-            DriverOutput::Deferred { to, message } if to == node => driver.handle_deferred(&message),
-            DriverOutput::Deferred { to, message } => self.inbox.add_event(NodeEvent::Deferred { to, message }),
-            DriverOutput::AbortUpload(upload) => self.store.abort_upload(upload),
-            DriverOutput::RefreshSchema { space } => self.inbox.add(NodeTask::RefreshSchema { space }),
-            #[cfg(any(test, feature = "sim"))]
-            DriverOutput::Appended { .. } => {}
         }
     }
 
@@ -492,38 +449,20 @@ impl Nodes {
         }
     }
 
-    /// Calls `act` with the driver of a logical node that is served or closing, even if it has failed.
-    fn with_any_driver(&self, node: NodeId, act: impl FnOnce(&mut Driver)) {
-        let closing = self.lock_closing().get(&node).cloned();
-        if let Some(served) = closing.or_else(|| self.served(node))
-            && let Ok(mut driver) = served.driver.lock()
-        {
-            act(&mut driver);
-            self.carry_out(&served, &mut driver);
-        }
-    }
-
     fn handle_task(self: &Arc<Self>, task: NodeTask) {
         let now = self.time.now();
         match task {
             NodeTask::Reserved { node } => {
-                self.with_any_driver(node, Driver::finish_reservation);
+                self.act_at_writing(node, Driver::finish_reservation);
                 self.check_closing();
             }
             NodeTask::Staged { id, is_durable } => {
-                self.with_any_driver(id.node(), |driver| driver.finished_upload(id, is_durable, now));
+                self.act_at_writing(id.node(), |driver| driver.finished_upload(id, is_durable, now));
                 self.check_closing();
             }
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),
         }
-    }
-}
-
-/// A logical node handles a request of another one of its brick, or its own.
-fn handle_local_request(driver: &mut Driver, from: NodeId, (seen, request): (HlcTimestamp, Request<Object>), now: Ms) {
-    if let Err(error) = driver.handle_request(Requester::Node(from), request, seen, now) {
-        warn!(node = %driver.node(), %error, "a logical node rejected the request of another one");
     }
 }
 

@@ -1,12 +1,14 @@
 //! A brick for simulations of clusters: the drivers of its logical nodes and their manager on a simulated store, without threads,
 //! clocks and sockets.
 //!
-//! [`SimulatedBrick`] does what [`Nodes`](super::nodes::Nodes) does in a process: it carries out the outputs of its drivers and of the
-//! manager in order, and passes messages between its own logical nodes. Everything else is an output of its own. It differs in the store alone: rows wait
-//! until the caller forces them, and a crash loses or tears what was not forced.
+//! [`SimulatedBrick`] does what [`Nodes`](super::nodes::Nodes) does in a process, and with the same code ([`super::routing`]): it carries
+//! out the outputs of its drivers and passes messages between its own logical nodes. It also carries out the outputs of the manager in order.
+//! Everything else is an output of its own. It differs in the store alone: rows wait until the caller forces them, and a crash loses or
+//! tears what was not forced. A store that [applies rows at once](BrickSettings::applies_at_once) forces them at once instead.
 //!
 //! It also reports what no process knows: each change of a page, with its contents, once it is durable ([`BrickOutput::Stored`]).
 
+mod effects;
 mod managing;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,12 +18,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use meta::catalog::Schema;
 use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, ValueRef};
-use parking_lot::Mutex;
-use protocol::commit::{Answer, Change, Rejected, Request};
+use protocol::commit::{Change, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
-use protocol::tree::Up;
 use protocol::validate::{Read, ReadVersion};
 use query::key::IndexEntry;
 use store::sim::{DiskImage, SimStore};
@@ -33,19 +33,19 @@ use wire::cluster::{
 use super::content_reads::{RangeBytes, read_range};
 use super::entries;
 use super::guards;
-use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
-use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager, refuse_epoch};
+use super::node_driver::{Life, NodeDriver};
+use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager};
 use super::page_rows as rows;
+use super::routing::{self, Effects, HeldNode, LocalNodes, NodeEvent, carry_out, handle_event};
 use super::row_reader::RowReader;
 use super::scan::scan;
 use crate::node_placement::{BrickId, PlacementSnapshot};
+use effects::SimulatedEffects;
 pub use managing::RemoteWork;
 
 /// Bytes of the buffer and of a segment of the log: small, so that both are filled and reused.
 const MOB_BYTES: usize = 256 << 10;
 const SEGMENT_BYTES: u64 = 64 << 10;
-/// How many operations of the disk a torn force does at most.
-const MAX_TORN_STEPS: u64 = 4;
 
 fn options() -> Options {
     Options { mob_bytes: MOB_BYTES, segment_bytes: SEGMENT_BYTES, ..Options::default() }
@@ -99,6 +99,8 @@ pub struct BrickSettings {
     pub skew_ms: u64,
     /// The maximum number of entries in the window of a page (V3).
     pub window: usize,
+    /// Whether the store applies the rows of logical nodes at once, as that of a brick in memory does. They are durable then.
+    pub applies_at_once: bool,
 }
 
 /// What the disk has after a crash of the rows that were not durable.
@@ -160,16 +162,13 @@ enum Submitter {
     Remove(JobId, usize),
 }
 
+/// What the store has done with rows.
+type Written = (Submitter, Result<()>);
+
 /// Rows that the store does not have yet.
-struct UnforcedSubmission {
+struct UnforcedRows {
     submitter: Submitter,
     rows: RowChanges,
-}
-
-/// What the store has done with rows.
-struct Written {
-    submitter: Submitter,
-    result: Result<()>,
 }
 
 /// The driver of a logical node, and the epoch under which it is served.
@@ -178,28 +177,22 @@ struct ServedNode<C> {
     driver: NodeDriver<C>,
 }
 
-/// A message between logical nodes of the brick.
-enum Local {
-    Ask { from: NodeId, to: NodeId, seen: HlcTimestamp, request: Request<Object> },
-    Answer { from: NodeId, to: NodeId, answer: Answer },
-    Deferred { to: NodeId, message: Message },
+impl<C> ServedNode<C> {
+    fn held(&mut self) -> HeldNode<'_, C> {
+        HeldNode { epoch: self.epoch, driver: &mut self.driver }
+    }
 }
 
 /// A brick on a simulated store.
 pub struct SimulatedBrick<C> {
-    machine: SimStore,
     settings: BrickSettings,
-    written: Arc<Mutex<Vec<Written>>>,
     manager: NodeManager,
     served: BTreeMap<NodeId, ServedNode<C>>,
-    /// Drivers that were closed and have rows in flight.
-    closing: BTreeMap<NodeId, NodeDriver<C>>,
+    /// Logical nodes that were closed and have rows in flight.
+    closing: BTreeMap<NodeId, ServedNode<C>>,
     openings: u64,
     schemas: BTreeMap<SpaceId, Arc<Schema>>,
-    unforced: VecDeque<UnforcedSubmission>,
-    appended: AppendedChanges,
-    local: VecDeque<Local>,
-    out: VecDeque<BrickOutput<C>>,
+    effects: SimulatedEffects<C>,
 }
 
 impl<C: Clone> SimulatedBrick<C> {
@@ -210,144 +203,95 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn open(disk: SimulatedDisk, settings: BrickSettings) -> Result<Self> {
         let SimulatedDisk { image, appended } = disk;
         let machine = SimStore::open(image, options())?;
-        let BrickSettings { brick, first_job, .. } = settings;
+        let BrickSettings { brick, first_job, applies_at_once, .. } = settings;
         let manager = NodeManager::new(
             ManagerSettings { brick, first_job, limits: MoveLimits::SMALL },
             RowReader::new(machine.store()),
         )?;
         let mut brick = Self {
-            machine,
             settings,
-            written: Arc::default(),
             manager,
             served: BTreeMap::new(),
             closing: BTreeMap::new(),
             openings: 0,
             schemas: BTreeMap::new(),
-            unforced: VecDeque::new(),
-            appended,
-            local: VecDeque::new(),
-            out: VecDeque::new(),
+            effects: SimulatedEffects::new(machine, appended, applies_at_once),
         };
-        brick.report_durable()?;
+        brick.effects.report_durable()?;
         // The others are lost.
-        brick.appended.clear();
+        brick.effects.appended.clear();
         Ok(brick)
     }
 
     /// Takes what is to be done next.
     pub fn next_output(&mut self) -> Option<BrickOutput<C>> {
-        self.out.pop_front()
+        self.effects.out.pop_front()
     }
 
     // -------------------------------------------------------------------------------------------- inputs
 
     /// Applies a placement map.
     pub fn follow_map(&mut self, map: Arc<PlacementSnapshot>, now: Ms) {
+        self.effects.now = now;
         self.manager.follow_map(map, now);
-        self.carry_out_managed(now);
+        self.carry_out_managed();
     }
 
-    /// The driver of a logical node that is served under this epoch. Otherwise the requester hears that it is not.
-    fn admit(&mut self, (node, epoch): (NodeId, u64), from: &C) -> Option<&mut NodeDriver<C>> {
-        if let Some(refusal) = refuse_epoch(node, self.served.get(&node).map(|served| served.epoch), epoch) {
-            self.out.push_back(BrickOutput::Send(from.clone(), refusal));
-            return None;
-        }
-        self.served.get_mut(&node).map(|served| &mut served.driver)
-    }
-
-    /// Handles a request of a coordinator at another process, which has this epoch of the logical node in its map.
+    /// Handles messages of coordinators at other processes, or of holders, that arrive together on a connection.
     ///
     /// # Errors
-    /// If no coordinator that follows the rules sends it.
-    pub fn handle_request(
-        &mut self,
-        (node, epoch): (NodeId, u64),
-        from: C,
-        request: Request<Object>,
-        seen: HlcTimestamp,
-        now: Ms,
-    ) -> std::result::Result<(), Rejected> {
-        let Some(driver) = self.admit((node, epoch), &from) else { return Ok(()) };
-        let handled = driver.handle_request(Requester::Remote(from), request, seen, now);
-        self.carry_out(node, now);
+    /// If no process that follows the rules sends one of them.
+    pub fn handle_messages(&mut self, from: &C, messages: impl Iterator<Item = Message>, now: Ms) -> Result<()> {
+        self.effects.now = now;
+        let handled = routing::handle_messages(self, from, messages);
+        self.handle_events();
         handled
     }
 
-    /// Handles a message of a holder, which has this epoch of the logical node in its map.
+    /// Handles a message with which another brick answers one of the logical nodes here.
     ///
     /// # Errors
-    /// If no holder that follows the rules sends it.
-    pub fn handle_up(
-        &mut self,
-        (node, epoch): (NodeId, u64),
-        connection: &C,
-        holder: HolderId,
-        message: Up<Object>,
-        now: Ms,
-    ) -> std::result::Result<(), Rejected> {
-        let Some(driver) = self.admit((node, epoch), connection) else { return Ok(()) };
-        let handled = driver.handle_up(connection, holder, message, now);
-        self.carry_out(node, now);
+    /// If a brick does not send such a message to others.
+    pub fn handle_brick_message(&mut self, message: &Message, now: Ms) -> Result<()> {
+        self.effects.now = now;
+        let handled = routing::handle_brick_message(self, message);
+        self.handle_events();
         handled
-    }
-
-    /// Handles the answer of a logical node of another brick. The nodes that have asked know the transaction.
-    pub fn handle_answer(&mut self, from: NodeId, answer: &Answer, now: Ms) {
-        for node in self.nodes() {
-            if let Some(driver) = self.driver_mut(node) {
-                driver.handle_answer(from, answer.clone(), now);
-            }
-            self.carry_out(node, now);
-        }
-    }
-
-    /// A logical node of another brick does not take its part of a transaction in, with the message that says so. The node that has
-    /// passed the part on knows the transaction.
-    pub fn handle_deferred(&mut self, message: &Message, now: Ms) {
-        for node in self.nodes() {
-            if let Some(driver) = self.driver_mut(node) {
-                driver.handle_deferred(message);
-            }
-            self.carry_out(node, now);
-        }
     }
 
     /// The catalogue was asked for the classes that a driver lacked, and the answer was applied with
     /// [`SimulatedBrick::set_schema`].
     pub fn handle_schema_refreshed(&mut self, now: Ms) {
-        for node in self.nodes() {
-            if let Some(driver) = self.driver_mut(node) {
-                driver.on_schema_refreshed();
-            }
-            self.carry_out(node, now);
-        }
+        self.act_at_each(now, NodeDriver::on_schema_refreshed);
     }
 
     /// A space has these classes and indexes now.
     pub fn set_schema(&mut self, space: SpaceId, schema: &Arc<Schema>, now: Ms) {
-        for node in self.nodes() {
-            if let Some(driver) = self.driver_mut(node) {
-                driver.set_schema(space, schema, now);
-            }
-            self.carry_out(node, now);
-        }
+        self.act_at_each(now, |driver| driver.set_schema(space, schema, now));
         self.schemas.insert(space, schema.clone());
     }
 
     /// Does what it is time for.
     pub fn poll(&mut self, now: Ms) {
-        for node in self.nodes() {
-            if let Some(driver) = self.driver_mut(node).filter(|driver| driver.deadline() <= now) {
+        self.act_at_each(now, |driver| {
+            if driver.deadline() <= now {
                 driver.poll(now);
             }
-            self.carry_out(node, now);
-        }
+        });
         if self.manager.deadline() <= now {
             self.manager.poll(now);
-            self.carry_out_managed(now);
+            self.carry_out_managed();
         }
+    }
+
+    /// Calls `act` with the driver of each logical node, and carries out what it wants done.
+    fn act_at_each(&mut self, now: Ms, mut act: impl FnMut(&mut NodeDriver<C>)) {
+        self.effects.now = now;
+        self.each_served(|one, effects| {
+            act(one.driver);
+            carry_out(std::slice::from_mut(one), effects);
+        });
+        self.handle_events();
     }
 
     /// When [`SimulatedBrick::poll`] has something to do.
@@ -362,7 +306,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// How many submissions are not durable.
     #[must_use]
     pub fn unforced_count(&self) -> usize {
-        self.unforced.len()
+        self.effects.unforced.len()
     }
 
     /// Makes the oldest submissions durable, or has them refused. The drivers hear of it by [`SimulatedBrick::handle_written`].
@@ -370,49 +314,24 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// If the store cannot be read.
     pub fn force(&mut self, count: usize) -> Result<()> {
-        self.submit(count);
-        loop {
-            // Those who have submitted rows hear of an error.
-            let is_forced = self.machine.force().is_ok();
-            if !(self.machine.is_install_wanted() && self.machine.install().is_ok()) {
-                break;
-            }
-            if !is_forced || !self.machine.is_force_wanted() {
-                break;
-            }
-        }
-        self.report_durable()
-    }
-
-    fn submit(&mut self, count: usize) {
-        for UnforcedSubmission { submitter, rows } in self.unforced.drain(..count.min(self.unforced.len())) {
-            let written = self.written.clone();
-            self.machine.store().submit_rows(rows, move |result| {
-                written.lock().push(Written { submitter, result: result.map(drop) });
-            });
-        }
+        self.effects.submit_oldest(count);
+        self.effects.force()
     }
 
     /// Tells the drivers and the manager what has become of their rows.
     pub fn handle_written(&mut self, now: Ms) {
-        let written = std::mem::take(&mut *self.written.lock());
-        for Written { submitter, result } in written {
+        self.effects.now = now;
+        for (submitter, result) in self.effects.take_written() {
             match submitter {
-                Submitter::Driver { node, life } => {
-                    if let Some(driver) = self.closing.get_mut(&node) {
-                        driver.handle_written(life, result, now);
-                    } else if let Some(driver) = self.driver_mut(node) {
-                        driver.handle_written(life, result, now);
-                    }
-                    self.carry_out(node, now);
-                }
+                Submitter::Driver { node, life } => self.effects.add_event(NodeEvent::Written { node, life, result }),
                 Submitter::Write(job) => self.manager.finish(job, Finished::Written(result), now),
                 Submitter::Remove(job, count) => {
                     self.manager.finish(job, Finished::Removed(result.map(|()| count)), now)
                 }
             }
-            self.carry_out_managed(now);
         }
+        self.handle_events();
+        self.carry_out_managed();
     }
 
     /// Moves what is durable from the log to the B-tree, if there is room.
@@ -420,7 +339,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// If the disk has failed.
     pub fn install(&mut self) -> Result<()> {
-        match self.machine.install() {
+        match self.effects.machine.install() {
             Err(error) if error.kind() != ErrorKind::Full => Err(error),
             _ => Ok(()),
         }
@@ -428,95 +347,21 @@ impl<C: Clone> SimulatedBrick<C> {
 
     /// Lets the disk take only this number of bytes more; `None` removes the limit.
     pub fn set_room(&mut self, bytes: Option<u64>) {
-        self.machine.set_room(bytes);
+        self.effects.machine.set_room(bytes);
     }
 
     /// Ends the brick by a power failure. Returns what is found on its disk.
     #[must_use]
-    pub fn crash(mut self, CrashImage { kept, is_torn, seed }: CrashImage) -> SimulatedDisk {
-        if kept > 0 {
-            self.submit(kept);
-            drop(self.machine.force());
-        }
-        if is_torn && !self.unforced.is_empty() {
-            self.submit(usize::MAX);
-            self.machine.stop_after((seed % MAX_TORN_STEPS) as usize);
-            drop(self.machine.force());
-        }
-        SimulatedDisk { image: self.machine.crash(seed), appended: self.appended }
+    pub fn crash(self, image: CrashImage) -> SimulatedDisk {
+        self.effects.crash(image)
     }
 
-    /// Reports the changes that the store has, those of each logical node in their order.
-    fn report_durable(&mut self) -> Result<()> {
-        let reader = RowReader::new(self.machine.store());
-        for appended in self.appended.values_mut() {
-            while let Some((version, change)) = appended.front() {
-                if let Some(page) = change.any_page()
-                    && rows::read_head(&reader, page)?.version < *version
-                {
-                    break;
-                }
-                let Some((version, change)) = appended.pop_front() else { break };
-                self.out.push_back(BrickOutput::Stored { version, change });
-            }
-        }
-        Ok(())
-    }
-
-    // -------------------------------------------------------------------------------------------- outputs
-
-    fn nodes(&self) -> Vec<NodeId> {
-        self.served.keys().copied().collect()
-    }
-
-    fn driver_mut(&mut self, node: NodeId) -> Option<&mut NodeDriver<C>> {
-        self.served.get_mut(&node).map(|served| &mut served.driver)
-    }
-
-    /// Does what a driver wants done, and what comes of it at the other nodes of the brick.
-    fn carry_out(&mut self, node: NodeId, now: Ms) {
-        self.take_outputs(node);
-        while let Some(local) = self.local.pop_front() {
-            let (to, driver) = match &local {
-                Local::Ask { to, .. } | Local::Answer { to, .. } | Local::Deferred { to, .. } => {
-                    (*to, self.driver_mut(*to))
-                }
-            };
-            let Some(driver) = driver else { continue };
-            match local {
-                Local::Ask { from, seen, request, .. } => {
-                    let handled = driver.handle_request(Requester::Node(from), request, seen, now);
-                    assert!(handled.is_ok(), "C2: logical node {from} breaks the rules: {handled:?}");
-                }
-                Local::Answer { from, answer, .. } => driver.handle_answer(from, answer, now),
-                Local::Deferred { message, .. } => driver.handle_deferred(&message),
-            }
-            self.take_outputs(to);
-        }
-    }
-
-    fn take_outputs(&mut self, node: NodeId) {
-        loop {
-            let Some(output) = self.driver_mut(node).and_then(NodeDriver::next_output) else { return };
-            match output {
-                DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
-                DriverOutput::SubmitRows { life, rows } => {
-                    let submitter = Submitter::Driver { node, life };
-                    self.unforced.push_back(UnforcedSubmission { submitter, rows });
-                }
-                DriverOutput::Send(to, message) => self.out.push_back(BrickOutput::Send(to, message)),
-                DriverOutput::Ask { node: to, seen, request } if self.served.contains_key(&to) => {
-                    self.local.push_back(Local::Ask { from: node, to, seen, request });
-                }
-                DriverOutput::Ask { node, seen, request } => {
-                    self.out.push_back(BrickOutput::Ask { node, seen, request });
-                }
-                DriverOutput::Answer { to, answer } => self.local.push_back(Local::Answer { from: node, to, answer }),
-                DriverOutput::Deferred { to, message } => self.local.push_back(Local::Deferred { to, message }),
-                DriverOutput::RefreshSchema { space } => self.out.push_back(BrickOutput::RefreshSchema { space }),
-                DriverOutput::Appended { version, change } => {
-                    self.appended.entry(node).or_default().push_back((version, change));
-                }
+    /// Handles events, and those that they bring.
+    fn handle_events(&mut self) {
+        while !self.effects.events.is_empty() {
+            let mut events = std::mem::take(&mut self.effects.events).into_iter().peekable();
+            while let Some(event) = events.next() {
+                handle_event(self, event, &mut events);
             }
         }
     }
@@ -528,7 +373,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// If it cannot be read.
     pub fn page(&self, page: PageId) -> Result<PageImage<Object>> {
-        rows::read_page(&RowReader::new(self.machine.store()), page)
+        rows::read_page(&RowReader::new(self.effects.machine.store()), page)
     }
 
     /// The version of a page as the store shows it.
@@ -536,7 +381,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// # Errors
     /// If it cannot be read.
     pub fn version(&self, page: PageId) -> Result<Version> {
-        Ok(rows::read_head(&RowReader::new(self.machine.store()), page)?.version)
+        Ok(rows::read_head(&RowReader::new(self.effects.machine.store()), page)?.version)
     }
 
     /// The manager of logical nodes, for tests.
@@ -558,7 +403,7 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn read_content(&self, read: &ReadContent) -> Result<Option<Bytes>> {
         let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
         self.served.get(&read.oid.page().node).ok_or_else(unserved)?;
-        let found = read_range(&self.machine.store().snapshot()?, read)?;
+        let found = read_range(&self.effects.machine.store().snapshot()?, read)?;
         Ok(match found.bytes {
             Some(RangeBytes::Bytes(bytes)) => Some(bytes),
             Some(RangeBytes::Pieces(_)) | None => None,
@@ -573,7 +418,7 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn scan(&self, wanted: &Scan) -> Result<Scanned> {
         let unserved = || Error::new(ErrorKind::Unavailable, "the logical node is not served here");
         let served = self.served.get(&wanted.node).ok_or_else(unserved)?;
-        let mut scanned = scan(&self.machine.store(), wanted)?;
+        let mut scanned = scan(&self.effects.machine.store(), wanted)?;
         if served.driver.has_unlisted_classes(wanted) {
             return Ok(Scanned { has_stale_classes: true, ..Scanned::default() });
         }
@@ -593,7 +438,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// As the brick.
     pub fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
         let served = self.served(wanted.node())?;
-        let found = entries::look_up(&self.machine.store(), wanted)?;
+        let found = entries::look_up(&self.effects.machine.store(), wanted)?;
         Ok(LookedUp { seen: served.driver.clock(), ..found })
     }
 
@@ -603,7 +448,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// As the brick.
     pub fn list_entries(&self, wanted: &ListEntries) -> Result<EntryList> {
         let served = self.served(wanted.node())?;
-        let found = entries::list(&self.machine.store(), wanted)?;
+        let found = entries::list(&self.effects.machine.store(), wanted)?;
         Ok(EntryList { seen: served.driver.clock(), ..found })
     }
 
@@ -613,7 +458,7 @@ impl<C: Clone> SimulatedBrick<C> {
     /// As the brick.
     pub fn list_entries_of(&self, wanted: &ListEntriesOf) -> Result<EntriesOf> {
         self.served(wanted.node)?;
-        entries::list_of(&self.machine.store(), wanted)
+        entries::list_of(&self.effects.machine.store(), wanted)
     }
 
     /// Whether a holder is in the directory of a page.
@@ -641,6 +486,35 @@ impl<C: Clone> SimulatedBrick<C> {
             }
         }
         Ok(())
+    }
+}
+
+impl<C: Clone> LocalNodes for SimulatedBrick<C> {
+    type Connection = C;
+    type Effects = SimulatedEffects<C>;
+
+    fn check_current(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn with_served<T>(
+        &mut self,
+        nodes: &[NodeId],
+        act: impl FnOnce(&mut [HeldNode<'_, C>], &mut Self::Effects) -> T,
+    ) -> T {
+        let served = self.served.iter_mut().filter(|(node, _)| nodes.contains(node));
+        let mut all: Vec<HeldNode<'_, C>> = served.map(|(_, one)| one.held()).collect();
+        act(&mut all, &mut self.effects)
+    }
+
+    fn each_served(&mut self, mut act: impl FnMut(&mut HeldNode<'_, C>, &mut Self::Effects)) {
+        self.served.values_mut().for_each(|one| act(&mut one.held(), &mut self.effects));
+    }
+
+    fn with_writing(&mut self, node: NodeId, act: impl FnOnce(&mut HeldNode<'_, C>, &mut Self::Effects)) {
+        if let Some(one) = self.closing.get_mut(&node).or_else(|| self.served.get_mut(&node)) {
+            act(&mut one.held(), &mut self.effects);
+        }
     }
 }
 

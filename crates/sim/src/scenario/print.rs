@@ -10,7 +10,8 @@ use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan
 pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     let mut out = String::new();
     let Plan { seed, cluster, noise, actions, demand } = plan;
-    let Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, snapshots, bare } = cluster;
+    let Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, .. } = cluster;
+    let Cluster { snapshots, bare, rows_at_once, .. } = cluster;
     // Writing into memory does not fail.
     let _ = writeln!(out, "topology {}\nbricks {bricks}", topology.name());
     if *nodes_per_brick > 1 {
@@ -22,6 +23,9 @@ pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     }
     if *bare {
         out += "bare\n";
+    }
+    if *rows_at_once {
+        out += "rows-at-once\n";
     }
     if *noise != Noise::NONE {
         let Noise { loss, duplicate, reorder, delay_ms: (least, most), force_ms } = noise;

@@ -188,8 +188,8 @@ impl World {
             (Message::Down { node, holder, message }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_brick_message((from, pid), BrickMessage::Down { node, holder, message });
             }
-            (Message::Up { node, epoch, holder, message }, Some(ProcessMachine::Driven(_))) => {
-                self.handle_driven_up((from, link, pid), (node, epoch), holder, message)
+            (message @ Message::Up { .. }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_up((from, link, pid), message);
             }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_up(pid, node, holder, message)
@@ -237,14 +237,12 @@ impl World {
     fn handle_message(&mut self, from: Pid, to: Pid, message: &Message) {
         let now = self.local_time(to);
         match (message, &mut self.processes[to].machine) {
-            (Message::Ask { node, epoch, request, seen }, Some(ProcessMachine::Driven(_))) => {
-                self.handle_driven_ask((from, to), (*node, *epoch), request.clone(), *seen);
+            (Message::Ask { .. }, Some(ProcessMachine::Driven(_))) => {
+                self.handle_driven_ask((from, to), message.clone())
             }
-            (Message::Answer { node, answer, .. }, Some(ProcessMachine::Driven(driven))) => {
-                driven.brick.handle_answer(*node, answer, now);
-            }
-            (Message::Deferred { .. }, Some(ProcessMachine::Driven(driven))) => {
-                driven.brick.handle_deferred(message, now);
+            (Message::Answer { .. } | Message::Deferred { .. }, Some(ProcessMachine::Driven(driven))) => {
+                let handled = driven.brick.handle_brick_message(message, now);
+                self.oracle.expect_accepted(handled);
             }
             (Message::Ask { node, request, seen, .. }, Some(ProcessMachine::Brick(_))) => {
                 self.handle_brick_ask(from, to, *node, request.clone(), *seen);

@@ -11,8 +11,8 @@ use node::drivers::brick::{
     BrickOutput, BrickSettings, CrashImage, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
 };
 use protocol::commit::Request;
-use protocol::ident::{HlcTimestamp, HolderId, Version};
-use protocol::tree::{Down, Up};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::tree::Down;
 use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
 use super::disk::{Objects, Page};
@@ -23,11 +23,13 @@ use crate::plan::{Key, ProcessName, SPACE};
 
 /// The longest time between the end of a force and the moment when the driver hears of it, in milliseconds.
 const MAX_REPORT_DELAY_MS: u64 = 3;
+/// How long a brick is busy at most before it handles a request, in milliseconds.
+const MAX_BUSY_MS: u64 = 3;
 /// Entries in an answer of a scan: few, so that a scan takes several.
 const SCAN_LIMIT: u32 = 3;
 
 /// Where a brick sends messages: to a process, and over the connection if it is that of a holder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BrickClient {
     pid: Pid,
     link: Option<LinkId>,
@@ -38,6 +40,8 @@ pub(super) struct DrivenBrick {
     pub(super) brick: SimulatedBrick<BrickClient>,
     /// The number of submissions that the force under way makes durable.
     forcing: Option<usize>,
+    /// Messages that have arrived while the brick was busy, and their senders. It handles them together.
+    arrived: Vec<(BrickClient, Message)>,
 }
 
 impl DrivenBrick {
@@ -46,7 +50,7 @@ impl DrivenBrick {
     /// # Errors
     /// If the store has lost what was durable.
     pub(super) fn open(disk: SimulatedDisk, settings: BrickSettings) -> model::Result<Self> {
-        Ok(Self { brick: SimulatedBrick::open(disk, settings)?, forcing: None })
+        Ok(Self { brick: SimulatedBrick::open(disk, settings)?, forcing: None, arrived: Vec::new() })
     }
 
     /// A disk with the initial pages of a run.
@@ -98,34 +102,53 @@ impl World {
         }
     }
 
-    /// A coordinator asks.
-    pub(super) fn handle_driven_ask(
-        &mut self,
-        (from, pid): (Pid, Pid),
-        (node, epoch): (NodeId, u64),
-        request: Request<Object>,
-        seen: HlcTimestamp,
-    ) {
-        let now = self.local_time(pid);
-        self.oracle.record_request(node, &request);
+    /// A coordinator asks. The brick may be busy for a while; it handles the messages together that have arrived then.
+    pub(super) fn handle_driven_ask(&mut self, (from, pid): (Pid, Pid), message: Message) {
+        if let Message::Ask { node, request, .. } = &message {
+            self.oracle.record_request(*node, request);
+        }
         let Some(driven) = self.driven_mut(pid) else { return };
-        let handled =
-            driven.brick.handle_request((node, epoch), BrickClient { pid: from, link: None }, request, seen, now);
-        self.oracle.expect_accepted(handled);
+        driven.arrived.push((BrickClient { pid: from, link: None }, message));
+        if driven.arrived.len() > 1 {
+            return;
+        }
+        let (_, slowest) = self.net.noise.delay_ms;
+        match self.net.chance(pid, (0, MAX_BUSY_MS.min(slowest - slowest.min(1)))) {
+            0 => self.handle_waiting(pid),
+            busy => self.push(self.now + busy, Event::Arrived(pid, self.processes[pid].incarnation)),
+        }
     }
 
-    /// A holder says something.
-    pub(super) fn handle_driven_up(
-        &mut self,
-        (from, link, pid): (Pid, LinkId, Pid),
-        at: (NodeId, u64),
-        holder: HolderId,
-        message: Up<Object>,
-    ) {
+    /// A holder says something. It does not overtake what it has asked before.
+    pub(super) fn handle_driven_up(&mut self, (from, link, pid): (Pid, LinkId, Pid), message: Message) {
+        let Some(driven) = self.driven_mut(pid) else { return };
+        driven.arrived.push((BrickClient { pid: from, link: Some(link) }, message));
+        if driven.arrived.len() == 1 {
+            self.handle_waiting(pid);
+        }
+    }
+
+    /// A brick is not busy any more.
+    pub(super) fn handle_arrived(&mut self, pid: Pid, life: u64) {
+        if self.processes[pid].incarnation == life {
+            self.handle_waiting(pid);
+            self.drain_process(pid);
+        }
+    }
+
+    /// Handles the messages that have arrived, those of each sender together and in their order.
+    fn handle_waiting(&mut self, pid: Pid) {
         let now = self.local_time(pid);
         let Some(driven) = self.driven_mut(pid) else { return };
-        let client = BrickClient { pid: from, link: Some(link) };
-        let handled = driven.brick.handle_up(at, &client, holder, message, now);
+        let mut arrived = std::mem::take(&mut driven.arrived);
+        arrived.sort_by_key(|(from, _)| from.pid);
+        let mut handled = Ok(());
+        let mut arrived = arrived.into_iter().peekable();
+        while let Some((from, message)) = arrived.next() {
+            let behind = std::iter::from_fn(|| Some(arrived.next_if(|(next, _)| *next == from)?.1));
+            let together: Vec<Message> = std::iter::once(message).chain(behind).collect();
+            handled = handled.and(driven.brick.handle_messages(&from, together.into_iter(), now));
+        }
         self.oracle.expect_accepted(handled);
     }
 

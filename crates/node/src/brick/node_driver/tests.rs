@@ -19,7 +19,8 @@ use super::*;
 use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
-use crate::brick::node_inbox::{NodeEvent, NodeInbox, NodeTask};
+use crate::brick::node_inbox::{NodeInbox, NodeTask};
+use crate::brick::routing::NodeEvent;
 use crate::brick::scan::scan;
 
 mod acknowledged;

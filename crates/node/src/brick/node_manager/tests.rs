@@ -57,7 +57,8 @@ impl MoveTest {
 
     fn open(&mut self, brick: BrickId, disk: SimulatedDisk) {
         self.starts += 1;
-        let settings = BrickSettings { brick, first_job: self.starts << 32, skew_ms: 5_000, window: 64 };
+        let settings =
+            BrickSettings { brick, first_job: self.starts << 32, skew_ms: 5_000, window: 64, applies_at_once: false };
         self.bricks.insert(brick, SimulatedBrick::open(disk, settings).unwrap());
     }
 
@@ -148,7 +149,8 @@ impl MoveTest {
         let content = Object::blob(transaction.to_be_bytes().to_vec().into());
         let writes = [(Self::object(number), ObjectState::Value(content))].into();
         let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
-        self.brick(brick).handle_request((NODE, epoch), 0, request, HlcTimestamp::ZERO, now).unwrap();
+        let message = Message::Ask { node: NODE, epoch, seen: HlcTimestamp::ZERO, request };
+        self.brick(brick).handle_messages(&0, std::iter::once(message), now).unwrap();
         if force {
             self.settle(brick);
         }

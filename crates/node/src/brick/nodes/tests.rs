@@ -1,8 +1,8 @@
 use bytes::Bytes;
-use model::{ClassId, PageId, limits};
+use model::{ClassId, Object, PageId, limits};
 use protocol::commit::coordinator::CommitReply;
-use protocol::commit::{Answer, Outcome, Part};
-use protocol::ident::{ClientId, TxnId};
+use protocol::commit::{Answer, Outcome, Part, Request};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
 use store::Options;
 use tokio::net::UnixStream;

@@ -6,12 +6,13 @@ use model::{NodeId, Result};
 use protocol::lease::Ms;
 use wire::cluster::{CopiedRows, CopyRows};
 
-use super::{BrickOutput, BrickSettings, ServedNode, SimulatedBrick, Submitter, UnforcedSubmission};
+use super::{BrickOutput, BrickSettings, ServedNode, SimulatedBrick, Submitter, UnforcedRows};
 use crate::brick::changed_rows::ChangedRows;
 use crate::brick::node_driver::{NodeDriver, OpenSettings, PortionLimits};
 use crate::brick::node_manager::{
     CopySource, EditResult, Finished, JobId, ManagerOutput, MoveLimits, PlacementEdit, RowCopy, Work, rows_to_remove,
 };
+use crate::brick::routing::{Effects, carry_out};
 use crate::brick::row_reader::RowReader;
 use crate::node_placement::{BrickId, NodePlacement};
 
@@ -32,12 +33,13 @@ pub enum RemoteWork {
 }
 
 impl<C: Clone> SimulatedBrick<C> {
-    pub(super) fn carry_out_managed(&mut self, now: Ms) {
+    pub(super) fn carry_out_managed(&mut self) {
+        let now = self.effects.now;
         loop {
-            for (node, mut driver) in self.closing.extract_if(.., |_, driver| driver.is_closed()) {
+            for (node, mut one) in self.closing.extract_if(.., |_, one| one.driver.is_closed()) {
                 // Its other rows were refused, or waited for room: they are never durable.
-                self.appended.remove(&node);
-                self.manager.handle_closed(node, driver.take_changes(), now);
+                self.effects.appended.remove(&node);
+                self.manager.handle_closed(node, one.driver.take_changes(), now);
             }
             let outputs = self.manager.take_outputs();
             if outputs.is_empty() {
@@ -50,15 +52,14 @@ impl<C: Clone> SimulatedBrick<C> {
                         self.manager.handle_opened(node, opened, now);
                     }
                     ManagerOutput::Close { node } => {
-                        if let Some(ServedNode { mut driver, .. }) = self.served.remove(&node) {
-                            let uploads = driver.close();
-                            uploads.into_iter().for_each(|upload| self.machine.store().abort_upload(upload));
-                            self.closing.insert(node, driver);
+                        if let Some(mut one) = self.served.remove(&node) {
+                            one.driver.close().into_iter().for_each(|upload| self.effects.abort_upload(upload));
+                            self.closing.insert(node, one);
                         }
                     }
                     ManagerOutput::StopTracking { node } => {
-                        if let Some(driver) = self.driver_mut(node) {
-                            driver.stop_tracking();
+                        if let Some(one) = self.served.get_mut(&node) {
+                            one.driver.stop_tracking();
                         }
                     }
                     ManagerOutput::Run { job, node, work } => self.begin_job(job, node, work, now),
@@ -68,11 +69,11 @@ impl<C: Clone> SimulatedBrick<C> {
     }
 
     fn open_driver(&mut self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement, now: Ms) -> Result<()> {
-        let reader = RowReader::new(self.machine.store());
+        let reader = RowReader::new(self.effects.machine.store());
         let opening_rows = NodeDriver::<C>::opening_rows(node, &reader)?;
         let is_new = opening_rows.is_some();
         if let Some(rows) = opening_rows {
-            self.machine.store().commit_rows(rows)?;
+            self.effects.machine.store().commit_rows(rows)?;
         }
         self.openings += 1;
         let BrickSettings { skew_ms, window, .. } = self.settings;
@@ -89,20 +90,22 @@ impl<C: Clone> SimulatedBrick<C> {
         for (space, schema) in &self.schemas {
             driver.set_schema(*space, schema, now);
         }
-        self.served.insert(node, ServedNode { epoch, driver });
-        self.carry_out(node, now);
+        let mut one = ServedNode { epoch, driver };
+        carry_out(&mut [one.held()], &mut self.effects);
+        self.served.insert(node, one);
+        self.handle_events();
         Ok(())
     }
 
     fn begin_job(&mut self, job: JobId, node: NodeId, work: Work, now: Ms) {
         let work = match work {
             Work::Write(rows) => {
-                return self.unforced.push_back(UnforcedSubmission { submitter: Submitter::Write(job), rows });
+                return self.effects.unforced.push_back(UnforcedRows { submitter: Submitter::Write(job), rows });
             }
-            Work::Remove => match rows_to_remove(&self.machine.store(), node, MoveLimits::SMALL.removed_rows) {
+            Work::Remove => match rows_to_remove(&self.effects.machine.store(), node, MoveLimits::SMALL.removed_rows) {
                 Ok(rows) if !rows.is_empty() => {
                     let submitter = Submitter::Remove(job, rows.len());
-                    return self.unforced.push_back(UnforcedSubmission { submitter, rows });
+                    return self.effects.unforced.push_back(UnforcedRows { submitter, rows });
                 }
                 nothing => return self.manager.finish(job, Finished::Removed(nothing.map(|_| 0)), now),
             },
@@ -110,25 +113,28 @@ impl<C: Clone> SimulatedBrick<C> {
             Work::Edit(edit) => RemoteWork::Edit(edit),
             Work::RefreshMap => RemoteWork::RefreshMap,
         };
-        self.out.push_back(BrickOutput::Work { job, node, work });
+        self.effects.out.push_back(BrickOutput::Work { job, node, work });
     }
 
     /// A brick has answered a request for rows.
     pub fn handle_copied(&mut self, job: JobId, copied: Result<CopiedRows>, now: Ms) {
+        self.effects.now = now;
         self.manager.finish(job, Finished::Copied(copied), now);
-        self.carry_out_managed(now);
+        self.carry_out_managed();
     }
 
     /// The catalogue has answered an edit.
     pub fn handle_edited(&mut self, job: JobId, edited: EditResult, now: Ms) {
+        self.effects.now = now;
         self.manager.finish(job, Finished::Edited(Ok(edited)), now);
-        self.carry_out_managed(now);
+        self.carry_out_managed();
     }
 
     /// The map that the catalogue has now was applied.
     pub fn handle_refreshed(&mut self, job: JobId, now: Ms) {
+        self.effects.now = now;
         self.manager.finish(job, Finished::Refreshed(Ok(())), now);
-        self.carry_out_managed(now);
+        self.carry_out_managed();
     }
 
     /// Rows of a logical node, for the brick that it moves to.
@@ -139,7 +145,7 @@ impl<C: Clone> SimulatedBrick<C> {
         let mut copy = self.with_changed_rows(asked, now, |changed, sealed| {
             RowCopy::begin(asked, sealed, changed, MoveLimits::SMALL)
         })?;
-        copy.read(&self.machine.store().snapshot()?)?;
+        copy.read(&self.effects.machine.store().snapshot()?)?;
         self.with_changed_rows(asked, now, |changed, sealed| copy.end(changed, sealed))
     }
 

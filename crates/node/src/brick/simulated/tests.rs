@@ -1,12 +1,12 @@
-//! What a simulated brick reports as durable, if the store has no room for the rows of one of its logical nodes; and what it tells about
-//! parts of joint requests that are not taken in.
+//! What a simulated brick reports as durable, if the store has no room for the rows of one of its logical nodes; what it tells about parts of
+//! joint requests that are not taken in; and what becomes of requests that it handles together.
 
 use std::sync::Arc;
 
 use meta::catalog::{self, Epoch};
-use model::planted_bug::plant;
+use model::planted_bug::{assert_noticed, plant};
 use model::{ClassId, Oid};
-use protocol::commit::{Outcome, Part};
+use protocol::commit::{Answer, Outcome, Part};
 use protocol::ident::ClientId;
 use protocol::page_cache::ObjectState;
 
@@ -30,16 +30,27 @@ struct ReportTest {
 }
 
 impl ReportTest {
+    const SETTINGS: BrickSettings =
+        BrickSettings { brick: BRICK, first_job: 1 << 32, skew_ms: 5_000, window: 64, applies_at_once: false };
+
     fn new() -> Self {
-        let brick = Self::open(SimulatedDisk::default());
+        Self::around(Self::open(SimulatedDisk::default()))
+    }
+
+    /// A brick whose store applies rows at once.
+    fn at_once() -> Self {
+        let settings = BrickSettings { applies_at_once: true, ..Self::SETTINGS };
+        Self::around(SimulatedBrick::open(SimulatedDisk::default(), settings).unwrap())
+    }
+
+    fn around(brick: SimulatedBrick<u8>) -> Self {
         let mut test = Self { brick, now: 1_000_000, transactions: 0, reported: Vec::new(), answered: Vec::new() };
         test.serve(1);
         test
     }
 
     fn open(disk: SimulatedDisk) -> SimulatedBrick<u8> {
-        let settings = BrickSettings { brick: BRICK, first_job: 1 << 32, skew_ms: 5_000, window: 64 };
-        SimulatedBrick::open(disk, settings).unwrap()
+        SimulatedBrick::open(disk, Self::SETTINGS).unwrap()
     }
 
     /// The first node is served under this epoch.
@@ -54,16 +65,27 @@ impl ReportTest {
         assert_eq!(self.brick.served_epoch(FIRST), Some(epoch));
     }
 
+    fn ask(&mut self, from: u8, messages: impl IntoIterator<Item = Message>) {
+        self.brick.handle_messages(&from, messages.into_iter(), self.now).unwrap();
+    }
+
     /// Commits an object of this size. Returns the number of the transaction.
     fn commit(&mut self, node: NodeId, len: usize) -> u64 {
+        let message = self.commit_request(node, len);
+        self.ask(0, [message]);
+        self.transactions
+    }
+
+    /// A request to commit a new object of this size, by a transaction with the next number.
+    fn commit_request(&mut self, node: NodeId, len: usize) -> Message {
         self.transactions += 1;
         let epoch = self.brick.served_epoch(node).unwrap();
         let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(self.transactions) };
-        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 1 }, 0);
+        let slot = self.transactions as u16;
+        let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 1 }, slot);
         let writes = [(oid, ObjectState::Value(Object::blob(vec![1; len].into())))].into();
         let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
-        self.brick.handle_request((node, epoch), 0, request, HlcTimestamp::ZERO, self.now).unwrap();
-        self.transactions
+        Message::Ask { node, epoch, seen: HlcTimestamp::ZERO, request }
     }
 
     /// Commits an object of the first node for which the store has no room: its rows wait.
@@ -143,17 +165,25 @@ fn is_deferral_told() -> bool {
     test.commit(SECOND, LARGE);
     test.settle();
     let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(9) };
-    let prepare = |node: NodeId| {
+    let small = || Object::blob(vec![1].into());
+    test.ask(7, [joint_request(txn, [small(), small()])]);
+    std::iter::from_fn(|| test.brick.next_output()).any(|output| is_deferral(&output, txn))
+}
+
+/// A request to prepare a transaction that writes an object at each of the logical nodes.
+fn joint_request(txn: TxnId, [first, second]: [Object; 2]) -> Message {
+    let prepare = |(node, written): (NodeId, Object)| {
         let oid = Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 2 }, 0);
-        let writes = [(oid, ObjectState::Value(Object::blob(vec![1].into())))].into();
-        let part = Part { writes, ..Part::default() };
+        let part = Part { writes: [(oid, ObjectState::Value(written))].into(), ..Part::default() };
         (node, Request::Prepare { txn, participants: vec![FIRST, SECOND], part })
     };
-    let request = Request::Joint { txn, requests: [FIRST, SECOND].map(prepare).into() };
-    test.brick.handle_request((FIRST, 1), 7, request, HlcTimestamp::ZERO, test.now).unwrap();
-    let outputs: Vec<_> = std::iter::from_fn(|| test.brick.next_output()).collect();
-    let is_told = |output: &BrickOutput<u8>| matches!(output, BrickOutput::Send(7, Message::Deferred { node: SECOND, txn: of, .. }) if *of == txn);
-    outputs.iter().any(is_told)
+    let requests = [(FIRST, first), (SECOND, second)].map(prepare).into();
+    Message::Ask { node: FIRST, epoch: 1, seen: HlcTimestamp::ZERO, request: Request::Joint { txn, requests } }
+}
+
+/// Whether this says why the second logical node does not take its part of a transaction in.
+fn is_deferral(output: &BrickOutput<u8>, of: TxnId) -> bool {
+    matches!(output, BrickOutput::Send(7, Message::Deferred { node: SECOND, txn, .. }) if *txn == of)
 }
 
 #[test]
@@ -161,4 +191,49 @@ fn sender_of_a_joint_request_hears_why_a_part_is_not_taken_in() {
     assert!(is_deferral_told());
     let _planted = plant(Bug::JointDeferralDropped);
     assert!(!is_deferral_told(), "the bug is noticed");
+}
+
+/// The second node refuses an object of another class than its identifier names. Its store applies rows at once, so its vote comes without a force.
+#[test]
+fn reason_of_a_refusal_precedes_the_answer_to_a_joint_request() {
+    assert_noticed(&[Bug::DeferralQueued, Bug::JointDeferralDropped], || {
+        let mut test = ReportTest::at_once();
+        let txn = TxnId { start: HlcTimestamp::at(test.now), client: ClientId(9) };
+        let of_another_class = Object::record(ClassId(9), Bytes::new());
+        test.ask(7, [joint_request(txn, [Object::blob(vec![1].into()), of_another_class])]);
+        let sent: Vec<_> = std::iter::from_fn(|| test.brick.next_output()).collect();
+        let concluded = |output: &BrickOutput<u8>| {
+            matches!(output, BrickOutput::Send(7, Message::Answer { answer: Answer::Concluded { .. }, .. }))
+        };
+        let told = sent.iter().position(|output| is_deferral(output, txn)).expect("the sender hears the reason");
+        let answered = sent.iter().position(concluded).expect("the request is answered");
+        assert!(told < answered, "{sent:?}");
+    });
+}
+
+#[test]
+fn requests_that_arrive_together_become_durable_in_their_order() {
+    assert_noticed(&[Bug::JointRowsReversed], || {
+        let mut test = ReportTest::new();
+        let together = [10, 20, 30].map(|len| test.commit_request(FIRST, len));
+        test.ask(0, together);
+        test.brick.force(1).unwrap();
+        test.take_outputs();
+        assert_eq!(test.reported, [1]);
+        test.settle();
+        assert_eq!((&test.reported[..], &test.answered[..]), (&[1, 2, 3][..], &[1, 2, 3][..]));
+    });
+}
+
+#[test]
+fn requests_that_arrive_together_are_handled_by_their_logical_nodes() {
+    for new in [ReportTest::new, ReportTest::at_once] {
+        assert_noticed(&[Bug::RunTakesOtherNode], || {
+            let mut test = new();
+            let together = [FIRST, FIRST, SECOND, FIRST].map(|node| test.commit_request(node, 10));
+            test.ask(0, together);
+            test.settle();
+            assert_eq!(test.answered, [1, 2, 3, 4]);
+        });
+    }
 }

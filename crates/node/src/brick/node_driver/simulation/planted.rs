@@ -78,6 +78,9 @@ fn first_noticing_seed(bug: impl PlantedBug) -> Option<u64> {
 const DIRECTED: &[Bug] = &[
     Bug::RefusedRowsBehindLater,
     Bug::JointDeferralDropped,
+    Bug::DeferralQueued,
+    Bug::JointRowsReversed,
+    Bug::RunTakesOtherNode,
     Bug::MarksNotRead,
     Bug::MarkRowRemovedLate,
     Bug::DroppedIndexTrusted,

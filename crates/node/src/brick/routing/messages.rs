@@ -1,0 +1,225 @@
+//! Messages of coordinators, of cache nodes and of other bricks.
+
+use std::iter::Peekable;
+
+use model::{Error, ErrorKind, NodeId, Object, Result, limits};
+use protocol::commit::{Part, Rejected, Request};
+use protocol::ident::{HlcTimestamp, HolderId};
+use protocol::page_cache::ObjectState;
+use protocol::tree::Up;
+use wire::cluster::Message;
+
+use super::{Effects, HeldNode, LocalNodes, carry_out};
+use crate::brick::node_driver::Requester;
+use crate::brick::node_manager::refuse_epoch;
+use crate::brick::plant::{Bug, planted};
+
+/// Handles messages of a connection, in order.
+///
+/// # Errors
+/// If a message violates the protocol: disconnect the sender. Those behind it are not handled.
+pub(crate) fn handle_messages<L: LocalNodes>(
+    local: &mut L,
+    from: &L::Connection,
+    messages: impl Iterator<Item = Message>,
+) -> Result<()> {
+    let mut messages = messages.peekable();
+    while let Some(message) = messages.next() {
+        local.check_current()?;
+        match message {
+            Message::Up { node, epoch, holder, message } => {
+                handle_up(local, from, (node, epoch), holder, message)?;
+            }
+            Message::Ask { node, epoch, seen, request: request @ Request::Joint { .. } } => {
+                handle_joint(local, from, (node, epoch), (seen, request))?;
+            }
+            Message::Ask { node, epoch, seen, request } => {
+                handle_requests(local, from, (node, epoch), (seen, request), &mut messages)?;
+            }
+            _ => return Err(not_for_bricks()),
+        }
+    }
+    Ok(())
+}
+
+/// Handles a message of a holder.
+fn handle_up<L: LocalNodes>(
+    local: &mut L,
+    from: &L::Connection,
+    (node, epoch): (NodeId, u64),
+    holder: HolderId,
+    message: Up<Object>,
+) -> Result<()> {
+    if let Up::Write { writes, .. } = &message {
+        limits::check_writes(writes.len(), bytes_of(writes.values()))?;
+    }
+    local.with_served(&[node], |held, effects| {
+        let Some(one) = admit(held, from, (node, epoch), effects) else { return Ok(()) };
+        let handled = one.driver.handle_up(from, holder, message, effects.now());
+        carry_out(held, effects);
+        handled.map_err(invalid_message_error)
+    })
+}
+
+/// Handles a joint request, of whose logical nodes the first one is admitted (C5). They are held together, so that their rows reach the
+/// store together.
+fn handle_joint<L: LocalNodes>(
+    local: &mut L,
+    from: &L::Connection,
+    (first, epoch): (NodeId, u64),
+    (seen, request): (HlcTimestamp, Request<Object>),
+) -> Result<()> {
+    check_request(&request)?;
+    let Request::Joint { requests, .. } = &request else { return Ok(()) };
+    let nodes: Vec<NodeId> = requests.keys().copied().collect();
+    if nodes.first() != Some(&first) {
+        return Err(Error::new(ErrorKind::Invalid, "a joint request is for the first of its logical nodes"));
+    }
+    local.with_served(&nodes, |held, effects| {
+        let Some(one) = admit(held, from, (first, epoch), effects) else { return Ok(()) };
+        let handled = one.driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
+        carry_out(held, effects);
+        handled.map_err(invalid_message_error)
+    })
+}
+
+/// Handles a request, and those behind it to the same logical node. Their rows reach the store together, so that one force makes them
+/// durable.
+fn handle_requests<L: LocalNodes>(
+    local: &mut L,
+    from: &L::Connection,
+    (node, epoch): (NodeId, u64),
+    first: (HlcTimestamp, Request<Object>),
+    following: &mut Peekable<impl Iterator<Item = Message>>,
+) -> Result<()> {
+    local.with_served(&[node], |held, effects| {
+        if admit(held, from, (node, epoch), effects).is_none() {
+            return Ok(());
+        }
+        let mut next = Some(first);
+        let mut handled = Ok(());
+        while let Some(request) = next.take() {
+            handled = handle_request(held, from, request, effects);
+            // A store in memory says before the next request whether there is room.
+            if effects.applies_at_once() {
+                carry_out(held, effects);
+            }
+            if handled.is_ok() {
+                next = next_request(following, node, epoch);
+            }
+        }
+        carry_out(held, effects);
+        handled
+    })
+}
+
+/// Handles one of several requests to a logical node. One of those before it may have made the node fail.
+fn handle_request<C: Clone>(
+    held: &mut [HeldNode<'_, C>],
+    from: &C,
+    (seen, request): (HlcTimestamp, Request<Object>),
+    effects: &mut impl Effects<C>,
+) -> Result<()> {
+    let Some(HeldNode { driver, .. }) = held.first_mut() else { return Ok(()) };
+    if driver.failure().is_some() {
+        effects.send(from, refusal(driver.node()));
+        return Ok(());
+    }
+    check_request(&request)?;
+    let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
+    handled.map_err(invalid_message_error)
+}
+
+/// The next message, if it is a request to this logical node, served under this epoch.
+fn next_request(
+    messages: &mut Peekable<impl Iterator<Item = Message>>,
+    at: NodeId,
+    under: u64,
+) -> Option<(HlcTimestamp, Request<Object>)> {
+    let is_alike = |message: &Message| match message {
+        Message::Ask { request: Request::Joint { .. }, .. } => false,
+        Message::Ask { node, epoch, .. } => (*node == at || planted(Bug::RunTakesOtherNode)) && *epoch == under,
+        _ => false,
+    };
+    match messages.next_if(is_alike)? {
+        Message::Ask { seen, request, .. } => Some((seen, request)),
+        _ => None,
+    }
+}
+
+/// The logical node for a message that was sent by the placement map of `epoch`, if it is the first one at hand. Otherwise the sender is
+/// told that it is not served here. It is not disconnected, because it made no mistake.
+fn admit<'a, 'b, C: Clone>(
+    held: &'a mut [HeldNode<'b, C>],
+    from: &C,
+    (node, epoch): (NodeId, u64),
+    effects: &mut impl Effects<C>,
+) -> Option<&'a mut HeldNode<'b, C>> {
+    let found = held.first_mut().filter(|one| one.driver.node() == node);
+    match refuse_epoch(node, found.as_ref().map(|one| one.epoch), epoch) {
+        Some(refusal) => {
+            effects.send(from, refusal);
+            None
+        }
+        None => found,
+    }
+}
+
+fn refusal(node: NodeId) -> Message {
+    Message::NotServedHere { node, epoch: 0 }
+}
+
+/// Handles a message with which another brick answers one of the logical nodes here.
+///
+/// # Errors
+/// If a brick does not send such a message to others.
+pub(crate) fn handle_brick_message<L: LocalNodes>(local: &mut L, message: &Message) -> Result<()> {
+    match message {
+        // Only the driver that asked knows the transaction; the others ignore the answer.
+        Message::Answer { node, answer, .. } => local.each_served(|one, effects| {
+            one.driver.handle_answer(*node, answer.clone(), effects.now());
+            carry_out(std::slice::from_mut(one), effects);
+        }),
+        Message::Deferred { .. } => local.each_served(|one, effects| {
+            one.driver.handle_deferred(message);
+            carry_out(std::slice::from_mut(one), effects);
+        }),
+        // The driver repeats the request, by the newest map then.
+        Message::NotServedHere { .. } => {}
+        _ => return Err(not_for_bricks()),
+    }
+    Ok(())
+}
+
+/// Checks the sizes of the parts in a request.
+fn check_request(request: &Request<Object>) -> Result<()> {
+    match request {
+        Request::Prepare { part, .. } | Request::Commit { part, .. } => check_part(part),
+        Request::Joint { requests, .. } => requests.values().try_for_each(check_request),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the size of a part of a transaction.
+fn check_part(part: &Part<Object>) -> Result<()> {
+    let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
+    limits::check_writes(part.writes.len(), bytes_of(part.writes.values()) + keys)?;
+    limits::check_entries(part.entries.len(), keys)
+}
+
+/// Sum of the sizes of objects.
+fn bytes_of<'a>(contents: impl Iterator<Item = &'a ObjectState<Object>>) -> usize {
+    let bytes = |content: &ObjectState<Object>| match content {
+        ObjectState::Value(object) | ObjectState::Changed(object) => object.encoded_len(),
+        ObjectState::Absent => 0,
+    };
+    contents.map(bytes).sum()
+}
+
+fn not_for_bricks() -> Error {
+    Error::new(ErrorKind::Invalid, "this message is not for a brick")
+}
+
+fn invalid_message_error(why: Rejected) -> Error {
+    Error::new(ErrorKind::Invalid, why.to_string())
+}

@@ -1,0 +1,168 @@
+//! What a simulated brick does for its drivers: rows go to the simulated store, and what is for other processes becomes an output.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use model::{NodeId, Object, Result, SpaceId, UploadId};
+use parking_lot::Mutex;
+use protocol::commit::{Change, Rejected, Request};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::lease::Ms;
+use store::sim::SimStore;
+use store::{RowChanges, RowReply};
+use wire::cluster::Message;
+
+use super::{AppendedChanges, BrickOutput, CrashImage, SimulatedDisk, Submitter, UnforcedRows, Written};
+use crate::brick::page_rows as rows;
+use crate::brick::routing::{Effects, NodeEvent, Submission, Submissions};
+use crate::brick::row_reader::RowReader;
+
+/// How many operations of the disk a torn force does at most.
+const MAX_TORN_STEPS: u64 = 4;
+
+pub(crate) struct SimulatedEffects<C> {
+    pub(super) machine: SimStore,
+    applies_at_once: bool,
+    /// The time of the last input.
+    pub(super) now: Ms,
+    pub(super) unforced: VecDeque<UnforcedRows>,
+    written: Arc<Mutex<Vec<Written>>>,
+    pub(super) appended: AppendedChanges,
+    /// Events that are not handled.
+    pub(super) events: Vec<NodeEvent>,
+    pub(super) out: VecDeque<BrickOutput<C>>,
+}
+
+impl<C> SimulatedEffects<C> {
+    pub(super) fn new(machine: SimStore, appended: AppendedChanges, applies_at_once: bool) -> Self {
+        Self {
+            machine,
+            applies_at_once,
+            now: 0,
+            unforced: VecDeque::new(),
+            written: Arc::default(),
+            appended,
+            events: Vec::new(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// Submits the oldest rows.
+    pub(super) fn submit_oldest(&mut self, count: usize) {
+        let oldest = self.unforced.drain(..count.min(self.unforced.len()));
+        let submitted = oldest.map(|UnforcedRows { submitter, rows }| {
+            let written = self.written.clone();
+            let reply = move |result: Result<u64>| written.lock().push((submitter, result.map(drop)));
+            (rows, Box::new(reply) as RowReply)
+        });
+        self.machine.store().submit_rows_together(submitted.collect());
+    }
+
+    /// Forces what was submitted.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(super) fn force(&mut self) -> Result<()> {
+        loop {
+            // Those who have submitted rows hear of an error.
+            let is_forced = self.machine.force().is_ok();
+            if !(self.machine.is_install_wanted() && self.machine.install().is_ok()) {
+                break;
+            }
+            if !is_forced || !self.machine.is_force_wanted() {
+                break;
+            }
+        }
+        self.report_durable()
+    }
+
+    /// What the store has done with rows, in the order of the log.
+    pub(super) fn take_written(&mut self) -> Vec<Written> {
+        std::mem::take(&mut *self.written.lock())
+    }
+
+    /// Reports the changes that the store has, those of each logical node in their order.
+    pub(super) fn report_durable(&mut self) -> Result<()> {
+        let reader = RowReader::new(self.machine.store());
+        for appended in self.appended.values_mut() {
+            while let Some((version, change)) = appended.front() {
+                if let Some(page) = change.any_page()
+                    && rows::read_head(&reader, page)?.version < *version
+                {
+                    break;
+                }
+                let Some((version, change)) = appended.pop_front() else { break };
+                self.out.push_back(BrickOutput::Stored { version, change });
+            }
+        }
+        Ok(())
+    }
+
+    /// Power fails.
+    pub(super) fn crash(mut self, CrashImage { kept, is_torn, seed }: CrashImage) -> SimulatedDisk {
+        if kept > 0 {
+            self.submit_oldest(kept);
+            drop(self.machine.force());
+        }
+        if is_torn && !self.unforced.is_empty() {
+            self.submit_oldest(usize::MAX);
+            self.machine.stop_after((seed % MAX_TORN_STEPS) as usize);
+            drop(self.machine.force());
+        }
+        SimulatedDisk { image: self.machine.crash(seed), appended: self.appended }
+    }
+}
+
+impl<C: Clone> Effects<C> for SimulatedEffects<C> {
+    fn now(&self) -> Ms {
+        self.now
+    }
+
+    fn send(&mut self, to: &C, message: Message) {
+        self.out.push_back(BrickOutput::Send(to.clone(), message));
+    }
+
+    fn ask_elsewhere(&mut self, node: NodeId, seen: HlcTimestamp, request: Request<Object>) {
+        self.out.push_back(BrickOutput::Ask { node, seen, request });
+    }
+
+    fn applies_at_once(&self) -> bool {
+        self.applies_at_once
+    }
+
+    fn apply(&mut self, rows: RowChanges) -> Result<()> {
+        let applied = Arc::new(Mutex::new(None));
+        let result = applied.clone();
+        self.machine.store().submit_rows(rows, move |applied| *result.lock() = Some(applied.map(drop)));
+        self.force()?;
+        let applied = applied.lock().take();
+        applied.unwrap_or_else(|| panic!("the store has neither applied nor refused rows"))
+    }
+
+    fn submit(&mut self, submissions: Submissions) {
+        self.unforced.extend(submissions.into_iter().map(|Submission { node, life, rows }| {
+            let submitter = Submitter::Driver { node, life };
+            UnforcedRows { submitter, rows }
+        }));
+    }
+
+    fn add_event(&mut self, event: NodeEvent) {
+        self.events.push(event);
+    }
+
+    fn refresh_schema(&mut self, space: SpaceId) {
+        self.out.push_back(BrickOutput::RefreshSchema { space });
+    }
+
+    fn abort_upload(&mut self, upload: UploadId) {
+        self.machine.store().abort_upload(upload);
+    }
+
+    fn report_rejected(&mut self, node: NodeId, why: &Rejected) {
+        panic!("C2: logical node {node} rejects the request of another one: {why}");
+    }
+
+    fn note_appended(&mut self, node: NodeId, version: Version, change: Change<Object>) {
+        self.appended.entry(node).or_default().push_back((version, change));
+    }
+}
