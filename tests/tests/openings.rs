@@ -119,23 +119,27 @@ fn rollback_under_load_is_refused() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     put(&world, "/first");
     let (data, old, new) = (world.data().join("brick-2"), world.data().join("old"), world.data().join("new"));
-    let mut load = exercise(&world, "12");
-    for _ in 0..rounds() {
-        thread::sleep(Duration::from_millis(500));
-        copy(&data, &old);
-        thread::sleep(Duration::from_millis(500));
-        world.kill("brick-2");
-        fs::rename(&data, &new).unwrap();
-        fs::rename(&old, &data).unwrap();
-        let refused = start_refused(&world, "brick-2");
-        // A copy of a log that is being written may be torn, which is refused before.
-        assert!(refused.code != 0, "{}", refused.stderr);
-        fs::remove_dir_all(&data).unwrap();
-        fs::rename(&new, &data).unwrap();
-        world.restart("brick-2");
+    let rounds = rounds();
+    for first in (0..rounds).step_by(ROUNDS as usize) {
+        // It lasts longer than these rounds: without load the older directory would have everything.
+        let mut load = exercise(&world, "12");
+        for _ in first..rounds.min(first + ROUNDS) {
+            thread::sleep(Duration::from_millis(500));
+            copy(&data, &old);
+            thread::sleep(Duration::from_millis(500));
+            world.kill("brick-2");
+            fs::rename(&data, &new).unwrap();
+            fs::rename(&old, &data).unwrap();
+            let refused = start_refused(&world, "brick-2");
+            // A copy of a log that is being written may be torn, which is refused before.
+            assert!(refused.code != 0, "{}", refused.stderr);
+            fs::remove_dir_all(&data).unwrap();
+            fs::rename(&new, &data).unwrap();
+            world.restart("brick-2");
+        }
+        let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
+        assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
     }
-    let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
-    assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
 }
 
 #[test]
