@@ -16,8 +16,12 @@ mod slots;
 mod worker;
 mod world;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use client::{AdminClient, Client, ErrorKind};
+use mortar_tests::{Server, TEST_TIMEOUT};
+use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
 use world::World;
 
 /// Kills of the suite, and kills between two checks of what is left.
@@ -45,4 +49,26 @@ fn kills_while_staging_lose_no_bytes_and_leave_none() {
             println!("{round} of {rounds} kills in {:.0?}: {}", begun.elapsed(), world.counts());
         }
     }
+}
+
+/// The transaction has read the object that it changes. Repeating it would not bring the bytes back.
+#[test]
+fn replacing_a_content_by_an_upload_that_has_ended_is_not_repeated_for_ever() {
+    let server = Server::start(&["--upload-lease-s", "1"]);
+    Runtime::new().unwrap().block_on(async {
+        let client = Client::connect(&server.url()).await.unwrap();
+        let bytes = vec![1; 100_000];
+        let first = client.upload(None, &bytes[..]).await.unwrap();
+        let create = async |t: client::Transaction| t.bind("blob", t.create_blob_from(first)?).await;
+        client.transact(create).await.unwrap();
+        let blob = client.resolve("blob").await.unwrap().unwrap();
+        let second = client.upload(Some(first.node()), &bytes[..]).await.unwrap();
+        let admin = AdminClient::connect(&server.url()).await.unwrap();
+        while admin.space_usages(Some("main")).await.unwrap()[0].total().staged_bytes > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let replaced = client.transact(async |t: client::Transaction| t.put_content(blob, second).await);
+        let replaced = timeout(TEST_TIMEOUT, replaced).await.expect("it is repeated for ever");
+        assert_eq!(replaced.unwrap_err().kind(), ErrorKind::NotFound);
+    });
 }

@@ -11,6 +11,7 @@ use mortar_tests::{Server, TEST_TIMEOUT, wait};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use crate::client_process::start_put;
 use crate::disk;
@@ -86,7 +87,9 @@ impl World {
         self.server.kill();
         self.server.restart();
         for task in tasks {
-            let mut worker = self.runtime.block_on(task).unwrap();
+            let ended = self.runtime.block_on(async { timeout(TEST_TIMEOUT, task).await });
+            let mut worker =
+                ended.unwrap_or_else(|_| panic!("a call of a client does not end after a restart")).unwrap();
             // Outside of the runtime: the client does not abort these uploads.
             worker.abandoned.clear();
             self.workers.push(worker);
