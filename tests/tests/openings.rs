@@ -3,6 +3,7 @@
 //! `MORTAR_OPENINGS_ROUNDS=N` rolls a brick back N times; the suite does so a few times.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "long runs report how far they are")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,19 @@ use rustix::process::{Signal, test_kill_process};
 
 /// Rounds of the suite.
 const ROUNDS: u64 = 4;
+/// Rounds between two reports of a long run.
+const REPORT_EVERY: u64 = 50;
 /// The exit code of a process that is refused.
 const DENIED: i32 = 9;
 
 fn rounds() -> u64 {
     std::env::var("MORTAR_OPENINGS_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+fn report(test: &str, ended: u64) {
+    if ended.is_multiple_of(REPORT_EVERY) {
+        println!("{test}: {ended} of {} rounds", rounds());
+    }
 }
 
 fn config(world: &Cluster, name: &str) -> PathBuf {
@@ -111,6 +120,7 @@ fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
         fs::remove_dir_all(&new).unwrap();
         world.restart("brick-1");
         world.run(&["object", "get", &format!("/later-{round}")]).ok();
+        report("copies within one opening", round + 1);
     }
 }
 
@@ -119,23 +129,28 @@ fn rollback_under_load_is_refused() {
     let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
     put(&world, "/first");
     let (data, old, new) = (world.data().join("brick-2"), world.data().join("old"), world.data().join("new"));
-    let mut load = exercise(&world, "12");
-    for _ in 0..rounds() {
-        thread::sleep(Duration::from_millis(500));
-        copy(&data, &old);
-        thread::sleep(Duration::from_millis(500));
-        world.kill("brick-2");
-        fs::rename(&data, &new).unwrap();
-        fs::rename(&old, &data).unwrap();
-        let refused = start_refused(&world, "brick-2");
-        // A copy of a log that is being written may be torn, which is refused before.
-        assert!(refused.code != 0, "{}", refused.stderr);
-        fs::remove_dir_all(&data).unwrap();
-        fs::rename(&new, &data).unwrap();
-        world.restart("brick-2");
+    let rounds = rounds();
+    for first in (0..rounds).step_by(ROUNDS as usize) {
+        // It lasts longer than these rounds: without load the older directory would have everything.
+        let mut load = exercise(&world, "12");
+        for round in first..rounds.min(first + ROUNDS) {
+            thread::sleep(Duration::from_millis(500));
+            copy(&data, &old);
+            thread::sleep(Duration::from_millis(500));
+            world.kill("brick-2");
+            fs::rename(&data, &new).unwrap();
+            fs::rename(&old, &data).unwrap();
+            let refused = start_refused(&world, "brick-2");
+            // A copy of a log that is being written may be torn, which is refused before.
+            assert!(refused.code != 0, "{}", refused.stderr);
+            fs::remove_dir_all(&data).unwrap();
+            fs::rename(&new, &data).unwrap();
+            world.restart("brick-2");
+            report("rollbacks under load", round + 1);
+        }
+        let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
+        assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
     }
-    let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
-    assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
 }
 
 #[test]
@@ -228,6 +243,7 @@ fn older_catalogue_is_refused_until_its_loss_is_accepted() {
         fs::rename(&new, &data).unwrap();
         world.restart("meta");
         put(&world, &format!("/after-{round}"));
+        report("older catalogues", round + 1);
     }
     world.kill("brick-1");
     world.restart("brick-1");

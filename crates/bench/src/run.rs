@@ -56,7 +56,8 @@ impl Run {
         cells.iter().any(|cell| self.wants_case(figure, &cell.case))
     }
 
-    fn wants_case(&self, figure: &str, case: &str) -> bool {
+    /// Whether a case of a figure is selected.
+    pub(crate) fn wants_case(&self, figure: &str, case: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == figure || case.contains(only))
     }
 

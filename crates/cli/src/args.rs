@@ -119,7 +119,7 @@ pub(crate) enum Command {
     Index(index::IndexCommand),
     Query(query::QueryCommand),
     Events(events::Events),
-    Node(node::Node),
+    Node(Box<node::Node>),
     Cluster(cluster::Cluster),
     Remap(remap::Remap),
     Brick(member::Brick),

@@ -90,7 +90,7 @@ fn run(cli: Cli) -> Result {
     let mut session = CommandContext::new(output, &cli.global);
     match cli.command {
         Command::Dev(args) => dev::run(&args, &mut session.output)?,
-        Command::Node(args) => node::run(args, &mut session.output)?,
+        Command::Node(args) => node::run(*args, &mut session.output)?,
         Command::Restore(args) => backup::restore(&args, &mut session.output)?,
         Command::Repair(args) => repair::run(&args, &mut session.output)?,
         Command::Cert(args) => cert::run(&args, &mut session.output)?,

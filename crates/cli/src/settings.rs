@@ -35,6 +35,8 @@ pub(crate) const MEMORY_MIB: u32 = 8192;
 pub(crate) const BUFFER_MIB: RangeInclusive<i64> = 4..=MAX_MIB;
 /// The largest part of memory that can be set, in MiB.
 pub(crate) const MAX_MIB: i64 = 1 << 20;
+/// The shortest and the longest lease of uploads, in seconds.
+pub(crate) const UPLOAD_LEASE_S: RangeInclusive<i64> = 1..=24 * 3600;
 /// Where a meta-server listens by default.
 const DEFAULT_META_ADDRESS: &str = "127.0.0.1:6690";
 
@@ -109,6 +111,10 @@ pub(crate) struct PartialSettings {
     /// Objects that a peer server keeps in memory, in MiB [default: 1/64 of the machine's memory, 64 to 4096]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
     cache_mib: Option<u32>,
+    /// How long an upload lasts at a brick after its last bytes, and uploaded bytes that no object has, in seconds
+    /// [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(UPLOAD_LEASE_S))]
+    upload_lease_s: Option<u32>,
     /// Listen here: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Vec<String>>,
@@ -184,6 +190,8 @@ pub(crate) struct Settings {
     pub(crate) memory: bool,
     pub(crate) memory_mib: u32,
     pub(crate) sizes: MemorySizes,
+    /// How long uploads last at a brick after their last bytes, in seconds; `None` for the default.
+    pub(crate) upload_lease_s: Option<u32>,
     pub(crate) listen: Vec<Address>,
     pub(crate) advertise: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
@@ -267,6 +275,7 @@ impl PartialSettings {
             memory_mib: self.memory_mib.or(other.memory_mib),
             buffer_mib: self.buffer_mib.or(other.buffer_mib),
             cache_mib: self.cache_mib.or(other.cache_mib),
+            upload_lease_s: self.upload_lease_s.or(other.upload_lease_s),
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
             http: self.http.or(other.http),
@@ -313,6 +322,9 @@ impl Settings {
         } else {
             refuse(given.cache_mib.is_some(), "cache_mib", "only a peer server has this cache")?;
         }
+        if role != ProcessRole::Brick {
+            refuse(given.upload_lease_s.is_some(), "upload_lease_s", "only a brick takes uploads")?;
+        }
         match role {
             ProcessRole::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
             _ => refuse(given.etcd.is_some() || given.etcd_namespace.is_some(), "etcd", "only a meta-server uses it")?,
@@ -332,6 +344,7 @@ impl Settings {
             memory,
             memory_mib: given.memory_mib.unwrap_or(MEMORY_MIB),
             sizes: MemorySizes { buffer_mib: given.buffer_mib, cache_mib: given.cache_mib },
+            upload_lease_s: given.upload_lease_s,
             listen: listen.iter().map(|text| Ok(text.parse()?)).collect::<Result<_>>()?,
             advertise: given
                 .advertise
@@ -387,8 +400,13 @@ impl Settings {
             connections,
             unfinished_input_bytes,
             cache_bytes: self.sizes.cache_bytes(),
+            upload_lease: self.upload_lease(),
             ..defaults
         })
+    }
+
+    fn upload_lease(&self) -> Duration {
+        self.upload_lease_s.map_or(Config::default().upload_lease, |seconds| Duration::from_secs(u64::from(seconds)))
     }
 
     /// The credentials towards other processes of the cluster.
@@ -434,6 +452,12 @@ impl Settings {
         let about = "The most changes in memory that are not in the B-tree yet, in MiB. The process takes about 2.5 times as much.";
         let buffer = line(about, "buffer_mib", (self.sizes.buffer_bytes() >> 20).to_string());
         lines.push(comment_unless(self.sizes.buffer_mib.is_some(), buffer));
+        if self.role == ProcessRole::Brick {
+            let about =
+                "How long an upload lasts after its last bytes, and uploaded bytes that no object has, in seconds.";
+            let lease = line(about, "upload_lease_s", self.upload_lease().as_secs().to_string());
+            lines.push(comment_unless(self.upload_lease_s.is_some(), lease));
+        }
         if self.role == ProcessRole::Meta {
             let etcd = self
                 .etcd
@@ -573,7 +597,7 @@ mod tests {
             assert_eq!(format!("{first:?}"), format!("{again:?}"));
         }
         let mut odd =
-            parse("role = 'brick'\nbuffer_mib = 64\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
+            parse("role = 'brick'\nbuffer_mib = 64\nupload_lease_s = 7\nio_threads = 3\nmax_connections = 9\nunfinished_input_mib = 64\nlog = 'warn'")
                 .unwrap();
         odd.data = Some(PathBuf::from("a \"b\"\\\u{7f}\n"));
         odd.http = parse_http_address("127.0.0.1:9").unwrap();
@@ -623,6 +647,8 @@ mod tests {
             "role = 'peer'\nmemory = true",
             "role = 'peer'\nbuffer_mib = 64",
             "role = 'brick'\ncache_mib = 64",
+            "role = 'peer'\nupload_lease_s = 64",
+            "role = 'meta'\nupload_lease_s = 64",
             "role = 'meta'\nmeta = ['mortar://h']",
             "role = 'brick'\nlisten = ['nowhere']",
             "role = 'brick'\nlisten = ['0.0.0.0:7']",

@@ -22,7 +22,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClassId, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
+use model::{ClassId, Error, ErrorKind, Filter, NodeId, Object, Oid, Result, SpaceId};
 use protocol::ident::{HlcTimestamp, TxnId};
 use query::Query;
 use rand::RngExt;
@@ -40,6 +40,9 @@ use crate::{
 
 /// How often [`Client::transact`] runs a transaction that conflicts before it takes locks.
 const OPTIMISTIC_TRIES: u32 = 3;
+/// How often a brick may refuse contents that a transaction with locks names. What such a transaction has read is current, unless the brick
+/// was restarted: uploaded bytes are gone, and no further attempt brings them back.
+const LOCKED_TRIES: u32 = 3;
 /// Every this many attempts, a conflict is logged as a warning.
 const WARN_AFTER: u32 = 100;
 /// The longest pause after the first conflict; it doubles after each further one.
@@ -347,12 +350,14 @@ pub(crate) struct Attempts {
     /// The identifier of the first attempt, which is the age of all.
     first: Option<TxnId>,
     count: u32,
+    /// How many attempts with locks named contents that a brick refused.
+    refused_with_locks: u32,
     backoff: Duration,
 }
 
 impl Attempts {
     fn new(core: &Arc<Core>) -> Self {
-        Self { core: core.clone(), first: None, count: 0, backoff: FIRST_BACKOFF }
+        Self { core: core.clone(), first: None, count: 0, refused_with_locks: 0, backoff: FIRST_BACKOFF }
     }
 
     /// Those of a transaction of this client.
@@ -376,7 +381,13 @@ impl Attempts {
                 Ok(CommitOutcome::Committed(_)) => return Ok(Some(value)),
                 Ok(CommitOutcome::Conflict(conflict)) => conflict.to_string(),
                 Ok(CommitOutcome::Unknown(txn)) => return Err(self.core.unknown_outcome_error(txn)),
-                Err(error) if error.kind() == ErrorKind::Conflict => error.message().to_owned(),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    self.refused_with_locks += u32::from(transaction.inner.level == IsolationLevel::Locks);
+                    if self.refused_with_locks == LOCKED_TRIES {
+                        return Err(Error::new(ErrorKind::NotFound, error.message()));
+                    }
+                    error.message().to_owned()
+                }
                 // The other object may have got the value in a transaction that changed what was read here.
                 Err(error) if error.kind() == ErrorKind::Exists => match transaction.check().await {
                     Ok(CommitOutcome::Conflict(conflict)) => conflict.to_string(),

@@ -220,7 +220,8 @@ impl Transaction {
         self.look_up_key(directory, &EntryKey::name(name)?).await
     }
 
-    /// Binds a name in a directory to an object, which this transaction may have created. An earlier binding is replaced.
+    /// Binds a name in a directory to an object, which this transaction may have created. An earlier binding is replaced, and not read: the
+    /// brick is not asked, and transactions that put the same name do not conflict.
     ///
     /// # Errors
     /// As [`Transaction::add_member`]; [`ErrorKind::Invalid`] for a name that is not one component of a path, and for a directory,
@@ -228,8 +229,9 @@ impl Transaction {
     pub async fn put_entry(&self, directory: Oid, name: &str, target: impl Into<Oid>) -> Result<()> {
         let (key, target) = (EntryKey::name(name)?, target.into());
         self.require(directory, Kind::Directory).await?;
-        if self.look_up_key(directory, &key).await? != Some(target) {
-            self.check_unnamed(target).await?;
+        // What the name was bound to matters only for a directory. Otherwise the brick need not be asked.
+        if self.is_named_directory(target).await? && self.look_up_key(directory, &key).await? != Some(target) {
+            return Err(second_name_error(target));
         }
         self.put_key(directory, key, target).await
     }
@@ -464,12 +466,13 @@ impl Transaction {
 
     /// Checks that an object may get another name. A directory may not: it has one place in the tree, and so one path.
     pub(super) async fn check_unnamed(&self, target: Oid) -> Result<()> {
+        if self.is_named_directory(target).await? { Err(second_name_error(target)) } else { Ok(()) }
+    }
+
+    /// Whether an object is a directory that has its name already. It counts as read.
+    async fn is_named_directory(&self, target: Oid) -> Result<bool> {
         let is_new = target.is_temporary() && !self.changes()?.named.contains_key(&target);
-        if is_new || !self.is_directory(target).await? {
-            return Ok(());
-        }
-        let what = format!("{target} is a directory, which has one name only: rename it instead");
-        Err(Error::new(ErrorKind::Invalid, what))
+        Ok(!is_new && self.is_directory(target).await?)
     }
 
     async fn remove_key(&self, collection: Oid, key: EntryKey) -> Result<bool> {
@@ -555,6 +558,11 @@ impl Changes {
             })
             .collect()
     }
+}
+
+fn second_name_error(directory: Oid) -> Error {
+    let what = format!("{directory} is a directory, which has one name only: rename it instead");
+    Error::new(ErrorKind::Invalid, what)
 }
 
 /// A request for entries after a key.

@@ -54,6 +54,7 @@ use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
 use service::BrickConnection;
@@ -81,7 +82,7 @@ impl Brick {
     /// [`ErrorKind::Denied`](model::ErrorKind::Denied) if an address is reachable from other machines and `config` is not
     /// [`insecure`](Config::insecure); [`ErrorKind::Io`](model::ErrorKind::Io) if the brick cannot listen.
     pub async fn start_in(realm: Arc<ClusterView>, id: BrickId, store: Store, config: Config) -> Result<Self> {
-        let nodes = Nodes::new(store, realm, id, config.cluster_credentials.clone(), None)?;
+        let nodes = Nodes::new(store, realm, id, &config, None)?;
         Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
     }
 
@@ -95,8 +96,8 @@ impl Brick {
         store: Store,
         config: Config,
     ) -> Result<Self> {
-        let (id, credentials) = (BrickId(opening.brick().0), config.cluster_credentials.clone());
-        let nodes = Nodes::new(store, view, id, credentials, Some(opening))?;
+        let id = BrickId(opening.brick().0);
+        let nodes = Nodes::new(store, view, id, &config, Some(opening))?;
         Ok(Self { server: start_server(BrickRole::new(nodes), config).await? })
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod server;
 use bytes::Bytes;
 use client::{Client, CommitOutcome, IsolationLevel};
 use model::Oid;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::Result;
 use crate::load::Data;
@@ -35,5 +36,26 @@ pub(crate) async fn commit_new(client: &Client, values: &[Bytes]) -> Result<Vec<
             real.collect::<Option<Vec<Oid>>>().ok_or_else(|| "a created object has no identifier".into())
         }
         other => Err(format!("a transaction without concurrent ones ended with {other:?}").into()),
+    }
+}
+
+/// Runs endless tasks of clients, all on this thread, until the measurement ends.
+///
+/// # Errors
+/// Those of the measurement, and of a client, which must not end before.
+pub(crate) async fn measure_clients<T>(
+    clients: impl IntoIterator<Item = impl Future<Output = Result<()>> + 'static>,
+    measurement: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let (local, mut tasks) = (LocalSet::new(), JoinSet::new());
+    for client in clients {
+        tasks.spawn_local_on(client, &local);
+    }
+    tokio::select! {
+        measured = local.run_until(measurement) => measured,
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            _ => Err("a client ended early".into()),
+        },
     }
 }

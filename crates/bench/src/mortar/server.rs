@@ -1,6 +1,7 @@
 //! Mortar as users run it: the released binary, `mortar dev`, in a process of its own.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use client::Client;
@@ -78,10 +79,34 @@ impl MortarServer {
         Ok(command)
     }
 
+    /// This many clients on the Unix socket.
+    pub(crate) async fn connect_many(&self, count: usize) -> Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(count);
+        for _ in 0..count {
+            clients.push(self.connect().await?);
+        }
+        Ok(clients)
+    }
+
     /// A client on the Unix socket.
     pub(crate) async fn connect(&self) -> Result<Client> {
         Ok(Client::connect(&self.url()).await?)
     }
+}
+
+/// The files in a directory and below it.
+pub(crate) fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            files.extend(files_below(&entry.path())?);
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
 }
 
 /// A runtime for clients with one thread, like the generator.

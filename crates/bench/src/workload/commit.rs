@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{Client, blocking};
-use tokio::task::{JoinSet, LocalSet};
 use tokio::time::sleep;
 
 use crate::contest::{Side, interleave};
@@ -15,8 +14,8 @@ use crate::figure::{Better, Figure, Shape};
 use crate::hammer::hammer;
 use crate::load::mortar::Commits;
 use crate::load::{Data, LoadPlan, Order, Requests, drive};
-use crate::mortar::commit_new;
 use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::{commit_new, measure_clients};
 use crate::rival::group_commit::{FileAllocation, GroupCommit};
 use crate::run::{MetricSpec, Run};
 use crate::{BoxedError, Result};
@@ -158,30 +157,16 @@ fn measure_over_socket(run: &Run, duration: Duration) -> Result<Vec<f64>> {
 fn measure_over_socket_with_library(run: &Run, duration: Duration) -> Result<Vec<f64>> {
     let served = MortarServer::start(run, Engine::Durable)?;
     runtime()?.block_on(async {
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(served.connect().await?);
-        }
         let commits = Rc::new(Count::new(0_u64));
-        let mut tasks = JoinSet::new();
-        let local = LocalSet::new();
-        for client in clients {
-            let commits = Rc::clone(&commits);
-            tasks.spawn_local_on(commit_for_ever(client, commits), &local);
-        }
-        let measured = local.run_until(async {
+        let clients = served.connect_many(CLIENTS).await?;
+        let clients = clients.into_iter().map(|client| commit_for_ever(client, Rc::clone(&commits)));
+        let measurement = async {
             sleep(duration / 10).await;
             let (begun, before) = (Instant::now(), commits.get());
             sleep(duration).await;
             Ok(vec![(commits.get() - before) as f64 / begun.elapsed().as_secs_f64()])
-        });
-        tokio::select! {
-            measured = measured => measured,
-            ended = tasks.join_next() => match ended {
-                Some(Ok(Err(error))) => Err(error),
-                _ => Err("a client ended early".into()),
-            },
-        }
+        };
+        measure_clients(clients, measurement).await
     })
 }
 

@@ -2,7 +2,6 @@
 //! commits at every logical node again.
 
 use std::cell::RefCell;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,13 +11,13 @@ use bytes::Bytes;
 use client::{Client, CommitOutcome, IsolationLevel, Object, Oid, PlacementHint};
 use hdrhistogram::Histogram;
 use model::ClassId;
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::hammer::new_histogram;
-use crate::mortar::commit_new;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::server::{Engine, MortarServer, files_below, runtime};
+use crate::mortar::{commit_new, measure_clients};
 use crate::progress;
 use crate::run::Run;
 use crate::{BoxedError, Result};
@@ -45,9 +44,34 @@ struct Window {
     disk_mib: f64,
 }
 
-/// Measures the windows and the restart.
+/// The cases: what the last window is compared with the second one by, and the restart.
+const CASES: [&str; 6] = ["transactions", "p99", "anonymous memory", "resident memory", "disk", "restart"];
+
+/// Measures the windows and the restart, whatever cases of them are selected.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let window = run.choose(Duration::from_secs(60), Duration::from_secs(2));
+    let rows = match CASES.iter().any(|case| run.wants_case("endurance", case)) {
+        true => measure_rows(run, window)?,
+        false => Vec::new(),
+    };
+    Ok(vec![Figure {
+        id: "endurance",
+        title: "ten minutes of commits",
+        about: format!(
+            "{CLIENTS} clients of the library on the Unix socket of mortar dev each write an object of {SIZE} bytes of their own in \
+             durable transactions, one after another. The last of {WINDOWS} windows is compared with the second one. Then the server is \
+             killed and started again, and a transaction is committed at each logical node."
+        ),
+        paper: "",
+        parameters: vec![format!("{} s a window", window.as_secs())],
+        shape: Shape::Bars,
+        rows,
+        skipped: Vec::new(),
+    }])
+}
+
+/// The rows of the selected cases.
+fn measure_rows(run: &Run, window: Duration) -> Result<Vec<Row>> {
     let served = MortarServer::start(run, Engine::Durable)?;
     let windows = runtime()?.block_on(commit_for_ever(&served, window))?;
     let directory = served.kill()?;
@@ -68,74 +92,63 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         rival: vec![early],
         target_ratio: Some(target),
     };
+    let [transactions, p99, anonymous, resident, disk, restart] = CASES;
     let rows = vec![
-        row("transactions", "transactions/s", Better::Higher, late.rate, early.rate, FLAT),
-        row("p99", "µs", Better::Lower, late.p99_us, early.p99_us, FLAT_LATENCY),
-        row("anonymous memory", "MiB", Better::Lower, late.anonymous_mib, early.anonymous_mib, FLAT),
-        row("resident memory", "MiB", Better::Lower, late.resident_mib, early.resident_mib, FLAT),
-        row("disk", "MiB", Better::Lower, late.disk_mib, early.disk_mib, FLAT),
+        row(transactions, "transactions/s", Better::Higher, late.rate, early.rate, FLAT),
+        row(p99, "µs", Better::Lower, late.p99_us, early.p99_us, FLAT_LATENCY),
+        row(anonymous, "MiB", Better::Lower, late.anonymous_mib, early.anonymous_mib, FLAT),
+        row(resident, "MiB", Better::Lower, late.resident_mib, early.resident_mib, FLAT),
+        row(disk, "MiB", Better::Lower, late.disk_mib, early.disk_mib, FLAT),
         Row {
             rival_name: "requirement".to_owned(),
-            ..row("restart", "s", Better::Lower, restarted.as_secs_f64(), RESTART.as_secs_f64(), 1.0)
+            ..row(restart, "s", Better::Lower, restarted.as_secs_f64(), RESTART.as_secs_f64(), 1.0)
         },
     ];
-    Ok(vec![Figure {
-        id: "endurance",
-        title: "ten minutes of commits",
-        about: format!(
-            "{CLIENTS} clients of the library on the Unix socket of mortar dev each write an object of {SIZE} bytes of their own in \
-             durable transactions, one after another. The last of {WINDOWS} windows is compared with the second one. Then the server is \
-             killed and started again, and a transaction is committed at each logical node."
-        ),
-        paper: "",
-        parameters: vec![format!("{} s a window", window.as_secs())],
-        shape: Shape::Bars,
-        rows,
-        skipped: Vec::new(),
-    }])
+    Ok(rows.into_iter().filter(|row| run.wants_case("endurance", &row.case)).collect())
 }
 
 /// Commits from all clients, and measures each window.
 async fn commit_for_ever(served: &MortarServer, window: Duration) -> Result<Vec<Window>> {
     let latencies = Rc::new(RefCell::new(new_histogram()?));
-    let (local, mut tasks) = (LocalSet::new(), JoinSet::new());
-    for _ in 0..CLIENTS {
-        let client = served.connect().await?;
+    let mut writers = Vec::new();
+    for client in served.connect_many(CLIENTS).await? {
         let object = commit_new(&client, &[Bytes::from_static(&[0; SIZE])]).await?[0];
-        let latencies = Rc::clone(&latencies);
-        tasks.spawn_local_on(write_again(client, object, latencies), &local);
+        writers.push(write_again(client, object, Rc::clone(&latencies)));
     }
-    let measured = local.run_until(async {
+    let measurement = async {
         let mut windows = Vec::new();
         for number in 1..=WINDOWS {
-            latencies.borrow_mut().reset();
-            let begun = Instant::now();
-            sleep(window).await;
-            let (memory, disk) = (served.server.memory()?, bytes_on_disk(&MortarServer::data(&served.directory)?)?);
-            let latencies = latencies.borrow();
-            let measured = Window {
-                rate: latencies.len() as f64 / begun.elapsed().as_secs_f64(),
-                p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
-                anonymous_mib: memory.anonymous as f64 / 1024.0,
-                resident_mib: memory.resident as f64 / 1024.0,
-                disk_mib: disk as f64 / f64::from(1 << 20),
-            };
-            let Window { rate, p99_us, anonymous_mib, resident_mib, disk_mib } = measured;
-            progress::line(format_args!(
-                "endurance: window {number} of {WINDOWS}: {rate:.0} transactions/s, p99 {p99_us:.0} µs, {anonymous_mib:.1} MiB anonymous, \
-                 {resident_mib:.1} MiB resident, {disk_mib:.1} MiB on disk"
-            ));
-            windows.push(measured);
+            windows.push(measure_window(served, window, &latencies, number).await?);
         }
         Ok(windows)
-    });
-    tokio::select! {
-        measured = measured => measured,
-        ended = tasks.join_next() => match ended {
-            Some(Ok(Err(error))) => Err(error),
-            _ => Err("a client ended early".into()),
-        },
-    }
+    };
+    measure_clients(writers, measurement).await
+}
+
+async fn measure_window(
+    served: &MortarServer,
+    window: Duration,
+    latencies: &RefCell<Histogram<u64>>,
+    number: usize,
+) -> Result<Window> {
+    latencies.borrow_mut().reset();
+    let begun = Instant::now();
+    sleep(window).await;
+    let (memory, disk) = (served.server.memory()?, bytes_on_disk(&MortarServer::data(&served.directory)?)?);
+    let latencies = latencies.borrow();
+    let measured = Window {
+        rate: latencies.len() as f64 / begun.elapsed().as_secs_f64(),
+        p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
+        anonymous_mib: memory.anonymous as f64 / 1024.0,
+        resident_mib: memory.resident as f64 / 1024.0,
+        disk_mib: disk as f64 / f64::from(1 << 20),
+    };
+    let Window { rate, p99_us, anonymous_mib, resident_mib, disk_mib } = measured;
+    progress::line(format_args!(
+        "endurance: window {number} of {WINDOWS}: {rate:.0} transactions/s, p99 {p99_us:.0} µs, {anonymous_mib:.1} MiB anonymous, \
+         {resident_mib:.1} MiB resident, {disk_mib:.1} MiB on disk"
+    ));
+    Ok(measured)
 }
 
 async fn write_again(client: Client, object: Oid, latencies: Rc<RefCell<Histogram<u64>>>) -> Result<(), BoxedError> {
@@ -178,12 +191,7 @@ async fn commit_at_each_node(served: &MortarServer) -> Result<usize> {
 
 /// Bytes that the files below a directory take on the disk.
 fn bytes_on_disk(directory: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        // A file may be removed meanwhile.
-        let Ok(metadata) = entry.metadata() else { continue };
-        bytes += if metadata.is_dir() { bytes_on_disk(&entry.path())? } else { metadata.blocks() * 512 };
-    }
-    Ok(bytes)
+    // A file may be removed meanwhile.
+    let sizes = files_below(directory)?.into_iter().filter_map(|file| Some(file.metadata().ok()?.blocks() * 512));
+    Ok(sizes.sum())
 }

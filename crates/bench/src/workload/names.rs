@@ -25,45 +25,14 @@ const FILLERS: u64 = 16;
 const CLIENTS: usize = 16;
 const SIZE: usize = 64;
 const LARGE: &str = "large";
+const ID: &str = "names";
 
 /// Measures listing and creating.
 pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let names: u64 = run.choose(10_000_000, 100_000);
     let duration = run.choose(Duration::from_secs(10), Duration::from_secs(1));
-    let served = MortarServer::start(run, Engine::Durable)?;
-    let runtime = runtime()?;
-    let large = runtime.block_on(fill(&served, names))?;
-    let listings = runtime.block_on(list(&served, large))?;
-    progress::line(format_args!("names: the first {LISTED} in {:.2} ms", median(&listings)));
-    let mut rows = vec![Row {
-        case: format!("first {LISTED} names"),
-        panel: "listing, ms".to_owned(),
-        point: format!("first {LISTED} names"),
-        unit: "ms",
-        better: Better::Lower,
-        rival_name: "requirement".to_owned(),
-        mortar: listings,
-        rival: vec![LISTING_MS; LISTINGS],
-        target_ratio: Some(1.0),
-    }];
-    let create = |in_one: bool| runtime.block_on(create_for(&served, in_one.then_some(large), duration));
-    let mut sides = [
-        Side::new("one directory", || Ok(vec![create(true)?])),
-        Side::new("16 directories", || Ok(vec![create(false)?])),
-    ];
-    let case = format!("creates by {CLIENTS} clients");
-    let cells = [MetricSpec {
-        panel: "creates/s".to_owned(),
-        point: case.clone(),
-        case,
-        unit: "creates/s",
-        better: Better::Higher,
-        target_ratio: Some(0.9),
-    }];
-    let outcome = interleave("names", Run::REPEATS, &mut sides)?;
-    rows.extend(run.without_filter().rows("names", &outcome, &cells));
     Ok(vec![Figure {
-        id: "names",
+        id: ID,
         title: "a large directory",
         about: format!(
             "mortar dev on the disk, clients of the library on its Unix socket. A directory gets {names} names. Then its first {LISTED} \
@@ -73,9 +42,60 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         paper: "",
         parameters: vec![format!("{names} names; {} s a run", duration.as_secs())],
         shape: Shape::Bars,
-        rows,
+        rows: measure_rows(run, names, duration)?,
         skipped: Vec::new(),
     }])
+}
+
+/// The rows of the selected cases.
+fn measure_rows(run: &Run, names: u64, duration: Duration) -> Result<Vec<Row>> {
+    let listing = format!("first {LISTED} names");
+    let creates = [creates_spec()];
+    let (is_listed, is_created) = (run.wants_case(ID, &listing), run.wants(ID, &creates));
+    let mut rows = Vec::new();
+    if !is_listed && !is_created {
+        return Ok(rows);
+    }
+    let served = MortarServer::start(run, Engine::Durable)?;
+    let runtime = runtime()?;
+    let large = runtime.block_on(fill(&served, names))?;
+    if is_listed {
+        let listings = runtime.block_on(list(&served, large))?;
+        progress::line(format_args!("names: the first {LISTED} in {:.2} ms", median(&listings)));
+        rows.push(Row {
+            case: listing.clone(),
+            panel: "listing, ms".to_owned(),
+            point: listing,
+            unit: "ms",
+            better: Better::Lower,
+            rival_name: "requirement".to_owned(),
+            mortar: listings,
+            rival: vec![LISTING_MS; LISTINGS],
+            target_ratio: Some(1.0),
+        });
+    }
+    if is_created {
+        let create = |in_one: bool| runtime.block_on(create_for(&served, in_one.then_some(large), duration));
+        let mut sides = [
+            Side::new("one directory", || Ok(vec![create(true)?])),
+            Side::new("16 directories", || Ok(vec![create(false)?])),
+        ];
+        let outcome = interleave(ID, Run::REPEATS, &mut sides)?;
+        rows.extend(run.rows(ID, &outcome, &creates));
+    }
+    Ok(rows)
+}
+
+fn creates_spec() -> MetricSpec {
+    let case = format!("creates by {CLIENTS} clients");
+    MetricSpec {
+        panel: "creates/s".to_owned(),
+        point: case.clone(),
+        case,
+        unit: "creates/s",
+        better: Better::Higher,
+        target_ratio: Some(0.9),
+    }
 }
 
 /// Fills a directory with names of an object.

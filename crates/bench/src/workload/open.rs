@@ -3,9 +3,9 @@
 //! A crash leaves transactions that were logged and not yet installed. Opening reads that part of the log and nothing else, for any
 //! number of objects.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::Result;
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::mortar::commit_new;
-use crate::mortar::server::{Engine, MortarServer, runtime};
+use crate::mortar::server::{Engine, MortarServer, files_below, runtime};
 use crate::plot::quantity;
 use crate::progress;
 use crate::run::Run;
@@ -60,7 +60,7 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     };
     let count = format_count(objects);
     let cases = [format!("{count} objects"), format!("{count} objects, nothing cached")];
-    if !cases.iter().any(|case| run.only.as_deref().is_none_or(|only| only == figure.id || case.contains(only))) {
+    if !cases.iter().any(|case| run.wants_case(figure.id, case)) {
         return Ok(vec![figure]);
     }
     let (needed, free) = (objects * DISK_BYTES_PER_OBJECT, free_bytes(&run.data)?);
@@ -203,20 +203,6 @@ async fn load(served: &MortarServer) -> Result<Vec<Oid>> {
         tasks.spawn(commit(client, OBJECTS_PER_COMMIT));
     }
     Ok(oids)
-}
-
-fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            files.extend(files_below(&entry.path())?);
-        } else if kind.is_file() {
-            files.push(entry.path());
-        }
-    }
-    Ok(files)
 }
 
 fn read_once(path: &Path) -> Result<()> {

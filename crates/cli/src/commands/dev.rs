@@ -25,7 +25,9 @@ use crate::connection::{DATA, LISTEN, SOCKET};
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Report};
 use crate::serving::{self, LogFormat, Signals};
-use crate::settings::{self, AuthSettings, BUFFER_MIB, MAX_MIB, MEMORY_MIB, MemorySizes, NONE, ProcessRole, Settings};
+use crate::settings::{
+    self, AuthSettings, BUFFER_MIB, MAX_MIB, MEMORY_MIB, MemorySizes, NONE, ProcessRole, Settings, UPLOAD_LEASE_S,
+};
 
 /// The default address of `/metrics` and `/health`.
 const HTTP: &str = "127.0.0.1:6679";
@@ -69,6 +71,9 @@ pub(crate) struct Dev {
     /// 4096]
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..=MAX_MIB))]
     cache_mib: Option<u32>,
+    /// How long an upload lasts after its last bytes, and uploaded bytes that no object has, in seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u32).range(UPLOAD_LEASE_S))]
+    upload_lease_s: Option<u32>,
     /// Listen for TCP connections here, HOST:PORT; port 0 takes a free one; none: not at all
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     listen: String,
@@ -216,6 +221,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             memory: args.memory,
             memory_mib: args.memory_mib,
             sizes: MemorySizes { buffer_mib: args.buffer_mib, cache_mib: args.cache_mib },
+            upload_lease_s: args.upload_lease_s,
             listen,
             advertise: Vec::new(),
             http,

@@ -75,6 +75,7 @@ pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
 pub(crate) use page_allocator::Reservation;
 use row_writer::{Flushed, RowWriter, WriteResult};
+pub(crate) use staging::STAGING_LEASE_MS;
 use staging::Staging;
 use txn_rows::TxnRows;
 use writing::named_contents;
@@ -108,6 +109,8 @@ pub(crate) struct OpenSettings {
     pub(crate) window: usize,
     /// How much is done about an index at a time.
     pub(crate) portion: PortionLimits,
+    /// How long an upload lasts after its last bytes, and a staged content without a transaction.
+    pub(crate) upload_lease_ms: Ms,
     /// Another number at each opening of a logical node in this process.
     pub(crate) opening: u64,
     /// Whether the store had nothing of the node: see [`NodeDriver::opening_rows`].
@@ -174,10 +177,10 @@ impl<C: Clone> NodeDriver<C> {
         answer_counts: Arc<AnswerCounts>,
         now: Ms,
     ) -> Result<Self> {
-        let OpenSettings { node, moves, skew_ms, window, portion, opening, is_new } = settings;
+        let OpenSettings { node, moves, skew_ms, window, portion, upload_lease_ms, opening, is_new } = settings;
         let mut machine = Brick::new(ParticipantSettings { node, moves, skew_ms, window_limit: window });
         let mut txn_rows = TxnRows::new(node);
-        let mut staging = Staging::open(node, moves, &reader, now)?;
+        let mut staging = Staging::open(node, moves, upload_lease_ms, &reader, now)?;
         let mut prepared_parts = Vec::new();
         recover_records(node, &reader, |at, record, pieces| {
             if let Some(txn) = record.txn() {

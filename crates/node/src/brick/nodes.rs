@@ -31,12 +31,11 @@ use super::node_driver::{NodeDriver, OpenSettings, PortionLimits, Reservation, W
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
 use super::row_reader::RowReader;
-use crate::auth::ClusterCredentials;
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, next_change};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::openings::{LocalOpening, opening_of};
-use crate::server::Metric;
+use crate::server::{Config, Metric};
 use usage::SpaceQuotas;
 use wire::driving::{DeliveryScope, MonotonicClock, PeerHandle};
 
@@ -60,6 +59,8 @@ struct ServedNode {
 /// The logical nodes of a brick.
 pub(crate) struct Nodes {
     pub(super) store: Store,
+    /// How long uploads and staged contents without a transaction last.
+    upload_lease_ms: Ms,
     pub(crate) time: MonotonicClock,
     served: ArcSwap<BTreeMap<NodeId, Arc<ServedNode>>>,
     is_in_memory: bool,
@@ -127,7 +128,7 @@ impl Nodes {
         store: Store,
         cluster_view: Arc<ClusterView>,
         id: BrickId,
-        credentials: ClusterCredentials,
+        config: &Config,
         opening: Option<Arc<LocalOpening>>,
     ) -> Result<Arc<Self>> {
         let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
@@ -135,12 +136,13 @@ impl Nodes {
         let nodes = Arc::new(Self {
             is_in_memory: store.status().in_memory,
             store,
+            upload_lease_ms: config.upload_lease.as_millis() as Ms,
             time: MonotonicClock::begin(),
             served: ArcSwap::default(),
             inbox: Arc::default(),
             handling: Mutex::default(),
             openings: AtomicU64::new(0),
-            brick_links: BrickLinks::new(credentials, cluster_view.witnesses.clone()),
+            brick_links: BrickLinks::new(config.cluster_credentials.clone(), cluster_view.witnesses.clone()),
             cluster_view,
             id,
             opening,
@@ -279,6 +281,7 @@ impl Nodes {
             skew_ms: SKEW_MS,
             window: WINDOW,
             portion: PortionLimits::SERVING,
+            upload_lease_ms: self.upload_lease_ms,
             opening,
             is_new,
         };

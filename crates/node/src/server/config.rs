@@ -8,6 +8,7 @@ use wire::transport::{Address, tls};
 
 use super::{ConnectionLimits, IoRuntimes};
 use crate::auth::ClusterCredentials;
+use crate::brick::STAGING_LEASE_MS;
 
 /// The configuration of a server. The defaults suit one machine.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Config {
     pub unfinished_input_bytes: usize,
     /// Bytes of objects that a peer server keeps in memory: by default a part of the machine's.
     pub cache_bytes: usize,
+    /// How long an upload lasts at a brick after its last bytes, and staged bytes without a transaction that names them.
+    pub upload_lease: Duration,
     /// How long a client may take for TLS negotiation and authentication.
     pub handshake_timeout: Duration,
     /// How long a shutdown waits until all requests are answered.
@@ -59,6 +62,7 @@ impl Default for Config {
             limits: Limits::default(),
             unfinished_input_bytes: 512 << 20,
             cache_bytes: cache_bytes(),
+            upload_lease: Duration::from_millis(STAGING_LEASE_MS),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
         }

@@ -396,6 +396,30 @@ fn entry_is_added_only_under_a_free_name() {
     });
 }
 
+/// A put replaces whatever there is, so it reads nothing of the name.
+#[test]
+fn last_put_of_a_name_counts_and_no_put_conflicts() {
+    with_cluster(|cluster| async move {
+        let (a, b) = (bind(&cluster, "dir/a").await, bind(&cluster, "dir/b").await);
+        let dir = resolve(&cluster, "dir").await.unwrap();
+        let [first, second] = [begin(&cluster), begin(&cluster)];
+        first.put_entry(dir, "new", a).await.unwrap();
+        second.put_entry(dir, "new", b).await.unwrap();
+        assert_eq!(second.entry(dir, "new").await.unwrap(), Some(b));
+        assert!(is_committed(&first.commit().await.unwrap()));
+        assert!(is_committed(&second.commit().await.unwrap()));
+        assert_eq!(cluster.entry(dir, "new").await.unwrap(), Some(b));
+        assert_eq!(cluster.collection_totals(dir).await.unwrap().0, 3);
+        // A transaction that has read the name conflicts with a put of it.
+        let [reader, writer] = [begin(&cluster), begin(&cluster)];
+        assert_eq!(reader.entry(dir, "new").await.unwrap(), Some(b));
+        reader.put_entry(dir, "copy", b).await.unwrap();
+        writer.put_entry(dir, "new", a).await.unwrap();
+        assert!(is_committed(&writer.commit().await.unwrap()));
+        assert!(!is_committed(&reader.commit().await.unwrap()));
+    });
+}
+
 /// Otherwise a listing of all names would not end.
 #[test]
 fn directory_has_one_name() {

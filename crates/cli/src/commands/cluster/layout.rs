@@ -243,6 +243,7 @@ impl ProcessFiles {
                 memory,
                 memory_mib: MEMORY_MIB,
                 sizes: MemorySizes::default(),
+                upload_lease_s: None,
                 listen: vec![FREE_PORT.parse()?],
                 advertise: Vec::new(),
                 http: crate::settings::parse_http_address(FREE_PORT)?,

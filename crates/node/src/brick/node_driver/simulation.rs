@@ -147,6 +147,7 @@ impl World {
             skew_ms: SKEW_MS,
             window: super::WINDOW,
             portion: super::PortionLimits::SMALL,
+            upload_lease_ms: STAGING_LEASE_MS,
             opening: self.openings,
             is_new,
         };

@@ -26,7 +26,7 @@ use super::rows;
 use crate::brick::page_rows::Rows;
 use crate::brick::plant::{Bug, planted};
 
-/// How long an upload lasts after its last bytes, and a staged content without a transaction, in milliseconds.
+/// How long an upload lasts after its last bytes, and a staged content without a transaction, by default, in milliseconds.
 pub(crate) const STAGING_LEASE_MS: Ms = 60_000;
 
 /// How far an upload is.
@@ -51,6 +51,8 @@ struct StagedUpload {
 pub(super) struct Staging {
     node: NodeId,
     moves: u32,
+    /// How long an upload lasts after its last bytes, and a staged content without a transaction.
+    lease_ms: Ms,
     uploads: BTreeMap<ContentId, StagedUpload>,
     /// How many uploads have their rows with the store.
     in_flight: usize,
@@ -61,14 +63,14 @@ impl Staging {
     ///
     /// # Errors
     /// If rows cannot be read.
-    pub(super) fn open(node: NodeId, moves: u32, reader: &impl Rows, now: Ms) -> Result<Self> {
+    pub(super) fn open(node: NodeId, moves: u32, lease_ms: Ms, reader: &impl Rows, now: Ms) -> Result<Self> {
         let mut uploads = BTreeMap::new();
         let (from, to) = rows::staged_range(node);
         let mut failed = None;
         reader.each(&from, &to, |key, row| match rows::parse_staged(key, row) {
             Ok((id, size)) => {
                 let stage = Stage::Staged(size, None);
-                uploads.insert(id, StagedUpload { stage, expires: now + STAGING_LEASE_MS });
+                uploads.insert(id, StagedUpload { stage, expires: now + lease_ms });
                 ControlFlow::Continue(())
             }
             Err(error) => {
@@ -76,14 +78,14 @@ impl Staging {
                 ControlFlow::Break(())
             }
         })?;
-        failed.map_or(Ok(Self { node, moves, uploads, in_flight: 0 }), Err)
+        failed.map_or(Ok(Self { node, moves, lease_ms, uploads, in_flight: 0 }), Err)
     }
 
     /// An upload begins: the identifier of its content, which an object of `space` can have.
     pub(super) fn begin(&mut self, space: SpaceId, upload: UploadId, now: Ms) -> ContentId {
         let id = ContentId::new(space, self.node, self.moves, ContentOrigin::Upload, upload.0);
-        let before =
-            self.uploads.insert(id, StagedUpload { stage: Stage::Receiving(0), expires: now + STAGING_LEASE_MS });
+        let upload = StagedUpload { stage: Stage::Receiving(0), expires: now + self.lease_ms };
+        let before = self.uploads.insert(id, upload);
         assert!(before.is_none(), "K3: upload {id} began twice");
         id
     }
@@ -95,7 +97,7 @@ impl Staging {
     pub(super) fn receive(&mut self, id: ContentId, now: Ms) -> Result<UploadId> {
         match self.uploads.get_mut(&id) {
             Some(upload) if matches!(upload.stage, Stage::Receiving(_)) => {
-                upload.expires = now + STAGING_LEASE_MS;
+                upload.expires = now + self.lease_ms;
                 Ok(upload_of(id))
             }
             _ => Err(unknown_upload(id)),
@@ -136,7 +138,7 @@ impl Staging {
             changes.put(&rows::staged_key(id), rows::encode_number(size));
         }
         changes.content(ContentChange::CreateFromUpload { id, upload });
-        self.uploads.insert(id, StagedUpload { stage: Stage::Finishing(size), expires: now + STAGING_LEASE_MS });
+        self.uploads.insert(id, StagedUpload { stage: Stage::Finishing(size), expires: now + self.lease_ms });
         self.in_flight += 1;
         Ok(changes)
     }
@@ -152,7 +154,7 @@ impl Staging {
         self.in_flight -= 1;
         if is_durable {
             let stage = Stage::Staged(size, None);
-            self.uploads.insert(id, StagedUpload { stage, expires: now + STAGING_LEASE_MS });
+            self.uploads.insert(id, StagedUpload { stage, expires: now + self.lease_ms });
         }
         size
     }
@@ -212,7 +214,7 @@ impl Staging {
                 && *used_by == Some(txn)
             {
                 *used_by = None;
-                upload.expires = now + STAGING_LEASE_MS;
+                upload.expires = now + self.lease_ms;
             }
         }
     }
@@ -281,9 +283,13 @@ mod tests {
     const TXN: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(1) };
     const OTHER: TxnId = TxnId { start: HlcTimestamp(9), client: ClientId(2) };
 
+    fn empty() -> Staging {
+        Staging { node: NodeId(3), moves: 1, lease_ms: STAGING_LEASE_MS, uploads: BTreeMap::new(), in_flight: 0 }
+    }
+
     /// A node with one staged content of 5 bytes.
     fn staged() -> (Staging, ContentId) {
-        let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
+        let mut staging = empty();
         let id = staging.begin(SpaceId(1), UploadId(7), 0);
         assert_eq!(staging.receive(id, 1).unwrap(), UploadId(7));
         staging.finish(id, 5, 2).unwrap();
@@ -309,7 +315,7 @@ mod tests {
 
     #[test]
     fn staged_contents_are_marked() {
-        let mut staging = Staging { node: NodeId(3), moves: 1, uploads: BTreeMap::new(), in_flight: 0 };
+        let mut staging = empty();
         let id = staging.begin(SpaceId(1), UploadId(7), 0);
         let changes = staging.finish(id, 5, 2).unwrap();
         assert_eq!(changes.keys().collect::<Vec<_>>(), [&rows::staged_key(id)[..]]);

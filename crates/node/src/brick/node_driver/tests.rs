@@ -113,6 +113,7 @@ impl World {
             skew_ms: 5_000,
             window: super::WINDOW,
             portion: super::PortionLimits::SMALL,
+            upload_lease_ms: super::STAGING_LEASE_MS,
             opening: 1,
             is_new,
         };

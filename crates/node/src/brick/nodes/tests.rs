@@ -34,7 +34,7 @@ fn nodes_on(store: Store) -> Arc<Nodes> {
         map.nodes.insert(node, NodePlacement { brick: BrickId(1), epoch: EPOCH, moves: 0 });
     }
     view.placement.set(map);
-    let nodes = Nodes::new(store, view, BrickId(1), ClusterCredentials::default(), None).unwrap();
+    let nodes = Nodes::new(store, view, BrickId(1), &Config::default(), None).unwrap();
     nodes.follow_map();
     nodes
 }

@@ -8,7 +8,7 @@ use wire::cluster::{CopiedRows, CopyRows};
 
 use super::{BrickOutput, BrickSettings, ServedNode, SimulatedBrick, Submitter, UnforcedRows};
 use crate::brick::changed_rows::ChangedRows;
-use crate::brick::node_driver::{NodeDriver, OpenSettings, PortionLimits};
+use crate::brick::node_driver::{NodeDriver, OpenSettings, PortionLimits, STAGING_LEASE_MS};
 use crate::brick::node_manager::{
     CopySource, EditResult, Finished, JobId, ManagerOutput, MoveLimits, PlacementEdit, RowCopy, Work, rows_to_remove,
 };
@@ -83,6 +83,7 @@ impl<C: Clone> SimulatedBrick<C> {
             skew_ms,
             window,
             portion: PortionLimits::SMALL,
+            upload_lease_ms: STAGING_LEASE_MS,
             opening: self.openings,
             is_new,
         };

@@ -13,7 +13,9 @@ use store::sim::{DiskImage, SimStore};
 use wire::cluster::Message;
 
 use super::{NODES, SKEW_MS, SPACE, World, options};
-use crate::brick::node_driver::{DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, WINDOW};
+use crate::brick::node_driver::{
+    DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, STAGING_LEASE_MS, WINDOW,
+};
 use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
@@ -167,6 +169,7 @@ impl Holders {
             skew_ms: SKEW_MS,
             window: WINDOW,
             portion: PortionLimits::SMALL,
+            upload_lease_ms: STAGING_LEASE_MS,
             opening: 1,
             is_new: true,
         };
