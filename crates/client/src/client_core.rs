@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
-use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId};
+use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, Result, SpaceId, limits};
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
@@ -29,6 +29,9 @@ use super::page_allocator::PageSource;
 /// Most outstanding writes outside of transactions, in units of [`WRITE_UNIT_BYTES`].
 const WRITE_UNITS: u32 = 4_096;
 const WRITE_UNIT_BYTES: usize = 4 << 10;
+/// Most bytes of large transactions that are being committed, in units: so many are sent at once. Smaller ones do not count.
+const COMMIT_UNITS: u32 = (limits::TRANSACTION / COMMIT_UNIT_BYTES) as u32;
+const COMMIT_UNIT_BYTES: usize = 64 << 10;
 
 /// The connection to a peer server.
 #[derive(Clone)]
@@ -81,6 +84,7 @@ pub(super) struct Core {
     pub(super) options: ConnectOptions,
     /// Bounds the writes outside of transactions.
     write_budget: Semaphore,
+    commit_budget: Semaphore,
     /// Ends the timer's task when the client is closed.
     closing: Arc<Notify>,
     /// The servers in this process, which serve as long as they have clients.
@@ -145,6 +149,7 @@ impl Core {
             nodes,
             options,
             write_budget: Semaphore::new(WRITE_UNITS as usize),
+            commit_budget: Semaphore::new(COMMIT_UNITS as usize),
             closing: Arc::default(),
             #[cfg(feature = "embedded")]
             embedded: Default::default(),
@@ -346,13 +351,22 @@ impl Core {
         self.call(ClientCall::Put(oid, content)).await.map(drop)
     }
 
-    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome.
+    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome. It has this many bytes.
     pub(super) async fn commit(
         &self,
         txn: TxnId,
+        bytes: usize,
         writes: Vec<(Oid, ObjectState<Object>)>,
         entries: BTreeMap<Entry, Option<Oid>>,
     ) -> Result<CommitOutcome> {
+        let units = (bytes / COMMIT_UNIT_BYTES) as u32;
+        let _permit = match units {
+            0 => None,
+            units => {
+                let permit = self.commit_budget.acquire_many(units.min(COMMIT_UNITS)).await;
+                Some(permit.map_err(|_| closed_error())?)
+            }
+        };
         let started = self.with_state(|state, now| {
             // A transaction that is over has an outcome.
             let _ = entries.into_iter().try_for_each(|(entry, target)| state.driver.change_entry(txn, entry, target));

@@ -397,7 +397,7 @@ impl Transaction {
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
-        let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
+        let (bytes, writes, entries, mut leased): (usize, Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
             let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
             let objects = changes.writes.values().flatten().chain(&patches);
@@ -413,9 +413,9 @@ impl Transaction {
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
             let written = std::mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
-            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
+            (bytes, writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
         };
-        let outcome = core.commit(*txn, writes, entries).await;
+        let outcome = core.commit(*txn, bytes, writes, entries).await;
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
         match outcome {
             // A brick knows of an index that this client does not.

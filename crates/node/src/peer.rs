@@ -67,6 +67,10 @@ use client_connection::{Admission, ClientConnection};
 use driver::{BrickMessage, Output, PeerDriver, PeerSettings};
 use space_statuses::StoppedSpaces;
 
+/// Messages of more bytes are sent to a brick later while much is unsent on its connection: many large transactions at once would end
+/// the connection.
+const MIN_HELD_BACK: usize = 64 << 10;
+
 /// Bits of a session's number below the number of its client or process.
 pub(crate) const SESSION_BITS: u32 = 20;
 
@@ -275,13 +279,19 @@ impl PeerProcess {
     }
 
     fn carry_out(&self, driver: &mut PeerDriver<PeerHandle, Object, CacheReader>) {
+        let mut held_back = Vec::new();
         for output in driver.outputs() {
             match output {
                 Output::Up { to, node, holder, message } => {
                     self.send_to_brick(to.brick, || Message::Up { node, epoch: to.epoch, holder, message });
                 }
                 Output::Ask { to, node, seen, request } => {
-                    self.send_to_brick(to.brick, || Message::Ask { node, epoch: to.epoch, seen, request });
+                    let Some(brick) = self.brick_links.handle_to(to.brick) else { continue };
+                    let (txn, message) = (request.txn(), Message::Ask { node, epoch: to.epoch, seen, request });
+                    match brick.is_behind() && message.memory_size() > MIN_HELD_BACK {
+                        true => held_back.push(txn),
+                        false => brick.send(message),
+                    }
                 }
                 Output::Down { to, node, holder, message } => to.send(Message::Down { node, holder, message }),
                 Output::Reply { to, txn, reply } => to.send(Message::Reply { txn, reply }),
@@ -290,6 +300,9 @@ impl PeerProcess {
                 Output::ReadEnded { reader, result } => reader(result),
                 Output::Disconnect(client) => client.hang_up(),
             }
+        }
+        for txn in held_back {
+            driver.ask_again_soon(txn, self.time.now());
         }
         self.timer.set(driver.deadline().unwrap_or(Ms::MAX));
     }

@@ -255,6 +255,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
+    /// The questions of a transaction were not sent: see [`Gateway::ask_again_soon`].
+    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
+        if let Some(gateway) = &mut self.gateway {
+            gateway.ask_again_soon(txn, now);
+        }
+    }
+
     /// Repeats the unanswered questions to the participant of a logical node: see [`Gateway::retry_now`].
     pub fn retry_now(&mut self, node: NodeId) {
         if let Some(gateway) = &mut self.gateway {

@@ -25,7 +25,7 @@ use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint;
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
-use crate::lease::{Ms, transfer_ms};
+use crate::lease::{Ms, brick_transfer_ms, transfer_ms};
 use crate::locks::LockMode;
 use crate::memory_size::MemorySize;
 use crate::page_cache::ObjectState;
@@ -43,9 +43,6 @@ const REPEAT_MS: u64 = 200;
 /// each second, and those that are long in sending later by the time which that takes.
 const ABANDON_AFTER_MS: Ms = 10_000;
 const ABANDON_AFTER_TRANSFERS: Ms = 10;
-/// In this part of the time in which a slow link carries a transaction, its parts arrive at all participants: nearly always. If not, a
-/// participant that has its part aborts the transaction, so that it does not hold objects for long if the coordinator is gone.
-const SPREAD_PER_TRANSFER: Ms = 8;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
@@ -305,7 +302,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             }
             Call::Commit { mut parts, .. } => {
                 let transfer = transfer_ms(bytes);
-                parts.values_mut().for_each(|part| part.transfer = transfer / SPREAD_PER_TRANSFER);
+                // If they arrive later, a participant that has its part aborts the transaction: objects are not held for long if the
+                // coordinator is gone.
+                parts.values_mut().for_each(|part| part.transfer = brick_transfer_ms(bytes));
                 self.coordinate(from, txn, (bytes, now), |now, out| {
                     Coordinator::commit(txn, parts, now, out).with_transfer(transfer)
                 });
@@ -514,6 +513,14 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             self.asking.set(txn, None);
         }
         self.locking.retain(|_, locking| !locking.participants.contains(&node));
+    }
+
+    /// The questions of a transaction were not sent: they are repeated as soon as those that were lost and take no time to send.
+    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
+        if let Some(one) = self.coordinators.get_mut(&txn) {
+            one.coordinator.ask_again_soon(now);
+            self.coordinating.set(txn, one.coordinator.deadline());
+        }
     }
 
     /// Repeats the unanswered questions to a participant that is reachable again, perhaps at another brick.

@@ -22,6 +22,12 @@ pub const fn transfer_ms(bytes: usize) -> Ms {
     (bytes / 1_049) as Ms
 }
 
+/// The time in which bricks take this many bytes, nearly always: eight times as many as a slow link carries.
+#[must_use]
+pub const fn brick_transfer_ms(bytes: usize) -> Ms {
+    transfer_ms(bytes) / 8
+}
+
 /// The maximum difference of two clock rates: one part in this number.
 const DRIFT: u64 = 20;
 

@@ -157,6 +157,9 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A transaction or a write is deferred or refused for this reason.
     pub fn handle_deferred(&mut self, txn: TxnId, kind: ErrorKind, why: String, now: Ms) {
         let is_final = is_final(kind);
+        if kind == ErrorKind::Unavailable {
+            self.session.repeat_soon(txn, now);
+        }
         let is_wanted = self.calls.is_awaited(WaitKey::Outcome(txn));
         if (is_wanted || is_final && self.deferred.len() < MAX_OUTCOMES) && !planted(Bug::RefusalIsConflict) {
             self.deferred.insert(txn, (kind, why));

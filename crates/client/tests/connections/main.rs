@@ -197,3 +197,36 @@ async fn many_large_objects_are_read_at_once_over_one_connection() {
     })
     .await;
 }
+
+/// More bytes of transactions at once than a connection may have unsent, from one client and from many.
+#[tokio::test]
+async fn many_large_transactions_are_committed_at_once() {
+    bounded(async {
+        let world = World::start(1, 1).await;
+        let mut clients = Vec::new();
+        for _ in 0..12 {
+            clients.push(Client::connect(&world.url()).await.unwrap());
+        }
+        // A client for each, and one for all others.
+        let (shared, object) = (clients[0].clone(), Object::blob(vec![7; 4_000_000].into()));
+        clients.extend((0..12).map(|_| shared.clone()));
+        let commits: Vec<_> = clients
+            .into_iter()
+            .map(|client| {
+                let object = object.clone();
+                tokio::spawn(async move {
+                    let t = client.begin(IsolationLevel::Optimistic);
+                    for _ in 0..8 {
+                        t.create_object(ClassId::NONE, object.clone(), PlacementHint::Anywhere).unwrap();
+                    }
+                    t.commit().await
+                })
+            })
+            .collect();
+        for commit in commits {
+            assert!(matches!(commit.await.unwrap().unwrap(), client::CommitOutcome::Committed(_)));
+        }
+        world.end().await;
+    })
+    .await;
+}

@@ -225,6 +225,11 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         handled
     }
 
+    /// The parts of a transaction were not sent, because the connection to a participant has much unsent: they are sent again soon.
+    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
+        self.node.ask_again_soon(txn, now);
+    }
+
     fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
         let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
         assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");

@@ -259,6 +259,11 @@ impl<T: Clone> Coordinator<T> {
         out.extend(self.unanswered().map(|node| Output::Send(node, self.question(node))));
     }
 
+    /// The questions were not sent: they are repeated as if that took no time.
+    pub fn ask_again_soon(&mut self, now: Ms) {
+        self.repeat = self.repeat.min(now + REPEAT_MS);
+    }
+
     /// When questions that are sent now are repeated.
     fn repeat_at(&self, now: Ms) -> Ms {
         now + REPEAT_MS + if self.has_parts() { self.transfer } else { 0 }

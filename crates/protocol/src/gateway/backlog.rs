@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::NodeId;
 
 use crate::ident::TxnId;
-use crate::lease::Ms;
+use crate::lease::{Ms, brick_transfer_ms};
 
-/// An answer is overdue after this time.
+/// An answer is overdue after this time, besides the time in which all that waits is sent.
 const OVERDUE_MS: Ms = 1_000;
 /// The memory of a transaction without its reads and writes, in bytes.
 const TRANSACTION_OVERHEAD_BYTES: usize = 512;
@@ -21,13 +21,13 @@ pub(super) struct Backlog {
     limit: usize,
     bytes: usize,
     by_txn: BTreeMap<TxnId, PendingTxn>,
-    /// The transactions of each participant, the oldest first.
+    /// When the answer of each participant to each of its transactions is overdue.
     by_participant: BTreeMap<NodeId, BTreeSet<(Ms, TxnId)>>,
 }
 
 #[derive(Clone, Debug)]
 struct PendingTxn {
-    since: Ms,
+    overdue_at: Ms,
     bytes: usize,
     nodes: BTreeSet<NodeId>,
 }
@@ -58,8 +58,8 @@ impl Backlog {
     ) -> Option<NodeId> {
         let limit = if is_little { 2 * self.limit } else { self.limit };
         let overdue = |node: &NodeId| {
-            let oldest = self.by_participant.get(node).and_then(BTreeSet::first);
-            oldest.is_some_and(|(since, _)| since + OVERDUE_MS <= now)
+            let first = self.by_participant.get(node).and_then(BTreeSet::first);
+            first.is_some_and(|(overdue_at, _)| *overdue_at <= now)
         };
         nodes.into_iter().find(overdue).filter(|_| self.bytes >= limit)
     }
@@ -67,11 +67,12 @@ impl Backlog {
     /// Adds a transaction with this memory that waits for these participants.
     pub(super) fn begin(&mut self, txn: TxnId, bytes: usize, nodes: BTreeSet<NodeId>, now: Ms) {
         let bytes = TRANSACTION_OVERHEAD_BYTES + bytes;
-        for node in &nodes {
-            self.by_participant.entry(*node).or_default().insert((now, txn));
-        }
         self.bytes += bytes;
-        let before = self.by_txn.insert(txn, PendingTxn { since: now, bytes, nodes });
+        let overdue_at = now + OVERDUE_MS + brick_transfer_ms(self.bytes);
+        for node in &nodes {
+            self.by_participant.entry(*node).or_default().insert((overdue_at, txn));
+        }
+        let before = self.by_txn.insert(txn, PendingTxn { overdue_at, bytes, nodes });
         assert!(before.is_none(), "C3: {txn:?} waits twice");
     }
 
@@ -86,7 +87,7 @@ impl Backlog {
         let open: BTreeSet<NodeId> = open.filter(|node| waiting.nodes.contains(node)).collect();
         for node in waiting.nodes.difference(&open) {
             if let Some(of_node) = self.by_participant.get_mut(node) {
-                of_node.remove(&(waiting.since, txn));
+                of_node.remove(&(waiting.overdue_at, txn));
                 if of_node.is_empty() {
                     self.by_participant.remove(node);
                 }

@@ -218,7 +218,10 @@ fn commit_without_calls_is_abandoned() {
         gateway.handle_call(2, txn(2), commit_at(&[2]), now).unwrap();
     }
     gateway.outputs().for_each(drop);
+    // The commit has 4 KiB, which takes 4 ms to send.
     gateway.poll(1_000 + ABANDON_AFTER_MS + REPEAT_MS);
+    assert!(gateway.outputs().all(|output| !matches!(output, Output::Ask(_, Request::Ask { .. }))));
+    gateway.poll(1_000 + ABANDON_AFTER_MS + 10 * 4 + REPEAT_MS);
     let asked: Vec<_> = gateway.outputs().collect();
     let gone = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(asked[..2], [gone(1), gone(2)]);

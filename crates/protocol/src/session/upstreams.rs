@@ -186,6 +186,13 @@ impl<T: Clone + MemorySize> Session<T> {
         self.send_writes(now);
     }
 
+    /// The call of a transaction was not accepted: it is repeated as soon as one that takes no time to send.
+    pub fn repeat_soon(&mut self, txn: TxnId, now: Ms) {
+        if let Some(at) = self.repeating.at(txn) {
+            self.repeating.set(txn, Some(at.min(now + REPEAT_MS)));
+        }
+    }
+
     /// Renews the locks of datastore transactions.
     pub(super) fn keep_locks_alive(&mut self, now: Ms) {
         if now < self.next_keepalive {

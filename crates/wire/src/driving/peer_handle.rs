@@ -48,6 +48,12 @@ impl PeerHandle {
         self.mailbox.send_message(message, forced);
     }
 
+    /// Whether so much is unsent that large messages are to be sent later.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.mailbox.is_behind()
+    }
+
     /// Whether messages wait until the other side takes them. What was sent before may still be on its way then.
     #[must_use]
     pub fn is_sending(&self) -> bool {

@@ -32,7 +32,7 @@ pub(super) enum Body {
 const MAX_BACKLOG: usize = 4 << 20;
 /// Bytes of unsent one-way requests beyond which a connection ends.
 pub const MAX_UNSENT_ONE_WAY: usize = 64 << 20;
-/// The same for a side that sends transactions.
+/// The same for a side that sends transactions: the largest one beside what others may have unsent.
 const MAX_UNSENT_TRANSACTIONS: usize = model::limits::TRANSACTION + crate::frame::MAX_MESSAGE + MAX_UNSENT_ONE_WAY;
 
 /// A task for the driver of a connection.
@@ -82,6 +82,8 @@ pub(super) struct ForwardedFrames {
 /// [`MAX_UNSENT_ONE_WAY`].
 pub struct Mailbox {
     max_unsent_one_way: usize,
+    /// Bytes of unsent one-way requests beyond which large ones are held back.
+    max_before_large: usize,
     inner: Mutex<Inner>,
     /// Signalled when `backlog` shrinks, and when the connection ends.
     backlog_shrank: Condvar,
@@ -117,7 +119,7 @@ impl std::fmt::Debug for Mailbox {
 
 impl Default for Mailbox {
     fn default() -> Self {
-        Self::with_limit(MAX_UNSENT_ONE_WAY)
+        Self::with_limits(MAX_UNSENT_ONE_WAY, MAX_UNSENT_ONE_WAY / 2)
     }
 }
 
@@ -125,12 +127,13 @@ impl Mailbox {
     /// The queue of a side that sends transactions, of which one may take as much as many other messages.
     #[must_use]
     pub fn for_transactions() -> Self {
-        Self::with_limit(MAX_UNSENT_TRANSACTIONS)
+        Self::with_limits(MAX_UNSENT_TRANSACTIONS, MAX_UNSENT_ONE_WAY)
     }
 
-    fn with_limit(max_unsent_one_way: usize) -> Self {
+    fn with_limits(max_unsent_one_way: usize, max_before_large: usize) -> Self {
         Self {
             max_unsent_one_way,
+            max_before_large,
             inner: Mutex::default(),
             backlog_shrank: Condvar::default(),
             has_items: AtomicBool::default(),
@@ -233,9 +236,9 @@ impl Mailbox {
         assert!(is_first, "a mailbox is that of one connection");
     }
 
-    /// Whether so many bytes of one-way requests are unsent that the other side gets no pages until it has taken some.
+    /// Whether so many bytes of one-way requests are unsent that large ones are held back until the other side has taken some.
     pub(crate) fn is_behind(&self) -> bool {
-        self.lock().unsent_one_way > MAX_UNSENT_ONE_WAY / 2
+        self.lock().unsent_one_way > self.max_before_large
     }
 
     /// Whether one-way requests were queued and not sent.

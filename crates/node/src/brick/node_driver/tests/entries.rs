@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use model::planted_bug::assert_noticed;
-use model::{Entry, EntryKey, Kind};
+use model::{Entry, EntryKey, Kind, limits};
 use wire::cluster::{EntryList, ListEntries, ListEntriesOf, LookUp};
 
 use super::*;
@@ -145,7 +145,9 @@ fn collection_is_replaced_by_one_of_its_kind_only() {
 fn transaction_changes_a_bounded_number_of_entries() {
     let bounded = || {
         let mut world = with_names();
-        let many = (0..17_000).map(|number| (entry(&number.to_string()), Some(oid(ClassId::NONE, 2)))).collect();
+        let many = (0..limits::OPERATIONS / 4 + 1)
+            .map(|number| (entry(&number.to_string()), Some(oid(ClassId::NONE, 2))))
+            .collect();
         assert!(!world.commit_part(Part { entries: many, ..Part::default() }));
     };
     assert_noticed(&[Bug::EntriesUnbounded], bounded);
@@ -154,8 +156,8 @@ fn transaction_changes_a_bounded_number_of_entries() {
         let mut world = with_names();
         let long = |number| entry(&format!("{number:0>255}"));
         let many = |count| (0..count).map(|number| (long(number), Some(oid(ClassId::NONE, 2)))).collect();
-        assert!(!world.commit_part(Part { entries: many(9_000), ..Part::default() }));
-        assert!(world.commit_part(Part { entries: many(5_000), ..Part::default() }));
+        assert!(!world.commit_part(Part { entries: many(65_000), ..Part::default() }));
+        assert!(world.commit_part(Part { entries: many(60_000), ..Part::default() }));
     };
     assert_noticed(&[Bug::EntriesUnbounded], bounded);
 }
