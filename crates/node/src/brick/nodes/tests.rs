@@ -189,7 +189,8 @@ async fn reason_of_a_refusal_precedes_the_answer_to_a_joint_request() {
             let nodes = nodes_on(store.clone());
             let (task, (from, mut messages)) = (nodes.clone(), connection());
             let task = tokio::spawn(async move { task.run().await });
-            let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(1) };
+            // The store may have heard of another transaction of this millisecond.
+            let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(u64::from(refusing.0)) };
             let mut request = joint_prepare(&[NODE, OTHER], txn);
             if let Request::Joint { requests, .. } = &mut request
                 && let Some(Request::Prepare { part, .. }) = requests.get_mut(&refusing)
