@@ -28,7 +28,6 @@ const MOVE_BUGS: &[Bug] = &[
     Bug::ChangesForgotten,
     Bug::RestForgotten,
     Bug::ContentsNotMoved,
-    Bug::ContentChangesForgotten,
 ];
 
 /// Bugs in how messages and rows pass between the logical nodes of a brick and its store.
@@ -69,7 +68,10 @@ const QUERIES: Choice =
 const NAMES: Choice =
     Choice { topology: Some(Topology::Direct), workload: Some(Workload::Names), faults: Some(Faults::All) };
 
-/// The same, and nodes move.
+/// Lists with contents are appended to while nodes move.
+const MOVED_LISTS: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Lists), faults: None };
+
+/// Names are bound and listed while nodes move.
 const MOVED_NAMES: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Names), faults: None };
 
 /// Four in ten plans of this choice move nodes, and half begin with several nodes at a brick.
@@ -89,6 +91,7 @@ fn bugs_in_entries_of_collections_are_noticed_in_whole_clusters() {
 #[test]
 fn bugs_in_moves_are_noticed_in_whole_clusters() {
     assert_noticed(MOVE_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
+    assert_noticed([bug::Bug::Brick(Bug::ContentChangesForgotten)].into_iter(), MOVED_LISTS);
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     for seed in 0..21 {
-        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_NAMES] {
+        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_LISTS, MOVED_NAMES] {
             assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
         }
     }

@@ -266,7 +266,8 @@ impl Nodes {
         metrics
     }
 
-    /// Opens a logical node from its rows.
+    /// Opens a logical node from its rows. What its driver wants done is carried out when it is served: the result of rows finds the driver
+    /// only then.
     fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
         let reader = RowReader::new(self.store.clone());
         let opening_rows = Driver::opening_rows(node, &reader)?;
@@ -285,10 +286,10 @@ impl Nodes {
             opening,
             is_new,
         };
-        let driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
+        let mut driver = Driver::open(settings, reader, self.answer_counts.clone(), self.time.now())?;
+        self.follow_schema(&mut driver);
         let has_prepared = driver.has_prepared();
         let served = ServedNode { epoch, driver: Mutex::new(driver), has_prepared };
-        self.act(&served, |driver| self.follow_schema(driver));
         info!(%node, epoch, "serving a logical node");
         Ok(served)
     }

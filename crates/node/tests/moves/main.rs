@@ -19,23 +19,19 @@ use world::{ACCOUNT, BADGE, World, account, badge, parse_account};
 
 const BALANCE: i64 = 100;
 
-/// Creates named accounts, spread over all logical nodes. A commit right after an index was defined may be refused once.
+/// Creates named accounts, spread over all logical nodes.
 async fn open_accounts(cluster: &Client, count: usize) -> Vec<Oid> {
+    let t = cluster.begin(IsolationLevel::Optimistic);
     let nodes = cluster.nodes();
-    let (t, made) = cluster
-        .transact(|t| async move {
-            let mut made = Vec::new();
-            for number in 0..count {
-                let owner = format!("owner-{number}");
-                let hint = PlacementHint::At(nodes[number % nodes.len()]);
-                let oid = t.create_object(ACCOUNT, account(&owner, BALANCE), hint)?;
-                t.bind(&owner, oid).await?;
-                made.push(oid);
-            }
-            Ok((t, made))
-        })
-        .await
-        .unwrap();
+    let mut made = Vec::new();
+    for number in 0..count {
+        let owner = format!("owner-{number}");
+        let oid =
+            t.create_object(ACCOUNT, account(&owner, BALANCE), PlacementHint::At(nodes[number % nodes.len()])).unwrap();
+        t.bind(&owner, oid).await.unwrap();
+        made.push(oid);
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
     made.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
 }
 

@@ -68,6 +68,9 @@ impl Nodes {
             }
             // Requests see the change before anything rests on it.
             self.served.store(Arc::new(after));
+            for served in opened.iter().filter_map(|(node, _)| self.served(*node)) {
+                self.act(&served, |_| {});
+            }
             let now = self.time.now();
             {
                 let mut manager = self.lock_manager()?;

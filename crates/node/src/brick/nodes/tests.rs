@@ -1,4 +1,6 @@
 use bytes::Bytes;
+use meta::MetaStore;
+use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions, Storage};
 use model::{ClassId, Object, PageId, limits};
 use protocol::commit::coordinator::CommitReply;
 use protocol::commit::{Answer, Outcome, Part, Request};
@@ -13,6 +15,7 @@ use wire::transport::{Address, Stream};
 
 use super::reads::SETTLE_PAUSE;
 use super::*;
+use crate::brick::node_driver::DriverOutput;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::PlacementSnapshot;
 
@@ -257,4 +260,29 @@ async fn requests_that_arrive_together_are_all_answered_up_to_a_wrong_one() {
         assert_eq!(nodes.read_latest(behind, |stored| stored.is_some()).unwrap(), Some(false));
         task.abort();
     }
+}
+
+/// A result that came before the node is served would find no driver: the rows behind it would never count as durable.
+#[tokio::test]
+async fn opening_a_logical_node_submits_rows_only_when_it_is_served() {
+    let catalogue: Arc<dyn MetaStore> = Arc::new(meta::Embedded::in_memory().unwrap());
+    CatalogEditor::new(catalogue.clone()).set_up(&Parameters::generate()).await.unwrap();
+    let view = ClusterView::follow(catalogue).await.unwrap();
+    let editor = view.editor().unwrap();
+    let brick = editor.add_brick(&["127.0.0.1:1".to_owned()], Storage::Durable).await.unwrap().value.id;
+    let session = editor.store().open_session(Duration::from_secs(60)).await.unwrap().id;
+    editor.announce_brick(brick, editor.start_number().await.unwrap(), session).await.unwrap();
+    let node = view.create_space("main", SpaceOptions::default()).await.unwrap().nodes[0];
+    let fields = vec![FieldDefinition::required("number", FieldType::Int64)];
+    let class = ClassDefinition { name: "Badge".to_owned(), parent: None, fields };
+    editor.define("main", &[class]).await.unwrap();
+    let index = editor.create_index("main", "by_number", "Badge", &["number"], true).await.unwrap();
+    view.wait_for_revision(index.revision).await.unwrap();
+    let place = view.placement.of(node).unwrap();
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), Options::default()).unwrap();
+    let nodes = Nodes::new(store, view, BrickId(brick.0), &Config::default(), None).unwrap();
+    let opened = nodes.open(node, place).unwrap();
+    assert!(matches!(opened.lock().unwrap().next_output(), Some(DriverOutput::SubmitRows { .. })));
 }
