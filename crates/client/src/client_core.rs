@@ -9,7 +9,8 @@ use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::session::Session;
-use tokio::sync::{Notify, Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
+use tokio::time;
 use wire::cluster::{Message, content_id, object_read_from_proto};
 use wire::convert;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
@@ -66,6 +67,7 @@ pub(super) struct ClientState {
     finished: Vec<FinishedCall>,
     events: broadcast::Sender<Event>,
     is_closed: bool,
+    clock: MonotonicClock,
 }
 
 /// The caller of a call, and the result.
@@ -138,6 +140,7 @@ impl Core {
             finished: Vec::new(),
             events: broadcast::Sender::new(EVENT_BUFFER),
             is_closed: false,
+            clock,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -351,22 +354,30 @@ impl Core {
         self.call(ClientCall::Put(oid, content)).await.map(drop)
     }
 
-    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome. It has this many bytes.
+    /// Waits until a transaction of this many bytes may be sent: not at all if it is small. The permit is dropped when it is answered.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if other large transactions do not end in time.
+    pub(super) async fn wait_to_commit(&self, bytes: usize) -> Result<Option<SemaphorePermit<'_>>> {
+        let units = ((bytes / COMMIT_UNIT_BYTES) as u32).min(COMMIT_UNITS);
+        if units == 0 {
+            return Ok(None);
+        }
+        let late = |_| {
+            let what = "other large transactions of this client have not ended in time: nothing of this one was sent";
+            Error::new(ErrorKind::Unavailable, what)
+        };
+        let permit = time::timeout(self.options.timeout, self.commit_budget.acquire_many(units)).await.map_err(late)?;
+        permit.map(Some).map_err(|_| closed_error())
+    }
+
+    /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome.
     pub(super) async fn commit(
         &self,
         txn: TxnId,
-        bytes: usize,
         writes: Vec<(Oid, ObjectState<Object>)>,
         entries: BTreeMap<Entry, Option<Oid>>,
     ) -> Result<CommitOutcome> {
-        let units = (bytes / COMMIT_UNIT_BYTES) as u32;
-        let _permit = match units {
-            0 => None,
-            units => {
-                let permit = self.commit_budget.acquire_many(units.min(COMMIT_UNITS)).await;
-                Some(permit.map_err(|_| closed_error())?)
-            }
-        };
         let started = self.with_state(|state, now| {
             // A transaction that is over has an outcome.
             let _ = entries.into_iter().try_for_each(|(entry, target)| state.driver.change_entry(txn, entry, target));
@@ -548,9 +559,11 @@ impl ClientState {
             Output::Up(node, holder, message) => self.send(Message::Up { node, epoch: 0, holder, message }),
             Output::Call(txn, call) => self.send(Message::Call { txn, call }),
             Output::Repeat(txn, call) => {
-                if let Some(connection) = self.connection.as_ref().filter(|connection| !connection.handle.is_sending())
-                {
-                    connection.handle.send(Message::Call { txn, call });
+                let message = Message::Call { txn, call };
+                let is_sending = self.connection.as_ref().is_some_and(|connection| connection.handle.is_sending());
+                match is_sending && message.memory_size() > COMMIT_UNIT_BYTES {
+                    true => self.driver.repeat_soon(txn, self.clock.now()),
+                    false => self.send(message),
                 }
             }
             Output::Watch => self.send(Message::Watch),

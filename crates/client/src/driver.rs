@@ -287,6 +287,11 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.write(txn, oid, content)
     }
 
+    /// A call was not sent again, because its connection still sends: it is repeated soon.
+    pub fn repeat_soon(&mut self, txn: TxnId, now: Ms) {
+        self.session.repeat_soon(txn, now);
+    }
+
     /// How many reads a transaction relies on.
     #[must_use]
     pub fn read_count(&self, txn: TxnId) -> usize {

@@ -28,6 +28,8 @@ use super::typed::read_only_error;
 
 /// Objects of at least this many bytes are checked against the size of their page.
 const MIN_CHECKED_OBJECT: usize = 32 << 10;
+/// What a read, a write or an entry takes in a message beside its data, about, in bytes.
+const READ_BYTES: usize = 64;
 /// Slots for objects that are placed near others. A client that fills a page does not use them.
 const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
 /// Maximum bytes of a page, so that it can be sent.
@@ -82,6 +84,16 @@ pub(super) struct Changes {
     /// The real identifiers for temporary ones, once they are assigned.
     real_oids: BTreeMap<Oid, Oid>,
     is_over: bool,
+}
+
+impl Changes {
+    /// The bytes of the message with which they are committed, about.
+    fn message_size(&self) -> usize {
+        let objects: usize = self.writes.values().flatten().map(Object::encoded_len).sum();
+        let patches: usize = self.patches.values().map(|patch| patch.encode().encoded_len()).sum();
+        let keys: usize = self.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
+        objects + patches + keys + READ_BYTES * (self.writes.len() + self.patches.len() + self.entries.len())
+    }
 }
 
 /// What a transaction has made of an object so far.
@@ -381,8 +393,9 @@ impl Transaction {
     /// [`ErrorKind::Invalid`] if the transaction is over; [`ErrorKind::Stopped`] if the space is stopped; [`ErrorKind::Denied`] if
     /// no peer server admits this client; [`ErrorKind::Exists`] if the transaction gives an object values of a unique index that
     /// another object has; [`ErrorKind::Unavailable`] if a brick that it needs cannot be reached in time; [`ErrorKind::Full`] if
-    /// a brick has no room; [`ErrorKind::TooLarge`] beyond the limits of [`model::limits`]. The transaction has changed nothing then. If it was not sent, it is not over: it may be committed again
-    /// or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does not answer in time.
+    /// a brick has no room; [`ErrorKind::TooLarge`] beyond the limits of [`model::limits`]. The transaction has changed nothing then. If
+    /// it was not sent, it is not over: it may be committed again or aborted. [`ErrorKind::Unknown`] if a brick has deferred it and does
+    /// not answer in time.
     pub async fn commit(&self) -> Result<CommitOutcome> {
         let Inner { core, txn, .. } = &*self.inner;
         core.check_serving()?;
@@ -397,7 +410,10 @@ impl Transaction {
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
-        let (bytes, writes, entries, mut leased): (usize, Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
+        // Until it is sent it is not over, and may be aborted.
+        let bytes = self.changes()?.message_size() + READ_BYTES * core.read_count(*txn)?;
+        let _permit = core.wait_to_commit(bytes).await?;
+        let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
             let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
             let objects = changes.writes.values().flatten().chain(&patches);
@@ -413,9 +429,9 @@ impl Transaction {
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
             let written = std::mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
-            (bytes, writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
+            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
         };
-        let outcome = core.commit(*txn, bytes, writes, entries).await;
+        let outcome = core.commit(*txn, writes, entries).await;
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
         match outcome {
             // A brick knows of an index that this client does not.

@@ -289,7 +289,7 @@ impl PeerProcess {
                     let Some(brick) = self.brick_links.handle_to(to.brick) else { continue };
                     let (txn, message) = (request.txn(), Message::Ask { node, epoch: to.epoch, seen, request });
                     match brick.is_behind() && message.memory_size() > MIN_HELD_BACK {
-                        true => held_back.push(txn),
+                        true => held_back.push((txn, node)),
                         false => brick.send(message),
                     }
                 }
@@ -301,8 +301,8 @@ impl PeerProcess {
                 Output::Disconnect(client) => client.hang_up(),
             }
         }
-        for txn in held_back {
-            driver.ask_again_soon(txn, self.time.now());
+        for (txn, node) in held_back {
+            driver.ask_again_soon(txn, node, self.time.now());
         }
         self.timer.set(driver.deadline().unwrap_or(Ms::MAX));
     }

@@ -488,7 +488,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         self.prepared_since.retain(|txn, _| open.contains_key(txn));
         for (txn, nodes) in open {
             let since = *self.prepared_since.entry(txn).or_insert(now);
-            let patience = FINISH_MS.saturating_add(self.participant.transfer(txn));
+            let patience = FINISH_MS.saturating_add(self.participant.transfer_ms(txn));
             let is_late = since.saturating_add(patience) <= now && !self.finishing.contains_key(&txn);
             if is_late && !planted(Bug::CoordinatorNotReplaced) {
                 let mut out = Vec::new();

@@ -255,10 +255,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         }
     }
 
-    /// The questions of a transaction were not sent: see [`Gateway::ask_again_soon`].
-    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
+    /// A question to a participant was not sent, or has to be asked again: see [`Gateway::ask_again_soon`].
+    pub fn ask_again_soon(&mut self, txn: TxnId, node: NodeId, now: Ms) {
         if let Some(gateway) = &mut self.gateway {
-            gateway.ask_again_soon(txn, now);
+            gateway.ask_again_soon(txn, node, now);
         }
     }
 

@@ -95,7 +95,7 @@ pub struct Part<T> {
     pub entries: EntryChanges,
     /// How long the parts of the other participants may take to arrive, in milliseconds: so long a participant does not miss the
     /// outcome (C2). It is not logged.
-    pub transfer: Ms,
+    pub transfer_ms: Ms,
 }
 
 impl<T> Default for Part<T> {
@@ -105,7 +105,7 @@ impl<T> Default for Part<T> {
             writes: Writes::new(),
             touches: BTreeSet::new(),
             entries: EntryChanges::new(),
-            transfer: 0,
+            transfer_ms: 0,
         }
     }
 }

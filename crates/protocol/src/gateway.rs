@@ -39,10 +39,12 @@ use backlog::Backlog;
 
 /// How long the gateway waits for an answer before it repeats a question, in milliseconds.
 const REPEAT_MS: u64 = 200;
-/// A commit is abandoned after this time without a call from its client, in milliseconds: clients repeat their calls
-/// each second, and those that are long in sending later by the time which that takes.
+/// A commit is abandoned after this time without a call from its client, in milliseconds: clients repeat their calls each second.
 const ABANDON_AFTER_MS: Ms = 10_000;
+/// A large commit is abandoned later, by this many times the time in which it is sent: its client repeats it later, too.
 const ABANDON_AFTER_TRANSFERS: Ms = 10;
+/// What a read takes in a message, about, in bytes.
+const READ_BYTES: usize = 64;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
@@ -96,7 +98,8 @@ impl<T: MemorySize> Call<T> {
     pub(crate) fn memory_size(&self) -> usize {
         match self {
             Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
-            Self::Check { .. } | Self::Resolve { .. } | Self::Lock { .. } => 0,
+            Self::Check { reads, .. } => reads.values().map(|reads| READ_BYTES * reads.len()).sum(),
+            Self::Resolve { .. } | Self::Lock { .. } => 0,
             Self::Heard { .. } | Self::Release { .. } => 0,
         }
     }
@@ -159,6 +162,7 @@ struct PendingCheck<A> {
     /// Participants that have not answered.
     open: BTreeSet<NodeId>,
     repeat: Ms,
+    pause: Ms,
 }
 
 /// A transaction that is committing.
@@ -304,7 +308,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                 let transfer = transfer_ms(bytes);
                 // If they arrive later, a participant that has its part aborts the transaction: objects are not held for long if the
                 // coordinator is gone.
-                parts.values_mut().for_each(|part| part.transfer = brick_transfer_ms(bytes));
+                let queued = self.backlog.bytes() + bytes;
+                parts.values_mut().for_each(|part| part.transfer_ms = brick_transfer_ms(queued));
                 self.coordinate(from, txn, (bytes, now), |now, out| {
                     Coordinator::commit(txn, parts, now, out).with_transfer(transfer)
                 });
@@ -410,8 +415,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let request = |(node, reads): (&NodeId, &Vec<Read>)| (*node, Request::Check { txn, reads: reads.clone(), at });
         let joined = joint::join(reads.iter().map(request), |node| self.bricks.get(&node).copied());
         self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
-        let repeat = now + REPEAT_MS;
-        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat });
+        let pause = REPEAT_MS + transfer_ms(reads.values().map(|reads| READ_BYTES * reads.len()).sum());
+        let repeat = now + pause;
+        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat, pause });
         self.asking.set(txn, Some(repeat));
     }
 
@@ -419,7 +425,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     fn repeat_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
         assert!(!checking.open.is_empty(), "V4: the check of {txn:?} waits for no participant");
-        checking.repeat = now + REPEAT_MS;
+        checking.repeat = now + checking.pause;
         self.asking.set(txn, Some(checking.repeat));
         for node in &checking.open {
             let reads = checking.reads[node].clone();
@@ -515,10 +521,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         self.locking.retain(|_, locking| !locking.participants.contains(&node));
     }
 
-    /// The questions of a transaction were not sent: they are repeated as soon as those that were lost and take no time to send.
-    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
+    /// A question to a participant was not sent, or has to be asked again: it is, as soon as one that takes no time to send.
+    pub fn ask_again_soon(&mut self, txn: TxnId, node: NodeId, now: Ms) {
         if let Some(one) = self.coordinators.get_mut(&txn) {
-            one.coordinator.ask_again_soon(now);
+            one.coordinator.ask_again_soon(node, now);
             self.coordinating.set(txn, one.coordinator.deadline());
         }
     }

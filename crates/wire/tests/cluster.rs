@@ -149,7 +149,7 @@ fn entries() -> BoxedStrategy<EntryChanges> {
 
 fn part() -> BoxedStrategy<Part<Object>> {
     (reads(), writes(), touches(), entries())
-        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries, transfer: 0 })
+        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries, transfer_ms: 0 })
         .boxed()
 }
 
@@ -282,10 +282,8 @@ fn reply() -> BoxedStrategy<Reply<Object>> {
 
 fn request() -> BoxedStrategy<Request<Object>> {
     prop_oneof![
-        (txn(), participants(), part()).prop_map(|(txn, participants, part)| Request::Prepare {
-            txn,
-            participants,
-            part
+        (txn(), participants(), part(), any::<u64>()).prop_map(|(txn, participants, part, transfer_ms)| {
+            Request::Prepare { txn, participants, part: Part { transfer_ms, ..part } }
         }),
         (txn(), part()).prop_map(|(txn, part)| Request::Commit { txn, part }),
         (txn(), outcome()).prop_map(|(txn, outcome)| Request::Decide { txn, outcome }),

@@ -26,6 +26,13 @@ async fn create_two(cluster: &Client) -> [Oid; 2] {
     created.map(|oid| t.real_oid(oid).unwrap())
 }
 
+/// Creates an object, after which the client has its connection.
+async fn create_one(client: &Client) {
+    let t = client.begin(IsolationLevel::Optimistic);
+    t.create_blob("0").unwrap();
+    assert!(matches!(t.commit().await.unwrap(), client::CommitOutcome::Committed(_)));
+}
+
 /// The runtime of the first client ends with all of its tasks, so its connection ends without a message, as if its process had
 /// been killed. The timeout of the second client is shorter than the time in which locks expire.
 #[tokio::test]
@@ -203,10 +210,14 @@ async fn many_large_objects_are_read_at_once_over_one_connection() {
 async fn many_large_transactions_are_committed_at_once() {
     bounded(async {
         let world = World::start(1, 1).await;
+        let proxy = Proxy::start(world.host(0), false).await;
         let mut clients = Vec::new();
         for _ in 0..12 {
-            clients.push(Client::connect(&world.url()).await.unwrap());
+            let client = Client::connect(&url(&[proxy.host()])).await.unwrap();
+            create_one(&client).await;
+            clients.push(client);
         }
+        let accepted = proxy.accepted();
         // A client for each, and one for all others.
         let (shared, object) = (clients[0].clone(), Object::blob(vec![7; 4_000_000].into()));
         clients.extend((0..12).map(|_| shared.clone()));
@@ -226,6 +237,7 @@ async fn many_large_transactions_are_committed_at_once() {
         for commit in commits {
             assert!(matches!(commit.await.unwrap().unwrap(), client::CommitOutcome::Committed(_)));
         }
+        assert_eq!(proxy.accepted(), accepted, "a connection has ended meanwhile");
         world.end().await;
     })
     .await;

@@ -508,7 +508,8 @@ impl<C: Clone> LocalNodes for SimulatedBrick<C> {
     }
 
     fn each_served(&mut self, mut act: impl FnMut(&mut HeldNode<'_, C>, &mut Self::Effects)) {
-        self.served.values_mut().for_each(|one| act(&mut one.held(), &mut self.effects));
+        let sound = self.served.values_mut().filter(|one| one.driver.failure().is_none());
+        sound.for_each(|one| act(&mut one.held(), &mut self.effects));
     }
 
     fn with_writing(&mut self, node: NodeId, act: impl FnOnce(&mut HeldNode<'_, C>, &mut Self::Effects)) {

@@ -225,9 +225,9 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         handled
     }
 
-    /// The parts of a transaction were not sent, because the connection to a participant has much unsent: they are sent again soon.
-    pub fn ask_again_soon(&mut self, txn: TxnId, now: Ms) {
-        self.node.ask_again_soon(txn, now);
+    /// The part of a participant was not sent, because the connection to it has much unsent: it is sent soon.
+    pub fn ask_again_soon(&mut self, txn: TxnId, node: NodeId, now: Ms) {
+        self.node.ask_again_soon(txn, node, now);
     }
 
     fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
@@ -343,6 +343,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 self.node.handle_answer(node, answer, locked, seen, now).map_err(invalid)
             }
             BrickMessage::Deferred { node, txn, kind, why } => {
+                // The participant may take its part in soon.
+                self.node.ask_again_soon(txn, node, now);
                 let client = if planted(Bug::DeferredToAnyone) {
                     self.clients.values().next()
                 } else {

@@ -72,6 +72,8 @@ pub struct Coordinator<T> {
     repeat: Ms,
     /// How long it may take to send the parts.
     transfer: Ms,
+    /// When single participants are asked again before.
+    soon: BTreeMap<NodeId, Ms>,
 }
 
 impl<T: Clone> Coordinator<T> {
@@ -82,8 +84,17 @@ impl<T: Clone> Coordinator<T> {
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
-        let mut coordinator =
-            Self { txn, parts, stages, outcome: None, reply: None, round: 0, repeat: now, transfer: 0 };
+        let mut coordinator = Self {
+            txn,
+            parts,
+            stages,
+            outcome: None,
+            reply: None,
+            round: 0,
+            repeat: now,
+            transfer: 0,
+            soon: BTreeMap::new(),
+        };
         coordinator.ask(now, out);
         coordinator
     }
@@ -113,6 +124,7 @@ impl<T: Clone> Coordinator<T> {
             round: 0,
             repeat: now,
             transfer: 0,
+            soon: BTreeMap::new(),
         };
         coordinator.ask(now, out);
         coordinator
@@ -246,9 +258,12 @@ impl<T: Clone> Coordinator<T> {
 
     /// Repeats unanswered questions that are due.
     pub fn poll(&mut self, now: Ms, out: &mut Vec<Output<T>>) {
+        let soon: Vec<NodeId> = self.soon.extract_if(.., |_, at| *at <= now).map(|(node, _)| node).collect();
         if now < self.repeat || self.is_done() {
+            soon.into_iter().for_each(|node| self.retry_now(node, out));
             return;
         }
+        self.soon.clear();
         self.repeat = self.repeat_at(now);
         out.extend(self.unanswered().map(|node| Output::Repeat(node, self.question(node))));
     }
@@ -259,9 +274,11 @@ impl<T: Clone> Coordinator<T> {
         out.extend(self.unanswered().map(|node| Output::Send(node, self.question(node))));
     }
 
-    /// The questions were not sent: they are repeated as if that took no time.
-    pub fn ask_again_soon(&mut self, now: Ms) {
-        self.repeat = self.repeat.min(now + REPEAT_MS);
+    /// The question to a participant was not sent, or has to be asked again: it is, as if sending it took no time.
+    pub fn ask_again_soon(&mut self, node: NodeId, now: Ms) {
+        if self.stages.get(&node).is_some_and(|stage| self.is_unanswered(*stage)) {
+            self.soon.insert(node, now + REPEAT_MS);
+        }
     }
 
     /// When questions that are sent now are repeated.
@@ -324,7 +341,7 @@ impl<T: Clone> Coordinator<T> {
     /// When [`Coordinator::poll`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Ms> {
-        (!self.is_done()).then_some(self.repeat)
+        (!self.is_done()).then(|| self.soon.values().copied().fold(self.repeat, Ms::min))
     }
 
     /// Whether every participant has acknowledged the outcome.

@@ -742,9 +742,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// How long the parts of the other participants of a prepared transaction may take to arrive.
     #[must_use]
-    pub fn transfer(&self, txn: TxnId) -> Ms {
+    pub fn transfer_ms(&self, txn: TxnId) -> Ms {
         match self.transactions.get(&txn) {
-            Some(TxnState::Prepared { part, .. }) => part.transfer,
+            Some(TxnState::Prepared { part, .. }) => part.transfer_ms,
             _ => 0,
         }
     }

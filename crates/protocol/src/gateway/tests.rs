@@ -355,3 +355,25 @@ fn votes_of_one_brick_count_together() {
     let joint = Output::Ask(NodeId(1), Request::Joint { txn: txn(1), requests });
     assert_eq!(outputs[1..], [joint, Output::Ask(NodeId(3), decide())]);
 }
+
+#[test]
+fn part_that_was_not_sent_is_sent_soon_and_others_are_not_sent_again() {
+    let mut gateway: Gateway<u8, Vec<i64>> = Gateway::new(50);
+    let large = |node| {
+        let writes = [(oid(node), ObjectState::Value(vec![7; 1 << 17]))].into();
+        (NodeId(node), Part { writes, ..Part::default() })
+    };
+    let call = Call::Commit { parts: [large(1), large(2)].into(), creates: false };
+    gateway.handle_call(1, txn(1), call, 1_000).unwrap();
+    assert_eq!(gateway.outputs().count(), 2);
+    gateway.ask_again_soon(txn(1), NodeId(2), 1_000);
+    assert_eq!(gateway.deadline(), Some(1_000 + REPEAT_MS));
+    gateway.poll(1_000 + REPEAT_MS);
+    let asked: Vec<_> = gateway.outputs().collect();
+    assert!(matches!(asked[..], [Output::Ask(NodeId(2), Request::Prepare { .. })]), "{asked:?}");
+    // Two parts of a mebibyte take two seconds on a slow link.
+    gateway.poll(2_900);
+    assert_eq!(gateway.outputs().count(), 0);
+    gateway.poll(3_300);
+    assert_eq!(gateway.outputs().count(), 2);
+}

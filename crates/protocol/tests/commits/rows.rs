@@ -167,7 +167,7 @@ impl World {
         let writes = writes.collect();
         let touches = (0..self.rng.random_range(0..2)).map(|_| self.object()).collect();
         let entries = (0..self.rng.random_range(0..2)).map(|_| self.entry()).collect();
-        Part { reads, writes, touches, entries, transfer: 0 }
+        Part { reads, writes, touches, entries, transfer_ms: 0 }
     }
 
     /// A new or an earlier transaction.

@@ -145,7 +145,7 @@ pub(super) fn ask_to_proto(request: &Request<Object>, raw: &mut Vec<Bytes>) -> R
             writes: states::writes_to_proto(part.writes.iter(), raw),
             touches: states::touches_to_proto(&part.touches),
             entries: entries::changes_to_proto(part.entries.iter()),
-            transfer_ms: part.transfer,
+            transfer_ms: part.transfer_ms,
         }),
         Request::Commit { part, .. } => RequestMessage::Commit(proto::Commit {
             reads: states::reads_to_proto(part.reads.iter()),
@@ -178,7 +178,7 @@ pub(super) fn ask(request: RequestMessage, txn: TxnId, data: &mut Data<'_>) -> R
             txn,
             participants: ids::nodes(prepare.participants)?,
             part: Part {
-                transfer: prepare.transfer_ms,
+                transfer_ms: prepare.transfer_ms,
                 ..part(prepare.reads, prepare.writes, &prepare.touches, prepare.entries, data)?
             },
         },
@@ -237,7 +237,7 @@ pub(super) fn part(
     data: &mut Data<'_>,
 ) -> Result<Part<Object>> {
     let (reads, writes) = (states::reads(reads)?, states::writes(writes, data)?);
-    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)?, transfer: 0 })
+    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)?, transfer_ms: 0 })
 }
 
 pub(super) fn answer_to_proto(

@@ -33,7 +33,7 @@ const MAX_BACKLOG: usize = 4 << 20;
 /// Bytes of unsent one-way requests beyond which a connection ends.
 pub const MAX_UNSENT_ONE_WAY: usize = 64 << 20;
 /// The same for a side that sends transactions: the largest one beside what others may have unsent.
-const MAX_UNSENT_TRANSACTIONS: usize = model::limits::TRANSACTION + crate::frame::MAX_MESSAGE + MAX_UNSENT_ONE_WAY;
+const MAX_UNSENT_TRANSACTIONS: usize = model::limits::TRANSACTION + crate::frame::MAX_MESSAGE + 2 * MAX_UNSENT_ONE_WAY;
 
 /// A task for the driver of a connection.
 pub(super) enum Item {
