@@ -67,7 +67,6 @@ pub(super) struct ClientState {
     finished: Vec<FinishedCall>,
     events: broadcast::Sender<Event>,
     is_closed: bool,
-    clock: MonotonicClock,
 }
 
 /// The caller of a call, and the result.
@@ -140,7 +139,6 @@ impl Core {
             finished: Vec::new(),
             events: broadcast::Sender::new(EVENT_BUFFER),
             is_closed: false,
-            clock,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -187,7 +185,7 @@ impl Core {
     /// Carries out the outputs of the driver, and releases the lock.
     fn process_outputs(&self, mut state: MutexGuard<'_, ClientState>) {
         for output in state.driver.outputs() {
-            state.handle_output(output);
+            state.handle_output(output, self.clock);
         }
         if let Some(deadline) = state.driver.deadline() {
             self.timer.set(deadline);
@@ -554,7 +552,7 @@ impl ClientState {
         (id, result)
     }
 
-    fn handle_output(&mut self, output: Output<Object>) {
+    fn handle_output(&mut self, output: Output<Object>, clock: MonotonicClock) {
         match output {
             Output::Up(node, holder, message) => self.send(Message::Up { node, epoch: 0, holder, message }),
             Output::Call(txn, call) => self.send(Message::Call { txn, call }),
@@ -562,7 +560,7 @@ impl ClientState {
                 let message = Message::Call { txn, call };
                 let is_sending = self.connection.as_ref().is_some_and(|connection| connection.handle.is_sending());
                 match is_sending && message.memory_size() > COMMIT_UNIT_BYTES {
-                    true => self.driver.repeat_soon(txn, self.clock.now()),
+                    true => self.driver.repeat_soon(txn, clock.now()),
                     false => self.send(message),
                 }
             }

@@ -12,6 +12,7 @@ use model::{
 };
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
+use protocol::memory_size::ENTRY_BYTES;
 use protocol::page_cache::ObjectState;
 use protocol::session;
 use protocol::validate::Read;
@@ -28,8 +29,6 @@ use super::typed::read_only_error;
 
 /// Objects of at least this many bytes are checked against the size of their page.
 const MIN_CHECKED_OBJECT: usize = 32 << 10;
-/// What a read, a write or an entry takes in a message beside its data, about, in bytes.
-const READ_BYTES: usize = 64;
 /// Slots for objects that are placed near others. A client that fills a page does not use them.
 const NEAR_SLOTS: Range<u16> = PAGE_SLOTS..2 * PAGE_SLOTS;
 /// Maximum bytes of a page, so that it can be sent.
@@ -90,9 +89,9 @@ impl Changes {
     /// The bytes of the message with which they are committed, about.
     fn message_size(&self) -> usize {
         let objects: usize = self.writes.values().flatten().map(Object::encoded_len).sum();
-        let patches: usize = self.patches.values().map(|patch| patch.encode().encoded_len()).sum();
+        let patches: usize = self.patches.values().map(|patch| patch.data_len()).sum();
         let keys: usize = self.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
-        objects + patches + keys + READ_BYTES * (self.writes.len() + self.patches.len() + self.entries.len())
+        objects + patches + keys + ENTRY_BYTES * (self.writes.len() + self.patches.len() + self.entries.len())
     }
 }
 
@@ -410,8 +409,10 @@ impl Transaction {
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
+        let reads = core.read_count(*txn)?;
+        limits::check_reads(reads)?;
         // Until it is sent it is not over, and may be aborted.
-        let bytes = self.changes()?.message_size() + READ_BYTES * core.read_count(*txn)?;
+        let bytes = self.changes()?.message_size() + ENTRY_BYTES * reads;
         let _permit = core.wait_to_commit(bytes).await?;
         let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
             let changes = &mut *self.changes()?;
@@ -421,7 +422,6 @@ impl Transaction {
             let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
             limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
             limits::check_entries(changes.entries.len(), keys)?;
-            limits::check_reads(core.read_count(*txn)?)?;
             changes.is_over = true;
             changes.loaded.clear();
             let patched = std::mem::take(&mut changes.patches).into_keys();

@@ -164,6 +164,12 @@ impl ContentPatch {
         Ok(patch)
     }
 
+    /// Bytes that the changes carry.
+    #[must_use]
+    pub fn data_len(&self) -> usize {
+        self.ops.iter().map(|op| op.data().len()).sum()
+    }
+
     /// The size of a blob after the changes, if it had `size` bytes before.
     ///
     /// # Errors

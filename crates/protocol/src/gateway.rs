@@ -25,12 +25,13 @@ use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint;
 use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
-use crate::lease::{Ms, brick_transfer_ms, transfer_ms};
+use crate::lease::Ms;
 use crate::locks::LockMode;
-use crate::memory_size::MemorySize;
+use crate::memory_size::{ENTRY_BYTES, MemorySize};
 use crate::page_cache::ObjectState;
 use crate::plant::{Bug, planted};
 use crate::schedule::Schedule;
+use crate::transfer::{brick_transfer_ms, transfer_ms};
 use crate::validate::Read;
 
 mod backlog;
@@ -43,8 +44,6 @@ const REPEAT_MS: u64 = 200;
 const ABANDON_AFTER_MS: Ms = 10_000;
 /// A large commit is abandoned later, by this many times the time in which it is sent: its client repeats it later, too.
 const ABANDON_AFTER_TRANSFERS: Ms = 10;
-/// What a read takes in a message, about, in bytes.
-const READ_BYTES: usize = 64;
 /// The limit for transactions that wait for participants, in bytes.
 const BACKLOG_LIMIT_BYTES: usize = 256 << 20;
 
@@ -98,7 +97,7 @@ impl<T: MemorySize> Call<T> {
     pub(crate) fn memory_size(&self) -> usize {
         match self {
             Self::Commit { parts, .. } => parts.values().map(Part::memory_size).sum(),
-            Self::Check { reads, .. } => reads.values().map(|reads| READ_BYTES * reads.len()).sum(),
+            Self::Check { reads, .. } => bytes_of_reads(reads),
             Self::Resolve { .. } | Self::Lock { .. } => 0,
             Self::Heard { .. } | Self::Release { .. } => 0,
         }
@@ -162,7 +161,6 @@ struct PendingCheck<A> {
     /// Participants that have not answered.
     open: BTreeSet<NodeId>,
     repeat: Ms,
-    pause: Ms,
 }
 
 /// A transaction that is committing.
@@ -171,8 +169,6 @@ struct PendingCommit<A, T> {
     client: A,
     /// The time of its last call.
     last_call: Ms,
-    /// How long it is not abandoned after that.
-    patience: Ms,
     coordinator: Coordinator<T>,
 }
 
@@ -363,8 +359,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
             None => {
                 let coordinator = begin(now, &mut out);
                 self.backlog.begin(txn, bytes, coordinator.unanswered().collect(), now);
-                let patience = ABANDON_AFTER_MS + ABANDON_AFTER_TRANSFERS * transfer_ms(bytes);
-                self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, patience, coordinator });
+                self.coordinators.insert(txn, PendingCommit { client: from, last_call: now, coordinator });
             }
         }
         self.handle_coordinator_outputs(txn, out);
@@ -415,9 +410,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let request = |(node, reads): (&NodeId, &Vec<Read>)| (*node, Request::Check { txn, reads: reads.clone(), at });
         let joined = joint::join(reads.iter().map(request), |node| self.bricks.get(&node).copied());
         self.out.extend(joined.into_iter().map(|(node, request)| Output::Ask(node, request)));
-        let pause = REPEAT_MS + transfer_ms(reads.values().map(|reads| READ_BYTES * reads.len()).sum());
-        let repeat = now + pause;
-        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat, pause });
+        let repeat = repeat_at(&reads, now);
+        self.checking.insert(txn, PendingCheck { from, at, reads, open, repeat });
         self.asking.set(txn, Some(repeat));
     }
 
@@ -425,7 +419,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     fn repeat_checks(&mut self, txn: TxnId, now: Ms) {
         let Some(checking) = self.checking.get_mut(&txn).filter(|checking| checking.repeat <= now) else { return };
         assert!(!checking.open.is_empty(), "V4: the check of {txn:?} waits for no participant");
-        checking.repeat = now + checking.pause;
+        checking.repeat = repeat_at(&checking.reads, now);
         self.asking.set(txn, Some(checking.repeat));
         for node in &checking.open {
             let reads = checking.reads[node].clone();
@@ -559,7 +553,8 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         for txn in self.coordinating.due(now) {
             let mut out = Vec::new();
             if let Some(one) = self.coordinators.get_mut(&txn) {
-                if one.last_call + one.patience <= now {
+                let patience = ABANDON_AFTER_MS + ABANDON_AFTER_TRANSFERS * one.coordinator.transfer();
+                if one.last_call + patience <= now {
                     one.coordinator.give_up(now, &mut out);
                 }
                 one.coordinator.poll(now, &mut out);
@@ -574,6 +569,15 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
     pub fn deadline(&self) -> Option<Ms> {
         self.coordinating.first().into_iter().chain(self.asking.first()).min()
     }
+}
+
+fn bytes_of_reads(reads: &BTreeMap<NodeId, Vec<Read>>) -> usize {
+    reads.values().map(|reads| ENTRY_BYTES * reads.len()).sum()
+}
+
+/// When the questions of a read-only transaction that are sent now are repeated.
+fn repeat_at(reads: &BTreeMap<NodeId, Vec<Read>>, now: Ms) -> Ms {
+    now + REPEAT_MS + transfer_ms(bytes_of_reads(reads))
 }
 
 #[cfg(test)]

@@ -16,18 +16,6 @@ use crate::plant::{Bug, planted};
 /// Milliseconds by the local clock.
 pub type Ms = u64;
 
-/// The time in which a slow link carries this many bytes, at a mebibyte a second. Until then a message of that size is not missing.
-#[must_use]
-pub const fn transfer_ms(bytes: usize) -> Ms {
-    (bytes / 1_049) as Ms
-}
-
-/// The time in which bricks take this many bytes, nearly always: eight times as many as a slow link carries.
-#[must_use]
-pub const fn brick_transfer_ms(bytes: usize) -> Ms {
-    transfer_ms(bytes) / 8
-}
-
 /// The maximum difference of two clock rates: one part in this number.
 const DRIFT: u64 = 20;
 

@@ -51,6 +51,7 @@ pub mod redirect;
 pub mod replica;
 mod schedule;
 pub mod session;
+mod transfer;
 pub mod tree;
 pub mod upstream;
 pub mod validate;

@@ -9,8 +9,8 @@ pub trait MemorySize {
     fn memory_size(&self) -> usize;
 }
 
-/// The overhead of a map entry, in bytes.
-const ENTRY_BYTES: usize = 64;
+/// What a read, a write or an entry takes beside its data, about, in bytes.
+pub const ENTRY_BYTES: usize = 64;
 
 impl MemorySize for model::Object {
     fn memory_size(&self) -> usize {

@@ -124,9 +124,10 @@ async fn closed_client_ends_its_connection_and_does_not_connect_again() {
     .await;
 }
 
-/// Commits a transaction of 12 MiB, and a small one behind it, through peer servers whose links take 1.5 MiB a second. Returns how
-/// many bytes the links carried.
-async fn commit_slowly(world: &World, peers: usize) -> u64 {
+/// Commits a transaction of 12 MiB, and a small one behind it, through peer servers whose links take 1.5 MiB a second. Checks that the
+/// links carried each once.
+async fn commit_slowly(peers: usize) {
+    let world = World::start(1, peers as u64).await;
     let mut links = Vec::new();
     for peer in 0..peers {
         links.push(SlowLink::start(world.host(peer), 3 << 19).await);
@@ -142,31 +143,21 @@ async fn commit_slowly(world: &World, peers: usize) -> u64 {
         let outcome = t.commit().await.unwrap();
         assert!(matches!(outcome, client::CommitOutcome::Committed(_)), "{outcome:?} of {objects} objects");
     }
-    links.iter().map(SlowLink::forwarded).sum()
+    let carried: u64 = links.iter().map(SlowLink::forwarded).sum();
+    assert!(carried < 13 << 20, "{carried} bytes");
+    world.end().await;
 }
 
 /// The commit takes longer than the time after which an unanswered call is repeated.
 #[tokio::test]
 async fn large_transaction_crosses_a_slow_link_once() {
-    bounded(async {
-        let world = World::start(1, 1).await;
-        let carried = commit_slowly(&world, 1).await;
-        assert!(carried < 13 << 20, "{carried} bytes");
-        world.end().await;
-    })
-    .await;
+    bounded(commit_slowly(1)).await;
 }
 
 /// The commit takes longer than a client waits for the answer of a peer server that seems to hang.
 #[tokio::test]
 async fn client_does_not_leave_a_peer_server_to_which_it_still_sends() {
-    bounded(async {
-        let world = World::start(1, 2).await;
-        let carried = commit_slowly(&world, 2).await;
-        assert!(carried < 13 << 20, "{carried} bytes");
-        world.end().await;
-    })
-    .await;
+    bounded(commit_slowly(2)).await;
 }
 
 /// Reads more bytes at once than a connection may have unsent.

@@ -6,7 +6,7 @@
 //!
 //! | output of a driver | its receiver is at hand | is elsewhere |
 //! | --- | --- | --- |
-//! | `Ask`, `Answer`, `Deferred` | handled at once | an event, for later; a request that nobody here serves goes to another brick |
+//! | `Ask`, `Answer`, `Deferred` | the receiver handles it at once | it becomes an event; if this brick does not serve the receiver of a request, the brick that does gets it |
 //! | `SubmitRows` | submitted together with those of all drivers at hand; or applied at once | |
 //! | others | carried out at once | |
 //!

@@ -83,7 +83,18 @@ impl<T: Clone> Coordinator<T> {
     /// If it has no participants (C1).
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
-        let stages = parts.keys().map(|node| (*node, ParticipantStage::Asked)).collect();
+        let participants: Vec<NodeId> = parts.keys().copied().collect();
+        Self::begin(txn, participants, parts, now, out)
+    }
+
+    fn begin(
+        txn: TxnId,
+        participants: impl IntoIterator<Item = NodeId>,
+        parts: BTreeMap<NodeId, Part<T>>,
+        now: Ms,
+        out: &mut Vec<Output<T>>,
+    ) -> Self {
+        let stages = participants.into_iter().map(|node| (node, ParticipantStage::Asked)).collect();
         let mut coordinator = Self {
             txn,
             parts,
@@ -114,20 +125,7 @@ impl<T: Clone> Coordinator<T> {
         now: Ms,
         out: &mut Vec<Output<T>>,
     ) -> Self {
-        let stages = participants.into_iter().map(|node| (node, ParticipantStage::Asked)).collect();
-        let mut coordinator = Self {
-            txn,
-            parts: BTreeMap::new(),
-            stages,
-            outcome: None,
-            reply: None,
-            round: 0,
-            repeat: now,
-            transfer: 0,
-            soon: BTreeMap::new(),
-        };
-        coordinator.ask(now, out);
-        coordinator
+        Self::begin(txn, participants, BTreeMap::new(), now, out)
     }
 
     /// Handles the answer of a participant.
@@ -279,6 +277,12 @@ impl<T: Clone> Coordinator<T> {
         if self.stages.get(&node).is_some_and(|stage| self.is_unanswered(*stage)) {
             self.soon.insert(node, now + REPEAT_MS);
         }
+    }
+
+    /// How long it may take to send the parts.
+    #[must_use]
+    pub fn transfer(&self) -> Ms {
+        self.transfer
     }
 
     /// When questions that are sent now are repeated.

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::NodeId;
 
 use crate::ident::TxnId;
-use crate::lease::{Ms, brick_transfer_ms};
+use crate::lease::Ms;
+use crate::transfer::brick_transfer_ms;
 
 /// An answer is overdue after this time, besides the time in which all that waits is sent.
 const OVERDUE_MS: Ms = 1_000;

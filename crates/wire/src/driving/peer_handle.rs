@@ -34,9 +34,9 @@ impl PeerHandle {
         Self { mailbox, forced: Some(forced) }
     }
 
-    /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer. If much is unsent, a page is not
-    /// sent: its receiver is told that it has none, and fetches it again when that has arrived. So however much is fetched at once, the
-    /// connection goes on.
+    /// Sends a message. It is lost if the connection has ended; the machines repeat what needs an answer. If [much is
+    /// unsent](Self::is_behind), [`FetchReply::Stale`] replaces a page; the receiver then fetches the page again. This bounds the unsent
+    /// bytes of a connection on which many pages are fetched.
     pub fn send(&self, mut message: Message) {
         if let Message::Down { message: Down::Fetched { reply: reply @ FetchReply::Page(_), .. }, .. } = &mut message
             && self.mailbox.is_behind()

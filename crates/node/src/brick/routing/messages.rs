@@ -5,12 +5,13 @@ use std::iter::Peekable;
 use model::{Error, ErrorKind, NodeId, Object, Result, limits};
 use protocol::commit::{Part, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId};
+use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
 use wire::cluster::Message;
 
 use super::{Effects, HeldNode, LocalNodes, carry_out};
-use crate::brick::node_driver::Requester;
+use crate::brick::node_driver::{NodeDriver, Requester};
 use crate::brick::node_manager::refuse_epoch;
 use crate::brick::plant::{Bug, planted};
 
@@ -53,9 +54,21 @@ fn handle_up<L: LocalNodes>(
     if let Up::Write { writes, .. } = &message {
         limits::check_writes(writes.len(), bytes_of(writes.values()))?;
     }
-    local.with_served(&[node], |held, effects| {
-        let Some(one) = admit(held, from, (node, epoch), effects) else { return Ok(()) };
-        let handled = one.driver.handle_up(from, holder, message, effects.now());
+    with_admitted(local, from, &[node], epoch, |driver, now| driver.handle_up(from, holder, message, now))
+}
+
+/// Calls `act` with the first of these logical nodes, if it is admitted, and carries out what follows at all of them together.
+fn with_admitted<L: LocalNodes>(
+    local: &mut L,
+    from: &L::Connection,
+    nodes: &[NodeId],
+    epoch: u64,
+    act: impl FnOnce(&mut NodeDriver<L::Connection>, Ms) -> std::result::Result<(), Rejected>,
+) -> Result<()> {
+    let Some(first) = nodes.first() else { return Ok(()) };
+    local.with_served(nodes, |held, effects| {
+        let Some(one) = admit(held, from, (*first, epoch), effects) else { return Ok(()) };
+        let handled = act(one.driver, effects.now());
         carry_out(held, effects);
         handled.map_err(invalid_message_error)
     })
@@ -75,11 +88,8 @@ fn handle_joint<L: LocalNodes>(
     if nodes.first() != Some(&first) {
         return Err(Error::new(ErrorKind::Invalid, "a joint request is for the first of its logical nodes"));
     }
-    local.with_served(&nodes, |held, effects| {
-        let Some(one) = admit(held, from, (first, epoch), effects) else { return Ok(()) };
-        let handled = one.driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
-        carry_out(held, effects);
-        handled.map_err(invalid_message_error)
+    with_admitted(local, from, &nodes, epoch, |driver, now| {
+        driver.handle_request(Requester::Remote(from.clone()), request, seen, now)
     })
 }
 
