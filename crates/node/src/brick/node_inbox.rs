@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use model::{ContentId, NodeId, SpaceId};
+use model::{ContentId, NodeId, Result, SpaceId};
 use protocol::lease::Ms;
 
 use wire::driving::DeadlineTimer;
@@ -11,12 +11,16 @@ use wire::driving::DeadlineTimer;
 use super::node_manager::{Finished, JobId};
 use super::routing::NodeEvent;
 
+/// Answers the client that has finished an upload, with the size of its content.
+pub(crate) type UploadAnswer = Box<dyn FnOnce(Result<u64>) + Send>;
+
 /// What the task of the logical nodes does, within its runtime.
 pub(crate) enum NodeTask {
     /// The store has written or refused the rows of a reservation.
     Reserved { node: NodeId },
-    /// The store has made the rows of a finished upload durable, or has refused them.
-    Staged { id: ContentId, is_durable: bool },
+    /// The store has made the rows of a finished upload durable, or has refused them. The client is answered when the logical node knows:
+    /// its transaction may name the content then.
+    Staged { id: ContentId, size: Result<u64>, answer: UploadAnswer },
     /// A message names a class that is not known here, so the schema may be outdated.
     RefreshSchema { space: SpaceId },
     /// Work of the manager of logical nodes has ended.

@@ -460,9 +460,10 @@ impl Nodes {
                 self.act_at_writing(node, Driver::finish_reservation);
                 self.check_closing();
             }
-            NodeTask::Staged { id, is_durable } => {
-                self.act_at_writing(id.node(), |driver| driver.finished_upload(id, is_durable, now));
+            NodeTask::Staged { id, size, answer } => {
+                self.act_at_writing(id.node(), |driver| driver.finished_upload(id, size.is_ok(), now));
                 self.check_closing();
+                answer(size);
             }
             NodeTask::JobEnded { job, finished } => self.end_job(job, finished),
             NodeTask::RefreshSchema { space } => self.refresh_schema(space),

@@ -19,7 +19,7 @@ use super::*;
 use crate::brick::guards;
 use crate::brick::index_rows::{self, IndexId, Mark};
 use crate::brick::indexes::IndexSpec;
-use crate::brick::node_inbox::{NodeInbox, NodeTask};
+use crate::brick::node_inbox::NodeInbox;
 use crate::brick::routing::NodeEvent;
 use crate::brick::scan::scan;
 
@@ -195,7 +195,7 @@ impl World {
 
     /// Takes the answers that have come.
     fn answers(&mut self) -> Vec<Answer> {
-        let (mut answers, mut tasks) = (Vec::new(), Vec::new());
+        let mut answers = Vec::new();
         for event in self.inbox.take_events() {
             match event {
                 NodeEvent::Written { life, result, .. } => {
@@ -207,16 +207,6 @@ impl World {
                     answers.push(answer);
                 }
                 NodeEvent::Ask { .. } | NodeEvent::Deferred { .. } => {}
-            }
-        }
-        self.inbox.take(&mut tasks);
-        for task in tasks {
-            match task {
-                NodeTask::Staged { id, is_durable } => {
-                    self.driver.finished_upload(id, is_durable, self.now);
-                    self.carry_out();
-                }
-                NodeTask::Reserved { .. } | NodeTask::RefreshSchema { .. } | NodeTask::JobEnded { .. } => {}
             }
         }
         answers

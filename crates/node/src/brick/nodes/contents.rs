@@ -65,7 +65,7 @@ impl Nodes {
         added
     }
 
-    /// Ends an upload, and calls `done` with its size when its content is staged durably.
+    /// Ends an upload, and calls `done` with its size when its content is staged durably, so that a transaction can name it.
     pub(crate) fn finish_upload(&self, id: ContentId, done: impl FnOnce(Result<u64>) + Send + 'static) {
         let Some(served) = self.served(id.node()) else { return done(Err(not_served(id.node()))) };
         // The node stays locked until the rows are submitted: a node that is closed waits for all that it has with the store.
@@ -83,8 +83,7 @@ impl Nodes {
             Ok(Finish::Rows(size, rows, _driver)) => {
                 let inbox = self.inbox.clone();
                 self.store.submit_rows(rows, move |result| {
-                    inbox.add(NodeTask::Staged { id, is_durable: result.is_ok() });
-                    done(result.map(|_| size));
+                    inbox.add(NodeTask::Staged { id, size: result.map(|_| size), answer: Box::new(done) });
                 });
             }
             Err(error) => done(Err(error)),

@@ -71,6 +71,24 @@ async fn read_waits_until_a_prepared_transaction_that_writes_the_object_is_decid
 }
 
 #[tokio::test]
+async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
+    let nodes = nodes();
+    let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
+    nodes.add_to_upload(id, 0, "staged".into()).unwrap();
+    let (answer, mut answers) = mpsc::unbounded_channel();
+    let served = nodes.served(NODE).unwrap();
+    nodes.finish_upload(id, move |size| {
+        // Nobody else uses the logical node now.
+        let staged = served.driver.try_lock().ok().and_then(|driver| driver.staged_size(id));
+        answer.send((size.unwrap(), staged)).unwrap();
+    });
+    let mut tasks = Vec::new();
+    nodes.inbox.take(&mut tasks);
+    tasks.into_iter().for_each(|task| nodes.handle_task(task));
+    assert_eq!(answers.try_recv().unwrap(), (6, Some(6)));
+}
+
+#[tokio::test]
 async fn upload_for_which_the_store_has_no_room_ends() {
     let nodes = nodes_on(Store::in_memory(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap());
     let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
