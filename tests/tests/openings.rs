@@ -19,6 +19,9 @@ use rustix::process::{Signal, test_kill_process};
 const ROUNDS: u64 = 4;
 /// Rounds between two reports of a long run.
 const REPORT_EVERY: u64 = 50;
+/// Clients of an exercise, and how long one lasts that is repeated as often as it is needed.
+const CLIENTS: &str = "4";
+const LOAD_SECONDS: &str = "12";
 /// The exit code of a process that is refused.
 const DENIED: i32 = 9;
 
@@ -66,7 +69,7 @@ fn put(world: &Cluster, name: &str) {
 }
 
 fn exercise(world: &Cluster, seconds: &str) -> Child {
-    let mut command = mortar(&["exercise", "--clients", "4", "--seconds", seconds, "--json"]);
+    let mut command = mortar(&["exercise", "--clients", CLIENTS, "--seconds", seconds, "--json"]);
     command.env("MORTAR_URL", world.url());
     command.stdout(fs::File::create(world.data().join("exercise")).unwrap());
     spawn(command).unwrap()
@@ -74,7 +77,7 @@ fn exercise(world: &Cluster, seconds: &str) -> Child {
 
 #[test]
 fn older_directory_is_refused_and_the_newer_one_serves_again() {
-    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
     let (data, old, new) = (world.data().join("brick-1"), world.data().join("old"), world.data().join("new"));
     put(&world, "/first");
     world.kill("brick-1");
@@ -101,7 +104,7 @@ fn older_directory_is_refused_and_the_newer_one_serves_again() {
 /// The copy has the same opening: only witnesses know more.
 #[test]
 fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
-    let mut world = Cluster::start(&["--bricks", "1", "--peers", "2"]);
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "2", "--io-threads", "2"]);
     let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
     for round in 0..rounds() {
         put(&world, &format!("/first-{round}"));
@@ -124,38 +127,59 @@ fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
     }
 }
 
+/// Transactions of which survivors have witnessed the most, if each of [`CLIENTS`] has one under way.
+const WITNESSED_COMMITS: u64 = 40;
+
+/// Waits until `load` has committed more at brick 2. A load that has ended is started again.
+fn wait_for_commits(world: &Cluster, load: &mut Child) {
+    let url = format!("mortar://{}/main", world.address("brick-2"));
+    let committed = || {
+        let shown = run(mortar(&["status", "--json"]).env("MORTAR_URL", &url)).json();
+        shown[0]["metrics"]["parts_committed_total"].as_u64().unwrap()
+    };
+    let (enough, until) = (committed() + WITNESSED_COMMITS, Instant::now() + TEST_TIMEOUT);
+    while committed() < enough {
+        assert!(Instant::now() < until, "no transactions are committed at brick 2");
+        if load.try_wait().unwrap().is_some() {
+            check_exercise(world, std::mem::replace(load, exercise(world, LOAD_SECONDS)));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn check_exercise(world: &Cluster, mut load: Child) {
+    let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
+    assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
+}
+
 #[test]
 fn rollback_under_load_is_refused() {
-    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
     put(&world, "/first");
     let (data, old, new) = (world.data().join("brick-2"), world.data().join("old"), world.data().join("new"));
-    let rounds = rounds();
-    for first in (0..rounds).step_by(ROUNDS as usize) {
-        // It lasts longer than these rounds: without load the older directory would have everything.
-        let mut load = exercise(&world, "12");
-        for round in first..rounds.min(first + ROUNDS) {
-            thread::sleep(Duration::from_millis(500));
-            copy(&data, &old);
-            thread::sleep(Duration::from_millis(500));
-            world.kill("brick-2");
-            fs::rename(&data, &new).unwrap();
-            fs::rename(&old, &data).unwrap();
-            let refused = start_refused(&world, "brick-2");
-            // A copy of a log that is being written may be torn, which is refused before.
-            assert!(refused.code != 0, "{}", refused.stderr);
-            fs::remove_dir_all(&data).unwrap();
-            fs::rename(&new, &data).unwrap();
-            world.restart("brick-2");
-            report("rollbacks under load", round + 1);
-        }
-        let ended = wait(&mut load, TEST_TIMEOUT).unwrap();
-        assert!(ended.success(), "{ended}: {}", fs::read_to_string(world.data().join("exercise")).unwrap());
+    let mut load = exercise(&world, LOAD_SECONDS);
+    for round in 0..rounds() {
+        wait_for_commits(&world, &mut load);
+        copy(&data, &old);
+        // Without them the older directory may have everything that was witnessed.
+        wait_for_commits(&world, &mut load);
+        world.kill("brick-2");
+        fs::rename(&data, &new).unwrap();
+        fs::rename(&old, &data).unwrap();
+        let refused = start_refused(&world, "brick-2");
+        // A copy of a log that is being written may be torn, which is refused before.
+        assert!(refused.code != 0, "{}", refused.stderr);
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&new, &data).unwrap();
+        world.restart("brick-2");
+        report("rollbacks under load", round + 1);
     }
+    check_exercise(&world, load);
 }
 
 #[test]
 fn copy_beside_the_running_brick_is_refused_and_harms_nothing() {
-    let world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
     put(&world, "/first");
     let copied = world.data().join("copy");
     let mut load = exercise(&world, "4");
@@ -171,7 +195,7 @@ fn copy_beside_the_running_brick_is_refused_and_harms_nothing() {
 /// The original is stopped, so that it can neither refuse the copy nor notice it. Nothing was written since the copy.
 #[test]
 fn original_that_continues_beside_its_copy_ends() {
-    let world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    let world = Cluster::start(&["--bricks", "1", "--peers", "1", "--io-threads", "2"]);
     put(&world, "/first");
     let copied = world.data().join("copy");
     world.signal("brick-1", Signal::STOP);
@@ -206,7 +230,7 @@ fn original_that_continues_beside_its_copy_ends() {
 /// The only witness is stopped while the older directory is opened, and knows the later opening from the catalogue when it returns.
 #[test]
 fn older_brick_ends_when_a_peer_server_returns_that_saw_more() {
-    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1", "--io-threads", "2"]);
     let (data, old, new) = (world.data().join("brick-1"), world.data().join("old"), world.data().join("new"));
     put(&world, "/first");
     copy(&data, &old);
@@ -228,7 +252,7 @@ fn older_brick_ends_when_a_peer_server_returns_that_saw_more() {
 
 #[test]
 fn older_catalogue_is_refused_until_its_loss_is_accepted() {
-    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1"]);
+    let mut world = Cluster::start(&["--bricks", "1", "--peers", "1", "--io-threads", "2"]);
     let (data, old, new) = (world.data().join("meta"), world.data().join("old"), world.data().join("new"));
     copy(&data, &old);
     for round in 0..rounds() {
@@ -271,7 +295,7 @@ fn older_catalogue_is_refused_until_its_loss_is_accepted() {
 
 #[test]
 fn lost_changes_of_a_brick_are_accepted_explicitly() {
-    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1"]);
+    let mut world = Cluster::start(&["--bricks", "2", "--peers", "1", "--io-threads", "2"]);
     let (data, old) = (world.data().join("brick-1"), world.data().join("old"));
     for number in 0..8 {
         put(&world, &format!("/first-{number}"));

@@ -1,28 +1,31 @@
-//! The global allocator: the C library, or mimalloc for small blocks or for all.
+//! The global allocator: mimalloc for small blocks, the C library for others; for stores in memory, mimalloc for nearly all.
 //!
-//! A store in memory allocates a row for each write, and a peer server allocates for each message; mimalloc is faster at both.
-//! It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
-//! take three times the memory in use. A durable brick uses mimalloc for small blocks only: those of messages and of the
-//! machines of the protocol. docs/decisions/allocator.md has the figures.
+//! The machines of the protocol and the messages between them are thousands of small blocks, which mimalloc makes and frees in a third of
+//! the time. It keeps blocks of each size apart and for long: a durable store, which holds rows only until they are in the B-tree, would
+//! take three times the memory in use, so the larger blocks of its rows and buffers are the C library's. A store in memory and a peer
+//! server keep what they allocate, and use mimalloc for larger blocks, too. docs/decisions/allocator.md has the figures.
 //!
-//! A process begins with the C library's allocator and may change to mimalloc once. The address of a block tells which
-//! allocator has allocated it.
+//! The size of a block of at most [`SMALL`] bytes tells that mimalloc has made it, and the address of a larger one who has.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mimalloc::MiMalloc;
+use libmimalloc_sys::{
+    mi_free, mi_is_in_heap_region, mi_malloc, mi_malloc_aligned, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
+};
 
 /// The allocator of the binary.
 pub(crate) struct SwitchingAllocator;
 
-/// Bytes of blocks, up to which mimalloc allocates from now on. Set before there are threads, so that all of them see it.
-static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of the largest block that mimalloc makes from now on. Raised at most once, before there are threads.
+static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(SMALL);
 /// Bytes from which on the C library makes a block, as a mapping of its own, which is returned to the system when it is freed:
 /// buffers of large requests. mimalloc keeps such blocks until it is used again, which may be long after a burst of them.
 const LARGE: usize = 2 << 20;
 /// Bytes of a small block: all that a message brings which is cut into rows.
 const SMALL: usize = 2 << 10;
+/// The alignment that mimalloc gives each block of at least as many bytes.
+const NATURAL_ALIGNMENT: usize = 16;
 
 /// Arenas of the C library for all threads. Few threads of a server allocate at one time, and a block is often freed by
 /// another thread than made it: each arena more grows to what passes through it.
@@ -46,12 +49,6 @@ pub(crate) fn configure_for_memory() {
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 
-/// Configures the allocator for a durable brick of a cluster. Call it before there are threads.
-pub(crate) fn configure_for_messages_and_disk() {
-    configure_for_disk();
-    MIMALLOC_MAX_BYTES.store(SMALL, Ordering::Relaxed);
-}
-
 /// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.
 pub(crate) fn configure_for_disk() {
     #[cfg(target_env = "gnu")]
@@ -70,50 +67,69 @@ pub(crate) fn configure_for_disk() {
 
 /// Whether mimalloc makes blocks of this size.
 fn is_for_mimalloc(size: usize) -> bool {
-    size <= MIMALLOC_MAX_BYTES.load(Ordering::Relaxed)
+    size <= SMALL || size <= MIMALLOC_MAX_BYTES.load(Ordering::Relaxed)
 }
 
-/// Whether mimalloc made this block.
-fn is_mimalloc_block(block: *const u8) -> bool {
+/// Whether mimalloc made this block, which has `size` bytes.
+fn is_mimalloc_block(block: *const u8, size: usize) -> bool {
     // SAFETY: it looks the address up and does not follow it.
-    MIMALLOC_MAX_BYTES.load(Ordering::Relaxed) > 0 && unsafe { libmimalloc_sys::mi_is_in_heap_region(block.cast()) }
+    size <= SMALL || MIMALLOC_MAX_BYTES.load(Ordering::Relaxed) > SMALL && unsafe { mi_is_in_heap_region(block.cast()) }
+}
+
+/// Whether each block of mimalloc is aligned for this.
+fn is_naturally_aligned(layout: Layout) -> bool {
+    layout.align() <= NATURAL_ALIGNMENT && layout.align() <= layout.size()
 }
 
 // SAFETY: each block is freed by the allocator that made it; the rest is theirs to keep.
 unsafe impl GlobalAlloc for SwitchingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantee is passed on.
-        unsafe { if is_for_mimalloc(layout.size()) { MiMalloc.alloc(layout) } else { System.alloc(layout) } }
+        unsafe {
+            match is_for_mimalloc(layout.size()) {
+                true if is_naturally_aligned(layout) => mi_malloc(layout.size()).cast(),
+                true => mi_malloc_aligned(layout.size(), layout.align()).cast(),
+                false => System.alloc(layout),
+            }
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's guarantee is passed on.
         unsafe {
-            if is_for_mimalloc(layout.size()) { MiMalloc.alloc_zeroed(layout) } else { System.alloc_zeroed(layout) }
+            match is_for_mimalloc(layout.size()) {
+                true if is_naturally_aligned(layout) => mi_zalloc(layout.size()).cast(),
+                true => mi_zalloc_aligned(layout.size(), layout.align()).cast(),
+                false => System.alloc_zeroed(layout),
+            }
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: the caller's guarantee is passed on.
         unsafe {
-            if is_mimalloc_block(block) { MiMalloc.dealloc(block, layout) } else { System.dealloc(block, layout) }
+            match is_mimalloc_block(block, layout.size()) {
+                true => mi_free(block.cast()),
+                false => System.dealloc(block, layout),
+            }
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's guarantee is passed on; what outgrows its allocator is copied to a block of the other one, which
-        // has room for it, and freed where it was made.
+        // SAFETY: the caller's guarantee is passed on; a block that another allocator must have is copied to one that it makes, and
+        // freed where it was made.
         unsafe {
-            match (is_mimalloc_block(block), is_for_mimalloc(size)) {
-                (true, true) => MiMalloc.realloc(block, layout, size),
-                (false, _) => System.realloc(block, layout, size),
-                (true, false) => {
-                    let larger = System.alloc(Layout::from_size_align_unchecked(size, layout.align()));
-                    if !larger.is_null() {
-                        larger.copy_from_nonoverlapping(block, layout.size().min(size));
-                        MiMalloc.dealloc(block, layout);
+            match (is_mimalloc_block(block, layout.size()), is_for_mimalloc(size)) {
+                (true, true) => mi_realloc_aligned(block.cast(), size, layout.align()).cast(),
+                // What the C library has made stays there, unless its size would tell otherwise.
+                (false, _) if size > SMALL => System.realloc(block, layout, size),
+                _ => {
+                    let other = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+                    if !other.is_null() {
+                        other.copy_from_nonoverlapping(block, layout.size().min(size));
+                        self.dealloc(block, layout);
                     }
-                    larger
+                    other
                 }
             }
         }
@@ -125,24 +141,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_outgrows_its_allocator_keeps_its_bytes() {
-        // The other tests of this process go on with what they have.
-        MIMALLOC_MAX_BYTES.store(SMALL, Ordering::Relaxed);
+    fn a_block_that_changes_its_allocator_keeps_its_bytes() {
         let layout = |size| Layout::from_size_align(size, 8).unwrap();
         // SAFETY: each block is used within its size, and freed once, with the size that it has then.
         unsafe {
             let mut block = SwitchingAllocator.alloc(layout(100));
-            assert!(is_mimalloc_block(block));
             block.write_bytes(7, 100);
             let mut size = 100;
-            for next in [SMALL, SMALL + 1, 1 << 20, 64] {
+            for next in [SMALL, SMALL + 1, 1 << 20, LARGE, SMALL + 1, 64, SMALL, LARGE] {
                 block = SwitchingAllocator.realloc(block, layout(size), next);
-                assert_eq!(is_mimalloc_block(block), next <= SMALL && size <= SMALL, "{size} to {next}");
+                assert_eq!(mi_is_in_heap_region(block.cast()), next <= SMALL, "{size} to {next}");
                 assert!((0..size.min(next)).all(|at| *block.add(at) == 7), "{size} to {next}");
                 block.write_bytes(7, next);
                 size = next;
             }
             SwitchingAllocator.dealloc(block, layout(size));
+        }
+    }
+
+    #[test]
+    fn blocks_are_aligned_and_zeroed_as_asked() {
+        for size in [1, 8, 15, 16, 24, 100, SMALL, SMALL + 1, LARGE] {
+            for align in [1, 8, 16, 64, 4096] {
+                let layout = Layout::from_size_align(size, align).unwrap();
+                // SAFETY: each block is used within its size, and freed once, with the size that it has then.
+                unsafe {
+                    let block = SwitchingAllocator.alloc_zeroed(layout);
+                    assert!(
+                        block.addr().is_multiple_of(align) && (0..size).all(|at| *block.add(at) == 0),
+                        "{layout:?}"
+                    );
+                    let grown = SwitchingAllocator.realloc(block, layout, size * 3);
+                    assert!(grown.addr().is_multiple_of(align), "{layout:?}");
+                    SwitchingAllocator.dealloc(grown, Layout::from_size_align(size * 3, align).unwrap());
+                    let block = SwitchingAllocator.alloc(layout);
+                    assert!(block.addr().is_multiple_of(align), "{layout:?}");
+                    SwitchingAllocator.dealloc(block, layout);
+                }
+            }
         }
     }
 }

@@ -184,7 +184,7 @@ impl server::ServerRole for BrickRole {
     }
 
     async fn run_background(thread: &Thread<Self>) {
-        if thread.is_first {
+        if thread.is_first() {
             let nodes = &thread.server.role.nodes;
             tokio::select! {
                 () = nodes.run() => {}

@@ -231,7 +231,7 @@ impl<R: ServerRole> Server<R> {
         let (runtimes, threads) = match config.io_runtimes.clone() {
             Some(shared) => (shared, None),
             None => {
-                let threads = IoThreads::start(config.threads.max(1))?;
+                let threads = IoThreads::start(config.thread_count())?;
                 (threads.runtimes(), Some(threads))
             }
         };
@@ -255,7 +255,7 @@ impl<R: ServerRole> Server<R> {
         let mut receivers = Vec::new();
         for (number, metrics) in shared.counters.threads.iter().enumerate() {
             let (sender, receiver) = mpsc::unbounded_channel();
-            workers.push((Thread::new(shared.clone(), metrics.clone(), number == 0), sender));
+            workers.push((Thread::new(shared.clone(), metrics.clone(), number), sender));
             receivers.push(receiver);
         }
         let io: Vec<Arc<Thread<R>>> = workers.iter().map(|(thread, _)| thread.clone()).collect();

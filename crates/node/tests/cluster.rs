@@ -60,7 +60,9 @@ impl World {
         }
         world.cluster_view.placement.set(map);
         for number in 1..=peers {
-            world.peers.push(PeerServer::start(world.cluster_view.clone(), number, config()).await.unwrap());
+            // Two shards.
+            let config = Config { threads: 2, ..config() };
+            world.peers.push(PeerServer::start(world.cluster_view.clone(), number, config).await.unwrap());
         }
         world
     }
@@ -159,6 +161,29 @@ async fn committed_objects_are_read_by_other_clients() {
         assert_eq!(number(other.read_latest(*oid).await.unwrap()), 7);
         assert_eq!(number(other.read_cached(*oid).await.unwrap()), 7);
     }
+    world.end().await;
+}
+
+/// A peer server gives each new connection to the shard with the fewest.
+#[tokio::test]
+async fn clients_at_all_shards_change_the_same_object() {
+    let world = World::start(1, 1, None).await;
+    let clients = [world.client().await, world.client().await, world.client().await, world.client().await];
+    let oid = counters(&clients[0], 1).await[0];
+    for round in 0..5 {
+        for (at, client) in clients.iter().enumerate() {
+            let add = |t: client::Transaction| async move {
+                let before = found(t.get(oid).await?)?;
+                t.put(oid, blob(before + 1)).await?;
+                Ok(before)
+            };
+            assert_eq!(client.transact(add).await.unwrap(), round * 4 + at as u64);
+        }
+    }
+    let admin = client::AdminClient::connect(&world.url()).await.unwrap();
+    let status = admin.status().await.unwrap();
+    assert_eq!(status.metric("transactions_committed_total"), Some(21), "the sum of all shards");
+    assert_eq!(status.metric("bricks_unreachable"), Some(0));
     world.end().await;
 }
 

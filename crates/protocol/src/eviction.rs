@@ -6,9 +6,11 @@
 //! *ghost*. If the page is fetched again while it is a ghost, it enters the main queue at once. A copy that was used
 //! and reaches the front of the main queue moves to its end.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use model::PageId;
+
+use crate::page_map::PageMap;
 
 /// The small queue may have this fraction of all bytes: one in this number.
 const SMALL_QUEUE_DIVISOR: usize = 10;
@@ -26,7 +28,7 @@ struct CacheEntry {
 #[derive(Clone, Debug)]
 pub struct EvictionPolicy {
     limit: usize,
-    pages: BTreeMap<PageId, CacheEntry>,
+    pages: PageMap<CacheEntry>,
     small: VecDeque<PageId>,
     main: VecDeque<PageId>,
     small_bytes: usize,
@@ -45,7 +47,7 @@ impl EvictionPolicy {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
-            pages: BTreeMap::new(),
+            pages: PageMap::default(),
             small: VecDeque::new(),
             main: VecDeque::new(),
             small_bytes: 0,
@@ -94,7 +96,7 @@ impl EvictionPolicy {
 
     /// Removes a copy that was not evicted by this policy.
     pub fn remove(&mut self, page: PageId) {
-        if let Some(resident) = self.pages.remove(&page) {
+        if let Some(resident) = self.pages.swap_remove(&page) {
             self.subtract(resident);
         }
     }
@@ -141,7 +143,7 @@ impl EvictionPolicy {
             self.enqueue(page, resident.bytes, true);
             return None;
         }
-        self.pages.remove(&page);
+        self.pages.swap_remove(&page);
         self.last_evicted_bytes = resident.bytes;
         self.remember_ghost(page);
         Some(page)
@@ -157,7 +159,7 @@ impl EvictionPolicy {
         }
         let resident = *resident;
         self.subtract(resident);
-        self.pages.remove(&page);
+        self.pages.swap_remove(&page);
         self.last_evicted_bytes = resident.bytes;
         Some(page)
     }

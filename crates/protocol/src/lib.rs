@@ -44,6 +44,7 @@ pub mod lease;
 pub mod locks;
 pub mod memory_size;
 pub mod page_cache;
+mod page_map;
 pub mod placement;
 pub mod plant;
 pub mod pram;

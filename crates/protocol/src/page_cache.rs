@@ -39,14 +39,18 @@
 //!   When a page is evicted or replaced, the intervals of its reads end at the closed timestamp at that moment: later
 //!   changes would not be received.
 
+mod running_txns;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid, PageId};
 
 use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::memory_size::MemorySize;
+use crate::page_map::PageMap;
 use crate::plant::{Bug, planted};
 use crate::validate::{Read, ReadVersion};
+use running_txns::{RunningTxns, TrackedRead};
 
 /// A brick's message about a durable change of a page (rule D2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,24 +175,6 @@ struct PendingFetch<T> {
     bytes: usize,
 }
 
-/// A read of a running transaction.
-#[derive(Clone, Copy, Debug)]
-struct TrackedRead {
-    seen: ReadVersion,
-    copy: u64,
-    /// Its interval (G2): from here,
-    from: HlcTimestamp,
-    /// to before here, if it has ended.
-    until: Option<HlcTimestamp>,
-}
-
-#[derive(Clone, Debug)]
-struct RunningTxn<T> {
-    reads: BTreeMap<Oid, TrackedRead>,
-    writes: BTreeMap<Oid, ObjectState<T>>,
-    doomed: Option<Oid>,
-}
-
 /// The writes of a committing transaction to one page.
 #[derive(Clone, Debug)]
 struct CommittingWrites<T> {
@@ -222,13 +208,13 @@ pub enum SnapshotCheck {
 /// The page cache of one client; objects are of type `T`.
 #[derive(Clone, Debug)]
 pub struct PageCache<T> {
-    copies: BTreeMap<PageId, CachedPage<T>>,
+    copies: PageMap<CachedPage<T>>,
     /// Suspended copies, whose pages may have changed without a message.
     suspended: BTreeMap<PageId, CachedPage<T>>,
     /// The closed timestamp of each node in its open session (G1).
     closed: BTreeMap<NodeId, HlcTimestamp>,
     fetches: BTreeMap<PageId, PendingFetch<T>>,
-    running: BTreeMap<TxnId, RunningTxn<T>>,
+    running: RunningTxns<T>,
     committing: BTreeMap<TxnId, BTreeMap<PageId, CommittingWrites<T>>>,
     last_copy: u64,
     last_fetch: u64,
@@ -237,11 +223,11 @@ pub struct PageCache<T> {
 impl<T> Default for PageCache<T> {
     fn default() -> Self {
         Self {
-            copies: BTreeMap::new(),
+            copies: PageMap::default(),
             suspended: BTreeMap::new(),
             closed: BTreeMap::new(),
             fetches: BTreeMap::new(),
-            running: BTreeMap::new(),
+            running: RunningTxns::default(),
             committing: BTreeMap::new(),
             last_copy: 0,
             last_fetch: 0,
@@ -254,14 +240,13 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// Begins a transaction.
     pub fn begin(&mut self, txn: TxnId) {
-        let running = RunningTxn { reads: BTreeMap::new(), writes: BTreeMap::new(), doomed: None };
-        let before = self.running.insert(txn, running);
-        assert!(before.is_none() && !self.committing.contains_key(&txn), "C3: {txn:?} begins twice");
+        let is_running = self.running.begin(txn);
+        assert!(!is_running && !self.committing.contains_key(&txn), "C3: {txn:?} begins twice");
     }
 
     /// Reads an object in a transaction: its own write, else the copy. The version is fixed by the first read (P3).
     pub fn read(&mut self, txn: TxnId, oid: Oid) -> Lookup<'_, T> {
-        let Some(running) = self.running.get_mut(&txn) else { return Lookup::Miss };
+        let Some((running, readers)) = self.running.get_reader(txn) else { return Lookup::Miss };
         if let Some(written) = running.writes.get(&oid) {
             return match written {
                 ObjectState::Value(value) => Lookup::Value(value),
@@ -275,12 +260,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return found;
         }
         let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
-        let looked = TrackedRead { seen, copy: copy.number, from: timestamp, until: None };
-        let first = running.reads.entry(oid).or_insert(looked);
-        // The state differs from that of the first read: a message has doomed the transaction, or another copy replaced
-        // it.
-        if first.seen != looked.seen {
-            first.until = Some(HlcTimestamp::ZERO);
+        let read = TrackedRead { oid, seen, copy: copy.number, from: timestamp, until: None };
+        if running.reads.record(read, readers) {
             running.doomed.get_or_insert(oid);
         }
         found
@@ -289,7 +270,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Writes an object in a transaction. Other transactions see it after the commit. Returns whether the transaction
     /// is running.
     pub fn write(&mut self, txn: TxnId, oid: Oid, content: ObjectState<T>) -> bool {
-        let Some(running) = self.running.get_mut(&txn) else { return false };
+        let Some(running) = self.running.get_mut(txn) else { return false };
         running.writes.insert(oid, content);
         true
     }
@@ -297,18 +278,18 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// The object that prevents the transaction from committing.
     #[must_use]
     pub fn doomed(&self, txn: TxnId) -> Option<Oid> {
-        self.running.get(&txn).and_then(|running| running.doomed)
+        self.running.get(txn).and_then(|running| running.doomed)
     }
 
     /// Forgets a transaction.
     pub fn abort(&mut self, txn: TxnId) {
-        self.running.remove(&txn);
+        self.running.remove(txn);
     }
 
     /// How many objects a running transaction has read.
     #[must_use]
     pub fn read_count(&self, txn: TxnId) -> usize {
-        self.running.get(&txn).map_or(0, |running| running.reads.len())
+        self.running.get(txn).map_or(0, |running| running.reads.len())
     }
 
     /// Ends a transaction's reading and writing. What it wrote is kept until [`PageCache::handle_outcome`].
@@ -316,12 +297,12 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// # Errors
     /// The object that dooms the transaction, which is then forgotten.
     pub fn finish(&mut self, txn: TxnId) -> Result<FinishedTxn<T>, Option<Oid>> {
-        let RunningTxn { reads, writes, doomed } = self.running.remove(&txn).ok_or(None)?;
-        if doomed.is_some() {
-            return Err(doomed);
+        let running = self.running.remove(txn).ok_or(None)?;
+        if running.doomed.is_some() {
+            return Err(running.doomed);
         }
         let mut committing: BTreeMap<PageId, CommittingWrites<T>> = BTreeMap::new();
-        for (oid, content) in &writes {
+        for (oid, content) in &running.writes {
             let Some(copy) = self.copies.get(&oid.page()) else { continue };
             // Deleting an absent object changes nothing: the copy is correct, and the brick may send no message.
             if matches!((content, copy.lookup(oid.slot())), (ObjectState::Absent, Lookup::Absent)) {
@@ -333,12 +314,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
             page.writes.insert(oid.slot(), content.clone());
         }
         self.committing.insert(txn, committing);
-        let seen = reads.values().map(|looked| looked.from).max().unwrap_or_default();
+        let seen = running.reads.iter().map(|read| read.from).max().unwrap_or_default();
         let late = planted(Bug::VersionAtCommit);
-        let now = |oid: &Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
-        let reads =
-            reads.into_iter().map(|(oid, looked)| Read { oid, seen: now(&oid).unwrap_or(looked.seen) }).collect();
-        Ok(FinishedTxn { reads, seen, writes })
+        let now = |oid: Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
+        let reads = running.reads.iter().map(|read| Read { oid: read.oid, seen: now(read.oid).unwrap_or(read.seen) });
+        Ok(FinishedTxn { reads: reads.collect(), seen, writes: running.writes })
     }
 
     /// The outcome of a transaction has come: when it committed, if it did (P4).
@@ -357,11 +337,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// Ends a read-only transaction as a group snapshot at a time not before `last`, if possible (G2). The transaction
     /// is forgotten unless it has to wait. `None` if there is no such transaction.
     pub fn snapshot(&mut self, txn: TxnId, last: HlcTimestamp) -> Option<SnapshotCheck> {
-        let running = self.running.get(&txn)?;
-        let from = running.reads.values().map(|looked| looked.from).max().unwrap_or(last).max(last);
-        let ends = running.reads.iter().filter_map(|(oid, looked)| Some((looked.until?, *oid)));
-        let first = ends.min();
-        let closed = running.reads.keys().map(|oid| (self.closed(oid.page().node), oid.page().node));
+        let running = self.running.get(txn)?;
+        let from = running.reads.iter().map(|read| read.from).max().unwrap_or(last).max(last);
+        let first = running.reads.iter().filter_map(|read| Some((read.until?, read.oid))).min();
+        let nodes = running.reads.iter().map(|read| read.oid.page().node);
+        let closed = nodes.map(|node| (self.closed(node), node));
         let found = match (first, closed.min()) {
             (Some((until, oid)), _) if until <= from => SnapshotCheck::Conflict(oid),
             (_, Some((closed, node))) if closed < from && !planted(Bug::BeyondClosed) => {
@@ -377,7 +357,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             }
             (_, None) => SnapshotCheck::At(from),
         };
-        self.running.remove(&txn);
+        self.running.remove(txn);
         Some(found)
     }
 
@@ -399,10 +379,11 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return;
         }
         let end = self.closed(page.node).next();
-        let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
-        for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == copy) {
-            looked.until = Some(looked.until.map_or(end, |until| until.min(end)));
-        }
+        self.running.each_read_of(page, |read, _| {
+            if read.copy == copy {
+                read.end_interval(end);
+            }
+        });
     }
 
     // ------------------------------------------------------------------------------------------ fetching
@@ -455,18 +436,17 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// A copy replaces another one. A read at exactly its version is unchanged in it, and rises with it from now on.
     fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
-        let reads = self.running.values_mut().flat_map(|running| running.reads.iter_mut());
-        for (_, looked) in reads.filter(|(oid, looked)| oid.page() == page && looked.copy == before) {
-            if looked.seen == ReadVersion::At(version) {
-                looked.copy = number;
+        self.running.each_read_of(page, |read, _| {
+            if read.copy == before && read.seen == ReadVersion::At(version) {
+                read.copy = number;
             }
-        }
+        });
     }
 
     /// Removes a copy. Returns whether there was one.
     pub fn evict(&mut self, page: PageId) -> bool {
         self.suspended.remove(&page);
-        let Some(copy) = self.copies.remove(&page) else { return false };
+        let Some(copy) = self.copies.swap_remove(&page) else { return false };
         self.end_intervals(page, copy.number);
         true
     }
@@ -480,7 +460,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
         }
         let pages: Vec<PageId> = self.copies.keys().copied().filter(|page| page.node == node).collect();
         for page in pages {
-            let Some(copy) = self.copies.remove(&page) else { continue };
+            let Some(copy) = self.copies.swap_remove(&page) else { continue };
             self.end_intervals(page, copy.number);
             // An object that is newer than the copy shows that the copy's version is outdated.
             if copy.vcache.is_empty() {
@@ -531,33 +511,27 @@ impl<T: Clone + MemorySize> PageCache<T> {
         copy.ahead.insert(previous, message.clone());
         while let Some(next) = copy.ahead.remove(&copy.version) {
             copy.advance(&next);
-            let number = copy.number;
-            for running in self.running.values_mut() {
-                running.advance_reads(&next, number);
-            }
+            advance_reads(&mut self.running, &next, copy.number);
         }
         copy.ahead.retain(|previous, _| *previous > copy.version);
     }
 
     /// A message that names what a running transaction has read dooms it (P3).
     fn doom_readers(&mut self, message: &Invalidation) {
-        let named = |oid: &Oid| oid.page() == message.page && message.slots.contains(&oid.slot());
-        for running in self.running.values_mut() {
-            for (oid, looked) in running.reads.iter_mut().filter(|(oid, _)| named(oid)) {
-                match looked.seen {
-                    ReadVersion::At(version) if version >= message.version => {}
-                    ReadVersion::Written(writer) if writer == message.txn => {
-                        looked.seen = ReadVersion::At(message.version)
-                    }
-                    _ if planted(Bug::NoDoom) => {}
-                    _ => {
-                        running.doomed.get_or_insert(*oid);
-                        let end = message.timestamp;
-                        looked.until = Some(looked.until.map_or(end, |until| until.min(end)));
-                    }
+        self.running.each_read_of(message.page, |read, doomed| {
+            if !message.slots.contains(&read.oid.slot()) {
+                return;
+            }
+            match read.seen {
+                ReadVersion::At(version) if version >= message.version => {}
+                ReadVersion::Written(writer) if writer == message.txn => read.seen = ReadVersion::At(message.version),
+                _ if planted(Bug::NoDoom) => {}
+                _ => {
+                    doomed.get_or_insert(read.oid);
+                    read.end_interval(message.timestamp);
                 }
             }
-        }
+        });
     }
 
     // ------------------------------------------------------------------------------------------ looking
@@ -612,6 +586,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
+        self.running.check_invariants()?;
         for (page, copy) in &self.copies {
             for (slot, newer) in &copy.vcache {
                 if matches!(newer.seen, ReadVersion::At(version) if version <= copy.version) {
@@ -634,16 +609,14 @@ impl<T> Lookup<'_, T> {
     }
 }
 
-impl<T> RunningTxn<T> {
-    /// A copy has advanced: reads of it that the message does not name rise with it (P3).
-    fn advance_reads(&mut self, message: &Invalidation, copy: u64) {
-        for (oid, looked) in &mut self.reads {
-            let same = oid.page() == message.page && looked.copy == copy && !message.slots.contains(&oid.slot());
-            if let (true, ReadVersion::At(version)) = (same, looked.seen) {
-                looked.seen = ReadVersion::At(version.max(message.version));
-            }
+/// A copy has advanced: reads of it that the message does not name rise with it (P3).
+fn advance_reads<T>(running: &mut RunningTxns<T>, message: &Invalidation, copy: u64) {
+    running.each_read_of(message.page, |read, _| {
+        let is_unnamed = read.copy == copy && !message.slots.contains(&read.oid.slot());
+        if let (true, ReadVersion::At(version)) = (is_unnamed, read.seen) {
+            read.seen = ReadVersion::At(version.max(message.version));
         }
-    }
+    });
 }
 
 impl<T: Clone> CachedPage<T> {

@@ -91,6 +91,7 @@ model::planted_bugs! {
         "P2" GapsIgnored "a message that does not follow the copy's version advances it"
         "P2" OldUpdates "a late update replaces a newer one"
         "P3" NoDoom "a message about a read object does not doom the transaction"
+        "P3" ReaderForgotten "a transaction is not entered among the readers of a page"
         "P3" VersionAtCommit "the version of a read is that of the copy at the commit"
         "P4" OwnWriteBlind "own writes are installed in any copy"
         "P4" AnyWriterAccepted "validation accepts any TxnId for a read"

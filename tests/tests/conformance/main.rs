@@ -83,6 +83,14 @@ fn one_process_in_memory() {
     check_commands(&server.url());
 }
 
+/// The connections of a client are with different shards of the peer server.
+#[test]
+fn one_process_with_several_threads() {
+    let server = Server::start(&["--io-threads", "3"]);
+    check_urls(&server.url(), &server.url());
+    check_commands(&server.url());
+}
+
 #[test]
 fn one_brick() {
     let cluster = Cluster::start(&["--bricks", "1", "--peers", "1"]);

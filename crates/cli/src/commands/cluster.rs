@@ -80,6 +80,9 @@ struct Up {
     /// Keep everything in memory: nothing survives the processes; only settings and logs are files
     #[arg(long)]
     memory: bool,
+    /// Threads of each process that serve connections [default: as its settings say]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u16).range(1..=256))]
+    io_threads: Option<u16>,
 }
 
 pub(crate) async fn run(args: Cluster, session: &mut CommandContext) -> Result {

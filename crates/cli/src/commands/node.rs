@@ -98,8 +98,7 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
     match settings.role {
         ProcessRole::Peer => allocator::configure_for_memory(),
         ProcessRole::Brick if settings.memory => allocator::configure_for_memory(),
-        ProcessRole::Brick => allocator::configure_for_messages_and_disk(),
-        ProcessRole::Meta => allocator::configure_for_disk(),
+        ProcessRole::Brick | ProcessRole::Meta => allocator::configure_for_disk(),
     }
     serving::start_log(settings.log.as_deref(), settings.log_format)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -12,6 +12,9 @@ use wire::proto::response::Response;
 use wire::transport::RemoteEndpoint;
 
 use super::*;
+use crate::cluster_view::ClusterView;
+use crate::peer::PeerRole;
+use crate::server::Config;
 
 /// After this time something that should happen at once counts as not happening.
 const HANGS: Duration = Duration::from_secs(60);
@@ -167,6 +170,28 @@ async fn superseded_opening_is_not_connected_to() {
     // The brick has compared its log with the former opening.
     assert_eq!(positions(&current.next_witnesses().await), [(1, 4, 60)]);
     drop(world.handler);
+}
+
+#[tokio::test]
+async fn claim_of_an_opening_ends_the_connections_of_all_shards_to_the_former_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bricks = [(BrickId(1), Address::Tcp(listener.local_addr().unwrap().to_string()))].into();
+    let view = ClusterView::new(|_| Box::pin(async { Ok(100) }));
+    let role = PeerRole::new(view, 1, &Config { threads: 2, ..Config::default() }).await.unwrap();
+    let (handler, mut ends) = (Arc::new(IgnoreAll), Vec::new());
+    for links in role.brick_links() {
+        links.set_bricks(&bricks, &handler);
+        let mut end = BrickEnd::accept(&listener, 1, Some(witnessed(1, 2, 50))).await;
+        end.next_witnesses().await;
+        ends.push(end);
+    }
+    assert_eq!(ends.len(), 2);
+    let claimed = Some(witnessed(1, 3, 0));
+    let answer = role.answer_witness(&cluster::AskWitness { brick: 1, claimed }).unwrap();
+    assert_eq!(positions(&answer.seen), [(1, 2, 50)]);
+    for mut end in ends {
+        assert!(time::timeout(HANGS, end.requests.recv()).await.expect("it is connected").is_none());
+    }
 }
 
 #[tokio::test]

@@ -20,7 +20,8 @@ use super::driver::ClientMessage;
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
-use super::{PeerProcess, PeerRole, classes, moves, removal, usage};
+use super::shard::PeerShard;
+use super::{PeerRole, classes, moves, removal, usage};
 use crate::auth::{Principal, administer, check_space_admin, remove_space, set_space, space_options, space_to_proto};
 use crate::cluster_view::SpaceView;
 use crate::meta::call_timeout;
@@ -28,7 +29,7 @@ use crate::server::{Kind, Thread, spawn_reply};
 
 /// The requests of one client.
 pub(crate) struct ClientConnection {
-    peer: Arc<PeerProcess>,
+    shard: Arc<PeerShard>,
     state: PeerClient<PeerHandle>,
     thread: Arc<Thread<PeerRole>>,
     queries: Queries,
@@ -46,14 +47,14 @@ pub(crate) struct Admission {
 
 impl ClientConnection {
     pub(super) fn new(
-        peer: Arc<PeerProcess>,
+        shard: Arc<PeerShard>,
         admission: Admission,
         handle: PeerHandle,
         thread: Arc<Thread<PeerRole>>,
     ) -> Self {
         let Admission { space, principal, catalog_timeout } = admission;
         let state = PeerClient::new(handle, space, principal);
-        Self { peer, state, thread, queries: Queries::default(), catalog_timeout }
+        Self { shard, state, thread, queries: Queries::default(), catalog_timeout }
     }
 
     /// Answers when `work` is done, or when the client's patience ends.
@@ -65,17 +66,17 @@ impl ClientConnection {
     }
 
     fn check_permission(&self, needed: Permission) -> Result<()> {
-        let catalog = self.peer.cluster_view.load_catalog();
+        let catalog = self.shard.cluster_view.load_catalog();
         self.state.check_permission(catalog.as_deref().map(|catalog| &**catalog), needed)
     }
 
     fn check_access(&self, access: Access) -> Result<()> {
-        let catalog = self.peer.cluster_view.load_catalog();
+        let catalog = self.shard.cluster_view.load_catalog();
         let catalog = catalog.as_deref().map(|catalog| &**catalog);
         match access {
             Access::Admitted | Access::CheckedByHandler => Ok(()),
             Access::Space(needed) => self.state.check_permission(catalog, needed),
-            Access::Work(needed) => self.state.check_work(catalog, &self.peer.stopped.load(), needed),
+            Access::Work(needed) => self.state.check_work(catalog, &self.shard.stopped.load(), needed),
             Access::Administrator => self.state.principal().check_administrator(catalog),
         }
     }
@@ -83,8 +84,8 @@ impl ClientConnection {
     /// Forwards a request to the brick of its target, and its answer back.
     fn forward(&self, target: Target, request: Request, raw: Raw<'_>, reply: Responder<'_>) {
         let raw = if raw.is_empty() { Vec::new() } else { vec![raw.to_bytes()] };
-        match target.node(&self.state).and_then(|node| self.peer.brick_of(node)) {
-            Ok(brick) => self.peer.brick_links.forward(brick, request, raw, reply.defer()),
+        match target.node(&self.state).and_then(|node| self.shard.brick_of(node)) {
+            Ok(brick) => self.shard.brick_links.forward(brick, request, raw, reply.defer()),
             Err(error) => reply.fail(&error),
         }
     }
@@ -95,14 +96,14 @@ impl ClientConnection {
             Ok(oid) => oid,
             Err(error) => return reply.fail(&error),
         };
-        match self.peer.read_cached(oid) {
+        match self.shard.read_cached(oid) {
             Ok(Some(found)) => match found.encoded_extension() {
                 None => reply.send_slice(object_response(&found), found.data()),
                 Some(extension) => reply.defer().send(object_response(&found), vec![extension, found.data().clone()]),
             },
             Ok(None) => {
                 let deferred = reply.defer();
-                self.peer.read_when_cached(oid, move |found| match found {
+                self.shard.read_when_cached(oid, move |found| match found {
                     Ok(found) => {
                         let raw = found.encoded_extension().into_iter().chain([found.data().clone()]).collect();
                         deferred.send(object_response(&found), raw);
@@ -115,7 +116,7 @@ impl ClientConnection {
     }
 
     fn administer(&self, wanted: proto::account::Administer, reply: Responder<'_>) {
-        let (view, principal) = (self.peer.cluster_view.clone(), self.state.principal().clone());
+        let (view, principal) = (self.shard.cluster_view.clone(), self.state.principal().clone());
         self.spawn_reply(reply, async move {
             let (editor, catalog) = (view.editor()?, view.catalog().unwrap_or_default());
             let (accounts, revision) = administer(editor, &catalog, &principal, wanted).await?;
@@ -125,7 +126,7 @@ impl ClientConnection {
     }
 
     fn set_space(&self, set: proto::SetSpace, reply: Responder<'_>) {
-        let (view, principal) = (self.peer.cluster_view.clone(), self.state.principal().clone());
+        let (view, principal) = (self.shard.cluster_view.clone(), self.state.principal().clone());
         self.spawn_reply(reply, async move {
             let (editor, catalog) = (view.editor()?, view.catalog().unwrap_or_default());
             view.wait_for_revision(set_space(editor, &catalog, &principal, set).await?).await?;
@@ -134,13 +135,13 @@ impl ClientConnection {
     }
 
     fn remove_space(&self, remove: proto::RemoveSpace, reply: Responder<'_>) {
-        let (view, principal) = (self.peer.cluster_view.clone(), self.state.principal().clone());
-        let peer = self.peer.clone();
+        let (view, principal) = (self.shard.cluster_view.clone(), self.state.principal().clone());
+        let shard = self.shard.clone();
         self.spawn_reply(reply, async move {
             let (editor, catalog) = (view.editor()?, view.catalog().unwrap_or_default());
             let revision = if remove.only_if_empty && !remove.cancel {
                 check_space_admin(&principal, &catalog, &remove.name)?;
-                removal::remove_empty_space(&peer, remove.name).await?
+                removal::remove_empty_space(&shard, remove.name).await?
             } else {
                 remove_space(editor, &catalog, &principal, remove).await?
             };
@@ -150,7 +151,7 @@ impl ClientConnection {
     }
 
     fn create_space(&self, create: proto::CreateSpace, reply: Responder<'_>) {
-        let view = self.peer.cluster_view.clone();
+        let view = self.shard.cluster_view.clone();
         self.spawn_reply(reply, async move {
             let (name, options) = space_options(create)?;
             let space = view.create_space(&name, options).await?;
@@ -160,10 +161,10 @@ impl ClientConnection {
 
     /// The spaces that the client has a permission in.
     fn visible_spaces(&self) -> Vec<Arc<SpaceView>> {
-        let catalog = self.peer.cluster_view.catalog();
+        let catalog = self.shard.cluster_view.catalog();
         let principal = self.state.principal();
         let is_visible = |space: &Arc<SpaceView>| principal.permission(catalog.as_deref(), &space.name).is_some();
-        self.peer.cluster_view.spaces().into_iter().filter(is_visible).collect()
+        self.shard.cluster_view.spaces().into_iter().filter(is_visible).collect()
     }
 
     /// The space of this name, or all that the client may see if it is empty.
@@ -171,9 +172,9 @@ impl ClientConnection {
         if name.is_empty() {
             return Ok(self.visible_spaces());
         }
-        let catalog = self.peer.cluster_view.catalog();
+        let catalog = self.shard.cluster_view.catalog();
         let principal = self.state.principal();
-        match self.peer.cluster_view.space(name) {
+        match self.shard.cluster_view.space(name) {
             Ok(space) if principal.permission(catalog.as_deref(), name).is_some() => Ok(vec![space]),
             // Only administrators learn which spaces there are.
             Err(unknown) if principal.check_administrator(catalog.as_deref()).is_ok() => Err(unknown),
@@ -186,12 +187,12 @@ impl ClientConnection {
             Ok(spaces) => spaces,
             Err(error) => return reply.fail(&error),
         };
-        let peer = self.peer.clone();
-        self.spawn_reply(reply, async move { usage::handle_usage_request(&peer, spaces).await });
+        let shard = self.shard.clone();
+        self.spawn_reply(reply, async move { usage::handle_usage_request(&shard, spaces).await });
     }
 
     fn list_spaces(&self) -> Response {
-        let catalog = self.peer.cluster_view.catalog();
+        let catalog = self.shard.cluster_view.catalog();
         let entries = self.visible_spaces().into_iter().map(|space| {
             let known = catalog.as_ref().and_then(|catalog| catalog.space_by_id(space.id));
             let unknown = || proto::Space { space: space.id.0.into(), name: space.name.clone(), ..Default::default() };
@@ -201,17 +202,17 @@ impl ClientConnection {
     }
 
     fn describe(&self, describe: proto::schema::Describe, reply: Responder<'_>) {
-        let (view, space) = (self.peer.cluster_view.clone(), self.state.space().name.clone());
+        let (view, space) = (self.shard.cluster_view.clone(), self.state.space().name.clone());
         if ![&*space, ""].contains(&&*describe.space) {
             let what = format!("only classes of the connection's space, {space:?}, can be described");
             return reply.fail(&Error::new(ErrorKind::Denied, what));
         }
         let may_change = self.check_permission(Permission::Admin);
         if let Some(describe::Request::RemoveClass(RemoveClass { name, cancel: false })) = describe.request {
-            let peer = self.peer.clone();
+            let shard = self.shard.clone();
             return self.spawn_reply(reply, async move {
                 may_change?;
-                view.wait_for_revision(removal::remove_empty_class(&peer, space, name).await?).await?;
+                view.wait_for_revision(removal::remove_empty_class(&shard, space, name).await?).await?;
                 Ok(Response::Described(proto::schema::Described::default()))
             });
         }
@@ -221,19 +222,19 @@ impl ClientConnection {
     }
 
     fn define(&self, define: proto::schema::Define, reply: Responder<'_>) {
-        let (view, space) = (self.peer.cluster_view.clone(), self.state.space().clone());
+        let (view, space) = (self.shard.cluster_view.clone(), self.state.space().clone());
         let may_change = self.check_permission(Permission::Admin);
         self.spawn_reply(reply, async move { classes::handle_define(&view, &space, define, may_change).await });
     }
 
     fn get_schema(&self, revision: Revision, reply: Responder<'_>) {
-        let (view, space) = (self.peer.cluster_view.clone(), self.state.space().clone());
+        let (view, space) = (self.shard.cluster_view.clone(), self.state.space().clone());
         self.spawn_reply(reply, async move { classes::schema_at_revision(&view, &space, revision).await });
     }
 
     fn begin_query(&mut self, query: proto::query::Query, raw: Raw<'_>, reply: Responder<'_>) {
         match cluster::QueryRequest::from_proto(query, raw) {
-            Ok(query) => self.queries.begin(&self.peer, self.state.space(), query, reply.defer()),
+            Ok(query) => self.queries.begin(&self.shard, self.state.space(), query, reply.defer()),
             Err(error) => reply.fail(&error),
         }
     }
@@ -250,7 +251,7 @@ impl ClientConnection {
                 reply.send(Response::Done(proto::Done {}));
             }
             Handler::GetNumbers(count) => {
-                let view = self.peer.cluster_view.clone();
+                let view = self.shard.cluster_view.clone();
                 self.spawn_reply(reply, async move {
                     let first = view.take_numbers(u64::from(count)).await?;
                     Ok(Response::Numbers(proto::Numbers { first }))
@@ -271,17 +272,17 @@ impl ClientConnection {
             Handler::ListSpaces => reply.send(self.list_spaces()),
             Handler::Administer(wanted) => self.administer(wanted, reply),
             Handler::Move(wanted) => {
-                let peer = self.peer.clone();
-                self.spawn_reply(reply, async move { moves::handle_move_request(&peer, wanted).await });
+                let shard = self.shard.clone();
+                self.spawn_reply(reply, async move { moves::handle_move_request(&shard, wanted).await });
             }
             Handler::Member(asked) => {
-                let view = self.peer.cluster_view.clone();
+                let view = self.shard.cluster_view.clone();
                 self.spawn_reply(
                     reply,
                     async move { view.handle_member_request(&asked).await.map(Response::MemberAnswer) },
                 );
             }
-            Handler::Witness(asked) => match self.peer.brick_links.answer_witness(&asked) {
+            Handler::Witness(asked) => match self.thread.server.role.answer_witness(&asked) {
                 Ok(seen) => reply.send(Response::Witnesses(seen)),
                 Err(error) => reply.fail(&error),
             },
@@ -307,7 +308,7 @@ impl Service for ClientConnection {
     /// Handles messages of the transaction and cache rules. The machine checks permissions and places, which depend on the content.
     fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
         let (client, counters) = (&mut self.state, &self.thread.counters);
-        self.peer.with_driver(|driver, now| {
+        self.shard.with_driver(|driver, now| {
             messages.try_for_each(|message| {
                 counters.count(Kind::of_message(&message));
                 driver.client_message(client, client_message(message)?, now)
@@ -351,7 +352,7 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         let client = &self.state;
         // After a panic of the machine nothing is served, and there is nothing to forget.
-        let _ = self.peer.with_driver(|driver, now| driver.client_disconnected(client, now));
+        let _ = self.shard.with_driver(|driver, now| driver.client_disconnected(client, now));
     }
 }
 

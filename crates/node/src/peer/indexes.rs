@@ -20,22 +20,22 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::PeerProcess;
+use super::shard::PeerShard;
 
 /// How soon bricks are asked again about an index, and how soon one with duplicates is searched again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Completes indexes until the process ends.
-pub(super) async fn complete_indexes(peer: &PeerProcess) {
-    let Some(mut changed) = peer.cluster_view.catalog_changes() else { return };
+pub(super) async fn complete_indexes(shard: &PeerShard) {
+    let Some(mut changed) = shard.cluster_view.catalog_changes() else { return };
     loop {
         let (mut is_waiting, mut pause) = (false, RETRY_DELAY);
-        for (space, index) in building(peer) {
+        for (space, index) in building(shard) {
             if index.flaw.is_some() {
                 pause = DUPLICATE_RETRY_DELAY;
             }
-            match make_ready(peer, &space, &index).await {
+            match make_ready(shard, &space, &index).await {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
                 Ok(false) => is_waiting = true,
                 // An unreachable brick or meta-server returns.
@@ -55,8 +55,8 @@ pub(super) async fn complete_indexes(peer: &PeerProcess) {
 }
 
 /// The indexes that are being built.
-fn building(peer: &PeerProcess) -> Vec<(Arc<Space>, Arc<Index>)> {
-    let Some(catalog) = peer.cluster_view.catalog() else { return Vec::new() };
+fn building(shard: &PeerShard) -> Vec<(Arc<Space>, Arc<Index>)> {
+    let Some(catalog) = shard.cluster_view.catalog() else { return Vec::new() };
     let of_space = |space: &Arc<Space>| {
         let schema = catalog.schema(space.id);
         let building = schema.indexes().filter(|index| index.state == IndexState::Building);
@@ -66,27 +66,27 @@ fn building(peer: &PeerProcess) -> Vec<(Arc<Space>, Arc<Index>)> {
 }
 
 /// Records that an index is ready, if it is, or else its duplicates. Returns whether it is ready.
-async fn make_ready(peer: &PeerProcess, space: &Space, index: &Index) -> Result<bool> {
-    for node in peer.cluster_view.space(&space.name)?.nodes.iter().copied() {
-        if !is_complete_at(peer, node, space, index).await? {
+async fn make_ready(shard: &PeerShard, space: &Space, index: &Index) -> Result<bool> {
+    for node in shard.cluster_view.space(&space.name)?.nodes.iter().copied() {
+        if !is_complete_at(shard, node, space, index).await? {
             return Ok(false);
         }
     }
-    let alike = if index.unique { duplicates::find(peer, space, index).await? } else { None };
+    let alike = if index.unique { duplicates::find(shard, space, index).await? } else { None };
     let flaw = alike.map(|(one, other)| format!("{one} and {other} have the same values"));
     if flaw.is_some() && flaw == index.flaw {
         return Ok(false);
     }
     let is_ready = flaw.is_none();
-    let recorded = peer.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
+    let recorded = shard.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
     // Until this process has the revision, it would record the index again.
-    peer.cluster_view.wait_for_revision(recorded.revision).await?;
+    shard.cluster_view.wait_for_revision(recorded.revision).await?;
     Ok(is_ready)
 }
 
 /// Whether an index has all objects of a logical node. The brick waits a moment for that.
-async fn is_complete_at(peer: &PeerProcess, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
+async fn is_complete_at(shard: &PeerShard, node: NodeId, space: &Space, index: &Index) -> Result<bool> {
     let build = proto::BuildIndex { space: u32::from(space.id.0), node: node.0, index: index.id.0 };
-    let answer = peer.call_node(node, Request::BuildIndex(build)).await?;
+    let answer = shard.call_node(node, Request::BuildIndex(build)).await?;
     Ok(matches!(answer.response, Response::Done(_)))
 }

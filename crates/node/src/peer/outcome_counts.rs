@@ -35,6 +35,17 @@ impl OutcomeCounts {
         }
     }
 
+    /// Adds the counts of another shard.
+    pub(super) fn add(&mut self, other: &Self) {
+        let Self { committed, read_only, conflicts, aborted, unknown, locks } = other;
+        self.committed += committed;
+        self.read_only += read_only;
+        self.conflicts += conflicts;
+        self.aborted += aborted;
+        self.unknown += unknown;
+        self.locks += locks;
+    }
+
     pub(super) fn metrics(&self) -> [Metric; 6] {
         [
             Metric::counter("transactions_committed_total", self.committed, "Transactions of clients that committed."),

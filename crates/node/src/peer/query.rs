@@ -37,7 +37,7 @@ use wire::link::{self, DeferredResponder};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use super::PeerProcess;
+use super::shard::PeerShard;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::{BrickId, NodePlacement};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
@@ -52,7 +52,8 @@ const MAX_COLLECTING: usize = 8;
 /// How long an open query may be unused.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Limits of the queries of all clients.
+/// Limits of the queries of all clients, shared by all shards.
+#[derive(Clone)]
 pub(super) struct QueryLimits {
     open: Arc<Semaphore>,
     collecting: Arc<Semaphore>,
@@ -87,13 +88,13 @@ impl Queries {
     /// Begins a query, and answers with its first rows.
     pub(super) fn begin(
         &mut self,
-        peer: &Arc<PeerProcess>,
+        shard: &Arc<PeerShard>,
         space: &Arc<SpaceView>,
         asked: cluster::QueryRequest,
         deferred: DeferredResponder,
     ) {
         self.open.retain(|_, open| !open.requests.is_closed());
-        let query = match self.check_open_limit().and_then(|()| QueryTask::new(peer, space, asked)) {
+        let query = match self.check_open_limit().and_then(|()| QueryTask::new(shard, space, asked)) {
             Ok(query) => query,
             Err(error) => return deferred.fail(&error),
         };
@@ -148,7 +149,7 @@ enum Arrival {
 
 /// The task that runs one query.
 struct QueryTask {
-    peer: Arc<PeerProcess>,
+    shard: Arc<PeerShard>,
     machine: QueryMachine,
     space: Arc<SpaceView>,
     arrivals: mpsc::UnboundedReceiver<Arrival>,
@@ -157,7 +158,7 @@ struct QueryTask {
     _open: OwnedSemaphorePermit,
 }
 
-impl Bricks for PeerProcess {
+impl Bricks for PeerShard {
     fn place(&self, node: NodeId) -> Option<NodePlacement> {
         self.cluster_view.placement.of(node)
     }
@@ -168,15 +169,15 @@ impl Bricks for PeerProcess {
 }
 
 impl QueryTask {
-    fn new(peer: &Arc<PeerProcess>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
+    fn new(shard: &Arc<PeerShard>, space: &Arc<SpaceView>, asked: cluster::QueryRequest) -> Result<Self> {
         let full = |_| {
             let what = format!("{MAX_OPEN_TOTAL} queries are open at this peer server: try again, or ask another one");
             Error::new(ErrorKind::Unavailable, what)
         };
-        let open = peer.queries.open.clone().try_acquire_owned().map_err(full)?;
-        let machine = QueryMachine::new(space, peer.cluster_view.schema(space.id)?, asked, ScanLimits::SERVING)?;
+        let open = shard.queries.open.clone().try_acquire_owned().map_err(full)?;
+        let machine = QueryMachine::new(space, shard.cluster_view.schema(space.id)?, asked, ScanLimits::SERVING)?;
         let (sender, arrivals) = mpsc::unbounded_channel();
-        Ok(Self { peer: peer.clone(), machine, space: space.clone(), arrivals, sender, turn: None, _open: open })
+        Ok(Self { shard: shard.clone(), machine, space: space.clone(), arrivals, sender, turn: None, _open: open })
     }
 
     /// Answers requests for rows until the query ends.
@@ -198,16 +199,16 @@ impl QueryTask {
 
     /// The next rows, perhaps none; and whether they are the last.
     async fn next_portion(&mut self) -> Result<(QueryRows, bool)> {
-        self.machine.request(self.peer.time.now());
+        self.machine.request(self.shard.time.now());
         loop {
-            let now = self.peer.time.now();
+            let now = self.shard.time.now();
             while let Ok(arrival) = self.arrivals.try_recv() {
                 self.take(arrival)?;
             }
-            let portion = self.machine.take_portion(&*self.peer, now)?;
+            let portion = self.machine.take_portion(&*self.shard, now)?;
             let activity = match portion {
                 Some(_) => Activity::Waits,
-                None => self.machine.advance(&*self.peer, now)?,
+                None => self.machine.advance(&*self.shard, now)?,
             };
             self.carry_out();
             if let Some(portion) = portion {
@@ -218,7 +219,7 @@ impl QueryTask {
                 task::yield_now().await;
                 continue;
             }
-            let until = self.peer.time.until(self.machine.deadline());
+            let until = self.shard.time.until(self.machine.deadline());
             if let Ok(Some(arrival)) = time::timeout(until, self.arrivals.recv()).await {
                 self.take(arrival)?;
             }
@@ -233,7 +234,7 @@ impl QueryTask {
                 Event::Turn
             }
         };
-        self.machine.handle(event, self.peer.time.now())
+        self.machine.handle(event, self.shard.time.now())
     }
 
     /// Carries out the work that the machine requests. Sending fails if the query has ended, which is ignored.
@@ -241,12 +242,12 @@ impl QueryTask {
         for work in self.machine.work() {
             let sender = self.sender.clone();
             match work {
-                Work::Scan { ticket, brick, scan } => ask_brick(&self.peer, (ticket, brick), scan, sender),
-                Work::Read { generation, oids } => self.peer.read_all_when_cached(&oids, move |found| {
+                Work::Scan { ticket, brick, scan } => ask_brick(&self.shard, (ticket, brick), scan, sender),
+                Work::Read { generation, oids } => self.shard.read_all_when_cached(&oids, move |found| {
                     let _ = sender.send(Arrival::Event(Event::Read { generation, found }));
                 }),
                 Work::RefreshSchema => {
-                    let (view, space) = (self.peer.cluster_view.clone(), self.space.id);
+                    let (view, space) = (self.shard.cluster_view.clone(), self.space.id);
                     tokio::spawn(async move {
                         let refreshed = view.refresh_schema(space).await.and_then(|()| view.schema(space));
                         let _ = sender.send(Arrival::Event(Event::Schema(refreshed)));
@@ -262,7 +263,7 @@ impl QueryTask {
                     });
                 }
                 Work::AcquireTurn => {
-                    let acquiring = self.peer.queries.collecting.clone().acquire_owned();
+                    let acquiring = self.shard.queries.collecting.clone().acquire_owned();
                     tokio::spawn(async move {
                         tokio::select! {
                             // The semaphore is never closed.
@@ -279,7 +280,7 @@ impl QueryTask {
 
 /// Requests candidates from a brick.
 fn ask_brick(
-    peer: &PeerProcess,
+    shard: &PeerShard,
     (ticket, brick): ((u32, u32), BrickId),
     scan: cluster::Scan,
     sender: mpsc::UnboundedSender<Arrival>,
@@ -289,7 +290,7 @@ fn ask_brick(
         let _ = sender.send(Arrival::Event(Event::Scanned { ticket, answer }));
     };
     match scan.into_proto() {
-        Ok(scan) => peer.brick_links.ask(brick, Request::Scan(scan), answered),
+        Ok(scan) => shard.brick_links.ask(brick, Request::Scan(scan), answered),
         Err(error) => answered(Err(error)),
     }
 }

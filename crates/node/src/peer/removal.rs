@@ -19,7 +19,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{CheckEmpty, Emptiness};
 
-use super::PeerProcess;
+use super::shard::PeerShard;
 
 /// How long bricks may take to answer for all logical nodes, those included that are moving.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// [`ErrorKind::Conflict`] if it has objects; [`ErrorKind::Unavailable`] if a brick does not answer; those of the catalogue.
-pub(super) async fn remove_empty_space(peer: &Arc<PeerProcess>, space: String) -> Result<Revision> {
-    let editor = peer.cluster_view.editor()?.clone();
-    let peer = peer.clone();
+pub(super) async fn remove_empty_space(shard: &Arc<PeerShard>, space: String) -> Result<Revision> {
+    let editor = shard.cluster_view.editor()?.clone();
+    let shard = shard.clone();
     to_its_end(async move {
         let begun = editor.begin_space_removal(&space).await?;
         let finish = async |removal: &Removal| Ok(editor.finish_space_removal(removal).await?.revision);
-        remove_if_empty(&peer, &editor, begun, &format!("space {space}"), finish).await
+        remove_if_empty(&shard, &editor, begun, &format!("space {space}"), finish).await
     })
     .await
 }
@@ -44,13 +44,13 @@ pub(super) async fn remove_empty_space(peer: &Arc<PeerProcess>, space: String) -
 ///
 /// # Errors
 /// As [`remove_empty_space`]; [`ErrorKind::Invalid`] with what else needs the class.
-pub(super) async fn remove_empty_class(peer: &Arc<PeerProcess>, space: String, class: String) -> Result<Revision> {
-    let editor = peer.cluster_view.editor()?.clone();
-    let peer = peer.clone();
+pub(super) async fn remove_empty_class(shard: &Arc<PeerShard>, space: String, class: String) -> Result<Revision> {
+    let editor = shard.cluster_view.editor()?.clone();
+    let shard = shard.clone();
     to_its_end(async move {
         let begun = editor.begin_class_removal(&space, &class).await?;
         let finish = async |removal: &Removal| Ok(editor.finish_class_removal(removal, &class).await?.revision);
-        remove_if_empty(&peer, &editor, begun, &format!("class {class}"), finish).await
+        remove_if_empty(&shard, &editor, begun, &format!("class {class}"), finish).await
     })
     .await
 }
@@ -63,14 +63,14 @@ async fn to_its_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + S
 }
 
 async fn remove_if_empty(
-    peer: &Arc<PeerProcess>,
+    shard: &Arc<PeerShard>,
     editor: &CatalogEditor,
     begun: Edited<Removal>,
     what: &str,
     finish: impl AsyncFnOnce(&Removal) -> Result<Revision>,
 ) -> Result<Revision> {
     let removal = begun.value;
-    let refused = match has_objects(peer, &removal, begun.revision).await {
+    let refused = match has_objects(shard, &removal, begun.revision).await {
         Ok(false) => match finish(&removal).await {
             Ok(revision) => return Ok(revision),
             Err(error) => error,
@@ -88,13 +88,13 @@ async fn remove_if_empty(
 }
 
 /// Whether any logical node has objects of what is being removed.
-async fn has_objects(peer: &Arc<PeerProcess>, removal: &Removal, revision: Revision) -> Result<bool> {
+async fn has_objects(shard: &Arc<PeerShard>, removal: &Removal, revision: Revision) -> Result<bool> {
     // The map must be at least as new as the mark.
-    peer.cluster_view.wait_for_revision(revision).await?;
+    shard.cluster_view.wait_for_revision(revision).await?;
     let until = Instant::now() + TIMEOUT;
     let mut missing: BTreeSet<NodeId> = removal.space.node_ids().collect();
     loop {
-        let (answers, problem) = ask_bricks(peer, &missing, removal, revision, until).await;
+        let (answers, problem) = ask_bricks(shard, &missing, removal, revision, until).await;
         for Emptiness { empty, occupied } in answers {
             if !occupied.is_empty() {
                 return Ok(true);
@@ -117,19 +117,19 @@ async fn has_objects(peer: &Arc<PeerProcess>, removal: &Removal, revision: Revis
 
 /// Asks the bricks that serve these logical nodes by the map. Returns their answers, and why one has not answered.
 async fn ask_bricks(
-    peer: &Arc<PeerProcess>,
+    shard: &Arc<PeerShard>,
     nodes: &BTreeSet<NodeId>,
     removal: &Removal,
     revision: Revision,
     until: Instant,
 ) -> (Vec<Emptiness>, Option<Error>) {
     let mut asked = JoinSet::new();
-    for (brick, nodes) in peer.cluster_view.placement.by_brick(nodes.iter().copied()) {
+    for (brick, nodes) in shard.cluster_view.placement.by_brick(nodes.iter().copied()) {
         let nodes = nodes.into_iter().map(|node| node.0).collect();
         let check = CheckEmpty { nodes, revision: revision.0, class: removal.class.map(|class| class.0) };
-        let peer = peer.clone();
+        let shard = shard.clone();
         asked.spawn(async move {
-            let answer = time::timeout_at(until, peer.brick_links.call(brick, Request::CheckEmpty(check))).await;
+            let answer = time::timeout_at(until, shard.brick_links.call(brick, Request::CheckEmpty(check))).await;
             match answer {
                 Ok(Ok(Answer { response: Response::Emptiness(found), .. })) => Ok(found),
                 Ok(Ok(_)) => {

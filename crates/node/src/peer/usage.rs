@@ -12,7 +12,7 @@ use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::usage::{BrickUsage, GetNodeUsages, NodeUsage, NodeUsages, SpaceUsage, SpaceUsages};
 
-use super::PeerProcess;
+use super::shard::PeerShard;
 use crate::cluster_view::SpaceView;
 use crate::node_placement::BrickId;
 
@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 type KnownUsages = BTreeMap<NodeId, (BrickId, NodeUsage)>;
 
 /// Answers a request about what spaces take.
-pub(super) async fn handle_usage_request(peer: &Arc<PeerProcess>, spaces: Vec<Arc<SpaceView>>) -> Result<Response> {
-    let known = fetch_usages(peer, spaces.iter().flat_map(|space| space.nodes.iter().copied()).collect()).await;
+pub(super) async fn handle_usage_request(shard: &Arc<PeerShard>, spaces: Vec<Arc<SpaceView>>) -> Result<Response> {
+    let known = fetch_usages(shard, spaces.iter().flat_map(|space| space.nodes.iter().copied()).collect()).await;
     let spaces = spaces.iter().map(|space| space_usage(space, &known)).collect();
     Ok(Response::SpaceUsages(SpaceUsages { spaces }))
 }
@@ -49,13 +49,13 @@ fn space_usage(space: &SpaceView, known: &KnownUsages) -> SpaceUsage {
     SpaceUsage { space: u32::from(space.id.0), name: space.name.clone(), bricks, unknown_nodes }
 }
 
-async fn fetch_usages(peer: &Arc<PeerProcess>, mut missing: Vec<NodeId>) -> KnownUsages {
+async fn fetch_usages(shard: &Arc<PeerShard>, mut missing: Vec<NodeId>) -> KnownUsages {
     let mut known = KnownUsages::new();
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             time::sleep(PAUSE).await;
         }
-        let (found, have_all_answered) = ask_bricks(peer, &missing).await;
+        let (found, have_all_answered) = ask_bricks(shard, &missing).await;
         known.extend(found);
         missing.retain(|node| !known.contains_key(node));
         if missing.is_empty() || !have_all_answered {
@@ -66,13 +66,13 @@ async fn fetch_usages(peer: &Arc<PeerProcess>, mut missing: Vec<NodeId>) -> Know
 }
 
 /// Asks the bricks that serve these logical nodes by the map. Says whether all have answered.
-async fn ask_bricks(peer: &Arc<PeerProcess>, nodes: &[NodeId]) -> (KnownUsages, bool) {
+async fn ask_bricks(shard: &Arc<PeerShard>, nodes: &[NodeId]) -> (KnownUsages, bool) {
     let mut asked = JoinSet::new();
-    for (brick, nodes) in peer.cluster_view.placement.by_brick(nodes.iter().copied()) {
+    for (brick, nodes) in shard.cluster_view.placement.by_brick(nodes.iter().copied()) {
         let nodes = nodes.into_iter().map(|node| node.0).collect();
-        let peer = peer.clone();
+        let shard = shard.clone();
         asked.spawn(async move {
-            let answer = peer.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));
+            let answer = shard.brick_links.call(brick, Request::GetNodeUsages(GetNodeUsages { nodes }));
             match time::timeout(ANSWER_TIMEOUT, answer).await {
                 Ok(Ok(Answer { response: Response::NodeUsages(NodeUsages { nodes }), .. })) => Some((brick, nodes)),
                 _ => None,

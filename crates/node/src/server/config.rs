@@ -69,6 +69,13 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// How many I/O threads a server has.
+    pub(crate) fn thread_count(&self) -> usize {
+        self.io_runtimes.as_ref().map_or(self.threads, |runtimes| runtimes.len()).max(1)
+    }
+}
+
 /// The cache of a peer server that suits this machine: a sixty-fourth (2^-6) of its memory.
 fn cache_bytes() -> usize {
     store::share_of_memory(store::machine_memory(), 6, (64 << 20, 4 << 30))

@@ -25,8 +25,8 @@ pub(crate) const AGENT: &str = concat!("mortar ", env!("CARGO_PKG_VERSION"));
 pub(crate) struct Thread<R: ServerRole> {
     pub(crate) server: Arc<Shared<R>>,
     pub(crate) counters: Arc<ThreadCounters>,
-    /// Whether it does the background work that a server does once.
-    pub(crate) is_first: bool,
+    /// Its place among the threads of the server, from 0.
+    pub(crate) number: usize,
     /// Connections that it serves or that were passed to it.
     pub(crate) load: AtomicUsize,
 }
@@ -39,8 +39,13 @@ pub(crate) struct AcceptedConnection {
 }
 
 impl<R: ServerRole> Thread<R> {
-    pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadCounters>, is_first: bool) -> Arc<Self> {
-        Arc::new(Self { server, counters: metrics, is_first, load: AtomicUsize::new(0) })
+    pub(crate) fn new(server: Arc<Shared<R>>, metrics: Arc<ThreadCounters>, number: usize) -> Arc<Self> {
+        Arc::new(Self { server, counters: metrics, number, load: AtomicUsize::new(0) })
+    }
+
+    /// Whether it does the background work that a server does once.
+    pub(crate) fn is_first(&self) -> bool {
+        self.number == 0
     }
 
     /// Serves connections until the sender is dropped; those that still exist then are abandoned.

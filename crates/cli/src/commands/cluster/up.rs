@@ -79,6 +79,7 @@ pub(super) async fn run(args: &Up, output: &mut Output) -> Result {
     let mut cluster = RunningCluster {
         running: RunningProcesses { up: Process::find(std::process::id()), ..RunningProcesses::default() },
         layout,
+        io_threads: args.io_threads,
     };
     let mut children = JoinSet::new();
     let ran = tokio::select! {
@@ -116,6 +117,8 @@ fn refuse_second(dir: &Path) -> Result {
 struct RunningCluster {
     layout: Layout,
     running: RunningProcesses,
+    /// The I/O threads of each process, if not what its settings say.
+    io_threads: Option<u16>,
 }
 
 impl RunningCluster {
@@ -233,6 +236,9 @@ impl RunningCluster {
         let program = std::env::current_exe().map_err(|e| Failure::file("cannot find this program", &e))?;
         let mut command = Command::new(program);
         command.arg("node").arg("--config").arg(&part.config).arg("--json");
+        if let Some(count) = self.io_threads {
+            command.arg("--io-threads").arg(count.to_string());
+        }
         // In its own process group, so that Ctrl-C does not end all processes at once and out of order.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut child = command.spawn().map_err(|e| Failure::file(format!("cannot start {}", part.name), &e))?;

@@ -10,7 +10,7 @@ use wire::frame::Raw;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
-use crate::peer::PeerProcess;
+use crate::peer::shard::PeerShard;
 
 /// Objects of a logical node that are fetched at a time.
 const PORTION: u32 = 500;
@@ -24,11 +24,11 @@ struct EntryStream {
 }
 
 /// Two objects with the same values, if there are any. An object that changes meanwhile may be seen twice.
-pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
-    let catalog = peer.cluster_view.catalog().unwrap_or_default();
+pub(super) async fn find(shard: &PeerShard, space: &Space, index: &Index) -> Result<Option<(Oid, Oid)>> {
+    let catalog = shard.cluster_view.catalog().unwrap_or_default();
     let classes: BTreeSet<ClassId> =
         catalog.schema(space.id).family(index.class).map(|shape| shape.class().id).collect();
-    let nodes = peer.cluster_view.space(&space.name)?.nodes.clone();
+    let nodes = shard.cluster_view.space(&space.name)?.nodes.clone();
     let mut all: Vec<EntryStream> =
         nodes.into_iter().map(|node| EntryStream { node, buffered: VecDeque::new(), next: Some(None) }).collect();
     let mut last: Option<(Vec<u8>, Oid)> = None;
@@ -37,7 +37,7 @@ pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Re
             while entries.buffered.is_empty()
                 && let Some(after) = entries.next.take()
             {
-                fetch(peer, space, index, &classes, (entries, after)).await?;
+                fetch(shard, space, index, &classes, (entries, after)).await?;
             }
         }
         let least = all.iter_mut().filter(|entries| !entries.buffered.is_empty());
@@ -52,7 +52,7 @@ pub(super) async fn find(peer: &PeerProcess, space: &Space, index: &Index) -> Re
 
 /// Fetches the next entries of a logical node. Entries with null equal no other entry.
 async fn fetch(
-    peer: &PeerProcess,
+    shard: &PeerShard,
     space: &Space,
     index: &Index,
     classes: &BTreeSet<ClassId>,
@@ -63,7 +63,7 @@ async fn fetch(
     let scan = Scan {
         space: space.id,
         node: entries.node,
-        epoch: peer.cluster_view.placement.of(entries.node).map_or(0, |place| place.epoch),
+        epoch: shard.cluster_view.placement.of(entries.node).map_or(0, |place| place.epoch),
         classes: classes.clone(),
         range: Some(range),
         after,
@@ -72,13 +72,13 @@ async fn fetch(
         count: false,
         family: Some(index.class),
     };
-    let answer = peer.call_node(entries.node, Request::Scan(scan.into_proto()?)).await?;
+    let answer = shard.call_node(entries.node, Request::Scan(scan.into_proto()?)).await?;
     let Response::Scanned(scanned) = answer.response else {
         return Err(Error::new(ErrorKind::Internal, "a brick answered a request with another kind of message"));
     };
     let Scanned { found, next, has_stale_classes: behind, .. } = Scanned::from_proto(*scanned, Raw::Owned(answer.raw))?;
     if behind {
-        peer.cluster_view.refresh_schema(space.id).await?;
+        shard.cluster_view.refresh_schema(space.id).await?;
         let what = format!("classes were added below that of index {:?}: it is searched again", index.name);
         return Err(Error::new(ErrorKind::Unavailable, what));
     }
