@@ -16,7 +16,7 @@ fn key(number: u32) -> [u8; 5] {
 }
 
 fn size(number: u32) -> usize {
-    if number % 1_000 == 0 { 10_000 } else { 100 }
+    if number.is_multiple_of(1_000) { 10_000 } else { 100 }
 }
 
 fn fill(engine: &LmdbEngine) {
