@@ -9,6 +9,7 @@
 
 mod answer_counts;
 mod changed_rows;
+mod cold_reads;
 mod content_reads;
 mod content_rows;
 mod entries;
@@ -54,6 +55,7 @@ use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
 use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
 pub(crate) use nodes::SKEW_MS;
@@ -186,6 +188,7 @@ impl server::ServerRole for BrickRole {
     async fn run_background(thread: &Thread<Self>) {
         if thread.is_first() {
             let nodes = &thread.server.role.nodes;
+            let _closing = nodes.cold_reads.closing_guard();
             tokio::select! {
                 () = nodes.run() => {}
                 () = nodes.exchange_usages() => {}

@@ -34,6 +34,7 @@ mod server;
 pub mod drivers {
     /// A brick around the machines of its logical nodes.
     pub mod brick {
+        pub use crate::brick::PageRead;
         pub use crate::brick::node_manager::{EditResult, JobId, PlacementEdit};
         pub use crate::brick::plant;
         #[cfg(feature = "sim")]

@@ -71,6 +71,8 @@ pub struct Cluster {
     pub bare: bool,
     /// Whether the stores of bricks apply rows at once, as those of bricks in memory do.
     pub rows_at_once: bool,
+    /// Whether half of the pages that holders fetch are not in memory at their brick, and are read later.
+    pub cold_reads: bool,
 }
 
 impl Cluster {

@@ -104,6 +104,7 @@ impl Shrinker<'_> {
             |plan: &mut Plan| plan.seed = 0,
             |plan: &mut Plan| plan.cluster.snapshots = false,
             |plan: &mut Plan| plan.cluster.rows_at_once = false,
+            |plan: &mut Plan| plan.cluster.cold_reads = false,
             |plan: &mut Plan| plan.demand = Demand::None,
         ] {
             let mut plan = self.best.clone();

@@ -156,8 +156,21 @@ fn cluster(topology: Topology, workload: Workload, seed: u64) -> Cluster {
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let nodes_per_brick = [1, 2, 1, 3][(mixed >> 62) as usize];
     let rows_at_once = mixed >> 60 & 3 == 0;
+    let cold_reads = mixed >> 58 & 1 == 0;
     let (bricks, clients, bare) = (3, 6, false);
-    Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, snapshots, bare, rows_at_once }
+    Cluster {
+        topology,
+        bricks,
+        nodes_per_brick,
+        peers,
+        redirectors,
+        clients,
+        window,
+        snapshots,
+        bare,
+        rows_at_once,
+        cold_reads,
+    }
 }
 
 struct PlanBuilder {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use model::{NodeId, Object, PageId};
-use node::drivers::brick::{BrickSettings, SimulatedDisk};
+use node::drivers::brick::{BrickSettings, PageRead, SimulatedDisk};
 use node::node_placement::{BrickId, PlacementSnapshot};
 use protocol::brick::{Brick, PendingRead};
 use protocol::cache_node::CacheNode;
@@ -144,6 +144,10 @@ enum Event {
     Timer(Pid, u64),
     Read(Pid, u64, PendingRead),
     PageRead(Pid, u64, PendingRead, Rc<PageImage<Object>>),
+    /// A brick reads a page for a logical node that was not in memory.
+    ColdRead(Pid, u64, NodeId, PageRead),
+    /// The driver of the logical node gets the page.
+    ColdPageRead(Pid, u64, NodeId, PageRead, Rc<model::Result<PageImage<Object>>>),
     Act(usize),
 }
 
@@ -402,7 +406,7 @@ impl World {
         self.members.insert(member, pid);
         let first_holder = HolderId(member << 24);
         let shown = self.local_time(pid);
-        let Cluster { topology, window, snapshots, rows_at_once: applies_at_once, .. } = self.plan.cluster;
+        let Cluster { topology, window, snapshots, rows_at_once: applies_at_once, cold_reads, .. } = self.plan.cluster;
         let (has_groups, is_driven, meta) = (self.has_groups(), self.is_driven(), self.meta(shown));
         let process = &mut self.processes[pid];
         process.incarnation += 1;
@@ -418,7 +422,9 @@ impl World {
             ProcessName::Brick(number) if is_driven => {
                 let disk = process.driven_disk.take().unwrap_or_default();
                 let (brick, first_job) = (BrickId(number as u32), member << 32);
-                let settings = BrickSettings { brick, first_job, skew_ms: SKEW_MS, window, applies_at_once };
+                let cold_reads = cold_reads.then(|| member.wrapping_mul(self.plan.seed | 1));
+                let settings =
+                    BrickSettings { brick, first_job, skew_ms: SKEW_MS, window, applies_at_once, cold_reads };
                 match DrivenBrick::open(disk, settings) {
                     Ok(driven) => ProcessMachine::Driven(Box::new(driven)),
                     Err(error) => {
@@ -569,7 +575,9 @@ impl World {
             | Event::SchemaRefreshed(pid, _)
             | Event::Timer(pid, _)
             | Event::Read(pid, ..)
-            | Event::PageRead(pid, ..) => *pid,
+            | Event::PageRead(pid, ..)
+            | Event::ColdRead(pid, ..)
+            | Event::ColdPageRead(pid, ..) => *pid,
             Event::Forced(..) | Event::Act(_) => return None,
         };
         (self.processes[pid].frozen_until > self.now).then_some(pid)
@@ -617,6 +625,13 @@ impl World {
             Event::Read(pid, life, ticket) => {
                 self.count.events += 1;
                 self.read_page(pid, life, ticket);
+            }
+            Event::ColdRead(pid, life, node, read) => {
+                self.count.events += 1;
+                self.read_cold_page(pid, life, node, read);
+            }
+            Event::ColdPageRead(pid, life, node, read, found) => {
+                self.complete_cold_read(pid, life, (node, read), &found);
             }
             Event::PageRead(pid, life, ticket, fetched) => self.complete_read(pid, life, ticket, &fetched),
             Event::Resume(pid, life) | Event::Timer(pid, life) => {
@@ -714,7 +729,7 @@ impl Event {
     fn work(&self) -> Option<(Pid, DiskWork)> {
         match self {
             Self::Forced(pid, _) => Some((*pid, DiskWork::Forces)),
-            Self::PageRead(pid, ..) => Some((*pid, DiskWork::Reads)),
+            Self::PageRead(pid, ..) | Self::ColdPageRead(pid, ..) => Some((*pid, DiskWork::Reads)),
             _ => None,
         }
     }
@@ -735,6 +750,8 @@ impl Event {
                 | Self::Resume(..)
                 | Self::Read(..)
                 | Self::PageRead(..)
+                | Self::ColdRead(..)
+                | Self::ColdPageRead(..)
         )
     }
 }

@@ -33,6 +33,9 @@ const MOVE_BUGS: &[Bug] = &[
 /// Bugs in how messages and rows pass between the logical nodes of a brick and its store.
 const ROUTING_BUGS: &[Bug] = &[Bug::JointRowsReversed, Bug::RunTakesOtherNode];
 
+/// Bugs in how pages that are not in memory get to their holders.
+const COLD_BUGS: &[Bug] = &[Bug::ReadTakenForNewest];
+
 /// Bugs in queries.
 const QUERY_BUGS: &[PeerBug] =
     &[PeerBug::QueryGuardDropped, PeerBug::QueryPageRepeated, PeerBug::QuerySkipsNode, PeerBug::QueryStaleClasses];
@@ -68,6 +71,10 @@ const QUERIES: Choice =
 const NAMES: Choice =
     Choice { topology: Some(Topology::Direct), workload: Some(Workload::Names), faults: Some(Faults::All) };
 
+/// Lists are appended to by clients with copies of their pages.
+const LISTS: Choice =
+    Choice { topology: Some(Topology::Direct), workload: Some(Workload::Lists), faults: Some(Faults::All) };
+
 /// Lists with contents are appended to while nodes move.
 const MOVED_LISTS: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Lists), faults: None };
 
@@ -97,6 +104,11 @@ fn bugs_in_moves_are_noticed_in_whole_clusters() {
 #[test]
 fn bugs_in_the_routing_of_a_brick_are_noticed_in_whole_clusters() {
     assert_noticed(ROUTING_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
+}
+
+#[test]
+fn bugs_in_reads_of_cold_pages_are_noticed_in_whole_clusters() {
+    assert_noticed(COLD_BUGS.iter().copied().map(bug::Bug::Brick), LISTS);
 }
 
 #[test]

@@ -72,6 +72,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Writes all rows or none, preferably in key order. The rows are durable when this returns.
     fn write(&self, rows: &mut dyn Iterator<Item = Result<EngineRow, BatchAborted>>) -> EngineResult<()>;
 
+    /// Whether the rows `from <= key <= to` can probably be read without waiting for a disk. This is a hint.
+    fn is_resident(&self, _from: &[u8], _to: &[u8]) -> bool {
+        true
+    }
+
     /// Bytes on disk, or in memory for an engine without a disk.
     fn size(&self) -> u64;
 }

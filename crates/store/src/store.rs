@@ -22,6 +22,7 @@ use crate::read::layers::{Layers, ReadPosition};
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{Pieces, Readable, contents, rows};
+use crate::rows::key::Key;
 use crate::rows::row::ContentHead;
 use crate::scrub::{self, ScrubReport};
 use crate::status::Status;
@@ -321,6 +322,19 @@ impl Store {
                 return Ok(Snapshot { store: self.clone(), view, engine, pin });
             }
         }
+    }
+
+    /// Whether a row can probably be read without waiting for the disk. The answer is a hint, and costs a system call for each level of
+    /// the B-tree; if it is false, the disk has begun to read.
+    #[must_use]
+    pub fn is_row_resident(&self, key: &[u8]) -> bool {
+        self.state().is_row_resident(&Key::row(key))
+    }
+
+    /// The same of the rows `from <= key <= to`, of which there should be few.
+    #[must_use]
+    pub fn are_rows_resident(&self, from: &[u8], to: &[u8]) -> bool {
+        self.state().engine.is_resident(&Key::row(from), &Key::row(to))
     }
 
     /// Begins an upload: bytes for

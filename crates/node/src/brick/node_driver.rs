@@ -22,6 +22,8 @@
 //! - **L1.** Nothing is sent that rests on rows which are not durable: the machine hears of them by [`NodeDriver::handle_written`] only.
 //! - **D2.** What the store shows is durable. If a page is read at a version that the machine has not output yet, the machine is told
 //!   first that its records are durable, so holders are told of a change before the page is sent.
+//! - **D1, D3.** A page may be read long after it was fetched, and sent long after it was read. The holder was listed before, so it has
+//!   received every change above the version that was read.
 
 mod admission;
 pub(super) mod change_tracking;
@@ -46,7 +48,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta::catalog::Removals;
 use model::{Entry, Error, ErrorKind, NodeId, Object, Oid, PageId, Result, SpaceId, UploadId};
-use protocol::brick::{Brick, LockedObject, Output, PendingRead};
+use protocol::brick::{Brick, LockedObject, Output};
 use protocol::commit::participant::ParticipantSettings;
 use protocol::commit::{Answer, Part, Record, Refusal, Rejected, Request};
 use protocol::ident::{HlcTimestamp, HolderId, Version};
@@ -71,6 +73,7 @@ use admission::Admission;
 use entry_writer::EntryWriter;
 use index_keeper::IndexKeeper;
 pub(crate) use index_keeper::PortionLimits;
+pub use output::PageRead;
 pub(crate) use output::{DriverOutput, Life};
 use page_allocator::PageAllocator;
 pub(crate) use page_allocator::Reservation;
@@ -422,6 +425,28 @@ impl<C: Clone> NodeDriver<C> {
         self.process_outputs(false, now);
     }
 
+    /// A page was read: see [`DriverOutput::ReadPage`].
+    pub(crate) fn handle_page_read(&mut self, read: PageRead, found: Result<PageImage<Object>>, now: Ms) {
+        let PageRead { opening, ticket } = read;
+        let is_own = opening == self.writer.opening() || planted(Bug::EarlierOpeningAnswered);
+        if self.failed.is_some() || !is_own {
+            return;
+        }
+        match found {
+            Ok(mut image) => {
+                self.on_visible(ticket.page, image.version, now);
+                if planted(Bug::ReadTakenForNewest)
+                    && let Some(newest) = self.recent.emitted_version(ticket.page)
+                {
+                    image.version = newest;
+                }
+                self.machine.complete_read(ticket, image);
+            }
+            Err(error) => self.fail(error),
+        }
+        self.process_outputs(false, now);
+    }
+
     /// Reserves page numbers of a space that are handed out once.
     ///
     /// # Errors
@@ -551,7 +576,9 @@ impl<C: Clone> NodeDriver<C> {
             Output::RemoveRows(txns) => self.txn_rows.forget(txns),
             Output::RemoveMarks(clients) => self.txn_rows.forget_marks(clients),
             Output::Store(change, _) => self.recent.on_emitted(change.page, change.version),
-            Output::Read(ticket) => self.read_page(ticket, now)?,
+            Output::Read(ticket) => {
+                self.out.push_back(DriverOutput::ReadPage(PageRead { opening: self.writer.opening(), ticket }));
+            }
             Output::Answer(to, answer) => self.send_answer(to, answer, now)?,
             Output::Ask(node, request) => {
                 self.out.push_back(DriverOutput::Ask { node, seen: self.machine.clock(), request });
@@ -581,13 +608,6 @@ impl<C: Clone> NodeDriver<C> {
             Requester::Remote(to) => DriverOutput::Send(to, Message::Answer { node, seen, answer, locked }),
             Requester::Node(to) => DriverOutput::Answer { to, answer },
         });
-        Ok(())
-    }
-
-    fn read_page(&mut self, ticket: PendingRead, now: Ms) -> Result<()> {
-        let image: PageImage<Object> = rows::read_page(&self.reader, ticket.page)?;
-        self.on_visible(ticket.page, image.version, now);
-        self.machine.complete_read(ticket, image);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! with few changes. One task ([`Nodes::run`]) handles the results of others, messages between logical nodes, the placement map, and
 //! deadlines. [`NodeDriver`] and [`NodeManager`] make the decisions; [`super::routing`] and this module carry out their outputs.
 
+mod cold;
 mod contents;
 mod emptiness;
 mod events;
@@ -14,7 +15,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -27,6 +28,7 @@ use wire::proto::cluster::{AskWitness, Witnesses};
 
 use super::answer_counts::AnswerCounts;
 use super::changed_rows::ChangedRows;
+use super::cold_reads::ColdReads;
 use super::node_driver::{NodeDriver, OpenSettings, PortionLimits, Reservation, WINDOW};
 use super::node_inbox::{NodeInbox, NodeTask};
 use super::node_manager::{ManagerSettings, MoveLimits, NodeManager};
@@ -58,7 +60,10 @@ struct ServedNode {
 
 /// The logical nodes of a brick.
 pub(crate) struct Nodes {
+    this: Weak<Self>,
     pub(super) store: Store,
+    /// Reads that would wait for the disk.
+    pub(super) cold_reads: Arc<ColdReads>,
     /// How long uploads and staged contents without a transaction last.
     upload_lease_ms: Ms,
     pub(crate) time: MonotonicClock,
@@ -133,7 +138,9 @@ impl Nodes {
     ) -> Result<Arc<Self>> {
         let settings = ManagerSettings { brick: id, first_job: rand::random(), limits: MoveLimits::SERVING };
         let manager = NodeManager::new(settings, RowReader::new(store.clone()))?;
-        let nodes = Arc::new(Self {
+        let nodes = Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            cold_reads: ColdReads::new(),
             is_in_memory: store.status().in_memory,
             store,
             upload_lease_ms: config.upload_lease.as_millis() as Ms,
@@ -152,7 +159,7 @@ impl Nodes {
             answer_counts: Arc::default(),
             quotas: SpaceQuotas::default(),
         });
-        let weak = Arc::downgrade(&nodes);
+        let weak = nodes.this.clone();
         nodes.store.set_reply_hook(move |replies| {
             weak.upgrade().inspect(|nodes| nodes.on_replies(replies));
         });
@@ -260,6 +267,7 @@ impl Nodes {
         ];
         metrics.extend(self.usage_metrics());
         metrics.extend(self.answer_counts.metrics());
+        metrics.extend(self.cold_reads.metrics());
         if let Some(catalog) = self.cluster_view.catalog() {
             metrics.extend(crate::meta::catalog_metrics(&catalog));
         }
@@ -269,7 +277,7 @@ impl Nodes {
     /// Opens a logical node from its rows. What its driver wants done is carried out when it is served: the result of rows finds the driver
     /// only then.
     fn open(&self, node: NodeId, NodePlacement { epoch, moves, .. }: NodePlacement) -> Result<ServedNode> {
-        let reader = RowReader::new(self.store.clone());
+        let reader = RowReader::measured(self.store.clone(), self.cold_reads.clone());
         let opening_rows = Driver::opening_rows(node, &reader)?;
         let is_new = opening_rows.is_some();
         if let Some(rows) = opening_rows {

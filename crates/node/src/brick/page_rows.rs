@@ -473,6 +473,11 @@ pub(crate) fn read_page(store: &impl Rows, page: PageId) -> Result<PageImage<Obj
     failed.map_or(Ok(fetched), Err)
 }
 
+/// Whether a whole page can probably be read without waiting for the disk.
+pub(crate) fn is_page_resident(store: &Store, page: PageId) -> bool {
+    store.are_rows_resident(&head_key(page), &page_end(page))
+}
+
 /// Most rows that are examined for one answer of a listing.
 const MAX_LISTED_ROWS: usize = 20_000;
 

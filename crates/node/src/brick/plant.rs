@@ -22,6 +22,8 @@ model::planted_bugs! {
         "C3" MarkRowRemovedLate "the removal of an old mark of a client removes the new one"
         "D1" FirstConnectionKept "a holder is sent messages over its first connection for ever"
         "D2" ShownBeforeTold "a page is sent before the invalidation of its last change"
+        "D3" ReadTakenForNewest "a page that was read before a change is sent with the version after it"
+        "D1" EarlierOpeningAnswered "a page that was read for an earlier opening of a logical node is sent"
         "V4" NewestHeadForgotten "the timestamp of a page is computed from its last durable head"
         "P1" PagesTakenForNew "every page that changes is treated as new, and its slots as free"
         "P1" ChangingPagesForgotten "pages are forgotten while their changes are in flight"

@@ -8,13 +8,15 @@
 //! | --- | --- | --- |
 //! | `Ask`, `Answer`, `Deferred` | the receiver handles it at once | it becomes an event; if this brick does not serve the receiver of a request, the brick that does gets it |
 //! | `SubmitRows` | submitted together with those of all drivers at hand; or applied at once | |
+//! | `ReadPage` | read at once, or later if that would wait for the disk | |
 //! | others | carried out at once | |
 //!
 //! 1. The outputs of a driver are carried out in order. The reason for which a logical node does not take its part of a transaction in
 //!    goes the same way as its vote, so it arrives first (C5).
 //! 2. Rows are submitted in the order of the outputs, after all other outputs: no output requires that rows are submitted. The logical nodes of
 //!    a joint request are held together, and share a force.
-//! 3. A store in memory applies rows at once, and its result is handled before the next output.
+//! 3. Pages that are read later arrive as events, in any order.
+//! 4. A store in memory applies rows at once, and its result is handled before the next output.
 
 mod messages;
 
@@ -28,18 +30,21 @@ use protocol::ident::HlcTimestamp;
 #[cfg(any(test, feature = "sim"))]
 use protocol::ident::Version;
 use protocol::lease::Ms;
+use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::RowChanges;
 use wire::cluster::Message;
 
-use super::node_driver::{DriverOutput, Life, NodeDriver, Requester};
+use super::node_driver::{DriverOutput, Life, NodeDriver, PageRead, Requester};
 use super::plant::{Bug, planted};
-pub(crate) use messages::{handle_brick_message, handle_messages};
+pub(crate) use messages::{handle_brick_message, handle_messages, request_bytes};
 
 /// Something that a logical node of the brick has to handle, by whichever thread.
 pub(crate) enum NodeEvent {
     /// The store has made the oldest submitted rows of a logical node durable, or has refused them.
     Written { node: NodeId, life: Life, result: Result<()> },
+    /// A page was read for a logical node, or cannot be read.
+    PageRead { node: NodeId, read: PageRead, found: Result<PageImage<Object>> },
     /// A logical node sends a request to another one.
     Ask { from: NodeId, node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// A logical node answers another one of this brick.
@@ -52,7 +57,7 @@ impl NodeEvent {
     /// The logical node that handles it.
     pub(crate) fn handled_by(&self) -> NodeId {
         match self {
-            Self::Written { node, .. } | Self::Ask { node, .. } => *node,
+            Self::Written { node, .. } | Self::PageRead { node, .. } | Self::Ask { node, .. } => *node,
             Self::Answer { to, .. } | Self::Deferred { to, .. } => *to,
         }
     }
@@ -99,6 +104,9 @@ pub(crate) trait Effects<C> {
 
     /// Submits rows in this order, so that one force makes them durable. Their results are events, in the order of the log.
     fn submit(&mut self, submissions: Submissions);
+
+    /// Reads a page for a logical node. `None` if that would wait for the disk: then [`NodeEvent::PageRead`] says later what was found.
+    fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>>;
 
     /// Adds an event behind the others, to be [handled](handle_event) soon.
     fn add_event(&mut self, event: NodeEvent);
@@ -179,6 +187,11 @@ fn carry_out_one<C: Clone>(
             held[index].driver.handle_written(life, result, effects.now());
         }
         DriverOutput::SubmitRows { life, rows } => submissions.push(Submission { node: from, life, rows }),
+        DriverOutput::ReadPage(read) => {
+            if let Some(found) = effects.read_page(from, read) {
+                held[index].driver.handle_page_read(read, found, effects.now());
+            }
+        }
         DriverOutput::Ask { node, seen, request } => match place_of(node) {
             Some(to) => handle_local_request(held[to].driver, from, (seen, request), effects),
             None => effects.add_event(NodeEvent::Ask { from, node, seen, request }),
@@ -226,6 +239,9 @@ pub(crate) fn handle_event<L: LocalNodes>(
             }
             carry_out(std::slice::from_mut(held), effects);
         }),
+        NodeEvent::PageRead { node, read, found } => {
+            act_at(local, node, |driver, now| driver.handle_page_read(read, found, now));
+        }
         NodeEvent::Answer { to, node, answer } => {
             act_at(local, to, |driver, now| driver.handle_answer(node, answer, now));
         }

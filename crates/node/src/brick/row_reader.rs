@@ -1,11 +1,13 @@
 //! The read handle of a driver: what it may do with a store.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{ContentId, Result};
 use store::Store;
 
+use super::cold_reads::ColdReads;
 use super::content_rows::Contents;
 use super::page_rows::Rows;
 
@@ -14,13 +16,27 @@ use super::page_rows::Rows;
 pub(crate) struct RowReader {
     store: Store,
     is_in_memory: bool,
+    /// Where single rows that take long are noticed.
+    cold_reads: Option<Arc<ColdReads>>,
 }
 
 impl RowReader {
     /// The read handle of a store.
     pub(crate) fn new(store: Store) -> Self {
         let is_in_memory = store.status().in_memory;
-        Self { store, is_in_memory }
+        Self { store, is_in_memory, cold_reads: None }
+    }
+
+    /// The same; it notices rows that may have waited for the disk.
+    pub(crate) fn measured(store: Store, cold_reads: Arc<ColdReads>) -> Self {
+        Self { cold_reads: Some(cold_reads), ..Self::new(store) }
+    }
+
+    fn measure<T>(&self, read: impl FnOnce() -> T) -> T {
+        match &self.cold_reads {
+            Some(cold_reads) => cold_reads.measure(read),
+            None => read(),
+        }
     }
 
     /// Whether the store is in memory and has no room for more.
@@ -31,11 +47,11 @@ impl RowReader {
 
 impl Rows for RowReader {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.store.row(key)
+        self.measure(|| self.store.row(key))
     }
 
     fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-        self.store.row_with(key, show)
+        self.measure(|| self.store.row_with(key, show))
     }
 
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {

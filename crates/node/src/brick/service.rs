@@ -128,6 +128,9 @@ impl BrickConnection {
             Ok(oid) => oid,
             Err(error) => return reply.fail(&error),
         };
+        if self.nodes().is_cold(oid) {
+            return self.look_later(oid, reply);
+        }
         let mut reply = Some(reply);
         let show = |stored: Option<StoredObject<'_>>| {
             let Some(reply) = reply.take() else { return };
@@ -139,15 +142,15 @@ impl BrickConnection {
                 None => reply.send(Response::ObjectRead(object_read_to_proto(None))),
             }
         };
-        match (self.nodes().read_latest(oid, show), reply) {
-            (Ok(None), Some(reply)) => self.look_settled(oid, reply),
+        match (self.nodes().cold_reads.measure(|| self.nodes().read_latest(oid, show)), reply) {
+            (Ok(None), Some(reply)) => self.look_later(oid, reply),
             (Err(error), Some(reply)) => reply.fail(&error),
             _ => {}
         }
     }
 
-    /// Sends an object when no transaction of which the client may have heard has yet to change it.
-    fn look_settled(&self, oid: Oid, reply: Responder<'_>) {
+    /// Sends an object when no transaction of which the client may have heard has yet to change it, and when it is in memory.
+    fn look_later(&self, oid: Oid, reply: Responder<'_>) {
         let Some((oid, nodes, deferred)) = self.asked(Ok(oid), reply) else { return };
         let show = |stored: Option<StoredObject<'_>>| {
             let found = stored.as_ref().map(|stored| (stored.code, stored.bytes.len()));
@@ -156,7 +159,12 @@ impl BrickConnection {
         };
         tokio::spawn(async move {
             loop {
-                match nodes.wait_settled(oid).await.and_then(|()| nodes.read_latest(oid, show)) {
+                let settled = nodes.wait_settled(oid).await;
+                let read = match settled {
+                    Ok(()) => nodes.read_latest_later(oid, show).await,
+                    Err(error) => Err(error),
+                };
+                match read {
                     Ok(Some((response, raw))) => return deferred.send(response, raw),
                     // Another transaction has come in between.
                     Ok(None) => {}

@@ -33,7 +33,7 @@ use wire::cluster::{
 use super::content_reads::{RangeBytes, read_range};
 use super::entries;
 use super::guards;
-use super::node_driver::{Life, NodeDriver};
+use super::node_driver::{Life, NodeDriver, PageRead};
 use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager};
 use super::page_rows as rows;
 use super::routing::{self, Effects, HeldNode, LocalNodes, NodeEvent, carry_out, handle_event};
@@ -101,6 +101,8 @@ pub struct BrickSettings {
     pub window: usize,
     /// Whether the store applies the rows of logical nodes at once, as that of a brick in memory does. They are durable then.
     pub applies_at_once: bool,
+    /// Decides which pages are [read later](BrickOutput::Read), as if they were not in memory; `None` if all are read at once.
+    pub cold_reads: Option<u64>,
 }
 
 /// What the disk has after a crash of the rows that were not durable.
@@ -127,6 +129,13 @@ pub enum BrickOutput<C> {
         seen: HlcTimestamp,
         /// The request.
         request: Request<Object>,
+    },
+    /// Read a page with [`SimulatedBrick::page`], at any time, and call [`SimulatedBrick::handle_page_read`] at any time after that.
+    Read {
+        /// The logical node.
+        node: NodeId,
+        /// Which page, and for whom.
+        read: PageRead,
     },
     /// Ask the catalogue for new classes of a space, and call [`SimulatedBrick::handle_schema_refreshed`].
     RefreshSchema {
@@ -203,7 +212,7 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn open(disk: SimulatedDisk, settings: BrickSettings) -> Result<Self> {
         let SimulatedDisk { image, appended } = disk;
         let machine = SimStore::open(image, options())?;
-        let BrickSettings { brick, first_job, applies_at_once, .. } = settings;
+        let BrickSettings { brick, first_job, .. } = settings;
         let manager = NodeManager::new(
             ManagerSettings { brick, first_job, limits: MoveLimits::SMALL },
             RowReader::new(machine.store()),
@@ -215,7 +224,7 @@ impl<C: Clone> SimulatedBrick<C> {
             closing: BTreeMap::new(),
             openings: 0,
             schemas: BTreeMap::new(),
-            effects: SimulatedEffects::new(machine, appended, applies_at_once),
+            effects: SimulatedEffects::new(machine, appended, settings),
         };
         brick.effects.report_durable()?;
         // The others are lost.
@@ -263,6 +272,13 @@ impl<C: Clone> SimulatedBrick<C> {
     /// [`SimulatedBrick::set_schema`].
     pub fn handle_schema_refreshed(&mut self, now: Ms) {
         self.act_at_each(now, NodeDriver::on_schema_refreshed);
+    }
+
+    /// A page was read some time ago: see [`BrickOutput::Read`].
+    pub fn handle_page_read(&mut self, node: NodeId, read: PageRead, found: Result<PageImage<Object>>, now: Ms) {
+        self.effects.now = now;
+        self.effects.add_event(NodeEvent::PageRead { node, read, found });
+        self.handle_events();
     }
 
     /// A space has these classes and indexes now.

@@ -8,7 +8,7 @@ use crate::bug::Bug;
 use crate::plan::{Action, Cluster, Demand, DiskWork, Key, Noise, Operation, Plan, ProcessName, Step, Topology};
 
 /// What a header may begin with.
-const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, noise, demand, catches";
+const HEADERS: &str = "topology, bricks, nodes-per-brick, peers, redirectors, clients, window, seed, snapshots, bare, rows-at-once, cold-reads, noise, demand, catches";
 /// What an action may begin with.
 const ACTIONS: &str = "a client (c1 transact …), crash, restart, cut, block, hold, release, drop, freeze, disk, stall, \
                        unstall, room, clock, mute, evict, install, reindex, evolve, move, cancel-move, wait";
@@ -105,7 +105,7 @@ struct Header {
 impl Default for Header {
     fn default() -> Self {
         let topology = Topology::Direct;
-        let (snapshots, bare, rows_at_once) = (false, false, false);
+        let (snapshots, bare, rows_at_once, cold_reads) = (false, false, false, false);
         let cluster = Cluster {
             topology,
             bricks: 2,
@@ -117,6 +117,7 @@ impl Default for Header {
             snapshots,
             bare,
             rows_at_once,
+            cold_reads,
         };
         let (seed, noise, demand, catches) = (0, Noise::NONE, Demand::None, Vec::new());
         Self { cluster, peers: None, redirectors: None, seed, noise, demand, catches }
@@ -145,6 +146,7 @@ impl Header {
             "snapshots" => self.cluster.snapshots = true,
             "bare" => self.cluster.bare = true,
             "rows-at-once" => self.cluster.rows_at_once = true,
+            "cold-reads" => self.cluster.cold_reads = true,
             "noise" => self.noise(line)?,
             "demand" => self.demand = demand(line)?,
             "catches" => {

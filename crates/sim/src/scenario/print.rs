@@ -11,7 +11,7 @@ pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     let mut out = String::new();
     let Plan { seed, cluster, noise, actions, demand } = plan;
     let Cluster { topology, bricks, nodes_per_brick, peers, redirectors, clients, window, .. } = cluster;
-    let Cluster { snapshots, bare, rows_at_once, .. } = cluster;
+    let Cluster { snapshots, bare, rows_at_once, cold_reads, .. } = cluster;
     // Writing into memory does not fail.
     let _ = writeln!(out, "topology {}\nbricks {bricks}", topology.name());
     if *nodes_per_brick > 1 {
@@ -26,6 +26,9 @@ pub fn print(plan: &Plan, catches: &[Bug]) -> String {
     }
     if *rows_at_once {
         out += "rows-at-once\n";
+    }
+    if *cold_reads {
+        out += "cold-reads\n";
     }
     if *noise != Noise::NONE {
         let Noise { loss, duplicate, reorder, delay_ms: (least, most), force_ms } = noise;

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
 use node::drivers::brick::{
-    BrickOutput, BrickSettings, CrashImage, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
+    BrickOutput, BrickSettings, CrashImage, PageRead, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
 };
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, Version};
+use protocol::page_cache::PageImage;
 use protocol::tree::Down;
 use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 
@@ -25,6 +26,8 @@ use crate::plan::{Key, ProcessName, SPACE};
 const MAX_REPORT_DELAY_MS: u64 = 3;
 /// How long a brick is busy at most before it handles a request, in milliseconds.
 const MAX_BUSY_MS: u64 = 3;
+/// The longest time until a page that is not in memory is read, and until the driver has it, in milliseconds.
+const MAX_COLD_MS: u64 = 8;
 /// Entries in an answer of a scan: few, so that a scan takes several.
 const SCAN_LIMIT: u32 = 3;
 
@@ -178,6 +181,36 @@ impl World {
         self.drain_process(pid);
     }
 
+    /// A thread of a brick reads a page that was not in memory. Its driver gets the page later.
+    pub(super) fn read_cold_page(&mut self, pid: Pid, life: u64, node: NodeId, read: PageRead) {
+        if self.processes[pid].incarnation != life {
+            return;
+        }
+        let Some(driven) = self.driven_mut(pid) else { return };
+        let found = Rc::new(driven.brick.page(read.page()));
+        let late = self.net.chance(pid, (0, MAX_COLD_MS));
+        self.push(self.now + late, Event::ColdPageRead(pid, life, node, read, found));
+    }
+
+    /// The driver of a logical node gets a page that was read some time ago.
+    pub(super) fn complete_cold_read(
+        &mut self,
+        pid: Pid,
+        life: u64,
+        (node, read): (NodeId, PageRead),
+        found: &model::Result<PageImage<Object>>,
+    ) {
+        if self.processes[pid].incarnation != life {
+            return;
+        }
+        let now = self.local_time(pid);
+        if let Some(driven) = self.driven_mut(pid) {
+            let found = found.as_ref().cloned().map_err(|error| Error::new(error.kind(), error.message()));
+            driven.brick.handle_page_read(node, read, found, now);
+        }
+        self.drain_process(pid);
+    }
+
     /// Moves what is durable from the log to the B-tree.
     pub(super) fn install_driven(&mut self, pid: Pid) {
         let Some(driven) = self.driven_mut(pid) else { return };
@@ -205,6 +238,11 @@ impl World {
             match output {
                 BrickOutput::Stored { version, change } => self.oracle.record_stored(version, change),
                 BrickOutput::Ask { node, seen, request } => self.ask_other_brick(pid, node, request, seen),
+                BrickOutput::Read { node, read } => {
+                    let late = self.net.chance(pid, (0, MAX_COLD_MS));
+                    let life = self.processes[pid].incarnation;
+                    self.push(self.now + late, Event::ColdRead(pid, life, node, read));
+                }
                 BrickOutput::RefreshSchema { .. } => self.refresh_schema(pid),
                 BrickOutput::Work { job, node, work } => self.begin_remote_work(pid, job, node, work),
                 BrickOutput::Send(to, message) => self.send_from_brick(pid, to, message),

@@ -8,6 +8,8 @@
 //! allocates and frees again, so the file could end before the last page that LMDB counts. This engine extends the file
 //! before each commit of a batch and truncates it to the counted pages afterwards.
 
+mod residency;
+
 use std::convert::Infallible;
 use std::fs;
 use std::io;
@@ -20,6 +22,7 @@ use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, MdbError, RoTxn, Withou
 use parking_lot::Mutex;
 
 use super::{BatchAborted, Engine, EngineError, EnginePin, EngineRead, EngineResult, EngineRow, RowVisitor};
+use residency::ResidencyProbe;
 
 /// Address space reserved for the map. This is only an upper bound: the file grows with its rows.
 const MAP_SIZE: usize = 1 << 40;
@@ -47,6 +50,7 @@ pub(crate) struct LmdbEngine {
     env: Env<WithoutTls>,
     rows: Database<'static, Raw, Raw>,
     file: DataFile,
+    residency: ResidencyProbe,
 }
 
 /// The mapped file.
@@ -102,10 +106,11 @@ impl LmdbEngine {
         let CommitOrAbort::Commit(rows) = created.map_err(heed_error)?;
         let file = DataFile::open(dir, &env, rows)?;
         file.check(&env)?;
+        let residency = ResidencyProbe::open(&file.path, file.page_size).map_err(io_error)?;
         // LMDB forces its file but not the name of the file.
         fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error)?;
         let parked = (0..READER_SLOTS).map(|_| ReaderSlot(Mutex::new(None))).collect();
-        Ok(Self { reader_slots: parked, batches: AtomicU64::new(0), env, rows, file })
+        Ok(Self { reader_slots: parked, batches: AtomicU64::new(0), env, rows, file, residency })
     }
 }
 
@@ -266,6 +271,7 @@ impl Engine for LmdbEngine {
         if let Err(error) = self.file.trim(&self.env) {
             tracing::warn!(%error, "cannot truncate the B-tree's file; it stays longer than needed");
         }
+        self.residency.follow();
         self.batches.fetch_add(1, Ordering::AcqRel);
         for place in &self.reader_slots {
             if let Some(mut parked) = place.0.try_lock() {
@@ -273,6 +279,10 @@ impl Engine for LmdbEngine {
             }
         }
         Ok(())
+    }
+
+    fn is_resident(&self, from: &[u8], to: &[u8]) -> bool {
+        self.residency.is_resident(from, to)
     }
 
     fn size(&self) -> u64 {

@@ -86,6 +86,23 @@ impl ReadState {
         self.read_engine(read_on)
     }
 
+    /// Whether a row can probably be read without waiting for a disk.
+    pub(crate) fn is_row_resident(&self, key: &[u8]) -> bool {
+        let view = self.view.load();
+        let untouched = EngineProbe(Cell::new(true));
+        let found = Layers {
+            changes: None,
+            active: &view.active,
+            frozen: view.frozen.as_deref(),
+            at: ReadPosition::Newest(&self.visible_seq),
+            engine: &untouched,
+            files: self.files(),
+        }
+        .find(key);
+        drop(found);
+        untouched.0.get() || self.engine.is_resident(key, key)
+    }
+
     /// Reads one durable state.
     pub(crate) fn read_state<T>(&self, mut read: impl FnMut(&Layers<'_>) -> Result<T>) -> Result<T> {
         loop {

@@ -1,6 +1,7 @@
 //! What a driver of a logical node wants done.
 
-use model::{NodeId, Object, SpaceId, UploadId};
+use model::{NodeId, Object, PageId, SpaceId, UploadId};
+use protocol::brick::PendingRead;
 #[cfg(any(test, feature = "sim"))]
 use protocol::commit::Change;
 use protocol::commit::{Answer, Request};
@@ -21,6 +22,22 @@ pub(crate) struct Life {
     pub(crate) refusals: u64,
 }
 
+/// A page that a holder has fetched, to be read for a driver.
+#[derive(Clone, Copy, Debug)]
+pub struct PageRead {
+    /// The number with which the node was opened: a later opening does not know the holder.
+    pub(super) opening: u64,
+    pub(super) ticket: PendingRead,
+}
+
+impl PageRead {
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> PageId {
+        self.ticket.page
+    }
+}
+
 /// Something that a driver wants done, in this order. `C` is a connection.
 #[derive(Debug)]
 pub(crate) enum DriverOutput<C> {
@@ -30,6 +47,11 @@ pub(crate) enum DriverOutput<C> {
     ///
     /// [`NodeDriver::handle_written`]: super::NodeDriver::handle_written
     SubmitRows { life: Life, rows: RowChanges },
+    /// Read a page, at any time from now on, and call [`NodeDriver::handle_page_read`] with what was read. Other pages may be read first,
+    /// and the page may change in between: its holder is listed, and applies changes that arrive before the page to it (D1, D3).
+    ///
+    /// [`NodeDriver::handle_page_read`]: super::NodeDriver::handle_page_read
+    ReadPage(PageRead),
     /// Ask another logical node.
     Ask { node: NodeId, seen: HlcTimestamp, request: Request<Object> },
     /// Answer another logical node of this brick.

@@ -91,6 +91,11 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
+    /// The number with which the node was opened.
+    pub(super) fn opening(&self) -> u64 {
+        self.life.opening
+    }
+
     /// The writer of a node that was opened as number `opening`, and has used no position above `position_limit`.
     pub(super) fn open(node: NodeId, opening: u64, position_limit: u64) -> Self {
         let sequence = RowSequence::new();

@@ -181,6 +181,8 @@ impl World {
                 DriverOutput::Send((), Message::Deferred { txn, why, .. }) => self.history.add_deferred(txn, why),
                 // A coordinator asks again by itself.
                 DriverOutput::Send(..) | DriverOutput::Deferred { .. } | DriverOutput::RefreshSchema { .. } => {}
+                // There are no holders.
+                DriverOutput::ReadPage(_) => {}
                 DriverOutput::AbortUpload(upload) => self.machine.store().abort_upload(upload),
                 #[cfg(any(test, feature = "sim"))]
                 DriverOutput::Appended { .. } => {}

@@ -137,6 +137,10 @@ impl World {
                         inbox.add_event(NodeEvent::Written { node: NODE, life, result: result.map(drop) });
                     });
                 }
+                DriverOutput::ReadPage(read) => {
+                    let found = rows::read_page(&self.store, read.page());
+                    self.driver.handle_page_read(read, found, self.now);
+                }
                 DriverOutput::Answer { to, answer } => {
                     self.inbox.add_event(NodeEvent::Answer { to, node: NODE, answer })
                 }
@@ -206,7 +210,7 @@ impl World {
                     self.record_answer(&answer);
                     answers.push(answer);
                 }
-                NodeEvent::Ask { .. } | NodeEvent::Deferred { .. } => {}
+                NodeEvent::Ask { .. } | NodeEvent::Deferred { .. } | NodeEvent::PageRead { .. } => {}
             }
         }
         answers
@@ -734,6 +738,7 @@ fn node_whose_page_cannot_be_read_fails() {
     let (holder, fetch) = (HolderId(1), FetchId(1));
     world.driver.handle_up(&(), holder, renew(&world), world.now).unwrap();
     world.driver.handle_up(&(), holder, Up::Fetch { page: page(1), fetch, have: None }, world.now).unwrap();
+    world.carry_out();
     assert_eq!(world.driver.failure().map(Error::kind), Some(ErrorKind::Corrupt));
 }
 

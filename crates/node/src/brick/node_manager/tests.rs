@@ -57,8 +57,14 @@ impl MoveTest {
 
     fn open(&mut self, brick: BrickId, disk: SimulatedDisk) {
         self.starts += 1;
-        let settings =
-            BrickSettings { brick, first_job: self.starts << 32, skew_ms: 5_000, window: 64, applies_at_once: false };
+        let settings = BrickSettings {
+            brick,
+            first_job: self.starts << 32,
+            skew_ms: 5_000,
+            window: 64,
+            applies_at_once: false,
+            cold_reads: None,
+        };
         self.bricks.insert(brick, SimulatedBrick::open(disk, settings).unwrap());
     }
 

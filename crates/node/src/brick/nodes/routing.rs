@@ -6,6 +6,7 @@ use model::{NodeId, Object, Result, SpaceId, UploadId};
 use protocol::commit::{Rejected, Request};
 use protocol::ident::HlcTimestamp;
 use protocol::lease::Ms;
+use protocol::page_cache::PageImage;
 use smallvec::SmallVec;
 use store::{RowChanges, RowReply};
 use tracing::warn;
@@ -13,7 +14,8 @@ use wire::cluster::Message;
 use wire::driving::PeerHandle;
 
 use super::{Driver, NodeTask, Nodes, ServedNode};
-use crate::brick::node_driver::Life;
+use crate::brick::node_driver::{Life, PageRead};
+use crate::brick::page_rows as rows;
 use crate::brick::routing::{self, Effects, HeldNode, LocalNodes, NodeEvent, Submission, Submissions};
 use crate::brick_links::BrickLinkHandler;
 use crate::node_placement::BrickId;
@@ -33,6 +35,7 @@ impl Nodes {
     /// # Errors
     /// If a message violates the protocol: disconnect the sender. Those behind it are not handled.
     pub(crate) fn handle_messages(&self, from: &PeerHandle, messages: impl Iterator<Item = Message>) -> Result<()> {
+        let messages = messages.filter_map(|message| self.defer_cold_request(from, message));
         routing::handle_messages(&mut &*self, from, messages)
     }
 
@@ -90,6 +93,11 @@ impl Effects<PeerHandle> for &Nodes {
         } else if let Some(Submission { node, life, rows }) = submissions.pop() {
             self.store.submit_rows(rows, self.on_written(node, life));
         }
+    }
+
+    fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>> {
+        let reads_later = self.defer_page_read(node, read);
+        (!reads_later).then(|| self.cold_reads.measure(|| rows::read_page(&self.store, read.page())))
     }
 
     fn add_event(&mut self, event: NodeEvent) {

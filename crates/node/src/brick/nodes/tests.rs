@@ -1,3 +1,5 @@
+mod cold;
+
 use bytes::Bytes;
 use meta::MetaStore;
 use meta::catalog::{CatalogEditor, ClassDefinition, FieldDefinition, FieldType, Parameters, SpaceOptions, Storage};

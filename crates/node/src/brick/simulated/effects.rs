@@ -8,11 +8,13 @@ use parking_lot::Mutex;
 use protocol::commit::{Change, Rejected, Request};
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::lease::Ms;
+use protocol::page_cache::PageImage;
 use store::sim::SimStore;
 use store::{RowChanges, RowReply};
 use wire::cluster::Message;
 
-use super::{AppendedChanges, BrickOutput, CrashImage, SimulatedDisk, Submitter, UnforcedRows, Written};
+use super::{AppendedChanges, BrickOutput, BrickSettings, CrashImage, SimulatedDisk, Submitter, UnforcedRows, Written};
+use crate::brick::node_driver::PageRead;
 use crate::brick::page_rows as rows;
 use crate::brick::routing::{Effects, NodeEvent, Submission, Submissions};
 use crate::brick::row_reader::RowReader;
@@ -23,6 +25,8 @@ const MAX_TORN_STEPS: u64 = 4;
 pub(crate) struct SimulatedEffects<C> {
     pub(super) machine: SimStore,
     applies_at_once: bool,
+    /// Decides which pages are read later; `None` if none is.
+    cold_reads: Option<u64>,
     /// The time of the last input.
     pub(super) now: Ms,
     pub(super) unforced: VecDeque<UnforcedRows>,
@@ -34,10 +38,12 @@ pub(crate) struct SimulatedEffects<C> {
 }
 
 impl<C> SimulatedEffects<C> {
-    pub(super) fn new(machine: SimStore, appended: AppendedChanges, applies_at_once: bool) -> Self {
+    pub(super) fn new(machine: SimStore, appended: AppendedChanges, settings: BrickSettings) -> Self {
+        let BrickSettings { applies_at_once, cold_reads, .. } = settings;
         Self {
             machine,
             applies_at_once,
+            cold_reads,
             now: 0,
             unforced: VecDeque::new(),
             written: Arc::default(),
@@ -45,6 +51,14 @@ impl<C> SimulatedEffects<C> {
             events: Vec::new(),
             out: VecDeque::new(),
         }
+    }
+
+    /// Whether the next page is read later: about each second one.
+    fn reads_later(&mut self) -> bool {
+        let Some(state) = &mut self.cold_reads else { return false };
+        // The multiplier is that of Knuth's MMIX generator; its high bits are good.
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 63 == 1
     }
 
     /// Submits the oldest rows.
@@ -144,6 +158,14 @@ impl<C: Clone> Effects<C> for SimulatedEffects<C> {
             let submitter = Submitter::Driver { node, life };
             UnforcedRows { submitter, rows }
         }));
+    }
+
+    fn read_page(&mut self, node: NodeId, read: PageRead) -> Option<Result<PageImage<Object>>> {
+        if self.reads_later() {
+            self.out.push_back(BrickOutput::Read { node, read });
+            return None;
+        }
+        Some(rows::read_page(&RowReader::new(self.machine.store()), read.page()))
     }
 
     fn add_event(&mut self, event: NodeEvent) {

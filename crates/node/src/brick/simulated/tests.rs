@@ -30,8 +30,14 @@ struct ReportTest {
 }
 
 impl ReportTest {
-    const SETTINGS: BrickSettings =
-        BrickSettings { brick: BRICK, first_job: 1 << 32, skew_ms: 5_000, window: 64, applies_at_once: false };
+    const SETTINGS: BrickSettings = BrickSettings {
+        brick: BRICK,
+        first_job: 1 << 32,
+        skew_ms: 5_000,
+        window: 64,
+        applies_at_once: false,
+        cold_reads: None,
+    };
 
     fn new() -> Self {
         Self::around(Self::open(SimulatedDisk::default()))

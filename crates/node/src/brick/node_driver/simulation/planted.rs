@@ -4,18 +4,19 @@ use model::planted_bug::{PlantedBug, plant};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
-use model::{ClassId, Object, Oid, PageId};
+use model::{ClassId, Object, Oid, PageId, Result};
 use protocol::commit::{Part, Request};
-use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
-use protocol::page_cache::{FetchId, ObjectState};
+use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
+use protocol::page_cache::{FetchId, FetchReply, ObjectState, PageImage};
 use protocol::tree::{Down, Up};
 use store::sim::{DiskImage, SimStore};
 use wire::cluster::Message;
 
 use super::{NODES, SKEW_MS, SPACE, World, options};
 use crate::brick::node_driver::{
-    DriverOutput, NodeDriver, OpenSettings, PortionLimits, Requester, STAGING_LEASE_MS, WINDOW,
+    DriverOutput, NodeDriver, OpenSettings, PageRead, PortionLimits, Requester, STAGING_LEASE_MS, WINDOW,
 };
+use crate::brick::page_rows as rows;
 use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
@@ -96,6 +97,8 @@ const DIRECTED: &[Bug] = &[
     Bug::OldLifeCounts,
     Bug::ShownBeforeTold,
     Bug::FirstConnectionKept,
+    Bug::ReadTakenForNewest,
+    Bug::EarlierOpeningAnswered,
     Bug::ReservationsNotMoved,
     Bug::ClosedWithRowsInFlight,
     Bug::ChangesForgotten,
@@ -159,6 +162,11 @@ struct Holders {
 
 impl Holders {
     fn new() -> Self {
+        Self::opened(1)
+    }
+
+    /// The driver of another opening.
+    fn opened(opening: u64) -> Self {
         let machine = SimStore::open(DiskImage::default(), options()).unwrap();
         let reader = RowReader::new(machine.store());
         let rows = NodeDriver::<u8>::opening_rows(NODES[0], &reader).unwrap().unwrap();
@@ -170,7 +178,7 @@ impl Holders {
             window: WINDOW,
             portion: PortionLimits::SMALL,
             upload_lease_ms: STAGING_LEASE_MS,
-            opening: 1,
+            opening,
             is_new: true,
         };
         let driver = NodeDriver::open(settings, reader, Arc::default(), 1_000).unwrap();
@@ -190,34 +198,56 @@ impl Holders {
         );
     }
 
-    /// What is sent, with the connections; the rows are submitted, and their results are not told.
+    /// What is sent, with the connections; the rows are submitted, and their results are not told. Pages are read.
     fn sent(&mut self) -> Vec<(u8, Down<Object>)> {
-        let mut sent = Vec::new();
+        let (mut sent, mut reads) = self.sent_before_reads();
+        while let Some(read) = reads.pop() {
+            let found = self.read(read);
+            self.driver.handle_page_read(read, found, self.now);
+            let (behind, more) = self.sent_before_reads();
+            sent.extend(behind);
+            reads.extend(more);
+        }
+        sent
+    }
+
+    fn read(&self, read: PageRead) -> Result<PageImage<Object>> {
+        rows::read_page(&RowReader::new(self.machine.store()), read.page())
+    }
+
+    /// The same, and the pages that are to be read.
+    fn sent_before_reads(&mut self) -> (Vec<(u8, Down<Object>)>, Vec<PageRead>) {
+        let (mut sent, mut reads) = (Vec::new(), Vec::new());
         while let Some(output) = self.driver.next_output() {
             match output {
                 DriverOutput::Send(to, Message::Down { message, .. }) => sent.push((to, message)),
                 DriverOutput::SubmitRows { rows, .. } => self.machine.store().submit_rows(rows, drop),
+                DriverOutput::ReadPage(read) => reads.push(read),
                 _ => {}
             }
         }
-        sent
+        (sent, reads)
+    }
+
+    /// Commits an object of the page. The driver hears that it is durable when a page shows it.
+    fn commit(&mut self) {
+        let txn = TxnId { start: HlcTimestamp::at(self.now), client: ClientId(7) };
+        let writes = [(Oid::new(ClassId::NONE, PAGE, 1), ObjectState::Value(Object::blob("x".into())))].into();
+        let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
+        self.driver.handle_request(Requester::Remote(3), request, HlcTimestamp::ZERO, self.now).unwrap();
     }
 }
 
 const PAGE: PageId = PageId { space: SPACE, node: NODES[0], number: 1 };
 
 /// D2: a holder is told of a change before anybody gets the page, also when the store shows it before the driver hears of it.
-fn check_told_before_shown() -> Result<(), String> {
+fn check_told_before_shown() -> std::result::Result<(), String> {
     let mut world = Holders::new();
     world.renew(1, 1);
     world.renew(2, 2);
     world.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
     world.sent();
-    let txn = TxnId { start: HlcTimestamp::at(world.now), client: ClientId(7) };
-    let oid = Oid::new(ClassId::NONE, PAGE, 1);
-    let writes = [(oid, ObjectState::Value(Object::blob("x".into())))].into();
-    let request = Request::Commit { txn, part: Part { writes, ..Part::default() } };
-    world.driver.handle_request(Requester::Remote(3), request, HlcTimestamp::ZERO, world.now).unwrap();
+    world.commit();
     if !world.sent().is_empty() {
         return Err("L1: a change is told before it is durable".to_owned());
     }
@@ -232,8 +262,51 @@ fn check_told_before_shown() -> Result<(), String> {
     }
 }
 
+/// D3: a page that is sent after a later change has the version that was read: the change was told before.
+fn check_late_page_has_its_own_version() -> std::result::Result<(), String> {
+    let mut world = Holders::new();
+    world.renew(1, 1);
+    world.renew(2, 2);
+    world.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
+    let (_, reads) = world.sent_before_reads();
+    let [late] = reads[..] else { return Err(format!("pages are read: {reads:?}")) };
+    let found = world.read(late);
+    world.commit();
+    world.sent();
+    world.machine.force().unwrap();
+    // Another holder's page tells the driver that the change is durable.
+    world.say(2, 2, Up::Fetch { page: PAGE, fetch: FetchId(2), have: None });
+    let told = world.sent();
+    if !told.iter().any(|(to, message)| *to == 1 && matches!(message, Down::Invalidate { .. })) {
+        return Err(format!("D1: the holder whose page is being read is not told of a change: {told:?}"));
+    }
+    world.driver.handle_page_read(late, found, world.now);
+    match &world.sent()[..] {
+        [(1, Down::Fetched { reply: FetchReply::Page(page), .. })] if page.version == Version::ZERO => Ok(()),
+        other => Err(format!("D3: the page is sent with another version: {other:?}")),
+    }
+}
+
+/// D1: a page that was read for an earlier opening is not sent.
+fn check_earlier_opening_is_not_answered() -> std::result::Result<(), String> {
+    let mut before = Holders::new();
+    before.renew(1, 1);
+    before.say(1, 1, Up::Fetch { page: PAGE, fetch: FetchId(1), have: None });
+    let (_, reads) = before.sent_before_reads();
+    let [late] = reads[..] else { return Err(format!("pages are read: {reads:?}")) };
+    let found = before.read(late);
+    let mut world = Holders::opened(2);
+    world.renew(1, 1);
+    world.sent();
+    world.driver.handle_page_read(late, found, world.now);
+    match &world.sent()[..] {
+        [] => Ok(()),
+        other => Err(format!("D1: a page of an earlier opening is sent: {other:?}")),
+    }
+}
+
 /// D1: a holder gets messages over the connection by which it renewed its lease last.
-fn check_last_connection_counts() -> Result<(), String> {
+fn check_last_connection_counts() -> std::result::Result<(), String> {
     let mut world = Holders::new();
     world.renew(1, 1);
     world.renew(2, 1);
@@ -248,8 +321,10 @@ fn check_last_connection_counts() -> Result<(), String> {
 #[test]
 fn holders_are_told_in_order_and_over_their_last_connection() {
     for (bug, check) in [
-        (Bug::ShownBeforeTold, check_told_before_shown as fn() -> Result<(), String>),
+        (Bug::ShownBeforeTold, check_told_before_shown as fn() -> std::result::Result<(), String>),
         (Bug::FirstConnectionKept, check_last_connection_counts),
+        (Bug::ReadTakenForNewest, check_late_page_has_its_own_version),
+        (Bug::EarlierOpeningAnswered, check_earlier_opening_is_not_answered),
     ] {
         check().unwrap();
         let _planted = plant(bug);
