@@ -9,7 +9,8 @@
 //!    catalogue.
 //! 5. A transaction that writes values of a unique index must have searched for them, so it relies on a guard of these values. Of
 //!    two transactions that write the same values, one conflicts.
-//! 6. Guards of a dropped index are not touched any more, so a transaction that relies on one conflicts. Numbers of indexes are
+//! 6. Guards of a dropped index are not touched any more, so a transaction that relies on one conflicts. One that was prepared before may
+//!    still commit: until all of these are decided, changes touch the guards and update the entries of the index. Numbers of indexes are
 //!    never reused.
 //! 7. Objects of unknown classes are refused. A change touches the guards of the superclasses too, so a scan of a class
 //!    conflicts with a change of any subclass, even of one that was defined after the scan.
@@ -95,6 +96,8 @@ pub(crate) enum IndexStage {
 struct TrackedIndex {
     index: Arc<MaintainedIndex>,
     classes: BTreeMap<ClassId, IndexStage>,
+    /// If it was dropped: the transactions that were prepared then and may be so still.
+    dropped: Option<BTreeSet<TxnId>>,
 }
 
 /// Entries of an object: the index and the key.
@@ -232,6 +235,7 @@ impl Indexes {
             let kept = || TrackedIndex {
                 index: Arc::new(MaintainedIndex { id, fields, unique: false, ready: false }),
                 classes: BTreeMap::new(),
+                dropped: None,
             };
             indexes.tracked.entry(id).or_insert_with(kept).classes.insert(class, stage);
         }
@@ -239,14 +243,18 @@ impl Indexes {
         Ok(indexes)
     }
 
-    /// Whether changes touch the guards of an index. They do not after it was dropped.
+    /// Whether a transaction may rely on guards of an index: it was not dropped.
     pub(crate) fn is_tracked(&self, id: IndexId) -> bool {
-        self.tracked.contains_key(&id)
+        self.tracked.get(&id).is_some_and(|known| known.dropped.is_none())
     }
 
     /// Whether maintenance has work to do.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_incomplete || !self.removing.is_empty()
+        self.is_incomplete || !self.removing.is_empty() || self.is_dropping()
+    }
+
+    fn is_dropping(&self) -> bool {
+        self.tracked.values().any(|known| known.dropped.is_some())
     }
 
     fn update_is_incomplete(&mut self) {
@@ -292,8 +300,11 @@ impl Indexes {
             }
             stays.insert(id);
             let kept = || Arc::new(MaintainedIndex { id, fields: fields.clone(), unique: *unique, ready: *ready });
-            let known =
-                self.tracked.entry(id).or_insert_with(|| TrackedIndex { index: kept(), classes: BTreeMap::new() });
+            let known = self.tracked.entry(id).or_insert_with(|| TrackedIndex {
+                index: kept(),
+                classes: BTreeMap::new(),
+                dropped: None,
+            });
             if (known.index.unique, known.index.ready) != (*unique, *ready) {
                 known.index = kept();
                 changed = true;
@@ -306,15 +317,38 @@ impl Indexes {
                 }
             }
         }
-        let gone: Vec<IndexId> = self.tracked.keys().filter(|id| !stays.contains(id)).copied().collect();
-        for id in gone {
-            let classes = self.tracked.remove(&id).map(|known| known.classes).unwrap_or_default();
-            classes.keys().for_each(|class| changes.remove(&rows::mark_key(id, *class)));
-            changes.put(&rows::mark_key(id, ClassId::NONE), Mark::Removing.encode());
-            self.removing.insert(id, flushed);
+        for (id, known) in self.tracked.iter_mut().filter(|(id, known)| !stays.contains(id) && known.dropped.is_none())
+        {
+            let fields = known.index.fields.clone();
+            known.index = Arc::new(MaintainedIndex { id: *id, fields, unique: false, ready: false });
+            known.dropped = Some(if planted(Bug::DroppedAtOnce) { BTreeSet::new() } else { prepared.clone() });
             changed = true;
         }
         if changed {
+            self.rebuild_by_class();
+        }
+        self.remove_dropped(flushed, prepared, changes);
+    }
+
+    /// Removes the dropped indexes on whose guards no transaction relies any more: those that were prepared when they were dropped are
+    /// decided. `flushed` and `prepared` are as for [`Indexes::set_specs`].
+    pub(crate) fn remove_dropped(&mut self, flushed: u64, prepared: &BTreeSet<TxnId>, changes: &mut RowChanges) {
+        if !self.is_dropping() {
+            return;
+        }
+        let is_over = |_: &IndexId, known: &mut TrackedIndex| {
+            known.dropped.as_mut().is_some_and(|txns| {
+                txns.retain(|txn| prepared.contains(txn));
+                txns.is_empty()
+            })
+        };
+        let over: Vec<_> = self.tracked.extract_if(.., is_over).collect();
+        for (id, TrackedIndex { classes, .. }) in &over {
+            classes.keys().for_each(|class| changes.remove(&rows::mark_key(*id, *class)));
+            changes.put(&rows::mark_key(*id, ClassId::NONE), Mark::Removing.encode());
+            self.removing.insert(*id, flushed);
+        }
+        if !over.is_empty() {
             self.rebuild_by_class();
         }
     }
@@ -481,7 +515,7 @@ impl Indexes {
         if self.recent.len() > MAX_RECENT {
             self.recent.retain(|_, position| *position > durable);
         }
-        for known in self.tracked.values_mut() {
+        for known in self.tracked.values_mut().filter(|known| known.dropped.is_none()) {
             for (class, stage) in &mut known.classes {
                 if let IndexStage::Waiting(position, txns) = stage {
                     txns.retain(|txn| prepared.contains(txn) && !planted(Bug::EntersBeforeDecided));

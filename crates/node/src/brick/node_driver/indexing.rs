@@ -87,6 +87,10 @@ impl<C: Clone> NodeDriver<C> {
         }
         let is_late = self.writer.full_error().is_some() || self.writer.in_flight_count() > MAX_IN_FLIGHT;
         let (prepared, has_room) = (self.prepared_txns(), !self.reader.is_memory_full());
+        if !is_late {
+            let flushed = self.writer.flushed_count();
+            self.index.indexes.remove_dropped(flushed, &prepared, self.writer.rows());
+        }
         let durable = self.writer.durable_position();
         let task = if is_late {
             None

@@ -852,3 +852,32 @@ fn scan_of_an_index_that_was_dropped_conflicts() {
         assert!(!is_refused(range), "without the rule it is missed");
     }
 }
+
+/// Found by the simulation: a transaction had prepared with what it had found in an index when the index was dropped. An object that the
+/// index would have had was inserted before the outcome, and no order of the two explained what both had read elsewhere.
+#[test]
+fn prepared_transaction_that_has_scanned_an_index_keeps_its_guards_when_it_is_dropped() {
+    let conflicts = || {
+        let mut world = World::with_index();
+        let guards = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+        let blob = |slot| (oid(ClassId::NONE, slot), ObjectState::Value(Object::blob("x".into())));
+        world.begin(guards.to_vec(), [blob(8)].into(), false);
+        world.answer_all();
+        world.set_indexes(&[]);
+        let insert = |world: &mut World| {
+            let inserted = world.commit(&[], oid(PERSON, 1), ObjectState::Value(person(PERSON, 20)));
+            matches!(inserted, Answer::Ended { outcome: Outcome::Committed(_), .. })
+        };
+        let is_held = !insert(&mut world);
+        let (at, content) = blob(9);
+        let other = world.commit(&guards, at, content);
+        assert!(is_refused_for(&other, guards[0].oid), "no other transaction relies on the index");
+        world.decide(false);
+        world.answer_all();
+        assert!(insert(&mut world), "the transaction is decided");
+        is_held
+    };
+    assert!(conflicts());
+    let _planted = plant(Bug::DroppedAtOnce);
+    assert!(!conflicts(), "the bug is noticed");
+}

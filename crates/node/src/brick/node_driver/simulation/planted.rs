@@ -87,6 +87,7 @@ const DIRECTED: &[Bug] = &[
     Bug::MarksNotRead,
     Bug::MarkRowRemovedLate,
     Bug::DroppedIndexTrusted,
+    Bug::DroppedAtOnce,
     Bug::StagedUsedTwice,
     Bug::OtherSpaceContentTaken,
     Bug::CollectionReplaced,
