@@ -5,7 +5,7 @@
 //! take three times the memory in use, so the larger blocks of its rows and buffers are the C library's. A store in memory and a peer
 //! server keep what they allocate, and use mimalloc for larger blocks, too. docs/decisions/allocator.md has the figures.
 //!
-//! The size of a block of at most [`SMALL`] bytes tells that mimalloc has made it, and the address of a larger one who has.
+//! A block of at most [`SMALL`] bytes is mimalloc's; for a larger block, the address shows which allocator made it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(crate) struct SwitchingAllocator;
 /// Bytes of the largest block that mimalloc makes from now on. Raised at most once, before there are threads.
 static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(SMALL);
 /// Bytes from which on the C library makes a block, as a mapping of its own, which is returned to the system when it is freed:
-/// buffers of large requests. mimalloc keeps such blocks until it is used again, which may be long after a burst of them.
+/// buffers of large requests. mimalloc keeps such blocks for later, which may be long after a burst of them.
 const LARGE: usize = 2 << 20;
 /// Bytes of a small block: all that a message brings which is cut into rows.
 const SMALL: usize = 2 << 10;

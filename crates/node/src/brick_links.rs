@@ -409,6 +409,8 @@ async fn maintain_connection<B: BrickLinkHandler>(
 /// Connects to a brick, and checks that it is this one: another one may have been started at its address.
 async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<(Stream, u32, Option<ForcedPosition>)> {
     let subject = Subject::Brick(brick.0);
+    // Other shards may see more during the handshake.
+    let compared = uplinks.witnesses.of(subject);
     let witnessed = uplinks.witnesses.witnessed(subject);
     let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
     match terms.brick {
@@ -420,7 +422,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
             }
             uplinks.witnesses.note(subject, forced);
             // It has compared its log with all of that, and serves.
-            uplinks.witnesses.drop_compared(subject, forced.opening);
+            uplinks.witnesses.drop_compared(subject, forced.opening, &compared);
             Ok((stream, terms.max_frame, Some(forced)))
         }
         0 => Err(Error::new(ErrorKind::Invalid, format!("the server at {address} is not a brick of a cluster"))),

@@ -254,8 +254,9 @@ impl ClusterView {
         self.witnesses.note_catalog(&catalog);
         if let Some(forced) = catalog.forced() {
             self.witnesses.note(Subject::Catalogue, forced);
-            // The follower has compared the catalogue with it.
-            self.witnesses.drop_compared(Subject::Catalogue, forced.opening);
+            // The follower has compared the catalogue with all of it.
+            let compared = self.witnesses.of(Subject::Catalogue);
+            self.witnesses.drop_compared(Subject::Catalogue, forced.opening, &compared);
         }
         let space = |space: &Arc<meta::catalog::Space>| SpaceView {
             id: space.id,

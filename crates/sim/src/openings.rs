@@ -402,7 +402,8 @@ impl World {
                 self.seen[witness]
             ));
         }
-        self.witnesses[witness].drop_compared(BRICK, opening);
+        let compared = self.witnesses[witness].of(BRICK).to_vec();
+        self.witnesses[witness].drop_compared(BRICK, opening, &compared);
         self.connected[witness].push(opening);
         Ok(true)
     }

@@ -205,6 +205,20 @@ fn positions(witnesses: &Witnesses, of: Subject) -> Vec<ForcedPosition> {
     witnesses.of(of).iter().map(|seen| seen.forced).collect()
 }
 
+/// Two connections of a process end at different times: the log is compared with what the first one saw while the second one ends.
+pub(crate) fn positions_seen_during_a_comparison_are_kept() {
+    let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
+    witnesses.note(brick, forced(5, 900), 0);
+    let compared = witnesses.of(brick).to_vec();
+    witnesses.note(brick, forced(5, 1_000), 0);
+    witnesses.note(brick, forced(6, 950), 0);
+    witnesses.drop_compared(brick, opening(6), &compared);
+    assert_eq!(positions(&witnesses, brick), [forced(5, 1_000), forced(6, 950)]);
+    let compared = witnesses.of(brick).to_vec();
+    witnesses.drop_compared(brick, opening(6), &compared);
+    assert_eq!(positions(&witnesses, brick), [forced(6, 950)]);
+}
+
 /// A witness that was not asked when the log was opened again knows the later opening from the catalogue.
 pub(crate) fn earlier_positions_are_kept_until_the_log_is_compared() {
     let (mut witnesses, brick) = (Witnesses::default(), Subject::Brick(3));
@@ -216,9 +230,11 @@ pub(crate) fn earlier_positions_are_kept_until_the_log_is_compared() {
     let older = history(&[0, 40]);
     let refused = positions(&witnesses, brick).into_iter().filter(|seen| older.check(60, *seen).is_err());
     assert_eq!(refused.collect::<Vec<_>>(), [forced(1, 58)]);
-    witnesses.drop_compared(brick, opening(2));
+    let all = witnesses.of(brick).to_vec();
+    witnesses.drop_compared(brick, opening(2), &all);
     assert_eq!(positions(&witnesses, brick), [forced(2, 40)]);
-    witnesses.drop_compared(brick, opening(9));
+    let all = witnesses.of(brick).to_vec();
+    witnesses.drop_compared(brick, opening(9), &all);
     assert_eq!(positions(&witnesses, brick), [forced(2, 40)], "the last one says what to believe");
     for number in 3..20 {
         witnesses.note(brick, forced(number, 100), 0);
@@ -274,7 +290,7 @@ tests! {
 
 #[test]
 fn planted_bugs_in_the_rules_are_noticed() {
-    let noticed: [(Bug, fn()); 7] = [
+    let noticed: [(Bug, fn()); 8] = [
         (Bug::NonceIgnored, copy_opened_under_the_same_number_is_refused),
         (Bug::AnyBase, older_copy_is_refused_in_every_state),
         (Bug::RecordedPositionIgnored, log_below_the_position_of_the_record_is_refused),
@@ -282,6 +298,7 @@ fn planted_bugs_in_the_rules_are_noticed() {
         (Bug::OldOpeningBelieved, process_believes_only_the_newest_opening_that_it_knows),
         (Bug::WitnessForgotten, witness_keeps_the_highest_position),
         (Bug::EarlierOpeningForgotten, earlier_positions_are_kept_until_the_log_is_compared),
+        (Bug::ComparedUnseen, positions_seen_during_a_comparison_are_kept),
     ];
     for (bug, test) in noticed {
         assert_noticed(&[bug], test);

@@ -109,13 +109,20 @@ impl Witnesses {
         is_higher
     }
 
-    /// Drops what was seen of a log under openings before this one: a process that serves it under this opening has compared it.
-    pub fn drop_compared(&mut self, subject: Subject, opening: Opening) {
-        if let Some(seen) = self.seen.get_mut(&subject) {
-            // The last one says what to believe, so it is kept.
-            let earlier = seen.partition_point(|one| one.forced.opening.number < opening.number);
-            seen.drain(..earlier.min(seen.len().saturating_sub(1)));
-        }
+    /// Drops what was seen of a log under openings before this one, as far as a process that serves it under this opening has `compared`
+    /// it. What was seen meanwhile, by another connection, is kept for the next comparison.
+    pub fn drop_compared(&mut self, subject: Subject, opening: Opening, compared: &[WitnessedPosition]) {
+        let Some(seen) = self.seen.get_mut(&subject) else { return };
+        // The last one says what to believe, so it is kept.
+        let Some(last) = seen.last().copied() else { return };
+        seen.retain(|one| {
+            let is_covered = |by: &WitnessedPosition| {
+                by.forced.opening == one.forced.opening && by.forced.position >= one.forced.position
+            };
+            let is_earlier = one.forced.opening.number < opening.number;
+            let is_compared = compared.iter().any(is_covered) || planted(Bug::ComparedUnseen);
+            *one == last || !is_earlier || !is_compared
+        });
     }
 
     /// Forgets a log, such as that of a brick that was removed from the cluster.

@@ -10,14 +10,15 @@
 //! | rows are not in memory | the next [`PROBES_AFTER_COLD`] |
 //! | a read took longer than [`SLOW`] | the next [`PROBES_AFTER_SLOW`]: it waited for the disk or for a processor |
 //!
-//! Rows that are not in memory are read by at most [`MAX_THREADS`] blocking threads, in the order in which they were asked for. If more
-//! than [`MAX_WAITING`] reads wait, or requests of [`MAX_WAITING_BYTES`], the thread that has the next one reads by itself, as it would without this module: then the disk
-//! limits how many requests are taken in.
+//! Rows that are not in memory are read by at most [`MAX_THREADS`] threads of its own, in the order in which they were asked for. If more
+//! than [`MAX_WAITING`] reads wait, or requests of [`MAX_WAITING_BYTES`], the calling thread reads, as it would without this module: then
+//! the disk limits how many requests are taken in.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -25,9 +26,11 @@ use tracing::error;
 
 use crate::server::Metric;
 
-/// Blocking threads that read at a time.
+/// Threads that read at a time.
 const MAX_THREADS: usize = 16;
-/// Reads that wait for such a thread.
+/// How long such a thread waits for something to read before it ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Reads that wait for such a thread at most.
 const MAX_WAITING: usize = if cfg!(test) { 4 } else { 16_384 };
 /// Bytes of requests that wait for such a thread, apart from one.
 const MAX_WAITING_BYTES: usize = 64 << 20;
@@ -45,9 +48,11 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(crate) struct ColdReads {
     probes_left: AtomicU32,
-    /// Reads that were handed to blocking threads.
+    /// Reads that were handed to other threads.
     deferred: AtomicU64,
     queue: Mutex<ReadQueue>,
+    /// Wakes a thread when there is something to read, and all of them when the queue is closed.
+    changed: Condvar,
     /// What tests take for rows that are not in memory.
     #[cfg(test)]
     pub(super) simulated: simulated_disk::SimulatedDisk,
@@ -59,6 +64,8 @@ struct ReadQueue {
     waiting: VecDeque<(Job, usize)>,
     waiting_bytes: usize,
     threads: usize,
+    /// Threads that wait for something to read.
+    idle: usize,
     is_closed: bool,
 }
 
@@ -107,7 +114,7 @@ impl ColdReads {
         found
     }
 
-    /// A place for a read by a blocking thread, for a request of this many bytes. `None` if there is none: too many wait, the queue is
+    /// A place for a read by another thread, for a request of this many bytes. `None` if there is none: too many wait, the queue is
     /// closed, or this thread belongs to no runtime.
     pub(crate) fn place(self: &Arc<Self>, bytes: usize) -> Option<ReadPlace> {
         let runtime = Handle::try_current().ok()?;
@@ -131,6 +138,13 @@ impl ColdReads {
     /// The next job; `None` if the thread is to end.
     fn next_job(&self) -> Option<Job> {
         let mut queue = self.lock();
+        if queue.waiting.is_empty() && !queue.is_closed {
+            queue.idle += 1;
+            let is_idle = |queue: &mut ReadQueue| queue.waiting.is_empty() && !queue.is_closed;
+            let waited = self.changed.wait_timeout_while(queue, IDLE_TIMEOUT, is_idle);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.idle -= 1;
+        }
         match queue.waiting.pop_front() {
             Some((job, bytes)) => {
                 queue.waiting_bytes -= bytes;
@@ -155,7 +169,7 @@ impl ColdReads {
             Metric::counter(
                 "cold_reads_total",
                 deferred,
-                "Reads of rows that were not in memory, by blocking threads.",
+                "Reads of rows that were not in memory, by threads of their own.",
             ),
             Metric::gauge("cold_reads_waiting", waiting, "Such reads that wait for a thread."),
         ]
@@ -168,7 +182,7 @@ impl ColdReads {
 }
 
 impl ReadPlace {
-    /// Has a blocking thread do something. It is dropped if the queue has been closed.
+    /// Has another thread do something. It is dropped if the queue has been closed.
     pub(crate) fn run(self, job: impl FnOnce() + Send + 'static) {
         let Self { reads, runtime, bytes } = self;
         let mut queue = reads.lock();
@@ -178,10 +192,21 @@ impl ReadPlace {
         queue.waiting.push_back((Box::new(job), bytes));
         queue.waiting_bytes += bytes;
         reads.deferred.fetch_add(1, Ordering::Relaxed);
-        if queue.threads < MAX_THREADS {
+        if queue.waiting.len() <= queue.idle {
+            reads.changed.notify_one();
+        } else if queue.threads < MAX_THREADS {
             queue.threads += 1;
-            let reads = reads.clone();
-            drop(runtime.spawn_blocking(move || reads.run()));
+            let (all, context) = (reads.clone(), runtime.clone());
+            let run = move || {
+                // What it does may need the runtime.
+                let _context = context.enter();
+                all.run();
+            };
+            if let Err(error) = thread::Builder::new().name("mortar-read".to_owned()).spawn(run) {
+                error!(%error, "the system grants no thread for reads that wait for the disk");
+                let all = reads.clone();
+                drop(runtime.spawn_blocking(move || all.run()));
+            }
         }
     }
 }
@@ -193,7 +218,8 @@ impl Drop for ClosingGuard {
         let waiting = std::mem::take(&mut queue.waiting);
         queue.waiting_bytes = 0;
         drop(queue);
-        // Jobs refuse their requests when they are dropped.
+        self.0.changed.notify_all();
+        // Whoever waits for the result of a read is told that there is none.
         drop(waiting);
     }
 }

@@ -294,7 +294,8 @@ impl Indexes {
         for IndexSpec { index, fields, unique, ready, classes } in wanted {
             let id = IndexId { node, space, index: *index };
             // The entries of a dropped index with the same number must be removed first.
-            if self.removing.contains_key(&id) {
+            let is_dropped = self.tracked.get(&id).is_some_and(|known| known.dropped.is_some());
+            if is_dropped || self.removing.contains_key(&id) {
                 self.postponed_specs = Some(wanted.to_vec());
                 continue;
             }

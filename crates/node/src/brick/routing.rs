@@ -37,7 +37,7 @@ use wire::cluster::Message;
 
 use super::node_driver::{DriverOutput, Life, NodeDriver, PageRead, Requester};
 use super::plant::{Bug, planted};
-pub(crate) use messages::{handle_brick_message, handle_messages, request_bytes};
+pub(crate) use messages::{handle_brick_message, handle_messages};
 
 /// Something that a logical node of the brick has to handle, by whichever thread.
 pub(crate) enum NodeEvent {

@@ -81,9 +81,9 @@ impl WitnessTable {
         Ok(())
     }
 
-    /// Drops what was seen of a log under earlier openings, with which it has been compared.
-    pub(crate) fn drop_compared(&self, subject: Subject, opening: Opening) {
-        self.lock().drop_compared(subject, opening);
+    /// See [`Witnesses::drop_compared`].
+    pub(crate) fn drop_compared(&self, subject: Subject, opening: Opening, compared: &[WitnessedPosition]) {
+        self.lock().drop_compared(subject, opening, compared);
     }
 
     /// What was seen of a log: the highest position under each opening, the last opening last.

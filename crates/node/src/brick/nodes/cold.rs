@@ -1,12 +1,12 @@
-//! Reads that would wait for the disk: blocking threads carry them out, see [`ColdReads`](crate::brick::cold_reads::ColdReads).
+//! Reads that would wait for the disk: other threads carry them out, see [`ColdReads`](crate::brick::cold_reads::ColdReads).
 //!
 //! | read | what becomes of it |
 //! | --- | --- |
-//! | a page that a holder fetches | it is read by a blocking thread, which brings it to the driver as an event |
-//! | the newest state of an object | it is read and sent by a blocking thread |
-//! | what a request of a coordinator reads | a blocking thread reads the rows first and then handles the request. Requests have no order |
+//! | a page that a holder fetches | it is read by another thread, which brings it to the driver as an event |
+//! | the newest state of an object | it is read and sent by another thread |
+//! | what a request of a coordinator reads | another thread reads the rows first and then handles the request. Requests have no order |
 //!
-//! A blocking thread that handles something locks the logical node as any other thread, with the rows in memory.
+//! A thread that handles something locks the logical node as any other thread, with the rows in memory.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -35,7 +35,7 @@ impl Nodes {
         self.cold_reads.would_wait(|| self.is_row_resident(oid.page(), &rows::object_key(oid.page(), oid.slot())))
     }
 
-    /// Reads the newest state of an object as [`Nodes::read_latest`] does, on a blocking thread if that would wait for the disk.
+    /// Reads the newest state of an object as [`Nodes::read_latest`] does, on another thread if that would wait for the disk.
     ///
     /// # Errors
     /// As there; [`ErrorKind::Unavailable`] if the brick ends.
@@ -69,7 +69,7 @@ impl Nodes {
         true
     }
 
-    /// Has a blocking thread handle a request whose rows are not in memory. Returns the message if it is to be handled here.
+    /// Has another thread handle a request whose rows are not in memory. Returns the message if it is to be handled here.
     pub(super) fn defer_cold_request(&self, from: &PeerHandle, message: Message) -> Option<Message> {
         if !self.cold_reads.is_probing() {
             return Some(message);
@@ -80,7 +80,8 @@ impl Nodes {
         if read.is_empty() || !self.cold_reads.would_wait(is_resident) {
             return Some(message);
         }
-        let Some(place) = self.cold_reads.place(routing::request_bytes(request)) else { return Some(message) };
+        let bytes = message.memory_size() + size_of_val(&read[..]);
+        let Some(place) = self.cold_reads.place(bytes) else { return Some(message) };
         let (nodes, from) = (self.this.clone(), from.clone());
         place.run(move || {
             let Some(nodes) = nodes.upgrade() else { return };
@@ -90,7 +91,7 @@ impl Nodes {
             }
             let _delivery = DeliveryScope::enter();
             if let Err(error) = routing::handle_messages(&mut &*nodes, &from, iter::once(message)) {
-                warn!(%error, "a connection is closed because a message on it violates the protocol");
+                warn!(%error, "a connection is closed because a message on it cannot be handled");
                 from.hang_up();
             }
         });

@@ -210,15 +210,6 @@ fn check_request(request: &Request<Object>) -> Result<()> {
     }
 }
 
-/// Sum of the sizes of the objects that a request brings.
-pub(crate) fn request_bytes(request: &Request<Object>) -> usize {
-    match request {
-        Request::Prepare { part, .. } | Request::Commit { part, .. } => bytes_of(part.writes.values()),
-        Request::Joint { requests, .. } => requests.values().map(request_bytes).sum(),
-        _ => 0,
-    }
-}
-
 /// Checks the size of a part of a transaction.
 fn check_part(part: &Part<Object>) -> Result<()> {
     let keys: usize = part.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-/// Pages that a walk visits at most. Rows on more pages are not called resident: reading them takes long in any case.
+/// Pages that a walk visits at most. Of rows on more pages it says whether these are in memory.
 const MAX_VISITS: usize = 64;
 
 /// The root of a tree without rows, or of a file that this module does not understand.
@@ -106,14 +106,15 @@ impl ResidencyProbe {
                 if !self.read(number, &mut page[..1]) {
                     return false;
                 }
+                // A value comes and goes as a whole, most often: its first and its last page tell.
                 if count > 1 {
-                    walk.values.push((number.wrapping_add(1), count - 1));
+                    walk.values.push((number.wrapping_add(count - 1), 1));
                 }
             } else {
                 return true;
             }
         }
-        false
+        true
     }
 
     /// Reads the beginning of a page if it is in memory. Pages behind the end of the file, and those of a file system that cannot tell,
