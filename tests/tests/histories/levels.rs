@@ -114,6 +114,8 @@ impl Fixture {
     async fn link_of_peer(&mut self, brick: u64) -> u64 {
         let (peer, brick) = (ServerId::Peer(1), ServerId::Brick(brick));
         self.test_cluster.kill(peer);
+        // With one shard it has one connection.
+        self.test_cluster.io_threads = 1;
         let link = self.test_cluster.relay(brick).accepted();
         self.test_cluster.launch(peer);
         self.test_cluster.wait_ready(peer).await.unwrap();

@@ -38,6 +38,8 @@ pub(crate) struct TestCluster {
     disks: BTreeMap<ServerId, SmallDisk>,
     children: BTreeMap<ServerId, Child>,
     relay_thread: RelayThread,
+    /// Threads that serve connections, of each process that is started from now on. A peer server has a shard for each.
+    pub(crate) io_threads: u16,
 }
 
 impl TestCluster {
@@ -59,7 +61,7 @@ impl TestCluster {
         for brick in (1..=bricks).map(ServerId::Brick).filter(|_| small_disks) {
             disks.insert(brick, SmallDisk::mount(&dir.path().join(format!("{}.disk", brick.name())))?);
         }
-        let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), relay_thread: thread };
+        let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), relay_thread: thread, io_threads: 2 };
         let all = ground.servers();
         let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, ServerId::Peer(_))));
         for server in first {
