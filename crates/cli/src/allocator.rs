@@ -11,7 +11,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libmimalloc_sys::{
-    mi_free, mi_is_in_heap_region, mi_malloc, mi_malloc_aligned, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
+    mi_free, mi_is_in_heap_region, mi_malloc, mi_malloc_aligned, mi_option_set, mi_option_t, mi_realloc_aligned,
+    mi_zalloc, mi_zalloc_aligned,
 };
 
 /// The allocator of the binary.
@@ -23,7 +24,7 @@ static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(SMALL);
 /// buffers of large requests. mimalloc keeps such blocks for later, which may be long after a burst of them.
 const LARGE: usize = 2 << 20;
 /// Bytes of a small block: all that a message brings which is cut into rows.
-const SMALL: usize = 2 << 10;
+const SMALL: usize = 512;
 /// The alignment that mimalloc gives each block of at least as many bytes.
 const NATURAL_ALIGNMENT: usize = 16;
 
@@ -49,8 +50,19 @@ pub(crate) fn configure_for_memory() {
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 
+/// mimalloc's option of how many milliseconds it keeps memory that is free, `mi_option_purge_delay` of its version 2.
+const PURGE_DELAY: mi_option_t = 15;
+
 /// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.
 pub(crate) fn configure_for_disk() {
+    // SAFETY: it sets a number that mimalloc reads when it has freed memory.
+    unsafe { mi_option_set(PURGE_DELAY, 0) };
+    // A huge page would be kept for one block in it.
+    // SAFETY: it takes numbers; if it is refused, huge pages are used.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    };
     #[cfg(target_env = "gnu")]
     for (parameter, name, value) in [
         (libc::M_ARENA_MAX, "MALLOC_ARENA_MAX", MAX_ARENAS),
