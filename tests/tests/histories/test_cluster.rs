@@ -38,21 +38,26 @@ pub(crate) struct TestCluster {
     disks: BTreeMap<ServerId, SmallDisk>,
     children: BTreeMap<ServerId, Child>,
     relay_thread: RelayThread,
-    /// Threads that serve connections, of each process that is started from now on. A peer server has a shard for each.
-    pub(crate) io_threads: u16,
+    /// Threads of each process that serve connections. A peer server has a shard for each.
+    io_threads: u16,
 }
 
 impl TestCluster {
-    /// Starts a cluster with a space that has one logical node at each brick.
+    /// Starts a cluster with a space that has one logical node at each brick, and peer servers of one shard, which have one connection to
+    /// each brick.
     pub(crate) async fn start(bricks: u64, peers: u64) -> Self {
-        Self::start_on(bricks, peers, false).await.unwrap()
+        Self::start_with(bricks, peers, false, 1).await.unwrap()
     }
 
-    /// Starts a cluster, with bricks on small disks if requested.
+    /// Starts a cluster of peer servers with several shards, with bricks on small disks if requested.
     ///
     /// # Errors
     /// If small disks are not available.
     pub(crate) async fn start_on(bricks: u64, peers: u64, small_disks: bool) -> Result<Self, String> {
+        Self::start_with(bricks, peers, small_disks, 2).await
+    }
+
+    async fn start_with(bricks: u64, peers: u64, small_disks: bool, io_threads: u16) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("mortar-histories-").tempdir().unwrap();
         let thread = RelayThread::start();
         let servers = (1..=bricks).map(ServerId::Brick).chain((1..=peers).map(ServerId::Peer));
@@ -61,7 +66,7 @@ impl TestCluster {
         for brick in (1..=bricks).map(ServerId::Brick).filter(|_| small_disks) {
             disks.insert(brick, SmallDisk::mount(&dir.path().join(format!("{}.disk", brick.name())))?);
         }
-        let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), relay_thread: thread, io_threads: 2 };
+        let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), relay_thread: thread, io_threads };
         let all = ground.servers();
         let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, ServerId::Peer(_))));
         for server in first {
