@@ -155,8 +155,9 @@ impl TestCluster {
     fn command(&self, server: ServerId) -> Command {
         let role = server.name();
         let role = role.split('-').next().unwrap();
-        // A peer server has a shard for each thread.
-        let mut command = mortar(&["node", "--json", "--role", role, "--listen", "127.0.0.1:0", "--io-threads", "2"]);
+        let threads = self.io_threads.to_string();
+        let mut command =
+            mortar(&["node", "--json", "--role", role, "--listen", "127.0.0.1:0", "--io-threads", &threads]);
         if !matches!(server, ServerId::Peer(_)) {
             command.arg("--data").arg(self.directory(server));
         }
