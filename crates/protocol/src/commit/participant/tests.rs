@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::{ClassId, Oid, SpaceId};
 
 use super::*;
+use crate::commit::client_mark::ClientMark;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;
 use crate::validate::{Cause, Read, ReadVersion};
