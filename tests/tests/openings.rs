@@ -127,7 +127,7 @@ fn copy_within_one_opening_is_refused_by_what_a_peer_server_saw() {
     }
 }
 
-/// Transactions of which survivors have witnessed the most, if each of [`CLIENTS`] has one under way.
+/// Commits at brick 2 that a test waits for. The peer server has received the answers to all of them but the last one of each client.
 const WITNESSED_COMMITS: u64 = 40;
 
 /// Waits until `load` has committed more at brick 2. A load that has ended is started again.

@@ -23,10 +23,12 @@ static MIMALLOC_MAX_BYTES: AtomicUsize = AtomicUsize::new(SMALL);
 /// Bytes from which on the C library makes a block, as a mapping of its own, which is returned to the system when it is freed:
 /// buffers of large requests. mimalloc keeps such blocks for later, which may be long after a burst of them.
 const LARGE: usize = 2 << 20;
-/// Bytes of a small block: all that a message brings which is cut into rows.
+/// Bytes of a small block, which the machines of the protocol make by the thousand.
 const SMALL: usize = 512;
 /// The alignment that mimalloc gives each block of at least as many bytes.
 const NATURAL_ALIGNMENT: usize = 16;
+/// mimalloc's option of how many milliseconds it keeps memory that is free, `mi_option_purge_delay` of its version 2.
+const PURGE_DELAY: mi_option_t = 15;
 
 /// Arenas of the C library for all threads. Few threads of a server allocate at one time, and a block is often freed by
 /// another thread than made it: each arena more grows to what passes through it.
@@ -50,14 +52,11 @@ pub(crate) fn configure_for_memory() {
     MIMALLOC_MAX_BYTES.store(LARGE - 1, Ordering::Relaxed);
 }
 
-/// mimalloc's option of how many milliseconds it keeps memory that is free, `mi_option_purge_delay` of its version 2.
-const PURGE_DELAY: mi_option_t = 15;
-
 /// Configures the allocator for a durable store: its memory stays close to what it uses. Call it before there are threads.
 pub(crate) fn configure_for_disk() {
     // SAFETY: it sets a number that mimalloc reads when it has freed memory.
     unsafe { mi_option_set(PURGE_DELAY, 0) };
-    // A huge page would be kept for one block in it.
+    // One block in use keeps a whole huge page.
     // SAFETY: it takes numbers; if it is refused, huge pages are used.
     #[cfg(target_os = "linux")]
     unsafe {
@@ -79,7 +78,7 @@ pub(crate) fn configure_for_disk() {
 
 /// Whether mimalloc makes blocks of this size.
 fn is_for_mimalloc(size: usize) -> bool {
-    size <= SMALL || size <= MIMALLOC_MAX_BYTES.load(Ordering::Relaxed)
+    size <= MIMALLOC_MAX_BYTES.load(Ordering::Relaxed)
 }
 
 /// Whether mimalloc made this block, which has `size` bytes.

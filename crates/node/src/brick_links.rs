@@ -30,7 +30,7 @@ use wire::transport::{Address, Stream};
 
 use crate::auth::ClusterCredentials;
 use crate::node_placement::BrickId;
-use crate::openings::{WitnessTable, opening_of, witnessed_of};
+use crate::openings::{WitnessTable, opening_of, witnessed_of, witnessed_to_proto};
 use wire::driving::PeerHandle;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
@@ -411,7 +411,7 @@ async fn open(uplinks: &BrickLinks, brick: BrickId, address: Address) -> Result<
     let subject = Subject::Brick(brick.0);
     // Other shards may see more during the handshake.
     let compared = uplinks.witnesses.of(subject);
-    let witnessed = uplinks.witnesses.witnessed(subject);
+    let witnessed = compared.iter().map(|seen| witnessed_to_proto(subject, *seen)).collect();
     let (stream, terms) = uplinks.membership.dial_as_witness(&address, Role::Peer, witnessed).await?;
     match terms.brick {
         found if found == brick.0 => {

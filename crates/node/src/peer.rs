@@ -59,7 +59,7 @@ use wire::transport::Address;
 use crate::auth::Principal;
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
-use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+use crate::server::{Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread};
 use client_connection::{Admission, ClientConnection};
 use outcome_counts::OutcomeCounts;
 use query::QueryLimits;
@@ -103,7 +103,7 @@ impl PeerServer {
     /// What `/health` reports; `None` if there is no problem.
     #[must_use]
     pub fn health_problem(&self) -> Option<String> {
-        self.server.role().problem()
+        self.server.role().health_problem()
     }
 
     /// Stops accepting connections and answers pending requests.
@@ -162,14 +162,9 @@ impl PeerRole {
     pub(crate) fn brick_links(&self) -> impl Iterator<Item = &Arc<BrickLinks>> {
         self.shards.iter().map(|shard| &shard.brick_links)
     }
-
-    /// A problem to report in `/health`; `None` if there is none.
-    fn problem(&self) -> Option<String> {
-        self.shards.iter().find_map(|shard| shard.health_problem())
-    }
 }
 
-impl server::ServerRole for PeerRole {
+impl ServerRole for PeerRole {
     type Service = ClientConnection;
     type Admission = Admission;
 
@@ -265,7 +260,7 @@ impl server::ServerRole for PeerRole {
     }
 
     fn health_problem(&self) -> Option<String> {
-        self.problem()
+        self.shards.iter().find_map(|shard| shard.health_problem())
     }
 
     fn close(&self) -> Result<()> {

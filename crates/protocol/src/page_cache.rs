@@ -260,8 +260,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return found;
         }
         let VcacheEntry { seen, timestamp } = copy.vcache_entry(oid.slot());
-        let read = TrackedRead { oid, seen, copy: copy.number, from: timestamp, until: None };
-        if running.reads.record(read, readers) {
+        let read = TrackedRead { seen, copy: copy.number, from: timestamp, until: None };
+        if running.reads.record(oid, read, readers) {
             running.doomed.get_or_insert(oid);
         }
         found
@@ -314,10 +314,10 @@ impl<T: Clone + MemorySize> PageCache<T> {
             page.writes.insert(oid.slot(), content.clone());
         }
         self.committing.insert(txn, committing);
-        let seen = running.reads.iter().map(|read| read.from).max().unwrap_or_default();
+        let seen = running.reads.iter().map(|(_, read)| read.from).max().unwrap_or_default();
         let late = planted(Bug::VersionAtCommit);
         let now = |oid: Oid| self.copies.get(&oid.page()).map(|copy| ReadVersion::At(copy.version)).filter(|_| late);
-        let reads = running.reads.iter().map(|read| Read { oid: read.oid, seen: now(read.oid).unwrap_or(read.seen) });
+        let reads = running.reads.iter().map(|(oid, read)| Read { oid, seen: now(oid).unwrap_or(read.seen) });
         Ok(FinishedTxn { reads: reads.collect(), seen, writes: running.writes })
     }
 
@@ -338,9 +338,9 @@ impl<T: Clone + MemorySize> PageCache<T> {
     /// is forgotten unless it has to wait. `None` if there is no such transaction.
     pub fn snapshot(&mut self, txn: TxnId, last: HlcTimestamp) -> Option<SnapshotCheck> {
         let running = self.running.get(txn)?;
-        let from = running.reads.iter().map(|read| read.from).max().unwrap_or(last).max(last);
-        let first = running.reads.iter().filter_map(|read| Some((read.until?, read.oid))).min();
-        let nodes = running.reads.iter().map(|read| read.oid.page().node);
+        let from = running.reads.iter().map(|(_, read)| read.from).max().unwrap_or(last).max(last);
+        let first = running.reads.iter().filter_map(|(oid, read)| Some((read.until?, oid))).min();
+        let nodes = running.reads.iter().map(|(oid, _)| oid.page().node);
         let closed = nodes.map(|node| (self.closed(node), node));
         let found = match (first, closed.min()) {
             (Some((until, oid)), _) if until <= from => SnapshotCheck::Conflict(oid),
@@ -379,7 +379,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
             return;
         }
         let end = self.closed(page.node).next();
-        self.running.each_read_of(page, |read, _| {
+        self.running.each_read_of(page, |_, read, _| {
             if read.copy == copy {
                 read.end_interval(end);
             }
@@ -436,7 +436,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// A copy replaces another one. A read at exactly its version is unchanged in it, and rises with it from now on.
     fn carry_over(&mut self, page: PageId, before: u64, number: u64, version: Version) {
-        self.running.each_read_of(page, |read, _| {
+        self.running.each_read_of(page, |_, read, _| {
             if read.copy == before && read.seen == ReadVersion::At(version) {
                 read.copy = number;
             }
@@ -518,8 +518,8 @@ impl<T: Clone + MemorySize> PageCache<T> {
 
     /// A message that names what a running transaction has read dooms it (P3).
     fn doom_readers(&mut self, message: &Invalidation) {
-        self.running.each_read_of(message.page, |read, doomed| {
-            if !message.slots.contains(&read.oid.slot()) {
+        self.running.each_read_of(message.page, |oid, read, doomed| {
+            if !message.slots.contains(&oid.slot()) {
                 return;
             }
             match read.seen {
@@ -527,7 +527,7 @@ impl<T: Clone + MemorySize> PageCache<T> {
                 ReadVersion::Written(writer) if writer == message.txn => read.seen = ReadVersion::At(message.version),
                 _ if planted(Bug::NoDoom) => {}
                 _ => {
-                    doomed.get_or_insert(read.oid);
+                    doomed.get_or_insert(oid);
                     read.end_interval(message.timestamp);
                 }
             }
@@ -611,8 +611,8 @@ impl<T> Lookup<'_, T> {
 
 /// A copy has advanced: reads of it that the message does not name rise with it (P3).
 fn advance_reads<T>(running: &mut RunningTxns<T>, message: &Invalidation, copy: u64) {
-    running.each_read_of(message.page, |read, _| {
-        let is_unnamed = read.copy == copy && !message.slots.contains(&read.oid.slot());
+    running.each_read_of(message.page, |oid, read, _| {
+        let is_unnamed = read.copy == copy && !message.slots.contains(&oid.slot());
         if let (true, ReadVersion::At(version)) = (is_unnamed, read.seen) {
             read.seen = ReadVersion::At(version.max(message.version));
         }

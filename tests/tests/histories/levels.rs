@@ -35,7 +35,7 @@ const DOWNSTREAM_HELD: NetworkConditions = NetworkConditions {
     holds_upstream: false,
     holds_downstream: true,
     one_in: 0,
-    since: None,
+    only: None,
 };
 
 /// Two objects with the value 0, each at its own brick; two peer servers.
@@ -110,7 +110,7 @@ impl Fixture {
         (connect(&format!("mortar://{}/main", relay.address)).await, relay)
     }
 
-    /// The number of the first connection from the first peer server to a brick, which appears when that peer server restarts.
+    /// The number of the connection from the first peer server to a brick: the one that appears when that peer server restarts.
     async fn link_of_peer(&mut self, brick: u64) -> u64 {
         let (peer, brick) = (ServerId::Peer(1), ServerId::Brick(brick));
         self.test_cluster.kill(peer);
@@ -170,7 +170,7 @@ async fn reads_may_mix_states_and_snapshots_and_transactions_see_one() {
     let (behind, other) = (stage.client(1).await, stage.client(2).await);
     stage.wait_for_copies(&behind).await;
     let relay = stage.test_cluster.relay(ServerId::Brick(2));
-    relay.set_conditions(NetworkConditions { since: Some(link), ..DOWNSTREAM_HELD });
+    relay.set_conditions(NetworkConditions { only: Some(link), ..DOWNSTREAM_HELD });
     write(&other, &[(stage.x, 1), (stage.y, 1)]).await;
     while get(&behind, stage.x).await == 0 {
         time::sleep(POLL_INTERVAL).await;
@@ -325,7 +325,7 @@ async fn writes_of_one_client_are_seen_in_its_order() {
     stage.wait_for_copies(&reader).await;
     assert_eq!((read_cached(&reader, stage.x).await, read_cached(&reader, stage.y).await), (0, 0));
     let relay = stage.test_cluster.relay(ServerId::Brick(1));
-    relay.set_conditions(NetworkConditions { since: Some(link), ..DOWNSTREAM_HELD });
+    relay.set_conditions(NetworkConditions { only: Some(link), ..DOWNSTREAM_HELD });
     writer.put(stage.x, single_object(1)).await.unwrap();
     let writing = {
         let (writer, y) = (writer.clone(), stage.y);

@@ -31,14 +31,14 @@ pub(crate) struct NetworkConditions {
     pub(crate) holds_downstream: bool,
     /// Delays and holding affect one connection in this many; 0 and 1: all.
     pub(crate) one_in: u64,
-    /// They affect only the connections from this number on.
-    pub(crate) since: Option<u64>,
+    /// They affect only the connection with this number.
+    pub(crate) only: Option<u64>,
 }
 
 impl NetworkConditions {
     fn applies_to(&self, connection: u64) -> bool {
-        match self.since {
-            Some(first) => connection >= first,
+        match self.only {
+            Some(only) => connection == only,
             None => self.one_in < 2 || connection.is_multiple_of(self.one_in),
         }
     }

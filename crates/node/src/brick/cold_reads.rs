@@ -124,6 +124,21 @@ impl ColdReads {
         (!is_full).then(|| ReadPlace { reads: self.clone(), runtime, bytes })
     }
 
+    /// Starts a thread that is counted already. Without one, a thread of the runtime reads, which scans may delay.
+    fn spawn_thread(self: &Arc<Self>, runtime: Handle) {
+        let (reads, context) = (self.clone(), runtime.clone());
+        let run = move || {
+            // A request that is handled may need the runtime.
+            let _context = context.enter();
+            reads.run();
+        };
+        if let Err(error) = thread::Builder::new().name("mortar-read".to_owned()).spawn(run) {
+            error!(%error, "the system grants no thread for reads that wait for the disk");
+            let reads = self.clone();
+            drop(runtime.spawn_blocking(move || reads.run()));
+        }
+    }
+
     /// Does what waits, until nothing does.
     fn run(&self) {
         while let Some(job) = self.next_job() {
@@ -196,17 +211,8 @@ impl ReadPlace {
             reads.changed.notify_one();
         } else if queue.threads < MAX_THREADS {
             queue.threads += 1;
-            let (all, context) = (reads.clone(), runtime.clone());
-            let run = move || {
-                // What it does may need the runtime.
-                let _context = context.enter();
-                all.run();
-            };
-            if let Err(error) = thread::Builder::new().name("mortar-read".to_owned()).spawn(run) {
-                error!(%error, "the system grants no thread for reads that wait for the disk");
-                let all = reads.clone();
-                drop(runtime.spawn_blocking(move || all.run()));
-            }
+            drop(queue);
+            reads.spawn_thread(runtime);
         }
     }
 }
@@ -219,7 +225,7 @@ impl Drop for ClosingGuard {
         queue.waiting_bytes = 0;
         drop(queue);
         self.0.changed.notify_all();
-        // Whoever waits for the result of a read is told that there is none.
+        // A dropped job closes the channel on which `read_latest_later` waits; that returns an error.
         drop(waiting);
     }
 }

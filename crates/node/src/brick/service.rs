@@ -159,12 +159,11 @@ impl BrickConnection {
         };
         tokio::spawn(async move {
             loop {
-                let settled = nodes.wait_settled(oid).await;
-                let read = match settled {
-                    Ok(()) => nodes.read_latest_later(oid, show).await,
-                    Err(error) => Err(error),
+                let read = async {
+                    nodes.wait_settled(oid).await?;
+                    nodes.read_latest_later(oid, show).await
                 };
-                match read {
+                match read.await {
                     Ok(Some((response, raw))) => return deferred.send(response, raw),
                     // Another transaction has come in between.
                     Ok(None) => {}

@@ -119,7 +119,8 @@ fn now_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn witnessed_to_proto(subject: Subject, seen: WitnessedPosition) -> Witnessed {
+/// What was seen of a log, for the wire.
+pub(crate) fn witnessed_to_proto(subject: Subject, seen: WitnessedPosition) -> Witnessed {
     let brick = if let Subject::Brick(brick) = subject { brick } else { 0 };
     let ForcedPosition { opening: Opening { number, nonce }, position } = seen.forced;
     Witnessed { brick, number, nonce, position, at_us: seen.at_us }

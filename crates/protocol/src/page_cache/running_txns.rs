@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::RangeInclusive;
 
-use model::{ClassId, Oid, PageId};
+use model::{ClassId, NodeId, Oid, PageId, SpaceId};
 
 use super::{ObjectState, ReadVersion};
 use crate::ident::{ClientId, HlcTimestamp, TxnId};
@@ -17,7 +17,6 @@ const LAST_TXN: TxnId = TxnId { start: HlcTimestamp(u64::MAX), client: ClientId(
 /// A read of a running transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrackedRead {
-    pub(super) oid: Oid,
     pub(super) seen: ReadVersion,
     pub(super) copy: u64,
     /// Its interval (G2): from here,
@@ -47,6 +46,16 @@ impl ReadKey {
         Self(place | u128::from(slot) << 24 | u128::from(class.0))
     }
 
+    fn oid(self) -> Oid {
+        let class = ClassId(self.0 as u32 & ClassId::MAX.0);
+        Oid::new(class, self.page(), (self.0 >> 24) as u16)
+    }
+
+    fn page(self) -> PageId {
+        let (space, node) = (SpaceId((self.0 >> 112) as u16), NodeId((self.0 >> 88) as u32 & NodeId::MAX.0));
+        PageId { space, node, number: (self.0 >> 40) as u64 & PageId::MAX_NUMBER }
+    }
+
     fn of_page(page: PageId) -> RangeInclusive<Self> {
         Self::of_slot(page, 0, ClassId(0))..=Self::of_slot(page, u16::MAX, ClassId::MAX)
     }
@@ -66,23 +75,28 @@ pub(super) struct RunningTxn<T> {
 pub(super) struct TxnReads(BTreeMap<ReadKey, TrackedRead>);
 
 impl TxnReads {
-    /// All reads, in the order of pages.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &TrackedRead> {
-        self.0.values()
+    /// All reads, each with its object, in the order of pages.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Oid, &TrackedRead)> {
+        self.0.iter().map(|(key, read)| (key.oid(), read))
+    }
+
+    /// The page of each read, in order.
+    fn pages(&self) -> impl Iterator<Item = PageId> {
+        self.0.keys().map(|key| key.page())
     }
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Records a read, and its transaction among the readers of the page. Returns whether an earlier read has seen another state: a
+    /// Records a read of an object, and its transaction among the readers of the page. Returns whether an earlier read has seen another state: a
     /// message has named the object, or another copy has replaced that of the first read.
-    pub(super) fn record(&mut self, read: TrackedRead, readers: Readers<'_>) -> bool {
-        match self.0.entry(ReadKey::new(read.oid)) {
+    pub(super) fn record(&mut self, oid: Oid, read: TrackedRead, readers: Readers<'_>) -> bool {
+        match self.0.entry(ReadKey::new(oid)) {
             Entry::Vacant(new) => {
                 new.insert(read);
                 if !planted(Bug::ReaderForgotten) {
-                    readers.all.insert((read.oid.page(), readers.txn));
+                    readers.all.insert((oid.page(), readers.txn));
                 }
                 false
             }
@@ -139,7 +153,7 @@ impl<T> RunningTxns<T> {
     pub(super) fn remove(&mut self, txn: TxnId) -> Option<RunningTxn<T>> {
         let running = self.txns.remove(&txn)?;
         let mut last = None;
-        for page in running.reads.iter().map(|read| read.oid.page()) {
+        for page in running.reads.pages() {
             if last.replace(page) != Some(page) {
                 self.readers.remove(&(page, txn));
             }
@@ -147,13 +161,13 @@ impl<T> RunningTxns<T> {
         Some(running)
     }
 
-    /// Calls `act` with each read of an object of a page, and with the object that dooms its transaction.
-    pub(super) fn each_read_of(&mut self, page: PageId, mut act: impl FnMut(&mut TrackedRead, &mut Option<Oid>)) {
+    /// Calls `act` with each object of a page that was read, with its read, and with the object that dooms its transaction.
+    pub(super) fn each_read_of(&mut self, page: PageId, mut act: impl FnMut(Oid, &mut TrackedRead, &mut Option<Oid>)) {
         let readers = self.readers.range((page, FIRST_TXN)..=(page, LAST_TXN));
         for (_, txn) in readers {
             let Some(running) = self.txns.get_mut(txn) else { continue };
-            for (_, read) in running.reads.0.range_mut(ReadKey::of_page(page)) {
-                act(read, &mut running.doomed);
+            for (key, read) in running.reads.0.range_mut(ReadKey::of_page(page)) {
+                act(key.oid(), read, &mut running.doomed);
             }
         }
     }
@@ -163,10 +177,28 @@ impl<T> RunningTxns<T> {
     /// # Errors
     /// What is wrong.
     pub(super) fn check_invariants(&self) -> Result<(), String> {
-        let read = self.txns.iter().flat_map(|(txn, running)| running.reads.iter().map(|read| (read.oid.page(), *txn)));
+        let read = self.txns.iter().flat_map(|(txn, running)| running.reads.pages().map(|page| (page, *txn)));
         match read.collect::<BTreeSet<_>>() == self.readers {
             true => Ok(()),
             false => Err("P3: the readers of pages differ from the reads of transactions".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_reads_tell_their_objects_and_those_of_a_page_are_a_range() {
+        let page = |number| PageId { space: SpaceId::MAX, node: NodeId::MAX, number };
+        for number in [0, 7, PageId::MAX_NUMBER] {
+            for (class, slot) in [(ClassId::NONE, 0), (ClassId(9), 300), (ClassId::MAX, u16::MAX)] {
+                let oid = Oid::new(class, page(number), slot);
+                assert_eq!(ReadKey::new(oid).oid(), oid);
+                assert!(ReadKey::of_page(page(number)).contains(&ReadKey::new(oid)));
+                assert!(!ReadKey::of_page(page(8)).contains(&ReadKey::new(oid)));
+            }
         }
     }
 }

@@ -99,20 +99,22 @@ impl Nodes {
     }
 
     fn is_row_resident(&self, page: PageId, key: &Key) -> bool {
-        #[cfg(test)]
-        if self.cold_reads.simulated.is_cold(page) {
-            return false;
-        }
-        let _ = page;
-        self.store.is_row_resident(key)
+        !self.is_evicted(page) && self.store.is_row_resident(key)
     }
 
     fn is_page_resident(&self, page: PageId) -> bool {
-        #[cfg(test)]
-        if self.cold_reads.simulated.is_cold(page) {
-            return false;
-        }
-        rows::is_page_resident(&self.store, page)
+        !self.is_evicted(page) && rows::is_page_resident(&self.store, page)
+    }
+
+    /// Whether a test has evicted the page.
+    #[cfg(test)]
+    fn is_evicted(&self, page: PageId) -> bool {
+        self.cold_reads.simulated.is_cold(page)
+    }
+
+    #[cfg(not(test))]
+    fn is_evicted(&self, _: PageId) -> bool {
+        false
     }
 }
 

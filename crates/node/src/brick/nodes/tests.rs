@@ -80,7 +80,7 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
     let (answer, mut answers) = mpsc::unbounded_channel();
     let served = nodes.served(NODE).unwrap();
     nodes.finish_upload(id, move |size| {
-        // Nobody else uses the logical node now.
+        // The driver is unlocked when the client is answered.
         let staged = served.driver.try_lock().ok().and_then(|driver| driver.staged_size(id));
         answer.send((size.unwrap(), staged)).unwrap();
     });

@@ -54,8 +54,8 @@ struct Walk<'a> {
     from: &'a [u8],
     to: &'a [u8],
     pages: Vec<u64>,
-    /// First pages and numbers of pages of values.
-    values: Vec<(u64, u64)>,
+    /// The first and the last page of each value: a value comes and goes as a whole, most often.
+    values: Vec<u64>,
 }
 
 impl ResidencyProbe {
@@ -102,13 +102,9 @@ impl ResidencyProbe {
                 if walk.visit(number, &page).is_none() {
                     return true;
                 }
-            } else if let Some((number, count)) = walk.values.pop() {
+            } else if let Some(number) = walk.values.pop() {
                 if !self.read(number, &mut page[..1]) {
                     return false;
-                }
-                // A value comes and goes as a whole, most often: its first and its last page tell.
-                if count > 1 {
-                    walk.values.push((number.wrapping_add(count - 1), 1));
                 }
             } else {
                 return true;
@@ -162,7 +158,8 @@ impl Walk<'_> {
                     if self.from <= key && key <= self.to {
                         let bytes = u64::from(u32_at(node, 0)?) + PAGE_HEAD as u64;
                         let first = u64_at(node, NODE_HEAD + key.len())?;
-                        self.values.push((first, bytes.div_ceil(page.len() as u64)));
+                        let last = first.wrapping_add(bytes.div_ceil(page.len() as u64) - 1);
+                        self.values.extend([first, last]);
                     }
                 }
                 LEAF => {}

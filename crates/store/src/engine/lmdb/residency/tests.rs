@@ -24,8 +24,8 @@ fn fill(engine: &LmdbEngine) {
     engine.write(&mut (0..ROWS).map(|number| Ok(row(number)))).unwrap();
 }
 
-/// The leaves and the pages of values that a walk would visit, read with waiting.
-fn visited(probe: &ResidencyProbe, from: &[u8], to: &[u8]) -> (BTreeSet<Vec<u8>>, Vec<(u64, u64)>) {
+/// The leaves that a walk would visit, read with waiting, and the first and the last page of each value.
+fn visited(probe: &ResidencyProbe, from: &[u8], to: &[u8]) -> (BTreeSet<Vec<u8>>, Vec<[u64; 2]>) {
     let (mut leaves, mut page) = (BTreeSet::new(), vec![0; probe.page_size]);
     let root = probe.root.load(Ordering::Acquire);
     let mut walk = Walk { from, to, pages: vec![root], values: Vec::new() };
@@ -36,7 +36,7 @@ fn visited(probe: &ResidencyProbe, from: &[u8], to: &[u8]) -> (BTreeSet<Vec<u8>>
             leaves.insert(page.clone());
         }
     }
-    (leaves, walk.values)
+    (leaves, walk.values.as_chunks().0.to_vec())
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_walk_visits_the_leaf_and_the_value_of_each_row() {
         assert_eq!(leaves.len(), 1);
         let has_key = |leaf: &Vec<u8>| leaf.windows(5).any(|part| part == key(number));
         assert!(leaves.iter().all(has_key), "row {number} is on another leaf");
-        let pages: Vec<u64> = values.iter().map(|(_, count)| *count).collect();
+        let pages: Vec<u64> = values.iter().map(|[first, last]| last - first + 1).collect();
         let expected = if size(number) > 2_000 { vec![10_016_u64.div_ceil(engine.file.page_size)] } else { Vec::new() };
         assert!(pages == expected || size(number) < 2_000 && values.is_empty(), "row {number}: {pages:?}");
     }
