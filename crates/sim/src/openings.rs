@@ -25,6 +25,8 @@ use rand::{RngExt, SeedableRng};
 const BRICK: Subject = Subject::Brick(1);
 /// Processes that see positions of the brick's log.
 const WITNESSES: usize = 3;
+/// Connections of each witness to the brick.
+const CONNECTIONS: usize = 2;
 
 /// What a run does.
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +116,8 @@ struct World {
     away: Vec<bool>,
     /// The openings that each witness is connected to: their processes compared their logs with what it saw.
     connected: Vec<Vec<Opening>>,
-    /// The last position that each witness got on its connections and has not noted yet.
-    received: Vec<Option<ForcedPosition>>,
+    /// The last position that each witness got on each of its connections and has not noted yet.
+    received: Vec<[Option<ForcedPosition>; CONNECTIONS]>,
     /// The last write that each witness saw and has to remember.
     seen: Vec<Option<SeenWrite>>,
     /// Writes so far.
@@ -143,7 +145,7 @@ pub fn simulate_openings(plan: OpeningPlan, seed: u64) -> Result<OpeningCounts, 
         witnesses: vec![Witnesses::default(); WITNESSES],
         away: vec![false; WITNESSES],
         connected: vec![Vec::new(); WITNESSES],
-        received: vec![None; WITNESSES],
+        received: vec![[None; CONNECTIONS]; WITNESSES],
         seen: vec![None; WITNESSES],
         writes: 0,
         answers: Vec::new(),
@@ -160,23 +162,23 @@ pub fn simulate_openings(plan: OpeningPlan, seed: u64) -> Result<OpeningCounts, 
 impl World {
     fn step(&mut self) -> Result<(), String> {
         match self.rng.random_range(0..100) {
-            0..25 => self.start(),
-            25..70 => self.advance(),
-            70..82 => {
+            0..20 => self.start(),
+            20..60 => self.advance(),
+            60..72 => {
                 self.write();
                 Ok(())
             }
-            82..90 => self.deliver(),
-            90..94 => {
+            72..84 => self.deliver(),
+            84..88 => {
                 self.crash();
                 Ok(())
             }
-            94..96 => {
+            88..89 => {
                 self.lose_witness();
                 Ok(())
             }
-            96..98 => self.pause_witness(),
-            98 => {
+            89..94 => self.pause_witness(),
+            94 => {
                 let witness = self.rng.random_range(0..WITNESSES);
                 if !self.away[witness] {
                     self.follow_catalogue(witness);
@@ -289,7 +291,7 @@ impl World {
             self.processes.insert(disk, process);
             return Ok(());
         }
-        self.note_received(witness);
+        (0..CONNECTIONS).for_each(|connection| self.note_received(witness, connection));
         let known = self.witnesses[witness].of(BRICK).to_vec();
         if let OpeningStep::Announce(opening) = step {
             self.witnesses[witness].note_claim(BRICK, *opening);
@@ -356,11 +358,12 @@ impl World {
         if !self.witnesses[to].believes(BRICK, forced.opening) {
             return Ok(());
         }
-        self.note_received(to);
-        self.received[to] = Some(forced);
+        let connection = self.rng.random_range(0..CONNECTIONS);
+        self.note_received(to, connection);
+        self.received[to][connection] = Some(forced);
         // The first witness keeps at once what it saw, as its row is all that it has after a restart.
-        if to == 0 || self.rng.random_range(0..2) == 0 {
-            self.note_received(to);
+        if to == 0 || self.rng.random_range(0..8) == 0 {
+            self.note_received(to, connection);
         }
         if self.seen[to].is_none_or(|seen| seen.position < forced.position) {
             self.seen[to] = Some(SeenWrite { position: forced.position, write });
@@ -381,16 +384,26 @@ impl World {
     }
 
     /// A witness connects to the process that serves under an opening, and says what it saw. Returns whether that process serves on.
+    ///
+    /// Its connections end one after the other: what a later one got is noted while the log is compared for an earlier one.
     fn connect(&mut self, witness: usize, opening: Opening) -> Result<bool, String> {
         let serving = self.processes.iter().find(|(_, process)| process.serving == Some(opening));
         let Some(disk) = serving.map(|(disk, _)| *disk) else { return Ok(false) };
-        self.note_received(witness);
-        let state = &self.disks[disk];
+        let state = self.disks[disk].clone();
         let history = OpeningHistory::decode(&state.history).map_err(|error| error.to_string())?;
-        let seen = self.witnesses[witness].of(BRICK).iter();
-        if let Some(refusal) = seen.map(|seen| seen.forced).find_map(|seen| history.check(state.position(), seen).err())
-        {
-            return self.refuse(disk, &refusal).map(|()| false);
+        self.note_received(witness, 0);
+        for next in 1..=CONNECTIONS {
+            let compared = self.witnesses[witness].of(BRICK).to_vec();
+            let refusal = compared.iter().find_map(|seen| history.check(state.position(), seen.forced).err());
+            if let Some(refusal) = refusal {
+                return self.refuse(disk, &refusal).map(|()| false);
+            }
+            if next < CONNECTIONS {
+                self.note_received(witness, next);
+            }
+            if self.witnesses[witness].believes(BRICK, opening) {
+                self.witnesses[witness].drop_compared(BRICK, opening, &compared);
+            }
         }
         if !self.witnesses[witness].believes(BRICK, opening) {
             return Ok(false);
@@ -402,8 +415,6 @@ impl World {
                 self.seen[witness]
             ));
         }
-        let compared = self.witnesses[witness].of(BRICK).to_vec();
-        self.witnesses[witness].drop_compared(BRICK, opening, &compared);
         self.connected[witness].push(opening);
         Ok(true)
     }
@@ -431,7 +442,7 @@ impl World {
     fn lose_witness(&mut self) {
         let witness = self.rng.random_range(0..WITNESSES);
         if witness != 0 {
-            (self.seen[witness], self.received[witness]) = (None, None);
+            (self.seen[witness], self.received[witness]) = (None, [None; CONNECTIONS]);
         }
         let kept = match witness == 0 && !planted(Bug::WitnessNotKept) {
             true => Witnesses::decode(&self.witnesses[witness].encode()).unwrap_or_default(),
@@ -443,9 +454,9 @@ impl World {
         self.follow_catalogue(witness);
     }
 
-    /// A witness notes what it got on its connections.
-    fn note_received(&mut self, witness: usize) {
-        if let Some(forced) = self.received[witness].take() {
+    /// A witness notes what it got on a connection.
+    fn note_received(&mut self, witness: usize, connection: usize) {
+        if let Some(forced) = self.received[witness][connection].take() {
             self.witnesses[witness].note(BRICK, forced, 0);
         }
     }
@@ -468,7 +479,9 @@ impl World {
         match self.rng.random_range(0..3) {
             0 => self.images.push(image),
             1 if self.plan.goes_back && !self.images.is_empty() => {
-                let older = self.images[self.rng.random_range(0..self.images.len())].clone();
+                let last = self.images.len() - 1;
+                let oldest = if self.rng.random() { last } else { 0 };
+                let older = self.images[self.rng.random_range(oldest..=last)].clone();
                 self.processes.remove(&disk);
                 // The directory that was there is kept and may be put back.
                 self.images.push(image);
@@ -497,8 +510,8 @@ mod tests {
     use super::*;
 
     const HONEST: OpeningPlan = OpeningPlan { steps: 2_000, goes_back: false, has_twins: false };
-    const BACK: OpeningPlan = OpeningPlan { steps: 600, goes_back: true, has_twins: false };
-    const TWINS: OpeningPlan = OpeningPlan { steps: 600, goes_back: true, has_twins: true };
+    const BACK: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: false };
+    const TWINS: OpeningPlan = OpeningPlan { steps: 1_000, goes_back: true, has_twins: true };
 
     fn run(plan: OpeningPlan, seeds: u64) -> OpeningCounts {
         let mut all = OpeningCounts::default();
