@@ -126,10 +126,19 @@ impl<T> Part<T> {
         let read: BTreeSet<Oid> = self.reads.iter().map(|read| read.oid).collect();
         let (mut writes, mut touches) = guards_of(&self.entries);
         touches.extend(&self.touches);
-        writes.extend(self.writes.keys().chain(touches.intersection(&read)));
+        writes.extend(touches.intersection(&read));
+        let mut changes = BTreeSet::new();
+        for (oid, written) in &self.writes {
+            let is_blind = matches!(written, ObjectState::Changed(_)) && !read.contains(oid);
+            if is_blind {
+                changes.insert(*oid)
+            } else {
+                writes.insert(*oid)
+            };
+        }
         let reads = read.difference(&writes).copied().collect();
         touches.retain(|oid| !writes.contains(oid));
-        Footprint { reads, writes, touches }
+        Footprint { reads, writes, changes, touches }
     }
 
     /// Whether it changes nothing.

@@ -35,6 +35,10 @@ pub enum LockMode {
     /// stands for a set, such as the extent of a class or a range of an index. A query for members reads it; a change
     /// of the membership touches it (compare the gap locks of Mohan's ARIES/KVL 1990, and insert intention locks).
     Touch,
+    /// Changing a part of a blob that was not read. It is compatible with other changes whose transactions are
+    /// [logged](Locks::set_logged): they come before it in the log. Transactions hold objects in this mode when they commit, and do
+    /// not lock them in it.
+    Change,
     /// Writing; exclusive.
     Exclusive,
 }
@@ -51,7 +55,13 @@ impl LockMode {
     /// Whether a holder of this mode may do what the other mode allows.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
-        matches!((self, other), (Self::Exclusive, _) | (Self::Shared, Self::Shared) | (Self::Touch, Self::Touch))
+        matches!(
+            (self, other),
+            (Self::Exclusive, _)
+                | (Self::Shared, Self::Shared)
+                | (Self::Touch, Self::Touch)
+                | (Self::Change, Self::Change)
+        )
     }
 
     /// The weakest mode that covers both.
@@ -60,6 +70,7 @@ impl LockMode {
         match (self, other) {
             (Self::Shared, Self::Shared) => Self::Shared,
             (Self::Touch, Self::Touch) => Self::Touch,
+            (Self::Change, Self::Change) => Self::Change,
             _ => Self::Exclusive,
         }
     }
@@ -109,6 +120,8 @@ pub struct Locks {
     ages: BTreeMap<TxnId, TxnId>,
     /// Prepared transactions.
     prepared: BTreeSet<TxnId>,
+    /// Those of them that are committed by a record in the log, which may not be durable.
+    logged: BTreeSet<TxnId>,
     /// Locks of datastore transactions by page, but for touches, and the version that the page had before its first change
     /// since the grant.
     stable_since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
@@ -127,7 +140,17 @@ impl Locks {
         let waiters = lock.waiters.values().filter(|_| !planted(Bug::PrepareIgnoresWaiters));
         let waiters = waiters.map(|waiter| (waiter.txn, waiter.mode));
         let mut others = holders.chain(waiters).filter(|(other, _)| *other != txn);
-        others.find(|(other, held)| held.conflicts(mode) && !self.gives_way(*other, txn)).map(|(other, _)| other)
+        let is_barring =
+            |(other, held): &(TxnId, LockMode)| self.bars_prepare(*other, *held, mode) && !self.gives_way(*other, txn);
+        others.find(is_barring).map(|(other, _)| other)
+    }
+
+    /// Whether a lock of `other` conflicts with a prepare in this mode. Changes of a blob that nobody has read may follow each other in
+    /// the log before they are durable: what is durable of them is always the first ones (V2).
+    fn bars_prepare(&self, other: TxnId, held: LockMode, mode: LockMode) -> bool {
+        let are_changes = held == LockMode::Change && mode == LockMode::Change;
+        let follows = are_changes && (self.logged.contains(&other) || planted(Bug::ChangePassesPrepared));
+        held.conflicts(mode) && !follows
     }
 
     /// Whether a datastore transaction is aborted, or keeps waiting, so that an older one can be prepared.
@@ -151,8 +174,9 @@ impl Locks {
     pub fn take(&mut self, txn: TxnId, oid: Oid, mode: LockMode) -> Vec<TxnId> {
         let oid = slot_key(oid);
         let holders = self.locks.get(&oid).into_iter().flat_map(|lock| &lock.holders);
-        let others = holders.filter(|(other, held)| **other != txn && held.conflicts(mode)).map(|(other, _)| *other);
-        let (wound, barring): (Vec<TxnId>, Vec<TxnId>) = others.partition(|other| self.gives_way(*other, txn));
+        let others = holders.filter(|(other, held)| **other != txn && self.bars_prepare(**other, **held, mode));
+        let (wound, barring): (Vec<TxnId>, Vec<TxnId>) =
+            others.map(|(other, _)| *other).partition(|other| self.gives_way(*other, txn));
         let blind = [Bug::HeldReads, Bug::HeldWrites, Bug::TouchUnchecked].into_iter().any(planted);
         assert!(barring.is_empty() || blind, "V2: {txn:?} locks {oid}, but {barring:?} hold it");
         let held = self.locks.entry(oid).or_default().holders.entry(txn).or_insert(mode);
@@ -195,6 +219,13 @@ impl Locks {
         self.prepared.insert(txn);
     }
 
+    /// Marks a prepared transaction as committed by a record that is in the log: its changes of parts of blobs bar no later ones.
+    pub fn set_logged(&mut self, txn: TxnId) {
+        if self.prepared.contains(&txn) {
+            self.logged.insert(txn);
+        }
+    }
+
     /// Transactions whose prepared records are being forced, or that wait for an outcome.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
         self.prepared.iter().copied()
@@ -203,6 +234,7 @@ impl Locks {
     /// Releases everything that a transaction holds or waits for. Returns the locks that are granted to others.
     pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
         self.prepared.remove(&txn);
+        self.logged.remove(&txn);
         let age = self.ages.remove(&txn);
         let mut granted = Vec::new();
         for oid in self.by_txn.remove(&txn).unwrap_or_default() {
@@ -287,11 +319,12 @@ impl Locks {
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
         for (oid, lock) in &self.locks {
-            let mut others = lock.holders.iter().skip(1);
-            if let Some((first, mode)) = lock.holders.first_key_value()
-                && others.any(|(_, other)| other.conflicts(*mode))
-            {
-                return Err(format!("V2: {first:?} holds {oid}, but so do {:?}", lock.holders));
+            let unlogged = lock.holders.iter().filter(|(txn, _)| !self.logged.contains(*txn));
+            for (holder, mode) in unlogged {
+                let mut others = lock.holders.iter().filter(|(other, _)| *other != holder);
+                if others.any(|(other, held)| self.bars_prepare(*other, *held, *mode)) {
+                    return Err(format!("V2: {holder:?} holds {oid}, but so do {:?}", lock.holders));
+                }
             }
             if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
                 return Err(format!("W1: {:?} is prepared but waits for {oid}", waiter.txn));

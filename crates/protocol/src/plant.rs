@@ -16,6 +16,7 @@ model::planted_bugs! {
         "V1" TouchUnseen "a touch leaves no entry in the window and sends no invalidation"
         "V2" TouchUnchecked "a transaction may touch guards that a prepared one has read"
         "V2" TouchUnheld "a prepared transaction does not hold the guards that it touches"
+        "V2" ChangePassesPrepared "a change of a part of a blob does not conflict with one that is prepared and undecided"
         "V2" LocksForgotten "prepared transactions hold nothing after a restart"
         "V2" ReleasedEarly "a transaction releases its objects before its outcome is durable"
         "V2" KeyGuardNotWritten "a change of a key of a collection does not write the guard of the key"

@@ -22,7 +22,9 @@
 //!   durable. No other transaction may read what it writes, nor write what it read or writes. Locks of datastore
 //!   transactions are in the same table ([`crate::locks`]). A *guard* stands for a set: a query for members reads it,
 //!   and a change of the membership *touches* it. A touch conflicts with reads as a write does; touches do not conflict
-//!   with each other. So queries see no phantoms, and inserts do not conflict with inserts.
+//!   with each other. So queries see no phantoms, and inserts do not conflict with inserts. Changes of parts of a blob
+//!   that was not read, such as appends, follow one another in the log without waiting for durability: only reads and
+//!   other writes conflict with them then.
 //! - **V3.** When every holder has acknowledged an entry, the entry is retired in the order of versions, and the floor
 //!   rises to it. The directory knows the acknowledgements. A holder that never answers keeps entries in the window and
 //!   causes no conflict. Touches of guards stay as long as there is room. A window that exceeds its limit raises the
@@ -79,6 +81,8 @@ pub struct Footprint {
     pub reads: BTreeSet<Oid>,
     /// Objects that it writes, creates or deletes, and guards that it reads and touches.
     pub writes: BTreeSet<Oid>,
+    /// Blobs of which it changes a part and that it has not read.
+    pub changes: BTreeSet<Oid>,
     /// Guards that it touches and has not read.
     pub touches: BTreeSet<Oid>,
 }
@@ -163,6 +167,7 @@ impl Validator {
         }
         let mode = if planted(Bug::HeldReads) { LockMode::Shared } else { LockMode::Exclusive };
         footprint.writes.iter().try_for_each(|oid| bars(*oid, mode))?;
+        footprint.changes.iter().try_for_each(|oid| bars(*oid, LockMode::Change))?;
         let mut touches = footprint.touches.iter().filter(|_| !planted(Bug::TouchUnchecked));
         touches.try_for_each(|oid| bars(*oid, LockMode::Touch))
     }
@@ -199,14 +204,20 @@ impl Validator {
     /// If another transaction holds what it writes: [`Validator::check`] was not called.
     #[must_use]
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) -> BTreeSet<TxnId> {
-        let Footprint { reads, writes, touches } = footprint;
+        let Footprint { reads, writes, changes, touches } = footprint;
         let reads = reads.iter().map(|oid| (*oid, LockMode::Shared));
         let writes = writes.iter().map(|oid| (*oid, LockMode::Exclusive));
         let touches = touches.iter().map(|oid| (*oid, LockMode::Touch)).filter(|_| !planted(Bug::TouchUnheld));
-        let taken = reads.chain(writes).chain(touches);
+        let changes = changes.iter().map(|oid| (*oid, LockMode::Change));
+        let taken = reads.chain(writes).chain(changes).chain(touches);
         let wound = taken.flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
         self.locks.prepare(txn);
         wound
+    }
+
+    /// Marks a transaction as committed by a record that is in the log: see [`Locks::set_logged`].
+    pub fn set_logged(&mut self, txn: TxnId) {
+        self.locks.set_logged(txn);
     }
 
     /// The locks: holders and waiters.
@@ -222,7 +233,7 @@ impl Validator {
     /// Whether a transaction [holds](Validator::hold) an object that it writes.
     #[must_use]
     pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {
-        self.locks.holds(txn, oid, LockMode::Exclusive)
+        self.locks.held_mode(txn, oid).is_some_and(|held| held.covers(LockMode::Change))
     }
 
     /// Applies a durable change of some slots of a page (L1). Returns the previous version of the page, which the

@@ -1,7 +1,7 @@
 //! The objects of a run: lists, to which transactions append, and numbers, which they replace.
 //!
 //! A cluster stores them as [`Object`]s, as a real one does: every machine and every driver of a run works on the type that
-//! ships. Their bytes are text (`[3,17]`, `-5`), so that a transcript shows them as they are.
+//! ships. Their bytes are text (`[3,17,`, `-5`), so that a transcript shows them as they are, and a list becomes longer by an append.
 
 use std::fmt::Write;
 
@@ -31,12 +31,8 @@ impl Content {
         let written = match self {
             Self::Number(number) => write!(text, "{number}"),
             Self::List(list) => {
-                let elements = list.iter().enumerate().try_for_each(|(index, element)| match index {
-                    0 => write!(text, "[{element}"),
-                    _ => write!(text, ",{element}"),
-                });
-                text.push_str(if list.is_empty() { "[]" } else { "]" });
-                elements
+                text.push('[');
+                list.iter().try_for_each(|element| write!(text, "{element},"))
             }
         };
         assert!(written.is_ok(), "a string takes all that is written to it");
@@ -84,19 +80,25 @@ impl Content {
             };
         }
         let text = std::str::from_utf8(&object.data).ok()?;
-        match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        match text.strip_prefix('[') {
             None => text.parse().ok().map(Self::Number),
             Some("") => Some(Self::List(Vec::new())),
-            Some(elements) => elements.split(',').map(str::parse).collect::<Result<_, _>>().ok().map(Self::List),
+            Some(elements) => {
+                let elements = elements.strip_suffix(',')?.split(',').map(str::parse);
+                elements.collect::<Result<_, _>>().ok().map(Self::List)
+            }
         }
     }
 
-    /// The change that appends an element to a list with these bytes: all but the last bracket stays.
+    /// The change that appends an element to a list, at the end of these bytes or wherever the list ends then.
     #[must_use]
-    pub fn append_patch(list: &[u8], element: i64) -> ContentPatch {
-        let comma = if list.len() > "[]".len() { "," } else { "" };
-        let offset = list.len().saturating_sub(1) as u64;
-        ContentPatch { ops: vec![ContentOp::Write { offset, data: format!("{comma}{element}]").into() }] }
+    pub fn append_patch(list: Option<&[u8]>, element: i64) -> ContentPatch {
+        let data = format!("{element},").into();
+        let op = match list {
+            Some(list) => ContentOp::Write { offset: list.len() as u64, data },
+            None => ContentOp::Append { data },
+        };
+        ContentPatch { ops: vec![op] }
     }
 
     /// The number that an object contains, if it contains one.
@@ -152,16 +154,19 @@ mod tests {
     #[test]
     fn list_is_patched_to_what_it_is_with_another_element() {
         for list in [vec![], vec![7], vec![3, -17]] {
-            let mut bytes = Content::List(list.clone()).encode().data.to_vec();
-            Content::append_patch(&bytes.clone(), 42).ops.iter().for_each(|op| op.apply(&mut bytes));
+            let bytes = Content::List(list.clone()).encode().data;
             let expected = Content::List(list.into_iter().chain([42]).collect());
-            assert_eq!(Content::decode(&Object::blob(bytes.into())), Some(expected));
+            for patch in [Content::append_patch(Some(&bytes), 42), Content::append_patch(None, 42)] {
+                let mut bytes = bytes.to_vec();
+                patch.ops.iter().for_each(|op| op.apply(&mut bytes));
+                assert_eq!(Content::decode(&Object::blob(bytes.into())), Some(expected.clone()));
+            }
         }
     }
 
     #[test]
     fn an_object_of_another_kind_is_not_decoded() {
-        for text in ["", "x", "[", "[1", "[1,]", "1.5"] {
+        for text in ["", "x", "[1", "[,", "[1,]", "1.5"] {
             assert_eq!(Content::decode(&Object::blob(text.into())), None, "{text:?}");
         }
     }

@@ -28,6 +28,7 @@ fn choice(bug: Bug) -> Choice {
     let (workload, faults) = match bug.rule() {
         // A window that is full.
         _ if bug == Bug::WindowDropsEntries => (Some(Workload::Lists), Some(Faults::All)),
+        _ if bug == Bug::ChangePassesPrepared => (Some(Workload::Hot), Some(Faults::All)),
         _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld | Bug::GuardShared) => {
             (Some(Workload::Phantoms), Some(Faults::All))
         }

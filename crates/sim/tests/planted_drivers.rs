@@ -75,6 +75,10 @@ const NAMES: Choice =
 const LISTS: Choice =
     Choice { topology: Some(Topology::Direct), workload: Some(Workload::Lists), faults: Some(Faults::All) };
 
+/// All clients append to the same two lists.
+const HOT_LISTS: Choice =
+    Choice { topology: Some(Topology::Peer), workload: Some(Workload::Hot), faults: Some(Faults::All) };
+
 /// Lists with contents are appended to while nodes move.
 const MOVED_LISTS: Choice = Choice { topology: Some(Topology::Site), workload: Some(Workload::Lists), faults: None };
 
@@ -104,6 +108,11 @@ fn bugs_in_moves_are_noticed_in_whole_clusters() {
 #[test]
 fn bugs_in_the_routing_of_a_brick_are_noticed_in_whole_clusters() {
     assert_noticed(ROUTING_BUGS.iter().copied().map(bug::Bug::Brick), MOVES);
+}
+
+#[test]
+fn bugs_in_changes_of_parts_of_blobs_are_noticed_in_whole_clusters() {
+    assert_noticed([bug::Bug::Brick(Bug::ChangeInFlightForgotten)].into_iter(), HOT_LISTS);
 }
 
 #[test]

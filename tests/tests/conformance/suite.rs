@@ -331,6 +331,9 @@ async fn contents(one: &Client, other: &Client) {
     assert_eq!(part, model[999_990..]);
     assert_eq!(other.stat(oid).await.unwrap().unwrap().size, 1_000_000);
 
+    append_at_once(one, other, oid).await;
+    model = read_all(one, oid).await;
+
     // A transaction that is aborted leaves the content as it was.
     let t = one.begin(IsolationLevel::Optimistic);
     t.write_at(oid, 0, "never").await.unwrap();
@@ -338,6 +341,46 @@ async fn contents(one: &Client, other: &Client) {
     assert!(read_all(one, oid).await == model);
     one.transact(|t| async move { t.delete(oid).await }).await.unwrap();
     assert_eq!(other.stat(oid).await.unwrap(), None);
+}
+
+/// Many transactions append to one blob at the same time: each line is there once.
+async fn append_at_once(one: &Client, other: &Client, large: Oid) {
+    const APPENDERS: usize = 16;
+    const LINES: usize = 8;
+    for oid in [large, blob(one, "").await] {
+        let before = read_all(one, oid).await;
+        let line = |appender: usize, line: usize| format!("{appender:02} {line:02}\n");
+        let appenders = (0..APPENDERS).map(|appender| {
+            let client = if appender % 2 == 0 { one.clone() } else { other.clone() };
+            tokio::spawn(async move {
+                for number in 0..LINES {
+                    let text = line(appender, number);
+                    client
+                        .transact(|t| {
+                            let text = text.clone();
+                            async move { t.append(oid, text).await }
+                        })
+                        .await?;
+                }
+                Ok::<_, client::Error>(())
+            })
+        });
+        for appender in appenders.collect::<Vec<_>>() {
+            appender.await.unwrap().unwrap();
+        }
+        let after = read_all(other, oid).await;
+        let appended = after.strip_prefix(&before[..]).unwrap();
+        let mut lines: Vec<&str> = std::str::from_utf8(appended).unwrap().split_inclusive('\n').collect();
+        let in_order = |appender: usize| {
+            let own: Vec<&str> =
+                lines.iter().copied().filter(|line| line.starts_with(&format!("{appender:02}"))).collect();
+            own.is_sorted()
+        };
+        assert!((0..APPENDERS).all(in_order), "the lines of a client are in the order of its transactions");
+        lines.sort_unstable();
+        let all: Vec<String> = (0..APPENDERS * LINES).map(|at| line(at / LINES, at % LINES)).collect();
+        assert_eq!(lines, all);
+    }
 }
 
 async fn read_all(client: &Client, oid: Oid) -> Vec<u8> {

@@ -27,6 +27,7 @@ model::planted_bugs! {
         "V4" NewestHeadForgotten "the timestamp of a page is computed from its last durable head"
         "P1" PagesTakenForNew "every page that changes is treated as new, and its slots as free"
         "P1" ChangingPagesForgotten "pages are forgotten while their changes are in flight"
+        "V2" ChangeInFlightForgotten "a change of a part of a blob builds on the last durable state, not on changes in flight"
         "P1" OutdatedReplacedUsed "what a prepared transaction replaces is not computed again when indexes have changed"
         "G" GuardsNotRead "a scan returns no guards"
         "G" ClassNotTouched "a change does not touch the guard of its class"

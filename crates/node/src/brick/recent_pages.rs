@@ -4,10 +4,11 @@
 //! 2. A page that was never changed has no head, so all its slots are free. From then on each slot is marked when it is
 //!    written, before the store has it. A slot that is not marked is free; the store is asked about marked slots.
 //! 3. A page with changes in flight is not evicted, because the store's head is older than the machine's.
+//! 4. The state of a blob after a change of a part of it is kept until that change was output: the next one builds on it.
 //!
 //! This saves B-tree lookups, many of them for absent rows, in each transaction.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use model::{Object, PageId, Result};
 use protocol::ident::Version;
@@ -34,6 +35,9 @@ struct RecentPage {
     pending: u32,
     /// The slots that were written, if the page was new.
     written: Option<SlotBitmap>,
+    /// Blobs of which a part is changed by transactions that are in flight: their newest states, and the positions of these. The next
+    /// change of such a blob may come before (V2).
+    changed: BTreeMap<u16, (u64, Object)>,
 }
 
 /// Pages that changed recently.
@@ -73,7 +77,7 @@ impl RecentPages {
             self.order.push_back(id);
             let is_new = head == Head::default() || planted(Bug::PagesTakenForNew);
             let written = is_new.then(SlotBitmap::default);
-            RecentPage { emitted: head.version, newest_head: head, pending: 0, written }
+            RecentPage { emitted: head.version, newest_head: head, pending: 0, written, changed: BTreeMap::new() }
         })
     }
 
@@ -82,6 +86,7 @@ impl RecentPages {
         if let Some(page) = self.pages.get_mut(&page) {
             assert!(page.pending > 0, "L1: a change of a page was output that never began");
             (page.emitted, page.pending) = (version, page.pending - 1);
+            page.changed.retain(|_, (position, _)| *position > version.position);
         }
     }
 
@@ -109,6 +114,18 @@ impl RecentPages {
         }
     }
 
+    /// Notes the state of a blob after a change of a part of it, in a page that is changing.
+    pub(super) fn mark_changed(&mut self, page: PageId, slot: u16, position: u64, blob: Object) {
+        if let Some(page) = self.pages.get_mut(&page).filter(|_| !planted(Bug::ChangeInFlightForgotten)) {
+            page.changed.insert(slot, (position, blob));
+        }
+    }
+
+    /// The state of a blob of which a part is being changed.
+    fn changed(&self, page: PageId, slot: u16) -> Option<&Object> {
+        self.pages.get(&page)?.changed.get(&slot).map(|(_, blob)| blob)
+    }
+
     fn is_free(&self, page: PageId, slot: u16) -> bool {
         let slot = usize::from(slot);
         let written = self.pages.get(&page).and_then(|page| page.written?.get(slot / 64).copied());
@@ -116,7 +133,8 @@ impl RecentPages {
     }
 }
 
-/// Reads the newest durable objects of a logical node.
+/// Reads the objects of a logical node as the transactions find them that are taken in next. What is in flight of others conflicts with
+/// theirs, but for changes of parts of blobs.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectReader<'a> {
     pub(super) reader: &'a RowReader,
@@ -129,7 +147,11 @@ impl ObjectReader<'_> {
     /// # Errors
     /// If it cannot be read.
     pub(super) fn read(self, page: PageId, slot: u16) -> Result<Option<Object>> {
-        if self.recent.is_free(page, slot) { Ok(None) } else { rows::read_object(self.reader, page, slot) }
+        match self.recent.changed(page, slot) {
+            Some(blob) => Ok(Some(blob.clone())),
+            None if self.recent.is_free(page, slot) => Ok(None),
+            None => rows::read_object(self.reader, page, slot),
+        }
     }
 }
 
@@ -186,6 +208,22 @@ mod tests {
         );
         (3..9).for_each(|number| recent.enter(page(number), Head::default()));
         assert!(recent.pages.len() <= MAX_PAGES && recent.order.len() == recent.pages.len());
+    }
+
+    #[test]
+    fn blob_that_changes_in_flight_is_kept_until_its_last_change_was_output() {
+        let mut recent = RecentPages::default();
+        let state = |recent: &RecentPages| recent.changed(page(1), 3).map(|blob| blob.data.clone());
+        recent.begin_change(page(1), head(1), head(2));
+        recent.mark_changed(page(1), 3, 2, Object::blob("a".into()));
+        recent.begin_change(page(1), head(2), head(3));
+        recent.mark_changed(page(1), 3, 3, Object::blob("ab".into()));
+        assert_eq!(state(&recent), Some("ab".into()));
+        recent.on_emitted(page(1), head(2).version);
+        assert_eq!(state(&recent), Some("ab".into()));
+        assert_eq!(recent.changed(page(1), 4), None);
+        recent.on_emitted(page(1), head(3).version);
+        assert_eq!(state(&recent), None);
     }
 
     #[test]

@@ -378,6 +378,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             if !change.is_empty() {
                 version = Some(self.version_at(position, timestamp));
             }
+            self.validator.set_logged(txn);
             self.run_when_durable(position, DurableAction::Apply(change));
         }
         self.run_when_durable(if planted(Bug::ReleasedEarly) { 0 } else { position }, DurableAction::Release(txn));
@@ -678,8 +679,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 let locks = self.validator.locks();
                 let is_held = |oid: &Oid| locks.holds(*txn, *oid, LockMode::Touch) || planted(Bug::TouchUnheld);
-                let Footprint { writes, touches, .. } = part.footprint();
+                let Footprint { writes, changes, touches, .. } = part.footprint();
                 let held = writes.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Exclusive))
+                    && changes.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Change))
                     && touches.iter().all(is_held);
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared but does not hold the objects that it writes"));

@@ -29,7 +29,7 @@ fn reads(slots: &[(u16, u64)]) -> Vec<Read> {
 
 fn footprint(reads: &[u16], writes: &[u16]) -> Footprint {
     let oids = |slots: &[u16]| slots.iter().map(|slot| oid(*slot)).collect();
-    Footprint { reads: oids(reads), writes: oids(writes), touches: BTreeSet::new() }
+    Footprint { reads: oids(reads), writes: oids(writes), ..Footprint::default() }
 }
 
 /// A validator of a page that was stored at version 4, with these changes since: position, then slots.

@@ -91,6 +91,8 @@ pub(super) struct ClientProcess {
     gateway: Option<Gateway<Pid, Object>>,
     pub(super) queue: VecDeque<Operation>,
     current: Option<Current>,
+    /// Lists that are blobs: an element can be appended to them without a read.
+    known_lists: BTreeSet<Key>,
     /// It acknowledges nothing.
     pub(super) muted: bool,
 }
@@ -105,7 +107,8 @@ impl ClientProcess {
         }
         let gateway = is_direct.then(|| Gateway::new(SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES));
         let driver = ClientDriver::new(session, TIMEOUT, CACHE_BYTES);
-        Self { member, driver, gateway, queue: VecDeque::new(), current: None, muted: false }
+        let known_lists = BTreeSet::new();
+        Self { member, driver, gateway, queue: VecDeque::new(), current: None, known_lists, muted: false }
     }
 
     pub(super) fn poll(&mut self, now: u64) {
@@ -372,7 +375,9 @@ impl World {
                 let is_patching = is_driven
                     && current.record.number % 2 == 0
                     && current.steps.iter().filter(|other| other.uses_list_of(&step)).count() == 1;
-                let contents = &current.contents;
+                // Nor does a transaction with locks change what it has not locked.
+                let is_blind = is_patching && current.record.number % 4 == 0 && isolation == IsolationLevel::Optimistic;
+                let (contents, known_lists) = (&current.contents, &mut client.known_lists);
                 let mut reader = Reader {
                     driver,
                     txn,
@@ -384,6 +389,8 @@ impl World {
                     is_driven,
                     contents,
                     is_patching,
+                    is_blind,
+                    known_lists,
                 };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
@@ -544,6 +551,9 @@ struct Reader<'a> {
     contents: &'a BTreeMap<(ContentId, u64), Bytes>,
     /// Whether it appends to a list by a change of a part of its bytes.
     is_patching: bool,
+    /// Whether it does so without reading those that it knows.
+    is_blind: bool,
+    known_lists: &'a mut BTreeSet<Key>,
 }
 
 impl Reader<'_> {
@@ -573,6 +583,13 @@ impl Reader<'_> {
             }
             Err(_) => Err(Stop::Conflicts),
         }
+    }
+
+    /// Appends an element to a list by a change of a part of its bytes.
+    fn patch(&mut self, key: Key, list: Option<&[u8]>, element: i64) {
+        let patch = Content::append_patch(list, element).encode();
+        let written = self.driver.write(self.txn, key.oid(), ObjectState::Changed(patch));
+        assert_eq!(written, Ok(()), "{:?} runs, and knows the list {key}", self.txn);
     }
 
     fn write(&mut self, key: Key, content: Content) {
@@ -619,6 +636,10 @@ fn try_step(
             let Some(state) = reader.read(key, LockMode::Shared)? else { return Ok(StepProgress::Waits) };
             steps.push(history::Step::Read(key.to_string(), history_value(state.as_ref())));
         }
+        Step::Append(key) if reader.is_blind && reader.known_lists.contains(&key) => {
+            reader.patch(key, None, element);
+            steps.push(history::Step::append(key.to_string(), element));
+        }
         Step::Append(key) => {
             let Some(state) = reader.read(key, LockMode::Exclusive)? else { return Ok(StepProgress::Waits) };
             match &state {
@@ -626,9 +647,8 @@ fn try_step(
                     if reader.is_patching
                         && Content::list(object).is_some_and(|list| list.len() >= MIN_PATCHED_LEN) =>
                 {
-                    let patch = Content::append_patch(&object.data, element).encode();
-                    let written = reader.driver.write(reader.txn, key.oid(), ObjectState::Changed(patch));
-                    assert_eq!(written, Ok(()), "{:?} runs, and has read {key} to write it", reader.txn);
+                    reader.patch(key, Some(&object.data), element);
+                    reader.known_lists.insert(key);
                 }
                 _ => {
                     let mut list = state.as_ref().and_then(Content::list).unwrap_or_default();

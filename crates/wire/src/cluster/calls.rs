@@ -30,9 +30,18 @@ fn mode(exclusive: bool, touch: bool) -> Result<LockMode> {
     }
 }
 
+/// A transaction that locks a blob to change a part of it locks it as for any write.
+fn is_exclusive(mode: LockMode) -> bool {
+    matches!(mode, LockMode::Change | LockMode::Exclusive)
+}
+
 fn lock(first: TxnId, oid: Oid, mode: LockMode) -> proto::CallLock {
-    let (exclusive, touch) = (mode == LockMode::Exclusive, mode == LockMode::Touch);
-    proto::CallLock { first: Some(first.into()), oid: Some(oid.into()), exclusive, touch }
+    proto::CallLock {
+        first: Some(first.into()),
+        oid: Some(oid.into()),
+        exclusive: is_exclusive(mode),
+        touch: mode == LockMode::Touch,
+    }
 }
 
 fn participants(nodes: &[NodeId]) -> proto::Participants {
@@ -114,7 +123,7 @@ pub(super) fn reply(reply: ReplyMessage, data: &mut Data<'_>) -> Result<Reply<Ob
 fn locked_to_proto(locked: &LockedObject<Object>, raw: &mut Vec<Bytes>) -> proto::Locked {
     proto::Locked {
         oid: Some(locked.oid.into()),
-        exclusive: locked.mode == LockMode::Exclusive,
+        exclusive: is_exclusive(locked.mode),
         touch: locked.mode == LockMode::Touch,
         version: Some(locked.version.into()),
         state: Some(states::state(locked.value.as_ref(), raw)),
@@ -260,7 +269,7 @@ pub(super) fn answer_to_proto(
             Some(locked) => locked_to_proto(&LockedObject { oid: *oid, mode: *mode, ..locked.clone() }, raw),
             None => proto::Locked {
                 oid: Some((*oid).into()),
-                exclusive: *mode == LockMode::Exclusive,
+                exclusive: is_exclusive(*mode),
                 touch: *mode == LockMode::Touch,
                 version: None,
                 state: None,

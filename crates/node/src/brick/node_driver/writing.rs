@@ -29,10 +29,10 @@ impl<C: Clone> NodeDriver<C> {
             let replaced = self.take_replaced(txn, matches!(record, Record::Prepared { .. }));
             self.follow_staged(&record, now);
             if let Some(change) = record.change() {
-                let change = self.resolve_contents(at, change, &replaced)?;
+                let (change, changed_blobs) = self.resolve_contents(at, change, &replaced)?;
                 #[cfg(any(test, feature = "sim"))]
                 self.out.push_back(DriverOutput::Appended { version: at, change: change.clone() });
-                self.write_change(at, change, replaced)?;
+                self.write_change(at, change, replaced, &changed_blobs)?;
             }
         }
         let record = record.into_row(at);
@@ -47,7 +47,14 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
-    fn write_change(&mut self, at: Version, change: Change<Object>, mut known: ReplacedObjects) -> Result<()> {
+    /// Makes the rows of a change. Of `changed_blobs`, in their order, it changes a part.
+    fn write_change(
+        &mut self,
+        at: Version,
+        change: Change<Object>,
+        mut known: ReplacedObjects,
+        changed_blobs: &[Oid],
+    ) -> Result<()> {
         let (timestamp, usage_before) = (change.timestamp, self.usage);
         let durable = self.writer.durable_position();
         self.entries.write(&change.entries, (at.position, timestamp), durable, &self.reader, self.writer.rows())?;
@@ -68,6 +75,11 @@ impl<C: Clone> NodeDriver<C> {
                 };
                 self.recent.mark_written(page, slot);
                 let object = if let ObjectState::Value(object) = &content { Some(object) } else { None };
+                if let Some(blob) = object
+                    && changed_blobs.binary_search(&Oid::new(ClassId::NONE, page, slot)).is_ok()
+                {
+                    self.recent.mark_changed(page, slot, at.position, blob.clone());
+                }
                 self.write_object(at.position, (page, slot), object, &replaced);
             }
         }
@@ -114,14 +126,15 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// Changes the contents of blobs as their writes want it, and turns the writes into the new states of the blobs.
+    /// Changes the contents of blobs as their writes want it, and turns the writes into the new states of the blobs. Returns the blobs of
+    /// which a part is changed, too, in their order.
     fn resolve_contents(
         &mut self,
         at: Version,
         mut change: Change<Object>,
         known: &ReplacedObjects,
-    ) -> Result<Change<Object>> {
-        let (txn, mut made) = (change.txn, 0_u64);
+    ) -> Result<(Change<Object>, Vec<Oid>)> {
+        let (txn, mut made, mut changed) = (change.txn, 0_u64, Vec::new());
         for (oid, written) in change.writes.iter_mut().filter(|(oid, _)| oid.class() == ClassId::NONE) {
             let objects = ObjectReader { reader: &self.reader, recent: &self.recent };
             let read;
@@ -137,6 +150,9 @@ impl<C: Clone> NodeDriver<C> {
                 ContentId::new(oid.space(), self.node, at.moves, ContentOrigin::Record, at.position << 16 | made)
             };
             let staged_size = |id| self.staging.size(id, txn);
+            if let ObjectState::Changed(_) = written {
+                changed.push(*oid);
+            }
             let plan = plan_write(*oid, before, std::mem::replace(written, ObjectState::Absent), staged_size, next_id);
             let plan = plan.map_err(|why| {
                 let what = format!("a change of the content of {oid} was taken in and cannot be made: {why:?}");
@@ -149,7 +165,7 @@ impl<C: Clone> NodeDriver<C> {
             }
             *written = plan.object.map_or(ObjectState::Absent, ObjectState::Value);
         }
-        Ok(change)
+        Ok((change, changed))
     }
 
     /// Notes what a record means for staged contents before their objects are written.

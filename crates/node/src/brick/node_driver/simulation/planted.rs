@@ -36,6 +36,7 @@ const SIMULATED: &[Bug] = &[
     Bug::NewestHeadForgotten,
     Bug::PagesTakenForNew,
     Bug::ChangingPagesForgotten,
+    Bug::ChangeInFlightForgotten,
     Bug::OutdatedReplacedUsed,
     Bug::GuardsNotRead,
     Bug::ClassNotTouched,

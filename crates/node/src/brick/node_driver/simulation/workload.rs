@@ -187,8 +187,13 @@ impl World {
 
     /// Writes a blob: its bytes, a content that was staged, a part, or nothing.
     fn add_blob(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
-        let page = PageId { space: SPACE, node, number: self.rng.random_range(1..=PAGES) };
-        let oid = Oid::new(ClassId::NONE, page, SLOTS + self.rng.random_range(0..2));
+        // One blob of each node is changed by several transactions that are in flight.
+        let (number, slot) = match self.chance(50) {
+            true => (1, SLOTS),
+            false => (self.rng.random_range(1..=PAGES), SLOTS + self.rng.random_range(0..2)),
+        };
+        let page = PageId { space: SPACE, node, number };
+        let oid = Oid::new(ClassId::NONE, page, slot);
         if self.chance(60) {
             self.add_read(oid, draft)?;
         }
