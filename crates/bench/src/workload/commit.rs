@@ -3,6 +3,7 @@
 use std::cell::Cell as Count;
 use std::rc::Rc;
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +26,8 @@ const OBJECTS: usize = 4;
 const SIZE: usize = 512;
 const COMMITTERS: [usize; 3] = [1, 16, 64];
 const CLIENTS: usize = 64;
+/// Threads that append to one object, as many bytes as one object of the other transactions.
+const APPENDERS: usize = 64;
 /// The rival's preallocated file is written once over this many bytes.
 const PREALLOCATED_BYTES: u64 = 256 << 20;
 
@@ -36,7 +39,8 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         title: "durable transactions of 4 × 512 B",
         about: "Each committer has one transaction under way: four new objects of 512 bytes. The rival appends the same bytes \
                 to a file with one write and one fdatasync for all waiting committers (leader and followers). In process the \
-                committers are threads; over the Unix socket they are connections, and the rival is still in process."
+                committers are threads; over the Unix socket they are connections, and the rival is still in process. Appenders \
+                are threads that each append 512 bytes to the same object in a transaction."
             .into(),
         paper: "",
         parameters: vec![
@@ -51,8 +55,14 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
         let cells = in_process_cells(committers);
         if run.wants("commit", &cells) {
             let mortar = Side::new("Mortar", || measure_in_process(run, committers, duration));
-            contest(run, &mut figure, &cells, mortar, committers, duration)?;
+            contest(run, &mut figure, &cells, mortar, committers, (&contents(), duration))?;
         }
+    }
+    let case = format!("{APPENDERS} appenders to one object");
+    let appends = [MetricSpec { target_ratio: Some(0.6), ..throughput(&case, &case) }];
+    if run.wants("commit", &appends) {
+        let mortar = Side::new("Mortar", || measure_appenders(run, duration));
+        contest(run, &mut figure, &appends, mortar, APPENDERS, (&contents()[..1], duration))?;
     }
     let cell = |client: &str| {
         let case = format!("unix socket, {CLIENTS} clients{client}");
@@ -61,12 +71,12 @@ pub(crate) fn measure(run: &Run) -> Result<Vec<Figure>> {
     let bare = cell("");
     if run.wants("commit", &bare) {
         let mortar = Side::new("Mortar", || measure_over_socket(run, duration));
-        contest(run, &mut figure, &bare, mortar, CLIENTS, duration)?;
+        contest(run, &mut figure, &bare, mortar, CLIENTS, (&contents(), duration))?;
     }
     let library = cell(", client library");
     if run.wants("commit", &library) {
         let mortar = Side::new("Mortar", || measure_over_socket_with_library(run, duration));
-        contest(run, &mut figure, &library, mortar, CLIENTS, duration)?;
+        contest(run, &mut figure, &library, mortar, CLIENTS, (&contents(), duration))?;
     }
     Ok(vec![figure])
 }
@@ -98,9 +108,9 @@ fn contest(
     cells: &[MetricSpec],
     mortar: Side<'_>,
     committers: usize,
-    duration: Duration,
+    (written, duration): (&[Bytes], Duration),
 ) -> Result<()> {
-    let bare = |space| move || measure_append(run, committers, duration, space);
+    let bare = |space| move || measure_append(run, committers, (written, duration), space);
     let mut sides = [
         mortar,
         Side::new("append + fdatasync", bare(FileAllocation::Growing)),
@@ -131,12 +141,41 @@ fn measure_in_process(run: &Run, committers: usize, duration: Duration) -> Resul
     Ok(vec![measured.rate, measured.p50_us])
 }
 
-fn measure_append(run: &Run, committers: usize, duration: Duration, space: FileAllocation) -> Result<Vec<f64>> {
+/// Threads that each append to the same blob in transactions, in this process.
+fn measure_appenders(run: &Run, duration: Duration) -> Result<Vec<f64>> {
+    let directory = run.directory("commit")?;
+    let client = blocking::Client::open(directory.path().join("data"))?;
+    let (blob, transaction) = client.transact(|t| Ok((t.create_blob("")?, t.clone())))?;
+    let blob = transaction.real_oid(blob).ok_or("a created object has no identifier")?;
+    let line = Bytes::from(vec![1; SIZE]);
+    let appended = AtomicU64::new(0);
+    let measured = hammer(APPENDERS, duration, 1, |_| {
+        let (client, line, appended) = (client.clone(), line.clone(), &appended);
+        Ok(move || {
+            client.transact(|t| t.append(blob, line.clone()))?;
+            appended.fetch_add(SIZE as u64, Ordering::Relaxed);
+            Ok(())
+        })
+    })?;
+    let (size, appended) = (client.stat(blob)?.map(|stat| stat.size), appended.into_inner());
+    client.shutdown()?;
+    match size {
+        Some(size) if size == appended => Ok(vec![measured.rate]),
+        size => Err(format!("{appended} bytes were appended, and the object has {size:?}").into()),
+    }
+}
+
+fn measure_append(
+    run: &Run,
+    committers: usize,
+    (written, duration): (&[Bytes], Duration),
+    space: FileAllocation,
+) -> Result<Vec<f64>> {
     let directory = run.directory("append")?;
     let log = GroupCommit::create(&directory.path().join("log"), space)?;
     let measured = hammer(committers, duration, 1, |_| {
-        let (log, contents) = (&log, contents());
-        Ok(move || Ok(log.commit(&contents.each_ref().map(|content| &content[..]))?))
+        let (log, written) = (&log, written.iter().map(|bytes| &bytes[..]).collect::<Vec<_>>());
+        Ok(move || Ok(log.commit(&written)?))
     })?;
     Ok(vec![measured.rate, measured.p50_us])
 }
