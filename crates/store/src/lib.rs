@@ -55,6 +55,7 @@ pub use directory::{DirectoryContents, lock_owner, prepare_directory};
 pub use open::check_log_payload;
 pub use options::{Options, machine_memory, share_of_memory};
 pub use progress::{Amount, Progress};
+pub use read::rows::RowValue;
 pub use read::{Piece, Pieces};
 pub use repair::RepairReport;
 

@@ -19,6 +19,7 @@ use crate::open;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::read::layers::{Layers, ReadPosition};
+use crate::read::rows::RowValue;
 use crate::read::state::ReadState;
 use crate::read::view::{Pin, PinTable, View};
 use crate::read::{Pieces, Readable, contents, rows};
@@ -176,8 +177,8 @@ macro_rules! reads {
             ///
             /// # Errors
             /// As [`Self::row`].
-            pub fn row_with<T>(&self, key: &[u8], mut show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-                rows::with_row_value(self, key, |_, value| show(value))
+            pub fn row_with<T>(&self, key: &[u8], mut show: impl FnMut(RowValue<'_>) -> T) -> Result<Option<T>> {
+                rows::with_row_value(self, key, |row, value| show(RowValue::new(row, value)))
             }
 
             /// Calls `visit` with the rows `from <= key < to` of one state, in order, until it breaks.

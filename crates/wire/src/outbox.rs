@@ -148,11 +148,16 @@ impl Outbox {
         }
     }
 
-    /// Adds a frame with a raw part that is copied at once and has this checksum.
+    /// Adds a frame with a raw part that is copied at once, and has this checksum.
     pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8], checksum: u32) {
         self.push_head(flags, id, message, raw.len(), checksum);
-        self.tail.extend_from_slice(raw);
-        self.grow(raw.len());
+        if raw.len() < MIN_REFERENCED {
+            self.tail.extend_from_slice(raw);
+            self.grow(raw.len());
+        } else {
+            // In the tail it would be copied again whenever that has to grow.
+            self.push_bytes(&Bytes::copy_from_slice(raw));
+        }
     }
 
     /// Adds a frame with a raw part that is partly in files. `guard` is dropped when it was sent.

@@ -49,8 +49,8 @@ macro_rules! rows_of {
                 self.row(key)
             }
 
-            fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-                self.row_with(key, show)
+            fn get_with<T>(&self, key: &[u8], mut show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
+                self.row_with(key, |row| show(row.bytes()))
             }
 
             fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
@@ -357,6 +357,8 @@ pub(crate) struct StoredObject<'a> {
     pub(crate) checksum: u32,
     /// The encoding: see [`Object::decode`].
     pub(crate) bytes: &'a [u8],
+    /// What it is a part of, if it is in memory: a slice of it needs no copy.
+    pub(crate) buffer: Option<&'a Bytes>,
 }
 
 impl<'a> StoredObject<'a> {
@@ -365,7 +367,8 @@ impl<'a> StoredObject<'a> {
         let ([c0, c1, c2, c3, code, s0, s1, s2, s3], bytes) =
             head.ok_or_else(|| damaged(page, "an object has no head"))?;
         let class = ClassId(u32::from_be_bytes([*c0, *c1, *c2, *c3]));
-        Ok(Self { class, code: *code, checksum: u32::from_be_bytes([*s0, *s1, *s2, *s3]), bytes })
+        let checksum = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
+        Ok(Self { class, code: *code, checksum, bytes, buffer: None })
     }
 
     /// What it is, without a copy of its data.
@@ -434,7 +437,7 @@ pub(crate) fn show_object<T>(
     mut show: impl FnMut(Option<StoredObject<'_>>) -> T,
 ) -> Result<T> {
     let shown = store.row_with(&object_key(oid.page(), oid.slot()), |row| {
-        let stored = StoredObject::decode(oid.page(), row)?;
+        let stored = StoredObject { buffer: row.buffer(), ..StoredObject::decode(oid.page(), row.bytes())? };
         Ok(show(Some(stored).filter(|stored| stored.class == oid.class())))
     })?;
     shown.unwrap_or_else(|| Ok(show(None)))

@@ -51,7 +51,7 @@ impl Rows for RowReader {
     }
 
     fn get_with<T>(&self, key: &[u8], show: impl FnMut(&[u8]) -> T) -> Result<Option<T>> {
-        self.measure(|| self.store.row_with(key, show))
+        self.measure(|| self.store.get_with(key, show))
     }
 
     fn each(&self, from: &[u8], to: &[u8], visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {

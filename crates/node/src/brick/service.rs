@@ -135,9 +135,12 @@ impl BrickConnection {
         let show = |stored: Option<StoredObject<'_>>| {
             let Some(reply) = reply.take() else { return };
             match stored {
-                Some(StoredObject { code, checksum, bytes, .. }) => {
+                Some(StoredObject { code, checksum, bytes, buffer, .. }) => {
                     let response = Response::ObjectRead(object_read_to_proto(Some((code, bytes.len()))));
-                    reply.send_checked(response, bytes, checksum);
+                    match buffer {
+                        Some(buffer) => reply.send_shared(response, buffer.slice_ref(bytes), checksum),
+                        None => reply.send_checked(response, bytes, checksum),
+                    }
                 }
                 None => reply.send(Response::ObjectRead(object_read_to_proto(None))),
             }

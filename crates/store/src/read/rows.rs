@@ -61,10 +61,40 @@ pub(crate) fn verify_value<'f>(key: &[u8], found: &'f FoundRow<'_>) -> std::resu
     }
 }
 
+/// The value of a row, in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RowValue<'a> {
+    value: &'a [u8],
+    /// What it is a part of, if it is in memory of its own.
+    buffer: Option<&'a Bytes>,
+}
+
+impl<'a> RowValue<'a> {
+    pub(crate) fn new(row: RowRef<'a>, value: &'a [u8]) -> Self {
+        let buffer = match row {
+            RowRef::Row(Row::Value(row) | Row::Shared(row, _)) => Some(row),
+            _ => None,
+        };
+        Self { value, buffer }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.value
+    }
+
+    /// What the bytes are a part of, if they are not in the B-tree: a slice of it keeps them without a copy.
+    #[must_use]
+    pub fn buffer(self) -> Option<&'a Bytes> {
+        self.buffer
+    }
+}
+
 pub(crate) fn row(this: &impl Readable, key: &[u8]) -> Result<Option<Bytes>> {
-    with_row_value(this, key, |row, value| match row {
-        RowRef::Row(Row::Value(row) | Row::Shared(row, _)) => row.slice_ref(value),
-        _ => Bytes::copy_from_slice(value),
+    with_row_value(this, key, |row, value| match RowValue::new(row, value).buffer {
+        Some(buffer) => buffer.slice_ref(value),
+        None => Bytes::copy_from_slice(value),
     })
 }
 

@@ -61,6 +61,14 @@ impl Responder<'_> {
         }
     }
 
+    /// The same for bytes that are copied only if they are few.
+    pub fn send_shared(mut self, response: Response, raw: Bytes, checksum: u32) {
+        self.done = true;
+        if !self.one_way {
+            self.outbox.push_checked(Flags::RESPONSE, self.id, &message(response), &[raw], checksum);
+        }
+    }
+
     /// Answers with a message and what `pieces` refer to; `guard` keeps that alive until it is sent.
     pub fn send_pieces(mut self, response: Response, pieces: Vec<Piece>, guard: PieceGuard) {
         self.done = true;
