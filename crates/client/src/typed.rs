@@ -148,7 +148,7 @@ impl Transaction {
         }
         let object = match mode {
             LockMode::Shared | LockMode::Touch => self.get(oid).await?,
-            LockMode::Change | LockMode::Exclusive => self.get_for_update(oid).await?,
+            LockMode::Patch | LockMode::Exclusive => self.get_for_update(oid).await?,
         };
         // The struct that was loaded before is current, because the object is locked.
         if known.is_some() {

@@ -127,18 +127,15 @@ impl<T> Part<T> {
         let (mut writes, mut touches) = guards_of(&self.entries);
         touches.extend(&self.touches);
         writes.extend(touches.intersection(&read));
-        let mut changes = BTreeSet::new();
+        let mut patches = BTreeSet::new();
         for (oid, written) in &self.writes {
-            let is_blind = matches!(written, ObjectState::Changed(_)) && !read.contains(oid);
-            if is_blind {
-                changes.insert(*oid)
-            } else {
-                writes.insert(*oid)
-            };
+            let is_unread_patch = matches!(written, ObjectState::Changed(_)) && !read.contains(oid);
+            let held = if is_unread_patch { &mut patches } else { &mut writes };
+            held.insert(*oid);
         }
         let reads = read.difference(&writes).copied().collect();
         touches.retain(|oid| !writes.contains(oid));
-        Footprint { reads, writes, changes, touches }
+        Footprint { reads, writes, patches, touches }
     }
 
     /// Whether it changes nothing.

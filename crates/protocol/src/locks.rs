@@ -38,7 +38,7 @@ pub enum LockMode {
     /// Changing a part of a blob that was not read. It is compatible with other changes whose transactions are
     /// [logged](Locks::set_logged): they come before it in the log. Transactions hold objects in this mode when they commit, and do
     /// not lock them in it.
-    Change,
+    Patch,
     /// Writing; exclusive.
     Exclusive,
 }
@@ -60,7 +60,7 @@ impl LockMode {
             (Self::Exclusive, _)
                 | (Self::Shared, Self::Shared)
                 | (Self::Touch, Self::Touch)
-                | (Self::Change, Self::Change)
+                | (Self::Patch, Self::Patch)
         )
     }
 
@@ -70,7 +70,7 @@ impl LockMode {
         match (self, other) {
             (Self::Shared, Self::Shared) => Self::Shared,
             (Self::Touch, Self::Touch) => Self::Touch,
-            (Self::Change, Self::Change) => Self::Change,
+            (Self::Patch, Self::Patch) => Self::Patch,
             _ => Self::Exclusive,
         }
     }
@@ -148,8 +148,8 @@ impl Locks {
     /// Whether a lock of `other` conflicts with a prepare in this mode. Changes of a blob that nobody has read may follow each other in
     /// the log before they are durable: what is durable of them is always the first ones (V2).
     fn bars_prepare(&self, other: TxnId, held: LockMode, mode: LockMode) -> bool {
-        let are_changes = held == LockMode::Change && mode == LockMode::Change;
-        let follows = are_changes && (self.logged.contains(&other) || planted(Bug::ChangePassesPrepared));
+        let are_patches = held == LockMode::Patch && mode == LockMode::Patch;
+        let follows = are_patches && (self.logged.contains(&other) || planted(Bug::ChangePassesPrepared));
         held.conflicts(mode) && !follows
     }
 
@@ -318,11 +318,17 @@ impl Locks {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
+        if let Some(txn) = self.logged.difference(&self.prepared).next() {
+            return Err(format!("V2: {txn:?} is in the log but not prepared"));
+        }
         for (oid, lock) in &self.locks {
-            let unlogged = lock.holders.iter().filter(|(txn, _)| !self.logged.contains(*txn));
-            for (holder, mode) in unlogged {
+            for (holder, mode) in &lock.holders {
                 let mut others = lock.holders.iter().filter(|(other, _)| *other != holder);
-                if others.any(|(other, held)| self.bars_prepare(*other, *held, *mode)) {
+                // One of two has followed the other.
+                let is_apart = |other: &TxnId, held: &LockMode| {
+                    self.bars_prepare(*other, *held, *mode) && self.bars_prepare(*holder, *mode, *held)
+                };
+                if others.any(|(other, held)| is_apart(other, held)) {
                     return Err(format!("V2: {holder:?} holds {oid}, but so do {:?}", lock.holders));
                 }
             }

@@ -82,7 +82,7 @@ pub struct Footprint {
     /// Objects that it writes, creates or deletes, and guards that it reads and touches.
     pub writes: BTreeSet<Oid>,
     /// Blobs of which it changes a part and that it has not read.
-    pub changes: BTreeSet<Oid>,
+    pub patches: BTreeSet<Oid>,
     /// Guards that it touches and has not read.
     pub touches: BTreeSet<Oid>,
 }
@@ -143,11 +143,11 @@ impl Validator {
     }
 
     /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
-    /// read or writes (V2), except younger ones that give way (W1). `versions` must have the page of each read whose page has
+    /// read or writes (V2), except younger ones that give way (W1), and patches in the log that its own ones follow. `versions` must have the page of each read whose page has
     /// no [window](Validator::version).
     ///
     /// # Errors
-    /// The first conflict, in the order of the reads, then of the writes and the touches.
+    /// The first conflict, in the order of the reads, then of the writes, the patches and the touches.
     pub fn check(
         &self,
         txn: TxnId,
@@ -167,7 +167,7 @@ impl Validator {
         }
         let mode = if planted(Bug::HeldReads) { LockMode::Shared } else { LockMode::Exclusive };
         footprint.writes.iter().try_for_each(|oid| bars(*oid, mode))?;
-        footprint.changes.iter().try_for_each(|oid| bars(*oid, LockMode::Change))?;
+        footprint.patches.iter().try_for_each(|oid| bars(*oid, LockMode::Patch))?;
         let mut touches = footprint.touches.iter().filter(|_| !planted(Bug::TouchUnchecked));
         touches.try_for_each(|oid| bars(*oid, LockMode::Touch))
     }
@@ -204,12 +204,12 @@ impl Validator {
     /// If another transaction holds what it writes: [`Validator::check`] was not called.
     #[must_use]
     pub fn hold(&mut self, txn: TxnId, footprint: &Footprint) -> BTreeSet<TxnId> {
-        let Footprint { reads, writes, changes, touches } = footprint;
+        let Footprint { reads, writes, patches, touches } = footprint;
         let reads = reads.iter().map(|oid| (*oid, LockMode::Shared));
         let writes = writes.iter().map(|oid| (*oid, LockMode::Exclusive));
         let touches = touches.iter().map(|oid| (*oid, LockMode::Touch)).filter(|_| !planted(Bug::TouchUnheld));
-        let changes = changes.iter().map(|oid| (*oid, LockMode::Change));
-        let taken = reads.chain(writes).chain(changes).chain(touches);
+        let patches = patches.iter().map(|oid| (*oid, LockMode::Patch));
+        let taken = reads.chain(writes).chain(patches).chain(touches);
         let wound = taken.flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
         self.locks.prepare(txn);
         wound
@@ -233,7 +233,7 @@ impl Validator {
     /// Whether a transaction [holds](Validator::hold) an object that it writes.
     #[must_use]
     pub fn is_written_by(&self, txn: TxnId, oid: Oid) -> bool {
-        self.locks.held_mode(txn, oid).is_some_and(|held| held.covers(LockMode::Change))
+        self.locks.held_mode(txn, oid).is_some_and(|held| held.covers(LockMode::Patch))
     }
 
     /// Applies a durable change of some slots of a page (L1). Returns the previous version of the page, which the

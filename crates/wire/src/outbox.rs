@@ -412,7 +412,10 @@ mod tests {
         let mut outbox = Outbox::default();
         let (mut expected, mut left) = (Vec::new(), Vec::new());
         for id in 0..3_000_u32 {
-            let raw = vec![id as u8; (id as usize * 37) % 900];
+            // Some parts are referenced, and some are just too small for that.
+            let length =
+                if id % 50 == 0 { MIN_REFERENCED - 1 + id as usize / 50 % 3 } else { (id as usize * 37) % 900 };
+            let raw = vec![id as u8; length];
             let before = expected.len();
             encode_head(
                 &mut expected,

@@ -371,6 +371,11 @@ impl<'a> StoredObject<'a> {
         Ok(Self { class, code: *code, checksum, bytes, buffer: None })
     }
 
+    /// The encoding, copied unless it is in memory.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        self.buffer.map_or_else(|| Bytes::copy_from_slice(self.bytes), |buffer| buffer.slice_ref(self.bytes))
+    }
+
     /// What it is, without a copy of its data.
     fn summary(&self, page: PageId) -> Result<Summary> {
         if Object::is_extended(self.code) {

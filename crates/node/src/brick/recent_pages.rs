@@ -106,7 +106,18 @@ impl RecentPages {
     }
 
     /// Marks a slot as written.
+    ///
+    /// # Panics
+    /// If a part of a blob there is being changed: what replaces it waits for that (V2).
     pub(super) fn mark_written(&mut self, page: PageId, slot: u16) {
+        assert!(
+            self.changed(page, slot).is_none(),
+            "V2: slot {slot} of {page:?} is replaced while a part of it changes"
+        );
+        self.mark_slot(page, slot);
+    }
+
+    fn mark_slot(&mut self, page: PageId, slot: u16) {
         let slot = usize::from(slot);
         let written = self.pages.get_mut(&page).and_then(|page| page.written.as_mut());
         if let Some(word) = written.and_then(|written| written.get_mut(slot / 64)) {
@@ -114,8 +125,9 @@ impl RecentPages {
         }
     }
 
-    /// Notes the state of a blob after a change of a part of it, in a page that is changing.
+    /// Marks a slot as written: as the state of a blob after a change of a part of it, in a page that is changing.
     pub(super) fn mark_changed(&mut self, page: PageId, slot: u16, position: u64, blob: Object) {
+        self.mark_slot(page, slot);
         if let Some(page) = self.pages.get_mut(&page).filter(|_| !planted(Bug::ChangeInFlightForgotten)) {
             page.changed.insert(slot, (position, blob));
         }

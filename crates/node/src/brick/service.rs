@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use meta::Embedded;
 use model::{Error, ErrorKind, Oid, Result};
 use wire::cluster::{
@@ -157,7 +156,7 @@ impl BrickConnection {
         let Some((oid, nodes, deferred)) = self.asked(Ok(oid), reply) else { return };
         let show = |stored: Option<StoredObject<'_>>| {
             let found = stored.as_ref().map(|stored| (stored.code, stored.bytes.len()));
-            let raw = stored.map(|stored| vec![Bytes::copy_from_slice(stored.bytes)]).unwrap_or_default();
+            let raw = stored.map(|stored| vec![stored.to_bytes()]).unwrap_or_default();
             (Response::ObjectRead(object_read_to_proto(found)), raw)
         };
         tokio::spawn(async move {

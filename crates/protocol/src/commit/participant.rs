@@ -679,9 +679,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 let locks = self.validator.locks();
                 let is_held = |oid: &Oid| locks.holds(*txn, *oid, LockMode::Touch) || planted(Bug::TouchUnheld);
-                let Footprint { writes, changes, touches, .. } = part.footprint();
+                let Footprint { writes, patches, touches, .. } = part.footprint();
                 let held = writes.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Exclusive))
-                    && changes.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Change))
+                    && patches.iter().all(|oid| locks.holds(*txn, *oid, LockMode::Patch))
                     && touches.iter().all(is_held);
                 if !held {
                     return Err(format!("V2: {txn:?} is prepared but does not hold the objects that it writes"));

@@ -1,7 +1,7 @@
 use model::{ClassId, NodeId, PageId, SpaceId};
 use proptest::prelude::*;
 
-use super::LockMode::{Change, Exclusive, Shared, Touch};
+use super::LockMode::{Exclusive, Patch, Shared, Touch};
 use super::*;
 use crate::ident::{ClientId, HlcTimestamp};
 
@@ -206,26 +206,26 @@ fn objects_of_different_classes_in_one_slot_conflict() {
 
 /// V2: changes of a part of a blob follow one another in the log; a prepared one may abort, so it bars the next.
 #[test]
-fn changes_bar_each_other_until_they_are_logged() {
+fn patches_bar_each_other_until_they_are_logged() {
     let mut locks = Locks::default();
     let commit = |locks: &mut Locks, number| {
-        assert_eq!(locks.blocker(txn(number), oid(1), Change), None);
-        assert_eq!(locks.take(txn(number), oid(1), Change), []);
+        assert_eq!(locks.blocker(txn(number), oid(1), Patch), None);
+        assert_eq!(locks.take(txn(number), oid(1), Patch), []);
         locks.prepare(txn(number));
     };
     commit(&mut locks, 1);
-    assert_eq!(locks.blocker(txn(2), oid(1), Change), Some(txn(1)));
+    assert_eq!(locks.blocker(txn(2), oid(1), Patch), Some(txn(1)));
     locks.set_logged(txn(1));
     commit(&mut locks, 2);
     locks.check_invariants().unwrap();
-    assert_eq!(locks.blocker(txn(3), oid(1), Change), Some(txn(2)));
+    assert_eq!(locks.blocker(txn(3), oid(1), Patch), Some(txn(2)));
     locks.set_logged(txn(2));
     for mode in [Shared, Exclusive, Touch] {
         assert_eq!(locks.blocker(txn(3), oid(1), mode), Some(txn(1)), "{mode:?}");
     }
     // A transaction that waits for the blob bars later changes (W1), and gets it when those before are durable.
     assert_eq!(ask(&mut locks, 4, 1, Exclusive), waits(&[]));
-    assert_eq!(locks.blocker(txn(5), oid(1), Change), Some(txn(4)));
+    assert_eq!(locks.blocker(txn(5), oid(1), Patch), Some(txn(4)));
     assert_eq!(locks.release(txn(1)), []);
     assert_eq!(locks.release(txn(2)), [(txn(4), oid(1))]);
     locks.release(txn(4));

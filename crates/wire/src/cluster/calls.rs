@@ -32,7 +32,7 @@ fn mode(exclusive: bool, touch: bool) -> Result<LockMode> {
 
 /// A transaction that locks a blob to change a part of it locks it as for any write.
 fn is_exclusive(mode: LockMode) -> bool {
-    matches!(mode, LockMode::Change | LockMode::Exclusive)
+    matches!(mode, LockMode::Patch | LockMode::Exclusive)
 }
 
 fn lock(first: TxnId, oid: Oid, mode: LockMode) -> proto::CallLock {

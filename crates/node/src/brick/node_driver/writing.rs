@@ -73,12 +73,11 @@ impl<C: Clone> NodeDriver<C> {
                     Some(replaced) => replaced,
                     None => self.index.indexes.compute_replaced(objects, page, slot, &content)?,
                 };
-                self.recent.mark_written(page, slot);
                 let object = if let ObjectState::Value(object) = &content { Some(object) } else { None };
-                if let Some(blob) = object
-                    && changed_blobs.binary_search(&Oid::new(ClassId::NONE, page, slot)).is_ok()
-                {
-                    self.recent.mark_changed(page, slot, at.position, blob.clone());
+                let is_changed = changed_blobs.binary_search(&Oid::new(ClassId::NONE, page, slot)).is_ok();
+                match object.filter(|_| is_changed) {
+                    Some(blob) => self.recent.mark_changed(page, slot, at.position, blob.clone()),
+                    None => self.recent.mark_written(page, slot),
                 }
                 self.write_object(at.position, (page, slot), object, &replaced);
             }

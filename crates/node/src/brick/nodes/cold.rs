@@ -131,8 +131,8 @@ fn rows_read_by(request: &Request<Object>) -> Vec<(PageId, Key)> {
 
 /// The heads of all pages, and what the writes replace.
 fn rows_read_for(part: &Part<Object>) -> Vec<(PageId, Key)> {
-    let Footprint { reads, writes, changes, touches } = part.footprint();
-    let heads = heads_of(reads.into_iter().chain(writes).chain(changes).chain(touches));
+    let Footprint { reads, writes, patches, touches } = part.footprint();
+    let heads = heads_of(reads.into_iter().chain(writes).chain(patches).chain(touches));
     let objects = part.writes.keys().copied().map(object_row);
     let entries = part.entries.keys().map(|entry| (entry.collection.page(), entry_key(entry.collection, &entry.key)));
     heads.chain(objects).chain(entries).collect()

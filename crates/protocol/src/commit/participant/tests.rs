@@ -642,3 +642,61 @@ fn touch_locks_are_shared_and_wait_for_readers() {
     assert!(world.ask_forced(commit(10, touching(&[5]))).contains(&locked(12, Shared)));
     assert_eq!(world.ask_forced(lock(12, Touch)), [locked(12, Exclusive)], "reading and touching is exclusive");
 }
+
+/// Changes parts of blobs.
+fn patching(reads: &[(u16, u64)], slots: &[u16]) -> Part<u64> {
+    let writes = slots.iter().map(|slot| (oid(*slot), ObjectState::Changed(1))).collect();
+    Part { writes, ..part(reads, &[]) }
+}
+
+#[test]
+fn patch_of_a_blob_that_was_read_is_held_as_a_write() {
+    let Footprint { reads, writes, patches, .. } = patching(&[(1, 0), (3, 0)], &[1, 2]).footprint();
+    assert_eq!((reads, writes, patches), ([oid(3)].into(), [oid(1)].into(), [oid(2)].into()));
+}
+
+#[test]
+fn patches_follow_each_other_before_they_are_durable_and_reads_wait() {
+    let mut world = World::new();
+    world.ask(commit(10, patching(&[], &[1]))).ask(commit(20, patching(&[], &[1])));
+    assert_eq!((world.log.len(), world.take_answers()), (2, vec![]), "L1: nothing is shown");
+    let lock = Request::Lock { txn: txn(40), first: txn(40), oid: oid(1), mode: LockMode::Shared };
+    world.ask(lock);
+    let others = [patching(&[(1, 0)], &[1]), part(&[(1, 0)], &[]), part(&[], &[1]), patching(&[], &[1])];
+    for (ms, other) in (30..).zip(others) {
+        let answers = world.clone().ask_forced(commit(ms, other));
+        let is_conflict = |answer: &Answer| matches!(answer, Answer::Refused { txn: of, why: Refusal::Conflict(_) } if *of == txn(ms));
+        assert!(answers.iter().any(is_conflict), "{ms}: {answers:?}");
+    }
+    (0..=world.log.len()).for_each(|records| drop(world.restart(records)));
+    assert!(ended(&world.force_to(1).take_answers()).1 == Some(at(1)));
+    let answers = world.force().take_answers();
+    assert!(
+        matches!(answers[..], [Answer::Locked { .. }, Answer::Ended { .. }]),
+        "the lock comes after both: {answers:?}"
+    );
+    assert_eq!(
+        world.changed.iter().map(|change| (change.previous, change.version)).collect::<Vec<_>>(),
+        [(at(0), at(1)), (at(1), at(2))]
+    );
+}
+
+#[test]
+fn patch_follows_a_prepared_one_when_its_outcome_is_logged() {
+    let mut world = World::new();
+    world.ask_forced(prepare(10, patching(&[], &[1])));
+    assert!(matches!(refused(&world.ask_forced(commit(20, patching(&[], &[1])))), Refusal::Conflict(_)));
+    let outcome = Outcome::Committed(HlcTimestamp::at(1_010));
+    world.ask(Request::Decide { txn: txn(10), outcome }).ask(prepare(21, patching(&[], &[1])));
+    let is_prepared = |answer: &Answer| matches!(answer, Answer::Prepared { txn: of, .. } if *of == txn(21));
+    // Whatever a crash leaves, the second one is prepared only if the first one is decided.
+    for records in 0..=world.log.len() {
+        let mut restarted = world.restart(records);
+        let second = restarted.ask_forced(Request::Ask { txn: txn(21), round: 0 });
+        let first = restarted.ask_forced(Request::Ask { txn: txn(10), round: 0 });
+        let is_decided = matches!(first.last(), Some(Answer::Ended { .. }));
+        assert!(is_decided || !second.iter().any(is_prepared), "{records} records: {first:?}, {second:?}");
+    }
+    assert!(world.force().take_answers().iter().any(is_prepared));
+    assert!(matches!(refused(&world.ask_forced(commit(30, patching(&[], &[1])))), Refusal::Conflict(_)));
+}
