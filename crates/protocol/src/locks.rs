@@ -35,9 +35,8 @@ pub enum LockMode {
     /// stands for a set, such as the extent of a class or a range of an index. A query for members reads it; a change
     /// of the membership touches it (compare the gap locks of Mohan's ARIES/KVL 1990, and insert intention locks).
     Touch,
-    /// Changing a part of a blob that was not read. It is compatible with other changes whose transactions are
-    /// [logged](Locks::set_logged): they come before it in the log. Transactions hold objects in this mode when they commit, and do
-    /// not lock them in it.
+    /// Changing a part of a blob without having read it. It is compatible with the same mode of transactions that are
+    /// [logged](Locks::set_logged), whose records come first in the log. Only a commit takes this mode; no lock request asks for it.
     Patch,
     /// Writing; exclusive.
     Exclusive,
@@ -118,10 +117,8 @@ pub struct Locks {
     by_txn: BTreeMap<TxnId, BTreeSet<Oid>>,
     /// The first attempts of datastore transactions, which define their ages.
     ages: BTreeMap<TxnId, TxnId>,
-    /// Prepared transactions.
-    prepared: BTreeSet<TxnId>,
-    /// Those of them that are committed by a record in the log, which may not be durable.
-    logged: BTreeSet<TxnId>,
+    /// Prepared transactions, and whether each is *logged*: committed by a record in the log, which may not be durable.
+    prepared: BTreeMap<TxnId, bool>,
     /// Locks of datastore transactions by page, but for touches, and the version that the page had before its first change
     /// since the grant.
     stable_since: BTreeMap<PageId, BTreeMap<(TxnId, Oid), Option<Version>>>,
@@ -145,11 +142,12 @@ impl Locks {
         others.find(is_barring).map(|(other, _)| other)
     }
 
-    /// Whether a lock of `other` conflicts with a prepare in this mode. Changes of a blob that nobody has read may follow each other in
-    /// the log before they are durable: what is durable of them is always the first ones (V2).
+    /// Whether a lock that `other` holds in the mode `held` conflicts with a prepare in `mode`. A patch does not conflict with a logged
+    /// patch: its record follows the other one in the log, and a crash never loses a record without all those after it (V2).
     fn bars_prepare(&self, other: TxnId, held: LockMode, mode: LockMode) -> bool {
         let are_patches = held == LockMode::Patch && mode == LockMode::Patch;
-        let follows = are_patches && (self.logged.contains(&other) || planted(Bug::ChangePassesPrepared));
+        let is_logged = || self.prepared.get(&other).is_some_and(|is_logged| *is_logged);
+        let follows = are_patches && (is_logged() || planted(Bug::ChangePassesPrepared));
         held.conflicts(mode) && !follows
     }
 
@@ -162,7 +160,7 @@ impl Locks {
     /// transaction, and is not prepared.
     fn is_wounded_by(&self, other: TxnId, first: TxnId) -> bool {
         let is_younger = self.ages.get(&other).is_some_and(|age| *age > first);
-        is_younger && (!self.prepared.contains(&other) || planted(Bug::PreparedWounded))
+        is_younger && (!self.prepared.contains_key(&other) || planted(Bug::PreparedWounded))
     }
 
     /// Locks an object for a transaction that is about to be prepared. Returns the younger holders that give way: they
@@ -216,25 +214,24 @@ impl Locks {
 
     /// Marks a transaction as prepared: it is not wounded until it is released.
     pub fn prepare(&mut self, txn: TxnId) {
-        self.prepared.insert(txn);
+        self.prepared.insert(txn, false);
     }
 
-    /// Marks a prepared transaction as committed by a record that is in the log: its changes of parts of blobs bar no later ones.
+    /// Marks a prepared transaction as logged: its patches do not bar later ones.
     pub fn set_logged(&mut self, txn: TxnId) {
-        if self.prepared.contains(&txn) {
-            self.logged.insert(txn);
+        if let Some(is_logged) = self.prepared.get_mut(&txn) {
+            *is_logged = true;
         }
     }
 
     /// Transactions whose prepared records are being forced, or that wait for an outcome.
     pub fn prepared(&self) -> impl Iterator<Item = TxnId> {
-        self.prepared.iter().copied()
+        self.prepared.keys().copied()
     }
 
     /// Releases everything that a transaction holds or waits for. Returns the locks that are granted to others.
     pub fn release(&mut self, txn: TxnId) -> Vec<(TxnId, Oid)> {
         self.prepared.remove(&txn);
-        self.logged.remove(&txn);
         let age = self.ages.remove(&txn);
         let mut granted = Vec::new();
         for oid in self.by_txn.remove(&txn).unwrap_or_default() {
@@ -318,9 +315,6 @@ impl Locks {
     /// # Errors
     /// The violated rule, and where.
     pub fn check_invariants(&self) -> Result<(), String> {
-        if let Some(txn) = self.logged.difference(&self.prepared).next() {
-            return Err(format!("V2: {txn:?} is in the log but not prepared"));
-        }
         for (oid, lock) in &self.locks {
             for (holder, mode) in &lock.holders {
                 let mut others = lock.holders.iter().filter(|(other, _)| *other != holder);
@@ -332,7 +326,7 @@ impl Locks {
                     return Err(format!("V2: {holder:?} holds {oid}, but so do {:?}", lock.holders));
                 }
             }
-            if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains(&waiter.txn)) {
+            if let Some(waiter) = lock.waiters.values().find(|waiter| self.prepared.contains_key(&waiter.txn)) {
                 return Err(format!("W1: {:?} is prepared but waits for {oid}", waiter.txn));
             }
             let known = |txn: &TxnId| self.by_txn.get(txn).is_some_and(|oids| oids.contains(oid));

@@ -143,8 +143,8 @@ impl Validator {
     }
 
     /// Checks that `txn` may commit at this node: every read is current (V1), and no other transaction holds what it
-    /// read or writes (V2), except younger ones that give way (W1), and patches in the log that its own ones follow. `versions` must have the page of each read whose page has
-    /// no [window](Validator::version).
+    /// read or writes (V2). Exceptions are younger transactions, which give way (W1), and logged patches, which its own
+    /// patches follow. `versions` must have the page of each read whose page has no [window](Validator::version).
     ///
     /// # Errors
     /// The first conflict, in the order of the reads, then of the writes, the patches and the touches.
@@ -213,11 +213,6 @@ impl Validator {
         let wound = taken.flat_map(|(oid, mode)| self.locks.take(txn, oid, mode)).collect();
         self.locks.prepare(txn);
         wound
-    }
-
-    /// Marks a transaction as committed by a record that is in the log: see [`Locks::set_logged`].
-    pub fn set_logged(&mut self, txn: TxnId) {
-        self.locks.set_logged(txn);
     }
 
     /// The locks: holders and waiters.

@@ -148,7 +148,7 @@ impl Outbox {
         }
     }
 
-    /// Adds a frame with a raw part that is copied at once, and has this checksum.
+    /// Adds a frame with a raw part that is copied at once and has this checksum.
     pub fn push_slice(&mut self, flags: Flags, id: u32, message: &impl Message, raw: &[u8], checksum: u32) {
         self.push_head(flags, id, message, raw.len(), checksum);
         if raw.len() < MIN_REFERENCED {

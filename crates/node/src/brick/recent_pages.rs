@@ -35,8 +35,8 @@ struct RecentPage {
     pending: u32,
     /// The slots that were written, if the page was new.
     written: Option<SlotBitmap>,
-    /// Blobs of which a part is changed by transactions that are in flight: their newest states, and the positions of these. The next
-    /// change of such a blob may come before (V2).
+    /// The newest states of blobs of which transactions in flight change a part, with the positions of these transactions. The next
+    /// transaction that changes such a blob may arrive before they are durable (V2).
     changed: BTreeMap<u16, (u64, Object)>,
 }
 
@@ -108,11 +108,11 @@ impl RecentPages {
     /// Marks a slot as written.
     ///
     /// # Panics
-    /// If a part of a blob there is being changed: what replaces it waits for that (V2).
+    /// If a transaction in flight changes a part of the blob there: a write that replaces the blob conflicts with it (V2).
     pub(super) fn mark_written(&mut self, page: PageId, slot: u16) {
         assert!(
             self.changed(page, slot).is_none(),
-            "V2: slot {slot} of {page:?} is replaced while a part of it changes"
+            "V2: slot {slot} of {page:?} is replaced while a transaction in flight changes a part of it"
         );
         self.mark_slot(page, slot);
     }
@@ -125,7 +125,8 @@ impl RecentPages {
         }
     }
 
-    /// Marks a slot as written: as the state of a blob after a change of a part of it, in a page that is changing.
+    /// Marks a slot of a changing page as written, and notes the state of the blob there, of which the transaction at a position changes
+    /// a part.
     pub(super) fn mark_changed(&mut self, page: PageId, slot: u16, position: u64, blob: Object) {
         self.mark_slot(page, slot);
         if let Some(page) = self.pages.get_mut(&page).filter(|_| !planted(Bug::ChangeInFlightForgotten)) {
@@ -133,7 +134,7 @@ impl RecentPages {
         }
     }
 
-    /// The state of a blob of which a part is being changed.
+    /// The state of a blob of which a transaction in flight changes a part.
     fn changed(&self, page: PageId, slot: u16) -> Option<&Object> {
         self.pages.get(&page)?.changed.get(&slot).map(|(_, blob)| blob)
     }

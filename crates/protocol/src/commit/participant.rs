@@ -378,7 +378,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             if !change.is_empty() {
                 version = Some(self.version_at(position, timestamp));
             }
-            self.validator.set_logged(txn);
+            self.validator.locks().set_logged(txn);
             self.run_when_durable(position, DurableAction::Apply(change));
         }
         self.run_when_durable(if planted(Bug::ReleasedEarly) { 0 } else { position }, DurableAction::Release(txn));

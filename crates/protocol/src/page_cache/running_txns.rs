@@ -89,8 +89,8 @@ impl TxnReads {
         self.0.len()
     }
 
-    /// Records a read of an object, and its transaction among the readers of the page. Returns whether an earlier read has seen another state: a
-    /// message has named the object, or another copy has replaced that of the first read.
+    /// Records a read of an object, and its transaction among the readers of the page. Returns whether an earlier read
+    /// has seen another state: a message has named the object, or another copy has replaced that of the first read.
     pub(super) fn record(&mut self, oid: Oid, read: TrackedRead, readers: Readers<'_>) -> bool {
         match self.0.entry(ReadKey::new(oid)) {
             Entry::Vacant(new) => {

@@ -47,7 +47,8 @@ impl<C: Clone> NodeDriver<C> {
         Ok(())
     }
 
-    /// Makes the rows of a change. Of `changed_blobs`, in their order, it changes a part.
+    /// Makes the rows of a change. It changes a part of each of `changed_blobs`, which are sorted. Each is noted only when what it replaces
+    /// is known, because that may be computed from the state before.
     fn write_change(
         &mut self,
         at: Version,
@@ -125,8 +126,8 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// Changes the contents of blobs as their writes want it, and turns the writes into the new states of the blobs. Returns the blobs of
-    /// which a part is changed, too, in their order.
+    /// Changes the contents of blobs as their writes want it, and turns the writes into the new states of the blobs. Also returns the blobs
+    /// of which the change writes a part, sorted.
     fn resolve_contents(
         &mut self,
         at: Version,

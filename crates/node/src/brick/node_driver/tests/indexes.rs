@@ -130,7 +130,7 @@ fn class_that_is_new_below_an_indexed_one_is_in_the_index() {
     let mut world = World::with_store(Store::in_memory(Options::default()).unwrap());
     world.set_indexes(&[IndexSpec { classes: vec![PERSON], ..by_age(BY_AGE) }]);
     world.settle();
-    // The class is known to whoever writes, and not yet here.
+    // The writer knows the class; this logical node does not know it yet.
     world.put(STUDENT, 1, 20);
     let error = world.scan(wanted(Some(everything(BY_AGE)))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
