@@ -85,8 +85,9 @@ use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
 pub(crate) const WINDOW: usize = 256;
-/// Rows that nobody waits for and that are submitted nevertheless.
+/// Rows, and bytes of them, that are submitted even if nobody waits for them, or if more may follow.
 const ROW_BATCH: usize = 64;
+const BYTE_BATCH: usize = 64 << 10;
 /// Page numbers that can be reserved; those above are computed.
 pub(crate) const RESERVABLE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
 
@@ -152,6 +153,8 @@ pub(crate) struct NodeDriver<C> {
     has_prepared: Arc<AtomicBool>,
     /// What is to be done.
     out: VecDeque<DriverOutput<C>>,
+    /// The time of the last input whose rows are awaited and not submitted: see [`NodeDriver::next_output`].
+    flush_at: Option<Ms>,
 }
 
 impl<C: Clone> NodeDriver<C> {
@@ -225,6 +228,7 @@ impl<C: Clone> NodeDriver<C> {
             answer_counts,
             has_prepared: Arc::default(),
             out: VecDeque::new(),
+            flush_at: None,
         };
         driver.recover_growth(prepared_parts)?;
         driver.share_prepared();
@@ -236,8 +240,14 @@ impl<C: Clone> NodeDriver<C> {
         self.node
     }
 
-    /// Takes what is to be done next.
+    /// Takes what is to be done next. The rows of all records that were appended since then are submitted together, behind all other
+    /// outputs.
     pub(crate) fn next_output(&mut self) -> Option<DriverOutput<C>> {
+        if self.out.is_empty()
+            && let Some(now) = self.flush_at.take()
+        {
+            self.flush(now);
+        }
         self.out.pop_front()
     }
 
@@ -248,7 +258,7 @@ impl<C: Clone> NodeDriver<C> {
     #[must_use = "the store has to abort these uploads"]
     pub(crate) fn close(&mut self) -> Vec<UploadId> {
         assert!(
-            self.out.is_empty(),
+            self.out.is_empty() && self.flush_at.is_none(),
             "L1: logical node {:x} is closed with outputs that were not carried out",
             self.node.0
         );
@@ -522,9 +532,29 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.handle_forced(position, now, &versions);
     }
 
-    /// Does what the machine wants, in order. Rows that nobody waits for are submitted with the next that somebody does, at the next
-    /// [`NodeDriver::poll`], or when they are many.
+    /// Does what the machine wants, in order. Its rows are submitted with the [next output](NodeDriver::next_output) if somebody waits for
+    /// them; else with the next that somebody does, at the next [`NodeDriver::poll`], or when they are many.
     fn process_outputs(&mut self, is_awaited: bool, now: Ms) {
+        self.handle_outputs(now);
+        if is_awaited {
+            self.flush_at = Some(now);
+        }
+        if self.writer.unflushed_count() >= ROW_BATCH || self.writer.unflushed_bytes() >= BYTE_BATCH {
+            self.flush(now);
+        }
+        self.share();
+    }
+
+    /// Submits all rows, and does what the machine wants if that makes some durable.
+    fn flush(&mut self, now: Ms) {
+        self.flush_at = None;
+        while self.failed.is_none() && self.flush_records(now) {
+            self.handle_outputs(now);
+        }
+        self.share();
+    }
+
+    fn handle_outputs(&mut self, now: Ms) {
         while self.failed.is_none() {
             let outputs: Vec<Output<Requester<C>, Object>> = self.machine.outputs().collect();
             let has_outputs = !outputs.is_empty();
@@ -533,13 +563,14 @@ impl<C: Clone> NodeDriver<C> {
                     self.fail(error);
                 }
             }
-            let has_submitted = self.writer.submit_deferred();
-            let is_due = is_awaited || self.writer.unflushed_count() >= ROW_BATCH;
-            let is_idle = !has_outputs && !has_submitted;
-            if is_idle && (!is_due || !self.flush_records(now)) {
+            if !self.writer.submit_deferred() && !has_outputs {
                 break;
             }
         }
+    }
+
+    /// Hands out rows that are submitted, and tells others what they need to know of the state.
+    fn share(&mut self) {
         while let Some((life, rows)) = self.writer.next_submission() {
             self.out.push_back(DriverOutput::SubmitRows { life, rows });
         }

@@ -14,7 +14,8 @@
 //! 1. The outputs of a driver are carried out in order. The reason for which a logical node does not take its part of a transaction in
 //!    goes the same way as its vote, so it arrives first (C5).
 //! 2. Rows are submitted in the order of the outputs, after all other outputs: no output requires that rows are submitted. The logical nodes of
-//!    a joint request are held together, and share a force.
+//!    a joint request are held together, and share a force. Rows of requests to one logical node that are handled before its outputs
+//!    are carried out are one change of the store.
 //! 3. Pages that are read later arrive as events, in any order.
 //! 4. A store in memory applies rows at once, and its result is handled before the next output.
 

@@ -78,6 +78,8 @@ pub type RowReply = Box<dyn FnOnce(Result<u64>) + Send>;
 pub struct RowChanges {
     changes: Vec<RowChange>,
     contents: Vec<ContentChange>,
+    /// Bytes of keys, values and contents.
+    bytes: usize,
     sequence: Option<RowSequence>,
     is_needed: bool,
 }
@@ -106,16 +108,19 @@ impl RowChanges {
 
     /// Sets the value of a row, whether it exists or not.
     pub fn put(&mut self, key: &[u8], value: Bytes) {
+        self.bytes += key.len() + value.len();
         self.changes.push(RowChange::new(key, Some(value)));
     }
 
     /// Removes a row, if it exists.
     pub fn remove(&mut self, key: &[u8]) {
+        self.bytes += key.len();
         self.changes.push(RowChange::new(key, None));
     }
 
     /// Changes a content together with the rows, after the contents that were added before.
     pub fn content(&mut self, change: ContentChange) {
+        self.bytes += change.data_len();
         self.contents.push(change);
     }
 
@@ -135,6 +140,12 @@ impl RowChanges {
     #[must_use]
     pub fn len(&self) -> usize {
         self.changes.len() + self.contents.len()
+    }
+
+    /// How many bytes the changes have: keys, values, and what is written to contents.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The keys of the rows, in the order of the calls.
@@ -207,7 +218,7 @@ impl Core {
 
     /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
     fn prepare_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
-        let RowChanges { changes, contents, sequence, is_needed } = changes;
+        let RowChanges { changes, contents, sequence, is_needed, .. } = changes;
         let mut job = Job { sequence, is_needed, ..Job::new(reply_to) };
         let staged = RowChanges::step(changes, &contents).and_then(|step| {
             let mut staged = StagedSteps::new(self, step);

@@ -129,6 +129,11 @@ impl RowWriter {
         self.rows.len()
     }
 
+    /// How many bytes the rows take that wait to be flushed, keys included.
+    pub(super) fn unflushed_bytes(&self) -> usize {
+        self.rows.bytes()
+    }
+
     pub(super) fn last_position(&self) -> u64 {
         self.last_position
     }

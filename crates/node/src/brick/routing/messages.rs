@@ -15,7 +15,10 @@ use crate::brick::node_driver::{NodeDriver, Requester};
 use crate::brick::node_manager::refuse_epoch;
 use crate::brick::plant::{Bug, planted};
 
-/// Handles messages of a connection, in order.
+/// Requests that are handled together, at most.
+const MAX_RUN: usize = 32;
+
+/// Handles messages of a connection. Those to one logical node are handled in order.
 ///
 /// # Errors
 /// If a message violates the protocol: disconnect the sender. Those behind it are not handled.
@@ -35,7 +38,9 @@ pub(crate) fn handle_messages<L: LocalNodes>(
                 handle_joint(local, from, (node, epoch), (seen, request))?;
             }
             Message::Ask { node, epoch, seen, request } => {
-                handle_requests(local, from, (node, epoch), (seen, request), &mut messages)?;
+                check_request(&request)?;
+                let first = NodeRequest { at: (node, epoch), seen, request };
+                handle_requests(local, from, collect_requests(first, &mut messages))?;
             }
             _ => return Err(not_for_bricks()),
         }
@@ -93,34 +98,50 @@ fn handle_joint<L: LocalNodes>(
     })
 }
 
-/// Handles a request, and those behind it to the same logical node. Their rows reach the store together, so that one force makes them
-/// durable.
-fn handle_requests<L: LocalNodes>(
-    local: &mut L,
-    from: &L::Connection,
-    (node, epoch): (NodeId, u64),
-    first: (HlcTimestamp, Request<Object>),
-    following: &mut Peekable<impl Iterator<Item = Message>>,
-) -> Result<()> {
-    local.with_served(&[node], |held, effects| {
-        if admit(held, from, (node, epoch), effects).is_none() {
-            return Ok(());
-        }
-        let mut next = Some(first);
-        let mut handled = Ok(());
-        while let Some(request) = next.take() {
-            handled = handle_request(held, from, request, effects);
-            // A store in memory says before the next request whether there is room.
-            if effects.applies_at_once() {
-                carry_out(held, effects);
+/// A request to a logical node, as of an epoch.
+struct NodeRequest {
+    at: (NodeId, u64),
+    seen: HlcTimestamp,
+    request: Request<Object>,
+}
+
+/// Takes the requests behind the first one, up to another kind of message or one that is too large. Those to one logical node follow each
+/// other then, in their order; no rule orders requests to different ones.
+fn collect_requests(first: NodeRequest, messages: &mut Peekable<impl Iterator<Item = Message>>) -> Vec<NodeRequest> {
+    let is_request = |message: &Message| {
+        matches!(message, Message::Ask { request, .. }
+            if !matches!(request, Request::Joint { .. }) && check_request(request).is_ok())
+    };
+    let mut requests = vec![first];
+    while requests.len() < MAX_RUN
+        && let Some(Message::Ask { node, epoch, seen, request }) = messages.next_if(is_request)
+    {
+        requests.push(NodeRequest { at: (node, epoch), seen, request });
+    }
+    requests.sort_by_key(|request| request.at);
+    requests
+}
+
+/// Handles requests, those to one logical node together: their rows reach the store together, as one change.
+fn handle_requests<L: LocalNodes>(local: &mut L, from: &L::Connection, requests: Vec<NodeRequest>) -> Result<()> {
+    let mut requests = requests.into_iter().peekable();
+    while let Some(NodeRequest { at, seen, request }) = requests.next() {
+        local.with_served(&[at.0], |held, effects| {
+            if admit(held, from, at, effects).is_none() {
+                return Ok(());
             }
-            if handled.is_ok() {
-                next = next_request(following, node, epoch);
+            let mut next = Some((seen, request));
+            let mut handled = Ok(());
+            while let Some(request) = next.take().filter(|_| handled.is_ok()) {
+                handled = handle_request(held, from, request, effects);
+                let following = requests.next_if(|next| next.at == at || planted(Bug::RunTakesOtherNode));
+                next = following.map(|NodeRequest { seen, request, .. }| (seen, request));
             }
-        }
-        carry_out(held, effects);
-        handled
-    })
+            carry_out(held, effects);
+            handled
+        })?;
+    }
+    Ok(())
 }
 
 /// Handles one of several requests to a logical node. One of those before it may have made the node fail.
@@ -135,26 +156,8 @@ fn handle_request<C: Clone>(
         effects.send(from, refusal(driver.node()));
         return Ok(());
     }
-    check_request(&request)?;
     let handled = driver.handle_request(Requester::Remote(from.clone()), request, seen, effects.now());
     handled.map_err(invalid_message_error)
-}
-
-/// The next message, if it is a request to this logical node, served under this epoch.
-fn next_request(
-    messages: &mut Peekable<impl Iterator<Item = Message>>,
-    at: NodeId,
-    under: u64,
-) -> Option<(HlcTimestamp, Request<Object>)> {
-    let is_alike = |message: &Message| match message {
-        Message::Ask { request: Request::Joint { .. }, .. } => false,
-        Message::Ask { node, epoch, .. } => (*node == at || planted(Bug::RunTakesOtherNode)) && *epoch == under,
-        _ => false,
-    };
-    match messages.next_if(is_alike)? {
-        Message::Ask { seen, request, .. } => Some((seen, request)),
-        _ => None,
-    }
 }
 
 /// The logical node for a message that was sent by the placement map of `epoch`, if it is the first one at hand. Otherwise the sender is
