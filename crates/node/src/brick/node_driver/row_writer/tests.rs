@@ -116,6 +116,19 @@ fn store_that_fails_is_not_tried_again() {
 }
 
 #[test]
+fn only_rows_behind_refused_ones_may_be_refused_for_another_reason_than_a_full_store() {
+    let mut world = World::new();
+    world.write(101, b"a");
+    assert!(matches!(world.answer(behind()), WriteResult::Failed(error) if error.kind() == ErrorKind::Unavailable));
+    let mut world = World::new();
+    world.write(101, b"a");
+    world.write(102, b"b");
+    assert!(matches!(world.answer(full()), WriteResult::Deferred { is_first: true }));
+    let broken = Err(Error::new(ErrorKind::Io, "broken"));
+    assert!(matches!(world.answer(broken), WriteResult::Failed(error) if error.kind() == ErrorKind::Io));
+}
+
+#[test]
 fn records_without_rows_are_durable_with_those_before_them() {
     let mut world = World::new();
     world.writer.begin_record(101);
