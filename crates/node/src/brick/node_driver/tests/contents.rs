@@ -197,6 +197,21 @@ fn part_of_a_blob_changes_in_its_page_and_in_its_content() {
 }
 
 #[test]
+fn blobs_that_one_transaction_changes_get_contents_of_their_own() {
+    let mut world = World::new();
+    for slot in [1, 2] {
+        assert!(world.is_committed(blob(slot), ObjectState::Value(Object::blob("hello".into()))));
+    }
+    let append = |slot: u8| changed(vec![ContentOp::Append { data: vec![slot; 1_000].into() }]);
+    let txn = world.begin(Vec::new(), [(blob(1), append(1)), (blob(2), append(2))].into(), true);
+    assert!(matches!(world.answer_all_but(txn), Some(Answer::Ended { outcome: Outcome::Committed(_), .. })));
+    assert_eq!(world.contents(), (2, 0));
+    for slot in [1, 2] {
+        assert_eq!(world.bytes(blob(slot)).unwrap(), [b"hello".to_vec(), vec![slot as u8; 1_000]].concat());
+    }
+}
+
+#[test]
 fn part_of_a_record_cannot_be_changed() {
     let mut world = World::new();
     world.put(PERSON, 1, 7);
