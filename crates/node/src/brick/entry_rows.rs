@@ -195,6 +195,7 @@ fn damaged(row: &[u8], why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use model::{ClassId, PageId, SpaceId};
+    use store::{Options, RowChanges, Store};
 
     use super::*;
 
@@ -231,6 +232,20 @@ mod tests {
         let (after, _) = reverse_range(NodeId(3), oid(9), Some(&entry));
         assert!(row < after && after < to);
         assert!(row < reverse_range(NodeId(3), oid(10), None).0);
+    }
+
+    #[test]
+    fn each_logical_node_with_entries_of_targets_is_found_once() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let mut rows = RowChanges::new();
+        for (node, name) in [(0, "a"), (3, "a"), (3, "b"), (4, "a"), (0x00ff_ffff, "a")] {
+            let page = PageId { space: SpaceId(1), node: NodeId(node), number: 7 };
+            let entry = Entry { collection: Oid::new(ClassId::NONE, page, 1), key: key(name.as_bytes()) };
+            rows.put(&reverse_key(oid(9), &entry), Bytes::new());
+        }
+        store.commit_rows(rows).unwrap();
+        let found = nodes_with_entries(&store.snapshot().unwrap()).unwrap();
+        assert_eq!(found, [NodeId(0), NodeId(3), NodeId(4), NodeId(0x00ff_ffff)]);
     }
 
     #[test]

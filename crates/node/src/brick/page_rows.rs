@@ -562,3 +562,31 @@ pub(crate) fn read_number(store: &impl Rows, key: &[u8]) -> Result<u64> {
     })?;
     Ok(u64::from_be_bytes(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The range of a table at a logical node, and its first and last key.
+    type Table = (fn(NodeId) -> (Key, Key), fn(NodeId) -> [Key; 2]);
+
+    fn txn(number: u64) -> TxnId {
+        TxnId { start: HlcTimestamp(number), client: ClientId(number) }
+    }
+
+    #[test]
+    fn range_of_a_table_has_the_rows_of_one_logical_node() {
+        let tables: [Table; 3] = [
+            (free_range, |node| [0, u16::MAX].map(|space| free_key(node, SpaceId(space)))),
+            (txn_range, |node| [(0, 0), (u64::MAX, u16::MAX)].map(|(number, piece)| txn_key(node, txn(number), piece))),
+            (mark_range, |node| [0, u64::MAX].map(|client| mark_key(node, ClientId(client)))),
+        ];
+        for (range, bounds) in tables {
+            let (from, to) = range(NodeId(0x0100));
+            assert!(bounds(NodeId(0x0100)).iter().all(|key| (&from..&to).contains(&key)), "{from:02x?}..{to:02x?}");
+            for other in [0x00ff, 0x0101] {
+                assert!(!bounds(NodeId(other)).iter().any(|key| (&from..&to).contains(&key)), "{from:02x?}..{to:02x?}");
+            }
+        }
+    }
+}
