@@ -207,7 +207,8 @@ fn entries_of(state: &Snapshot, nodes: &BTreeSet<NodeId>, target: Oid) -> Result
 mod tests {
     use std::cell::Cell;
 
-    use model::{Object, PageId, SpaceId};
+    use bytes::Bytes;
+    use model::{ClassId, Object, PageId, SpaceId};
     use store::{Options, RowChanges};
 
     use super::*;
@@ -236,5 +237,26 @@ mod tests {
         counted.put(&page_rows::usage_key(NODE), found.encode());
         store.commit_rows(counted).unwrap();
         assert_eq!(miscounts(&|| [(NODE, 1)].into()), []);
+    }
+
+    #[test]
+    fn each_damaged_object_is_listed_with_some_of_its_names() {
+        let store = Store::in_memory(Options::default()).unwrap();
+        let page = PageId { space: SpaceId(1), node: NODE, number: 1 };
+        let (root, damaged) =
+            (root_directory(SpaceId(1), NODE), [0, 1].map(|slot| Oid::new(ClassId::NONE, page, slot)));
+        let mut rows = RowChanges::new();
+        damaged.iter().for_each(|oid| rows.put(&page_rows::object_key(page, oid.slot()), "bad".into()));
+        for name in ["one", "two", "three", "four"] {
+            let entry = Entry { collection: root, key: EntryKey::name(name).unwrap() };
+            rows.put(&entry_rows::reverse_key(damaged[0], &entry), Bytes::new());
+        }
+        store.commit_rows(rows).unwrap();
+        let found = scrub(&store, &BTreeSet::new, &()).unwrap().damage;
+        assert_eq!(found.iter().map(|damage| damage.object).collect::<Vec<_>>(), damaged.map(Some));
+        assert_eq!(
+            (&found[0].names[..], found[1].names.len()),
+            (&["/four", "/one", "/three"].map(str::to_owned)[..], 0)
+        );
     }
 }
