@@ -91,6 +91,24 @@ async fn finished_upload_is_answered_when_a_transaction_can_name_its_content() {
 }
 
 #[tokio::test]
+async fn bytes_of_an_upload_are_added_once_and_in_order() {
+    let nodes = nodes();
+    let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
+    let add = |offset, bytes: &'static str| nodes.add_to_upload(id, offset, bytes.into()).map_err(|error| error.kind());
+    let uploaded = || nodes.usage([NODE].into_iter()).nodes[0].staged_bytes;
+    for (offset, bytes, size) in [(0, "12345", 5), (5, "678", 8)] {
+        // A client that has heard of no answer sends the bytes again.
+        for _ in 0..2 {
+            assert_eq!(add(offset, bytes), Ok(()));
+            assert_eq!(uploaded(), size);
+        }
+    }
+    assert_eq!(add(9, "0"), Err(ErrorKind::Invalid), "a byte is missing");
+    assert_eq!(add(0, "12345"), Err(ErrorKind::Invalid), "only the last bytes can have been sent again");
+    assert_eq!(uploaded(), 8);
+}
+
+#[tokio::test]
 async fn upload_for_which_the_store_has_no_room_ends() {
     let nodes = nodes_on(Store::in_memory(Options { memory_bytes: 8 << 20, ..Options::default() }).unwrap());
     let id = nodes.begin_upload(SpaceId(1), NODE).unwrap();
@@ -102,6 +120,24 @@ async fn upload_for_which_the_store_has_no_room_ends() {
         .expect("the store has a limit");
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert_eq!(add(offset).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn metrics_have_the_sums_over_all_logical_nodes() {
+    let nodes = nodes();
+    for (node, uploaded, objects) in [(NODE, "12345", 2), (OTHER, "123", 1)] {
+        let id = nodes.begin_upload(SpaceId(1), node).unwrap();
+        nodes.add_to_upload(id, 0, uploaded.into()).unwrap();
+        let page = PageId { space: SpaceId(1), node, number: 7 };
+        let blob = |slot| (Oid::new(ClassId::NONE, page, slot), ObjectState::Value(Object::blob("1234567".into())));
+        let txn = TxnId { start: HlcTimestamp::at(nodes.time.now()), client: ClientId(u64::from(node.0)) };
+        let request =
+            Request::Commit { txn, part: Part { writes: (0..objects).map(blob).collect(), ..Part::default() } };
+        let message = Message::Ask { node, epoch: EPOCH, seen: HlcTimestamp::ZERO, request };
+        handle(&nodes, &PeerHandle::new(Arc::new(Mailbox::default())), message).unwrap();
+    }
+    let metrics = nodes.usage_metrics().map(|metric| (metric.name, metric.value));
+    assert_eq!(metrics, [("objects", 3), ("object_bytes", 21), ("staged_bytes", 8)]);
 }
 
 #[tokio::test]
