@@ -332,6 +332,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn thread_that_has_nothing_to_read_waits_for_the_next_read() {
+        let reads = ColdReads::new();
+        let (done, finished) = mpsc::channel();
+        let read = || {
+            let done = done.clone();
+            reads.place(0).unwrap().run(move || done.send(thread::current().id()).unwrap());
+            finished.recv().unwrap()
+        };
+        let is_busy = || {
+            let queue = reads.lock();
+            queue.idle == 0 && queue.threads > 0
+        };
+        // On a busy machine a thread may end before its next read is there.
+        let is_used_again = (0..20).any(|_| {
+            let first = read();
+            while is_busy() {
+                thread::yield_now();
+            }
+            read() == first
+        });
+        assert!(is_used_again);
+    }
+
+    #[tokio::test]
     async fn job_that_panics_ends_no_thread() {
         let reads = ColdReads::new();
         let (done, finished) = mpsc::channel();
