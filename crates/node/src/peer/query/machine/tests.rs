@@ -372,6 +372,18 @@ fn silent_brick_is_not_named_before_it_was_asked() {
     assert!(rows.waits_for.is_empty() && !is_last);
 }
 
+#[test]
+fn few_logical_nodes_are_asked_at_a_time() {
+    let world = World::new(3, 5);
+    let query = Query::parse_of("Person", "age >= 0").unwrap().encode().unwrap().into();
+    let asked = cluster::QueryRequest { query, ..cluster::QueryRequest::default() };
+    let mut machine = QueryMachine::new(&world.space, world.known.clone(), asked, ScanLimits::SMALL).unwrap();
+    machine.request(1_000);
+    while machine.advance(&world, 1_000).unwrap() == Activity::Worked {}
+    let asked = machine.work().filter(|work| matches!(work, Work::Scan { .. })).count();
+    assert_eq!(asked, ScanLimits::SMALL.in_flight);
+}
+
 /// The error of a query whose classes change at the bricks after its first rows.
 fn error_of_classes_after_first_rows(report_reads: bool) -> ErrorKind {
     let mut world = World::new(3, 3);
