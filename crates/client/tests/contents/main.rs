@@ -139,6 +139,31 @@ fn upload_with_a_dropped_write_is_not_finished() {
 }
 
 #[test]
+fn upload_that_a_thread_without_a_runtime_drops_is_given_up() {
+    run(async {
+        let world = World::start(1).await;
+        let url = world.url();
+        let (dropped, was_dropped) = tokio::sync::oneshot::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let client = client::blocking::Client::connect(&url).unwrap();
+            let mut upload = client.content_writer(None);
+            upload.write(pattern(2 << 20, 5).into()).unwrap();
+            drop(upload);
+            dropped.send(()).unwrap();
+            // The client stays connected until the brick has given up the upload.
+            assert!(ends.recv().is_err());
+            client.close();
+        });
+        was_dropped.await.unwrap();
+        world.wait_until_no_uploads().await;
+        drop(end);
+        thread.join().unwrap();
+        world.end().await;
+    });
+}
+
+#[test]
 fn replaced_and_deleted_contents_leave_nothing_behind() {
     run(async {
         let world = World::start(1).await;
@@ -306,6 +331,7 @@ fn bytes_in_the_page_of_a_new_blob_are_changed_in_its_transaction() {
         t.append(small, "!").await.unwrap();
         assert_eq!(t.read_at(small, 0, 10).await.unwrap(), "Jello!");
         assert_eq!(t.append(uploaded, "!").await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(t.truncate(small, (4 << 20) + 1).await.unwrap_err().kind(), ErrorKind::TooLarge);
         assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
         assert_eq!(read_all(&cluster, t.real_oid(small).unwrap()).await.unwrap(), b"Jello!");
         assert_eq!(read_all(&cluster, t.real_oid(uploaded).unwrap()).await.unwrap(), pattern(100_000, 1));
@@ -376,6 +402,20 @@ fn ranges_are_read_wherever_the_bytes_are() {
                 assert!(read == bytes[from as usize..to], "{from}..{to} of {oid}");
             }
         }
+        world.end().await;
+    });
+}
+
+#[test]
+fn one_read_in_a_transaction_has_at_most_four_mebibytes() {
+    run(async {
+        let world = World::start(1).await;
+        let cluster = world.client().await;
+        let bytes = pattern((4 << 20) + 1, 6);
+        let oid = create(&cluster, "blob", &bytes).await;
+        let t = cluster.begin(IsolationLevel::Optimistic);
+        assert!(t.read_at(oid, 1, 4 << 20).await.unwrap() == bytes[1..]);
+        assert_eq!(t.read_at(oid, 0, (4 << 20) + 1).await.unwrap_err().kind(), ErrorKind::TooLarge);
         world.end().await;
     });
 }

@@ -50,8 +50,12 @@ impl World {
         Self { view, bricks: started, stores, peer, dir }
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("mortar://{}/main", self.peer.addresses()[0])
+    }
+
     pub(crate) async fn client(&self) -> Client {
-        Client::connect(&format!("mortar://{}/main", self.peer.addresses()[0])).await.unwrap()
+        Client::connect(&self.url()).await.unwrap()
     }
 
     /// How many contents the first brick has.
@@ -71,7 +75,7 @@ impl World {
     pub(crate) async fn client_with_timeout(&self, timeout: Duration) -> Client {
         let mut options = ConnectOptions::default();
         options.timeout = timeout;
-        Client::connect_with(&format!("mortar://{}/main", self.peer.addresses()[0]), options).await.unwrap()
+        Client::connect_with(&self.url(), options).await.unwrap()
     }
 
     /// Ends the first brick.
