@@ -10,6 +10,7 @@ use std::path::Path;
 use client::blocking::{Client, Transaction};
 use client::{ErrorKind, IsolationLevel, Persistent, PlacementHint};
 use model::{ClassId, Object};
+use query::Query;
 
 #[test]
 fn objects_names_and_contents_are_written_and_read_by_threads() {
@@ -69,6 +70,7 @@ fn structs_of_defined_classes_are_stored_and_read_by_threads() {
     client.define::<Note>().unwrap();
     let stored = client.transact(create).unwrap();
     assert_eq!(client.read(stored).unwrap(), Some(note.clone()));
+    assert_eq!(client.query(&Query::of("Note")).unwrap().all().unwrap().len(), 1);
     client.shutdown().unwrap();
 }
 

@@ -387,6 +387,13 @@ async fn new_objects_share_page_and_aborted_pages_are_reused() {
     for reference in [near, beside] {
         assert_eq!(cluster.read(reference).await.unwrap().unwrap().balance, 100);
     }
+    // Another client finds a free slot in the page, too.
+    let other = world.client().await;
+    let t = other.begin(IsolationLevel::Optimistic);
+    let third = t.create_with(account("third", None), PlacementHint::Near(again[0])).await.unwrap();
+    assert_eq!(third.oid().page(), again[0].page());
+    expect_committed(&t).await;
+    assert_eq!(other.read(near).await.unwrap().unwrap().owner, "near");
     world.end().await;
 }
 
