@@ -130,3 +130,36 @@ fn write_entry(entry: &Entry, before: Option<Oid>, target: Option<Oid>, changes:
         None => changes.remove(&row),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{ClassId, EntryKey, NodeId, PageId, SpaceId};
+    use store::{Options, Store};
+
+    use super::*;
+
+    fn collection(number: u64) -> Oid {
+        let page = PageId { space: SpaceId(1), node: NodeId(3), number };
+        Oid::new(ClassId::NONE, page, 0)
+    }
+
+    #[test]
+    fn totals_are_kept_until_they_are_durable_and_few_of_them_then() {
+        let state = Store::in_memory(Options::default()).unwrap().snapshot().unwrap();
+        let (mut writer, mut changes) = (EntryWriter::default(), RowChanges::new());
+        // Each collection gets an entry in a record of its own.
+        let mut write = |writer: &mut EntryWriter, number: u64, durable: u64| {
+            let entry = Entry { collection: collection(number), key: EntryKey::new(b"name".to_vec()).unwrap() };
+            let entries = EntryChanges::from([(entry, Some(collection(100)))]);
+            writer.write(&entries, (number, HlcTimestamp::at(number)), durable, &state, &mut changes).unwrap();
+        };
+        let in_flight = 4 * MAX_RESTING as u64;
+        (1..=in_flight).for_each(|number| write(&mut writer, number, 1));
+        let none = EntryChanges::default();
+        for number in 2..=in_flight {
+            assert_eq!(writer.count_after(collection(number), &none, &state).unwrap(), 1, "collection {number}");
+        }
+        (in_flight + 1..=4 * in_flight).for_each(|number| write(&mut writer, number, number - 1));
+        assert!(writer.newest.len() <= MAX_RESTING, "{}", writer.newest.len());
+    }
+}
