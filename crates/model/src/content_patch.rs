@@ -186,6 +186,33 @@ impl ContentPatch {
         Ok(size)
     }
 
+    /// The offset at which the first append puts its bytes if the blob has `size` bytes before the changes; `None` if nothing is
+    /// appended.
+    #[must_use]
+    pub fn first_append(&self, size: u64) -> Option<u64> {
+        let mut end = size;
+        for op in &self.ops {
+            if let ContentOp::Append { .. } = op {
+                return Some(end);
+            }
+            end = op.size_after(end);
+        }
+        None
+    }
+
+    /// The offset of each append, in order, if the first one puts its bytes at `first`.
+    #[must_use]
+    pub fn append_offsets(&self, first: u64) -> Vec<u64> {
+        let (mut end, mut offsets) = (first, Vec::new());
+        for op in self.ops.iter().skip_while(|op| !matches!(op, ContentOp::Append { .. })) {
+            if let ContentOp::Append { .. } = op {
+                offsets.push(end);
+            }
+            end = op.size_after(end);
+        }
+        offsets
+    }
+
     /// The largest size that a blob of `size` bytes has during the changes.
     #[must_use]
     pub fn largest_size(&self, size: u64) -> u64 {
@@ -237,6 +264,23 @@ mod tests {
             let patch = ContentPatch { ops };
             prop_assert_eq!(patch.check_sizes(0).unwrap(), size);
             prop_assert_eq!(patch.largest_size(0), largest);
+        }
+
+        #[test]
+        fn appended_bytes_are_at_the_offsets_of_the_appends(
+            size in 0..100_u64,
+            ops in proptest::collection::vec(op(), 1..10),
+        ) {
+            let (mut bytes, mut expected) = (vec![0; size as usize], Vec::new());
+            for op in &ops {
+                if let ContentOp::Append { .. } = op {
+                    expected.push(bytes.len() as u64);
+                }
+                op.apply(&mut bytes);
+            }
+            let patch = ContentPatch { ops };
+            prop_assert_eq!(patch.first_append(size), expected.first().copied());
+            prop_assert_eq!(patch.append_offsets(expected.first().copied().unwrap_or(0)), expected);
         }
     }
 
