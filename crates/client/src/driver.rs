@@ -222,7 +222,7 @@ impl<T: DriverObject> ClientDriver<T> {
             return Err(Error::new(*kind, why.clone()));
         }
         if let Some(ended) = self.outcomes.get(&txn) {
-            return Err(ended_error(txn, *ended));
+            return Err(ended_error(txn, ended.clone()));
         }
         self.residents.record_use(oid.page());
         // A copy is looked up once; only a miss fetches or locks.

@@ -67,7 +67,7 @@ pub use model::{Date, Decimal, Error, ErrorKind, FailurePolicy, Kind, Object, Oi
 pub use names::{ListedName, Names};
 pub use objects::Objects;
 pub use options::ConnectOptions;
-pub use outcome::{CommitOutcome, ConflictReason};
+pub use outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 pub use persistent::{Persistent, Ref};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;

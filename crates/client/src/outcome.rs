@@ -4,18 +4,19 @@ use std::fmt;
 
 use model::{Error, ErrorKind, Oid};
 use protocol::commit::Refusal;
-use protocol::ident::{HlcTimestamp, TxnId};
+pub use protocol::commit::coordinator::CommitReceipt;
+use protocol::ident::TxnId;
 use protocol::session::TxnOutcome;
 use protocol::validate::Cause;
 
 use crate::plant::{Bug, planted};
 
 /// The outcome of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that conflicts with another one has changed nothing"]
 pub enum CommitOutcome {
-    /// The transaction is committed, with this timestamp.
-    Committed(HlcTimestamp),
+    /// The transaction is committed. The receipt has its timestamp, and the offset of its first append to each blob.
+    Committed(CommitReceipt),
     /// The transaction conflicts with another one and has changed nothing: run it again.
     Conflict(ConflictReason),
     /// The outcome did not arrive in time: [`Client::outcome`](super::Client::outcome) finds it out.
@@ -54,7 +55,7 @@ impl ConflictReason {
 /// The outcome for the user of a transaction.
 pub(super) fn commit_outcome(txn: TxnId, ended: TxnOutcome) -> CommitOutcome {
     match ended {
-        TxnOutcome::Committed(at) => CommitOutcome::Committed(at),
+        TxnOutcome::Committed(receipt) => CommitOutcome::Committed(receipt),
         TxnOutcome::Doomed(oid) => CommitOutcome::Conflict(ConflictReason::Object(oid, None)),
         TxnOutcome::Refused(Refusal::Conflict(conflict)) => {
             CommitOutcome::Conflict(ConflictReason::Object(conflict.oid, Some(conflict.cause)))
@@ -83,7 +84,7 @@ pub(super) fn unknown_outcome_error(txn: TxnId, unreachable: Option<&str>) -> Er
 #[cfg(test)]
 mod tests {
     use model::{ClassId, NodeId, PageId, SpaceId};
-    use protocol::ident::{ClientId, Version};
+    use protocol::ident::{ClientId, HlcTimestamp, Version};
     use protocol::validate::ValidationConflict;
 
     use super::*;

@@ -492,7 +492,8 @@ impl<A: Clone, T: Clone> Brick<A, T> {
             let is_late = since.saturating_add(patience) <= now && !self.finishing.contains_key(&txn);
             if is_late && !planted(Bug::CoordinatorNotReplaced) {
                 let mut out = Vec::new();
-                let coordinator = Coordinator::finish(txn, nodes, now, &mut out);
+                // A joint request may ask for its outcome later, and for the offsets of all appends.
+                let coordinator = Coordinator::finish(txn, nodes.clone(), now, &mut out).with_appends(nodes);
                 self.finishing.insert(txn, FinishingTxn::orphan(coordinator));
                 self.finish(txn, out);
             }

@@ -22,6 +22,11 @@
 //!   bounds before it serves requests.
 //! - **C5.** Logical nodes of one brick share the messages of a transaction. If there are no other participants, one of
 //!   them is its coordinator ([`joint`]).
+//!
+//! A transaction may append to a blob without knowing where it ends. The participant of the blob answers with the
+//! [offset](AppendOffsets), which is fixed when the transaction is prepared or committed there: a prepared patch bars
+//! others of the same blob (V2), and a logged one is final. The offset is part of the records of the transaction, so a
+//! repeated answer has it as long as the outcome is known (C3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -51,6 +56,10 @@ pub type Writes<T> = BTreeMap<Oid, ObjectState<T>>;
 
 /// The new targets of entries of collections; `None` removes the entry.
 pub type EntryChanges = BTreeMap<Entry, Option<Oid>>;
+
+/// Where a transaction appends: the offset at which its first append to each blob puts its bytes, in bytes. Its own
+/// changes determine the offsets of the others.
+pub type AppendOffsets = BTreeMap<Oid, u64>;
 
 /// Whether a transaction with these changes changes nothing.
 fn is_unchanged<T>(writes: &Writes<T>, touches: &BTreeSet<Oid>, entries: &EntryChanges) -> bool {
@@ -93,6 +102,9 @@ pub struct Part<T> {
     /// The entries of collections that it changes. It writes the guards of their keys, and touches the guards of their
     /// collections ([`crate::entries`]).
     pub entries: EntryChanges,
+    /// The offsets of its appends. The driver of the participant computes them from the newest states of the blobs
+    /// before it passes the part on; a coordinator does not know them.
+    pub offsets: AppendOffsets,
     /// How long the parts of the other participants may take to arrive, in milliseconds: so long a participant does not miss the
     /// outcome (C2). It is not logged.
     pub transfer_ms: Ms,
@@ -105,6 +117,7 @@ impl<T> Default for Part<T> {
             writes: Writes::new(),
             touches: BTreeSet::new(),
             entries: EntryChanges::new(),
+            offsets: AppendOffsets::new(),
             transfer_ms: 0,
         }
     }
@@ -138,6 +151,11 @@ impl<T> Part<T> {
         Footprint { reads, writes, patches, touches }
     }
 
+    /// Whether it changes a part of an object, and may append to it.
+    pub(crate) fn has_patches(&self) -> bool {
+        self.writes.values().any(|written| matches!(written, ObjectState::Changed(_)))
+    }
+
     /// Whether it changes nothing.
     #[must_use]
     pub fn only_reads(&self) -> bool {
@@ -158,13 +176,20 @@ pub struct Change<T> {
     pub touches: BTreeSet<Oid>,
     /// The entries of collections that it changed.
     pub entries: EntryChanges,
+    /// The offsets of its appends.
+    pub offsets: AppendOffsets,
 }
 
 impl<T> Change<T> {
     /// The changes of an aborted transaction: none.
     pub(crate) fn empty(txn: TxnId) -> Self {
-        let (writes, touches, entries) = (Writes::new(), BTreeSet::new(), EntryChanges::new());
-        Self { txn, timestamp: HlcTimestamp::ZERO, writes, touches, entries }
+        Self::of_part(txn, HlcTimestamp::ZERO, Part::default())
+    }
+
+    /// The changes of a transaction that commits at this time.
+    pub(crate) fn of_part(txn: TxnId, timestamp: HlcTimestamp, part: Part<T>) -> Self {
+        let Part { writes, touches, entries, offsets, .. } = part;
+        Self { txn, timestamp, writes, touches, entries, offsets }
     }
 
     /// Whether no page has changed.
@@ -383,6 +408,8 @@ pub enum Answer {
         participants: Vec<NodeId>,
         /// The round of the question; 0 if that was a prepare.
         round: u32,
+        /// The offsets of the transaction's appends here.
+        offsets: AppendOffsets,
     },
     /// The outcome is durable here.
     Ended {
@@ -392,6 +419,8 @@ pub enum Answer {
         outcome: Outcome,
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,
+        /// The offsets of its appends here, if it committed.
+        offsets: AppendOffsets,
     },
     /// The transaction will never commit here.
     Refused {
@@ -475,6 +504,8 @@ pub enum Record<T> {
         touches: BTreeSet<Oid>,
         /// The entries that it changes.
         entries: EntryChanges,
+        /// The offsets of its appends.
+        offsets: AppendOffsets,
     },
     /// The outcome of a prepared transaction with everything that matters later: the prepared record is no longer
     /// needed.
@@ -489,6 +520,8 @@ pub enum Record<T> {
         touches: BTreeSet<Oid>,
         /// The entries that it changes: none, if it is aborted.
         entries: EntryChanges,
+        /// The offsets of its appends: none, if it is aborted.
+        offsets: AppendOffsets,
         /// Participants that have to acknowledge the outcome.
         participants: Vec<NodeId>,
     },
@@ -517,6 +550,8 @@ pub enum Record<T> {
         outcome: Outcome,
         /// The version of what it wrote here, if it wrote anything.
         version: Option<Version>,
+        /// The offsets of its appends: none, if it is aborted.
+        offsets: AppendOffsets,
         /// Participants that have not acknowledged the outcome.
         participants: Vec<NodeId>,
     },
@@ -542,17 +577,17 @@ impl<T> Record<T> {
     where
         T: Clone,
     {
-        let (txn, timestamp, writes, touches, entries) = match self {
-            Self::Committed { txn, timestamp, writes, touches, entries } => {
-                (*txn, *timestamp, writes, touches, entries)
+        let (txn, timestamp, writes, touches, entries, offsets) = match self {
+            Self::Committed { txn, timestamp, writes, touches, entries, offsets } => {
+                (*txn, *timestamp, writes, touches, entries, offsets)
             }
-            Self::Decided { txn, outcome: Outcome::Committed(timestamp), writes, touches, entries, .. } => {
-                (*txn, *timestamp, writes, touches, entries)
-            }
+            Self::Decided {
+                txn, outcome: Outcome::Committed(timestamp), writes, touches, entries, offsets, ..
+            } => (*txn, *timestamp, writes, touches, entries, offsets),
             _ => return None,
         };
         let (writes, touches, entries) = (writes.clone(), touches.clone(), entries.clone());
-        let change = Change { txn, timestamp, writes, touches, entries };
+        let change = Change { txn, timestamp, writes, touches, entries, offsets: offsets.clone() };
         (!change.is_empty()).then_some(change)
     }
 
@@ -561,17 +596,17 @@ impl<T> Record<T> {
     /// one for the horizon and one for each client, each replacing the previous row. The writes are in the pages.
     #[must_use]
     pub fn into_row(self, at: Version) -> Self {
-        let (txn, outcome, is_changed, participants) = match self {
-            Self::Committed { txn, timestamp, writes, touches, entries } => {
+        let (txn, outcome, is_changed, offsets, participants) = match self {
+            Self::Committed { txn, timestamp, writes, touches, entries, offsets } => {
                 let is_changed = !is_unchanged(&writes, &touches, &entries);
-                (txn, Outcome::Committed(timestamp), is_changed, Vec::new())
+                (txn, Outcome::Committed(timestamp), is_changed, offsets, Vec::new())
             }
-            Self::Decided { txn, outcome, writes, touches, entries, participants } => {
+            Self::Decided { txn, outcome, writes, touches, entries, offsets, participants } => {
                 let is_changed = !is_unchanged(&writes, &touches, &entries);
-                (txn, outcome, is_changed, participants)
+                (txn, outcome, is_changed, offsets, participants)
             }
             other => return other,
         };
-        Self::Ended { txn, outcome, version: is_changed.then_some(at), participants }
+        Self::Ended { txn, outcome, version: is_changed.then_some(at), offsets, participants }
     }
 }

@@ -61,6 +61,8 @@ pub enum Call<T> {
     Resolve {
         /// The participants of the commit.
         participants: Vec<NodeId>,
+        /// Those at which it changes a part of an object: the offsets of its appends there are part of the outcome.
+        patched: Vec<NodeId>,
     },
     /// Check a read-only transaction: were all reads current at one time?
     Check {
@@ -105,6 +107,16 @@ impl<T: MemorySize> Call<T> {
 }
 
 impl<T> Call<T> {
+    /// The logical nodes at which a commit changes a part of an object.
+    pub fn patched_nodes(&self) -> Vec<NodeId> {
+        match self {
+            Self::Commit { parts, .. } => {
+                parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether the call stores nothing. A call that only deletes makes room, for which others may wait.
     fn stores_nothing(&self) -> bool {
         match self {
@@ -245,7 +257,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         let is_little = call.stores_nothing();
         match call {
             Call::Commit { parts, .. } => self.backlog.full_participant(parts.keys().copied(), is_little, now),
-            Call::Resolve { participants } => {
+            Call::Resolve { participants, .. } => {
                 self.backlog.full_participant(participants.iter().copied(), is_little, now)
             }
             // These are removed when their clients disconnect.
@@ -292,11 +304,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         match call {
             // An empty commit succeeds.
             Call::Commit { parts, .. } if parts.is_empty() => {
-                let reply = coordinator::CommitReply::Committed(self.clock.tick(now));
+                let reply = coordinator::CommitReply::Committed(self.clock.tick(now).into());
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
             // No participant can know the outcome.
-            Call::Resolve { participants } if participants.is_empty() => {
+            Call::Resolve { participants, .. } if participants.is_empty() => {
                 let reply = coordinator::CommitReply::Refused(Refusal::TooOld);
                 self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
             }
@@ -310,9 +322,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
                     Coordinator::commit(txn, parts, now, out).with_transfer(transfer)
                 });
             }
-            Call::Resolve { participants } => {
+            Call::Resolve { participants, patched } => {
                 self.give_up(txn, now);
-                self.coordinate(from, txn, (bytes, now), |now, out| Coordinator::finish(txn, participants, now, out));
+                self.coordinate(from, txn, (bytes, now), |now, out| {
+                    Coordinator::finish(txn, participants, now, out).with_appends(patched)
+                });
             }
             Call::Check { reads, seen } => {
                 self.clock.learn(seen, now)?;
@@ -352,7 +366,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> Gateway<A, T> {
         match self.coordinators.get_mut(&txn) {
             Some(one) => {
                 (one.client, one.last_call) = (from.clone(), now);
-                if let Some(reply) = one.coordinator.reply() {
+                if let Some(reply) = one.coordinator.reply().cloned() {
                     self.out.push(Output::Reply(from, txn, Reply::Ended(reply)));
                 }
             }

@@ -44,6 +44,8 @@ model::planted_bugs! {
         "C3" MarkForgotten "marks of clients are lost by a restart"
         "C3" HeardBeforeAcknowledged "an outcome that was heard is forgotten although participants may not have it"
         "C3" CommittingIsHeard "a client takes the outcomes of commits that are under way for heard"
+        "C3" OffsetsForgotten "the offsets of a committed transaction's appends are lost by a restart"
+        "C3" OffsetsNotAwaited "a coordinator reports a commit before it knows the offsets of all appends"
         "C4" PreparedForgotten "prepared transactions are lost by a restart"
         "C4" SegmentFreed "a segment of the log is freed with a prepared record in it"
         "C4" OutcomeAlone "the record of an outcome does not contain the writes"

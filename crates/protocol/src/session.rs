@@ -29,7 +29,7 @@ use model::{Entry, NodeId, Oid, PageId};
 
 use crate::brick::LockedObject;
 use crate::clock::Clock;
-use crate::commit::coordinator;
+use crate::commit::coordinator::{self, CommitReceipt};
 use crate::commit::{EntryChanges, Part, Refusal};
 use crate::gateway::{Call, Reply};
 use crate::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
@@ -66,11 +66,11 @@ pub enum Level {
 }
 
 /// The outcome of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
 pub enum TxnOutcome {
-    /// It committed at this time.
-    Committed(HlcTimestamp),
+    /// It committed.
+    Committed(CommitReceipt),
     /// It did not commit: the client knew that this object had changed.
     Doomed(Oid),
     /// It did not commit: a participant refused it.
@@ -484,9 +484,9 @@ impl<T: Clone + MemorySize> Session<T> {
 
     /// Resolves a transaction whose commit is not answered: if it has not committed, it never will.
     pub fn resolve(&mut self, txn: TxnId, now: Ms) {
-        let Some(Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
-        let participants = parts.keys().copied().collect();
-        self.send_call(txn, Call::Resolve { participants }, now);
+        let Some(call @ Call::Commit { parts, .. }) = self.calls.get(&txn) else { return };
+        let (participants, patched) = (parts.keys().copied().collect(), call.patched_nodes());
+        self.send_call(txn, Call::Resolve { participants, patched }, now);
     }
 
     /// Releases the locks of a transaction that has not written.
@@ -502,8 +502,9 @@ impl<T: Clone + MemorySize> Session<T> {
         self.locking.remove(&txn);
         let running = self.running.remove(&txn);
         assert!(running.is_some(), "C3: {txn:?} ends as {ended:?}, and has ended before");
-        match ended {
-            TxnOutcome::Committed(timestamp) => {
+        match &ended {
+            TxnOutcome::Committed(CommitReceipt { timestamp, .. }) => {
+                let timestamp = *timestamp;
                 self.last = self.last.max(timestamp);
                 // This fails only if clocks differ too much, which the nodes above have detected before.
                 let _ = self.clock.learn(timestamp, timestamp.ms());
@@ -524,7 +525,7 @@ impl<T: Clone + MemorySize> Session<T> {
         self.out.push(Output::Ended(txn, ended));
         match call {
             Some(Call::Commit { parts, .. }) => self.note_heard(txn, parts.into_keys()),
-            Some(Call::Resolve { participants }) => self.note_heard(txn, participants),
+            Some(Call::Resolve { participants, .. }) => self.note_heard(txn, participants),
             // To release locks leaves an outcome, too.
             _ => self.note_heard(txn, released),
         }
@@ -533,7 +534,7 @@ impl<T: Clone + MemorySize> Session<T> {
     /// Ends a group snapshot, now or when the closed timestamps allow it (G2).
     fn snapshot(&mut self, txn: TxnId) {
         match self.cache.snapshot(txn, self.last) {
-            Some(SnapshotCheck::At(at)) => self.finish_txn(txn, TxnOutcome::Committed(at)),
+            Some(SnapshotCheck::At(at)) => self.finish_txn(txn, TxnOutcome::Committed(at.into())),
             Some(SnapshotCheck::Conflict(oid)) => self.finish_txn(txn, TxnOutcome::Doomed(oid)),
             Some(SnapshotCheck::Wait(..)) => self.waiting.push(txn),
             None => {}
@@ -641,13 +642,15 @@ impl<T: Clone + MemorySize> Session<T> {
                     }
                 }
             }
-            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => self.finish_txn(txn, TxnOutcome::Committed(at)),
+            (Reply::Checked(Ok(at)), Some(Call::Check { .. })) => {
+                self.finish_txn(txn, TxnOutcome::Committed(at.into()));
+            }
             (Reply::Checked(Err(why)), Some(Call::Check { .. })) => self.finish_txn(txn, TxnOutcome::Refused(why)),
             (
-                Reply::Ended(coordinator::CommitReply::Committed(at)),
+                Reply::Ended(coordinator::CommitReply::Committed(receipt)),
                 Some(Call::Commit { .. } | Call::Resolve { .. }),
             ) => {
-                self.finish_txn(txn, TxnOutcome::Committed(at));
+                self.finish_txn(txn, TxnOutcome::Committed(receipt));
             }
             (Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld)), Some(_)) => {
                 self.finish_txn(txn, TxnOutcome::Unknown)

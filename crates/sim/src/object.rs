@@ -101,6 +101,13 @@ impl Content {
         ContentPatch { ops: vec![op] }
     }
 
+    /// The offset of an element in the bytes of a list, if it is there.
+    #[must_use]
+    pub fn offset_in_list(list: &[i64], element: i64) -> Option<u64> {
+        let at = list.iter().position(|one| *one == element)?;
+        Some(Self::List(list[..at].to_vec()).encode().data.len() as u64)
+    }
+
     /// The number that an object contains, if it contains one.
     #[must_use]
     pub fn number(object: &Object) -> Option<i64> {
@@ -155,11 +162,14 @@ mod tests {
     fn list_is_patched_to_what_it_is_with_another_element() {
         for list in [vec![], vec![7], vec![3, -17]] {
             let bytes = Content::List(list.clone()).encode().data;
+            let before = bytes.len() as u64;
             let expected = Content::List(list.into_iter().chain([42]).collect());
             for patch in [Content::append_patch(Some(&bytes), 42), Content::append_patch(None, 42)] {
                 let mut bytes = bytes.to_vec();
                 patch.ops.iter().for_each(|op| op.apply(&mut bytes));
                 assert_eq!(Content::decode(&Object::blob(bytes.into())), Some(expected.clone()));
+                let after = Content::list(&expected.encode()).unwrap_or_default();
+                assert_eq!(Content::offset_in_list(&after, 42), patch.first_append(before).or(Some(before)));
             }
         }
     }

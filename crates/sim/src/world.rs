@@ -25,6 +25,7 @@ use crate::object::Content;
 use crate::plan::{Action, BALANCE, Cluster, Demand, DiskWork, Key, Plan, ProcessName, RING_SLOTS, Topology};
 
 mod actions;
+mod appends;
 mod brick;
 mod cache_node;
 mod catalog;
@@ -42,6 +43,7 @@ mod query;
 mod root;
 mod schema;
 
+use appends::ReportedAppend;
 use catalog::PlacementCatalog;
 use client::ClientProcess;
 use clock::LocalClock;
@@ -218,6 +220,8 @@ pub struct World {
     /// Events of stalled disks.
     stalled: BTreeMap<(Pid, DiskWork), Vec<Event>>,
     history: History,
+    /// Appends of which clients were told the offsets.
+    appends: Vec<ReportedAppend>,
     last_operation: u64,
     oracle: Oracle,
     count: RunCounters,
@@ -250,6 +254,7 @@ impl World {
             parked: BTreeMap::new(),
             stalled: BTreeMap::new(),
             history: History::default(),
+            appends: Vec::new(),
             last_operation: 0,
             oracle: Oracle::default(),
             count: RunCounters::default(),

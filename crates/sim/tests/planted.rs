@@ -28,7 +28,9 @@ fn choice(bug: Bug) -> Choice {
     let (workload, faults) = match bug.rule() {
         // A window that is full.
         _ if bug == Bug::WindowDropsEntries => (Some(Workload::Lists), Some(Faults::All)),
-        _ if bug == Bug::ChangePassesPrepared => (Some(Workload::Hot), Some(Faults::All)),
+        _ if matches!(bug, Bug::ChangePassesPrepared | Bug::OffsetsForgotten | Bug::OffsetsNotAwaited) => {
+            (Some(Workload::Hot), Some(Faults::All))
+        }
         _ if matches!(bug, Bug::TouchUnseen | Bug::TouchUnchecked | Bug::TouchUnheld | Bug::GuardShared) => {
             (Some(Workload::Phantoms), Some(Faults::All))
         }

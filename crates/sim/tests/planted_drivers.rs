@@ -112,7 +112,8 @@ fn bugs_in_the_routing_of_a_brick_are_noticed_in_whole_clusters() {
 
 #[test]
 fn bugs_in_changes_of_parts_of_blobs_are_noticed_in_whole_clusters() {
-    assert_noticed([bug::Bug::Brick(Bug::ChangeInFlightForgotten)].into_iter(), HOT_LISTS);
+    let bugs = [Bug::ChangeInFlightForgotten, Bug::DurableAppendOffset];
+    assert_noticed(bugs.into_iter().map(bug::Bug::Brick), HOT_LISTS);
 }
 
 #[test]

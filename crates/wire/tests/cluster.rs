@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use prost::Message as _;
 use protocol::brick::LockedObject;
 use protocol::commit::client_mark::{ClientMark, MAX_OPEN};
-use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::commit::coordinator::{CommitReceipt, CommitReply};
+use protocol::commit::{Answer, AppendOffsets, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
@@ -149,8 +150,16 @@ fn entries() -> BoxedStrategy<EntryChanges> {
 
 fn part() -> BoxedStrategy<Part<Object>> {
     (reads(), writes(), touches(), entries())
-        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries, transfer_ms: 0 })
+        .prop_map(|(reads, writes, touches, entries)| Part { reads, writes, touches, entries, ..Part::default() })
         .boxed()
+}
+
+fn offsets() -> BoxedStrategy<AppendOffsets> {
+    btree_map(oid(), 0..=limits::BLOB, 0..3).boxed()
+}
+
+fn receipt() -> BoxedStrategy<CommitReceipt> {
+    (time(), offsets()).prop_map(|(timestamp, offsets)| CommitReceipt { timestamp, offsets }).boxed()
 }
 
 /// Parts as clients build them: each entry belongs to its node.
@@ -259,7 +268,7 @@ fn mark() -> BoxedStrategy<ClientMark> {
 fn call() -> BoxedStrategy<Call<Object>> {
     prop_oneof![
         (parts(), any::<bool>()).prop_map(|(parts, creates)| Call::Commit { parts, creates }),
-        participants().prop_map(|participants| Call::Resolve { participants }),
+        (participants(), participants()).prop_map(|(participants, patched)| Call::Resolve { participants, patched }),
         (parts(), time()).prop_map(|(parts, seen)| {
             let reads = parts.into_iter().map(|(node, part)| (node, part.reads)).collect();
             Call::Check { reads, seen }
@@ -272,12 +281,16 @@ fn call() -> BoxedStrategy<Call<Object>> {
 }
 
 fn reply() -> BoxedStrategy<Reply<Object>> {
-    let ended = verdict().prop_map(|verdict| match verdict {
-        Ok(at) => coordinator::CommitReply::Committed(at),
-        Err(why) => coordinator::CommitReply::Refused(why),
-    });
-    prop_oneof![ended.prop_map(Reply::Ended), verdict().prop_map(Reply::Checked), locked().prop_map(Reply::Locked)]
-        .boxed()
+    prop_oneof![
+        commit_reply().prop_map(Reply::Ended),
+        verdict().prop_map(Reply::Checked),
+        locked().prop_map(Reply::Locked)
+    ]
+    .boxed()
+}
+
+fn commit_reply() -> BoxedStrategy<CommitReply> {
+    prop_oneof![receipt().prop_map(CommitReply::Committed), refusal().prop_map(CommitReply::Refused)].boxed()
 }
 
 fn request() -> BoxedStrategy<Request<Object>> {
@@ -316,23 +329,24 @@ fn answer() -> BoxedStrategy<(Answer, Option<LockedObject<Object>>)> {
     let checked = (txn(), option::of(conflict()))
         .prop_map(|(txn, conflict)| Answer::Checked { txn, verdict: conflict.map_or(Ok(()), Err) });
     let others = prop_oneof![
-        (txn(), time(), participants(), any::<u32>()).prop_map(|(txn, proposal, participants, round)| {
-            Answer::Prepared { txn, proposal, participants, round }
-        }),
-        (txn(), outcome(), option::of(version())).prop_map(|(txn, outcome, version)| Answer::Ended {
-            txn,
-            outcome,
-            version
-        }),
+        (txn(), time(), participants(), any::<u32>(), offsets()).prop_map(
+            |(txn, proposal, participants, round, offsets)| Answer::Prepared {
+                txn,
+                proposal,
+                participants,
+                round,
+                offsets
+            }
+        ),
+        (txn(), outcome(), option::of(version()), offsets())
+            .prop_map(|(txn, outcome, version, offsets)| { Answer::Ended { txn, outcome, version, offsets } }),
         (txn(), refusal()).prop_map(|(txn, why)| Answer::Refused { txn, why }),
         checked,
         (txn(), joint(refusal())).prop_map(|(txn, refusals)| {
             let refuse = |(node, why)| (node, Answer::Refused { txn, why });
             Answer::Joint { txn, answers: refusals.into_iter().map(refuse).collect() }
         }),
-        (txn(), time()).prop_map(|(txn, at)| Answer::Concluded { txn, reply: coordinator::CommitReply::Committed(at) }),
-        (txn(), refusal())
-            .prop_map(|(txn, why)| Answer::Concluded { txn, reply: coordinator::CommitReply::Refused(why) }),
+        (txn(), commit_reply()).prop_map(|(txn, reply)| Answer::Concluded { txn, reply }),
     ];
     prop_oneof![4 => others.prop_map(|answer| (answer, None)), 1 => locked].boxed()
 }
@@ -373,22 +387,27 @@ fn message() -> BoxedStrategy<Message> {
 
 fn kept() -> BoxedStrategy<Record<Object>> {
     prop_oneof![
-        (txn(), participants(), part(), time()).prop_map(|(txn, participants, part, proposal)| Record::Prepared {
-            txn,
-            participants,
-            part,
-            proposal
+        (txn(), participants(), part(), offsets(), time()).prop_map(|(txn, participants, part, offsets, proposal)| {
+            Record::Prepared { txn, participants, part: Part { offsets, ..part }, proposal }
         }),
-        (txn(), time(), writes(), touches(), entries()).prop_map(|(txn, timestamp, writes, touches, entries)| {
-            Record::Committed { txn, timestamp, writes, touches, entries }
-        }),
-        (txn(), outcome(), writes(), touches(), entries(), participants()).prop_map(
-            |(txn, outcome, writes, touches, entries, participants)| Record::Decided {
+        (txn(), time(), writes(), touches(), entries(), offsets()).prop_map(
+            |(txn, timestamp, writes, touches, entries, offsets)| Record::Committed {
+                txn,
+                timestamp,
+                writes,
+                touches,
+                entries,
+                offsets
+            }
+        ),
+        (txn(), outcome(), writes(), touches(), entries(), offsets(), participants()).prop_map(
+            |(txn, outcome, writes, touches, entries, offsets, participants)| Record::Decided {
                 txn,
                 outcome,
                 writes,
                 touches,
                 entries,
+                offsets,
                 participants
             }
         ),
@@ -396,9 +415,15 @@ fn kept() -> BoxedStrategy<Record<Object>> {
         time().prop_map(Record::Bound),
         time().prop_map(Record::Horizon),
         (any::<u64>(), mark()).prop_map(|(client, mark)| Record::Heard { client: ClientId(client), mark }),
-        (txn(), outcome(), option::of(version()), participants()).prop_map(|(txn, outcome, version, participants)| {
-            Record::Ended { txn, outcome, version, participants }
-        }),
+        (txn(), outcome(), option::of(version()), offsets(), participants()).prop_map(
+            |(txn, outcome, version, offsets, participants)| Record::Ended {
+                txn,
+                outcome,
+                version,
+                offsets,
+                participants
+            }
+        ),
     ]
     .boxed()
 }

@@ -208,8 +208,8 @@ impl Worker {
 
     fn finish_operation(&mut self, mut operation: Operation, decided: CommitOutcome, writes: bool) {
         let outcome = match decided {
-            CommitOutcome::Committed(at) => {
-                operation.at = Some(at.0);
+            CommitOutcome::Committed(receipt) => {
+                operation.at = Some(receipt.timestamp.0);
                 Outcome::Ok
             }
             CommitOutcome::Conflict(_) => Outcome::Failed,

@@ -217,26 +217,26 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A transaction has ended.
     pub(super) fn handle_ended(&mut self, txn: TxnId, ended: TxnOutcome) {
         for id in self.calls.waiting_for(WaitKey::Txn(txn)) {
-            self.finish(id, Err(ended_error(txn, ended)));
+            self.finish(id, Err(ended_error(txn, ended.clone())));
         }
         let mut waiting = self.calls.waiting_for(WaitKey::Outcome(txn));
         if planted(Bug::WrongTryBelieved) {
             let is_commit = |id: &CallId| matches!(self.calls.get(*id), Some(PendingCall::Outcome { .. }));
             waiting = self.calls.ids().into_iter().filter(is_commit).take(1).collect();
         }
-        if waiting.is_empty() && !planted(Bug::OutcomeNotKept) {
-            self.outcomes.insert(txn, ended);
+        if waiting.is_empty() {
+            if !planted(Bug::OutcomeNotKept) {
+                self.outcomes.insert(txn, ended);
+            }
             if self.outcomes.len() > MAX_OUTCOMES {
                 self.outcomes.pop_first();
             }
-        }
-        if waiting.is_empty() {
             return;
         }
         let deferred = self.deferred.remove(&txn);
         for id in waiting {
             let Some(PendingCall::Outcome { goal, .. }) = self.calls.get(id) else { continue };
-            let result = outcome_result(txn, ended, goal, deferred.as_ref());
+            let result = outcome_result(txn, ended.clone(), goal, deferred.as_ref());
             self.finish(id, result.map(CallResult::Outcome));
         }
     }
@@ -263,13 +263,13 @@ fn outcome_result(
     deferred: Option<&(ErrorKind, String)>,
 ) -> Result<CommitOutcome> {
     match (goal, ended, deferred) {
-        (OutcomeGoal::Commit, TxnOutcome::Committed(at), _) => Ok(CommitOutcome::Committed(at)),
+        (OutcomeGoal::Commit, TxnOutcome::Committed(receipt), _) => Ok(CommitOutcome::Committed(receipt)),
         // It may have been committed before it was refused.
         (OutcomeGoal::Commit, TxnOutcome::Unknown, Some(_)) => Ok(CommitOutcome::Unknown(txn)),
         (OutcomeGoal::Commit, _, Some((kind, why))) if is_final(*kind) => Err(Error::new(*kind, why.clone())),
         (OutcomeGoal::Deferred(kind, why), TxnOutcome::Refused(Refusal::Aborted), _) => {
             Err(Error::new(*kind, why.clone()))
         }
-        _ => Ok(commit_outcome(txn, ended)),
+        (_, ended, _) => Ok(commit_outcome(txn, ended)),
     }
 }

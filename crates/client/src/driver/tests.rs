@@ -170,7 +170,7 @@ impl Harness {
 
     fn outcome(&self, id: CallId) -> CommitOutcome {
         match self.finished.get(&id) {
-            Some(Ok(CallResult::Outcome(outcome))) => *outcome,
+            Some(Ok(CallResult::Outcome(outcome))) => outcome.clone(),
             other => panic!("{id:?} has ended with {other:?}"),
         }
     }
@@ -189,7 +189,7 @@ impl Harness {
 }
 
 fn committed(at: u64) -> Reply<Object> {
-    Reply::Ended(CommitReply::Committed(HlcTimestamp::at(at)))
+    Reply::Ended(CommitReply::Committed(HlcTimestamp::at(at).into()))
 }
 
 fn refused(why: Refusal) -> Reply<Object> {
@@ -235,7 +235,7 @@ fn outcome_is_that_of_the_transaction() {
     let mut harness = Harness::new();
     let ((first, one), (second, other)) = (harness.commit(1), harness.commit(2));
     harness.reply(second, committed(9));
-    assert_eq!(harness.outcome(other), CommitOutcome::Committed(HlcTimestamp::at(9)));
+    assert_eq!(harness.outcome(other), CommitOutcome::Committed(HlcTimestamp::at(9).into()));
     assert!(!harness.finished.contains_key(&one));
     harness.reply(first, refused(Refusal::Aborted));
     assert_eq!(harness.outcome(one), CommitOutcome::Conflict(ConflictReason::Aborted));
@@ -301,7 +301,7 @@ fn commit_whose_caller_has_gone_is_given_up() {
     harness.calls.clear();
     harness.driver.cancel(call, harness.now);
     harness.pump();
-    assert_eq!(harness.calls, [(txn, Call::Resolve { participants: vec![NODE] })]);
+    assert_eq!(harness.calls, [(txn, Call::Resolve { participants: vec![NODE], patched: vec![] })]);
     harness.reply(txn, committed(9));
     assert!(harness.finished.is_empty(), "a cancelled call does not finish");
 }
@@ -354,7 +354,7 @@ fn outcome_is_kept_for_who_asks_later() {
     harness.driver.cancel(call, harness.now);
     harness.reply(txn, committed(9));
     let call = harness.start(ClientCall::Resolve(txn));
-    assert_eq!(harness.outcome(call), CommitOutcome::Committed(HlcTimestamp::at(9)));
+    assert_eq!(harness.outcome(call), CommitOutcome::Committed(HlcTimestamp::at(9).into()));
     let again = harness.start(ClientCall::Resolve(txn));
     harness.pump();
     assert_eq!(harness.kind(again), Some(ErrorKind::Invalid), "it is not waited for");

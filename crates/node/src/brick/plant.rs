@@ -28,6 +28,7 @@ model::planted_bugs! {
         "P1" PagesTakenForNew "every page that changes is treated as new, and its slots as free"
         "P1" ChangingPagesForgotten "pages are forgotten while their changes are in flight"
         "V2" ChangeInFlightForgotten "a change of a part of a blob builds on the last durable state, not on changes in flight"
+        "V2" DurableAppendOffset "the offset of an append is computed from the durable state of the blob, not from the newest one"
         "P1" OutdatedReplacedUsed "what a prepared transaction replaces is not computed again when indexes have changed"
         "G" GuardsNotRead "a scan returns no guards"
         "G" ClassNotTouched "a change does not touch the guard of its class"

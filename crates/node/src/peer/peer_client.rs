@@ -158,7 +158,7 @@ impl<A> PeerClient<A> {
                 .iter()
                 .try_for_each(|(node, reads)| self.check_pages(*node, reads.iter().map(|read| read.oid.page()))),
             Call::Lock { oid, .. } => self.check_pages(oid.page().node, [oid.page()]),
-            Call::Resolve { participants: nodes }
+            Call::Resolve { participants: nodes, .. }
             | Call::Release { participants: nodes }
             | Call::Heard { nodes, .. } => nodes.iter().try_for_each(|node| self.check_pages(*node, [])),
         }

@@ -8,7 +8,7 @@ use super::{Brick, FINISH_MS, Output};
 use crate::clock::ClockSkewError;
 use crate::commit::coordinator::{self, CommitReply, Coordinator};
 use crate::commit::joint::{CollectedAnswers, whole_parts};
-use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
+use crate::commit::{Answer, AppendOffsets, Outcome, Part, Refusal, Rejected, Request};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
@@ -91,7 +91,7 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         match self.finishing.get_mut(&txn) {
             Some(one) => {
                 one.requester = Some(from);
-                if let Some(reply) = one.coordinator.reply() {
+                if let Some(reply) = one.coordinator.reply().cloned() {
                     self.conclude(txn, reply);
                 }
             }
@@ -129,16 +129,17 @@ impl<A: Clone, T: Clone> Brick<A, T> {
         }
         match answer {
             Answer::Prepared { proposal, .. } if planted(Bug::ConcludedAtFirstVote) => {
-                self.conclude(txn, CommitReply::Committed(proposal));
+                self.conclude(txn, CommitReply::Committed(proposal.into()));
                 answer
             }
-            Answer::Prepared { participants, round, .. }
+            Answer::Prepared { participants, round, offsets, .. }
                 if node != self.participant.node() && planted(Bug::OwnProposalCounts) =>
             {
-                Answer::Prepared { txn, proposal: HlcTimestamp(1), participants, round }
+                Answer::Prepared { txn, proposal: HlcTimestamp(1), participants, round, offsets }
             }
             Answer::Refused { why: Refusal::Conflict(_), .. } if planted(Bug::RefusalOverlooked) => {
-                Answer::Ended { txn, outcome: Outcome::Committed(self.participant.clock()), version: None }
+                let (outcome, offsets) = (Outcome::Committed(self.participant.clock()), AppendOffsets::new());
+                Answer::Ended { txn, outcome, version: None, offsets }
             }
             answer => answer,
         }

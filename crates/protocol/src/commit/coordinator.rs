@@ -5,6 +5,9 @@
 //! state: the records of the participants determine the outcome, which is the same for all coordinators of a
 //! transaction.
 //!
+//! One participant that has ended the transaction tells its outcome, but not the offsets of the appends at the others. If the
+//! client has [appended](Coordinator::with_appends) there, its answer waits until they have told them.
+//!
 //! The answer that a transaction is too old decides nothing (C3): either this participant never prepared it, or all
 //! participants have acknowledged the outcome. The participants that are asked afterwards show which.
 //!
@@ -12,11 +15,11 @@
 //!   asking ──▶ decided: the client is answered, once ──▶ all have acknowledged: forgotten
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::NodeId;
+use model::{NodeId, Oid};
 
-use super::{Answer, Outcome, Part, Refusal, Request};
+use super::{Answer, AppendOffsets, Outcome, Part, Refusal, Request};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
@@ -36,12 +39,36 @@ pub enum Output<T> {
     Reply(CommitReply),
 }
 
+/// What a client hears of a transaction that has committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitReceipt {
+    /// When it committed.
+    pub timestamp: HlcTimestamp,
+    /// Where it has appended.
+    pub offsets: AppendOffsets,
+}
+
+impl CommitReceipt {
+    /// The offset at which the first append of the transaction to a blob has put its bytes; `None` if it has not appended to it.
+    #[must_use]
+    pub fn offset(&self, blob: Oid) -> Option<u64> {
+        self.offsets.get(&blob).copied()
+    }
+}
+
+impl From<HlcTimestamp> for CommitReceipt {
+    /// The receipt of a transaction that has appended to nothing.
+    fn from(timestamp: HlcTimestamp) -> Self {
+        Self { timestamp, offsets: AppendOffsets::new() }
+    }
+}
+
 /// The answer to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was refused has changed nothing"]
 pub enum CommitReply {
-    /// The transaction committed at this time.
-    Committed(HlcTimestamp),
+    /// The transaction committed.
+    Committed(CommitReceipt),
     /// It did not commit and never will; but if it is [too old](Refusal::TooOld), its outcome is unknown.
     Refused(Refusal),
 }
@@ -65,6 +92,10 @@ pub struct Coordinator<T> {
     parts: BTreeMap<NodeId, Part<T>>,
     stages: BTreeMap<NodeId, ParticipantStage>,
     outcome: Option<Outcome>,
+    /// The offsets of appends that participants have told.
+    offsets: AppendOffsets,
+    /// Participants that have not told them, and for which the client waits.
+    offsets_open: BTreeSet<NodeId>,
     /// The answer to the client, once sent.
     reply: Option<CommitReply>,
     /// The number of restarts of the questions; only answers of this round count.
@@ -84,7 +115,8 @@ impl<T: Clone> Coordinator<T> {
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let participants: Vec<NodeId> = parts.keys().copied().collect();
-        Self::begin(txn, participants, parts, now, out)
+        let patched = parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect();
+        Self { offsets_open: patched, ..Self::begin(txn, participants, parts, now, out) }
     }
 
     fn begin(
@@ -100,6 +132,8 @@ impl<T: Clone> Coordinator<T> {
             parts,
             stages,
             outcome: None,
+            offsets: AppendOffsets::new(),
+            offsets_open: BTreeSet::new(),
             reply: None,
             round: 0,
             repeat: now,
@@ -115,6 +149,14 @@ impl<T: Clone> Coordinator<T> {
     pub fn with_transfer(mut self, transfer: Ms) -> Self {
         self.transfer = transfer;
         self.repeat += transfer;
+        self
+    }
+
+    /// The same, whose client has appended at these participants: it is not answered before they have told the offsets, unless they
+    /// have forgotten the transaction.
+    #[must_use]
+    pub fn with_appends(mut self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        self.offsets_open = nodes.into_iter().filter(|node| self.stages.contains_key(node)).collect();
         self
     }
 
@@ -137,32 +179,37 @@ impl<T: Clone> Coordinator<T> {
             };
         }
         match answer {
-            Answer::Prepared { txn, proposal, round, .. }
+            Answer::Prepared { txn, proposal, round, offsets, .. }
                 if txn == self.txn && (round == self.round || planted(Bug::AnyRound)) =>
             {
+                self.offsets_open.remove(&node);
+                self.offsets.extend(offsets);
                 // A repeated question gets the same answer; a participant that is done answers that it has ended.
                 if *stage == ParticipantStage::Asked {
                     *stage = ParticipantStage::Prepared(proposal);
                 }
                 match (self.outcome, self.verdict()) {
                     (Some(outcome), _) => out.push(Output::Repeat(node, Request::Decide { txn, outcome })),
-                    (None, Some(outcome)) => self.decide(outcome, reply_of(outcome), now, out),
+                    (None, Some(outcome)) => self.decide(outcome, Refusal::Aborted, now, out),
                     (None, None) => {}
                 }
             }
-            Answer::Ended { txn, outcome, .. } if txn == self.txn => {
+            Answer::Ended { txn, outcome, offsets, .. } if txn == self.txn => {
                 *stage = ParticipantStage::Done;
-                self.decide(outcome, reply_of(outcome), now, out);
+                self.offsets_open.remove(&node);
+                self.offsets.extend(offsets);
+                self.decide(outcome, Refusal::Aborted, now, out);
             }
             Answer::Refused { txn, why: Refusal::TooOld } if txn == self.txn && *stage != ParticipantStage::Done => {
                 self.handle_too_old(node, now, out);
             }
             Answer::Refused { txn, why } if txn == self.txn => {
                 *stage = ParticipantStage::Done;
-                self.decide(Outcome::Aborted, CommitReply::Refused(why), now, out);
+                self.decide(Outcome::Aborted, why, now, out);
             }
             _ => {}
         }
+        self.reply_if_complete(out);
         if self.is_done() && self.stages.len() > 1 {
             let txn = self.txn;
             out.extend(self.stages.keys().map(|node| Output::Send(*node, Request::Forget { txn })));
@@ -177,7 +224,7 @@ impl<T: Clone> Coordinator<T> {
         }
         self.parts.clear();
         self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
-        (self.outcome, self.reply) = (outcome_of(reply), Some(reply));
+        (self.outcome, self.reply) = (outcome_of(&reply), Some(reply.clone()));
         out.push(Output::Reply(reply));
     }
 
@@ -198,6 +245,7 @@ impl<T: Clone> Coordinator<T> {
     /// A participant answers that the transaction is too old. Earlier answers no longer count: the others are asked
     /// again.
     fn handle_too_old(&mut self, node: NodeId, now: Ms, out: &mut Vec<Output<T>>) {
+        self.offsets_open.remove(&node);
         if self.outcome.is_some() {
             self.stages.insert(node, ParticipantStage::Done);
             return;
@@ -214,25 +262,40 @@ impl<T: Clone> Coordinator<T> {
             // The outcome is lost.
             self.stages.values_mut().for_each(|stage| *stage = ParticipantStage::Done);
             assert!(self.reply.is_none(), "C3: the client of {:?} is answered twice", self.txn);
-            self.reply = Some(CommitReply::Refused(Refusal::TooOld));
-            out.push(Output::Reply(CommitReply::Refused(Refusal::TooOld)));
-            return;
+            return self.reply_with(CommitReply::Refused(Refusal::TooOld), out);
         }
         self.ask(now, out);
     }
 
-    /// The outcome is known: the client and the remaining participants are informed.
-    fn decide(&mut self, outcome: Outcome, reply: CommitReply, now: Ms, out: &mut Vec<Output<T>>) {
-        match self.outcome {
+    /// The outcome is known: the client and the remaining participants are informed. `why` is the reason if it is aborted.
+    fn decide(&mut self, outcome: Outcome, why: Refusal, now: Ms, out: &mut Vec<Output<T>>) {
+        if self.outcome.is_some() {
             // Another answer can only contain the same outcome.
-            Some(_) => {}
-            None => {
-                (self.outcome, self.reply) = (Some(outcome), Some(reply));
-                self.parts.clear();
-                out.push(Output::Reply(reply));
-                self.ask(now, out);
-            }
+            return;
         }
+        self.outcome = Some(outcome);
+        self.parts.clear();
+        match outcome {
+            Outcome::Committed(_) => self.reply_if_complete(out),
+            Outcome::Aborted => self.reply_with(CommitReply::Refused(why), out),
+        }
+        self.ask(now, out);
+    }
+
+    /// Tells the client that the transaction has committed, once the offsets are known for which it waits.
+    fn reply_if_complete(&mut self, out: &mut Vec<Output<T>>) {
+        if let Some(Outcome::Committed(timestamp)) = self.outcome
+            && self.reply.is_none()
+            && (self.offsets_open.is_empty() || planted(Bug::OffsetsNotAwaited))
+        {
+            let offsets = std::mem::take(&mut self.offsets);
+            self.reply_with(CommitReply::Committed(CommitReceipt { timestamp, offsets }), out);
+        }
+    }
+
+    fn reply_with(&mut self, reply: CommitReply, out: &mut Vec<Output<T>>) {
+        self.reply = Some(reply.clone());
+        out.push(Output::Reply(reply));
     }
 
     /// The client has abandoned the commit, or only asks for the outcome: no further participant is prepared. The
@@ -242,7 +305,7 @@ impl<T: Clone> Coordinator<T> {
             assert!(self.outcome.is_none(), "C2: {:?} is decided and still has parts to prepare", self.txn);
             self.parts.clear();
             if planted(Bug::GivenUpIsAborted) {
-                return self.decide(Outcome::Aborted, CommitReply::Refused(Refusal::Aborted), now, out);
+                return self.decide(Outcome::Aborted, Refusal::Aborted, now, out);
             }
             self.ask(now, out);
         }
@@ -362,8 +425,8 @@ impl<T: Clone> Coordinator<T> {
 
     /// The answer to the client, once sent.
     #[must_use]
-    pub fn reply(&self) -> Option<CommitReply> {
-        self.reply
+    pub fn reply(&self) -> Option<&CommitReply> {
+        self.reply.as_ref()
     }
 
     /// The outcome, once known.
@@ -373,16 +436,9 @@ impl<T: Clone> Coordinator<T> {
     }
 }
 
-fn reply_of(outcome: Outcome) -> CommitReply {
-    match outcome {
-        Outcome::Committed(timestamp) => CommitReply::Committed(timestamp),
-        Outcome::Aborted => CommitReply::Refused(Refusal::Aborted),
-    }
-}
-
-fn outcome_of(reply: CommitReply) -> Option<Outcome> {
+fn outcome_of(reply: &CommitReply) -> Option<Outcome> {
     match reply {
-        CommitReply::Committed(timestamp) => Some(Outcome::Committed(timestamp)),
+        CommitReply::Committed(receipt) => Some(Outcome::Committed(receipt.timestamp)),
         CommitReply::Refused(Refusal::TooOld) => None,
         CommitReply::Refused(_) => Some(Outcome::Aborted),
     }

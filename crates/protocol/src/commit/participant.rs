@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use model::{Entry, NodeId, Oid, PageId};
 
 use super::client_mark::ClientMarks;
-use super::{Answer, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
+use super::{Answer, AppendOffsets, Change, EntryChanges, Outcome, Part, Record, Refusal, Rejected, Request, Writes};
 use crate::clock::{Clock, ClockSkewError, LEAD_MS};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::lease::Ms;
@@ -65,6 +65,8 @@ enum TxnState<T> {
     Ended {
         outcome: Outcome,
         version: Option<Version>,
+        /// The offsets of its appends here.
+        offsets: AppendOffsets,
         position: u64,
         /// The participants that may not have acknowledged the outcome; empty if all have, or if this is the only one.
         participants: Vec<NodeId>,
@@ -114,12 +116,12 @@ const fn first_txn_after(horizon: HlcTimestamp) -> TxnId {
 
 /// The record of an outcome.
 fn decided_record<T>(outcome: Outcome, change: Change<T>, participants: Vec<NodeId>) -> Record<T> {
-    let Change { txn, writes, touches, mut entries, .. } = change;
+    let Change { txn, writes, touches, mut entries, offsets, .. } = change;
     let writes = if planted(Bug::OutcomeAlone) { Writes::new() } else { writes };
     if planted(Bug::EntriesNotDecided) {
         entries.clear();
     }
-    Record::Decided { txn, outcome, writes, touches, entries, participants }
+    Record::Decided { txn, outcome, writes, touches, entries, offsets, participants }
 }
 
 /// An action to take when a record is durable.
@@ -326,10 +328,9 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal: timestamp, position });
             }
             None => {
-                let Part { writes, touches, entries, .. } = part;
-                let change = Change { txn, timestamp, writes, touches, entries };
-                let Change { writes, touches, entries, .. } = change.clone();
-                let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries });
+                let change = Change::of_part(txn, timestamp, part);
+                let Change { writes, touches, entries, offsets, .. } = change.clone();
+                let position = self.append(Record::Committed { txn, timestamp, writes, touches, entries, offsets });
                 self.end(Outcome::Committed(timestamp), change, position, Vec::new());
             }
         }
@@ -342,10 +343,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Some(TxnState::Prepared { part, participants, .. }) => {
                 let participants = participants.clone();
                 let change = match outcome {
-                    Outcome::Committed(timestamp) => {
-                        let Part { writes, touches, entries, .. } = part.clone();
-                        Change { txn, timestamp, writes, touches, entries }
-                    }
+                    Outcome::Committed(timestamp) => Change::of_part(txn, timestamp, part.clone()),
                     Outcome::Aborted => Change::empty(txn),
                 };
                 let position = self.append(decided_record(outcome, change.clone(), participants.clone()));
@@ -358,7 +356,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             Some(_) => {}
             None if let Some(since) = self.too_old_since(txn) => {
                 // Forgotten, so every participant has acknowledged it.
-                let answer = Answer::Ended { txn, outcome, version: None };
+                let answer = Answer::Ended { txn, outcome, version: None, offsets: AppendOffsets::new() };
                 self.run_when_durable(since, DurableAction::Answer(from, answer));
                 return Ok(());
             }
@@ -371,8 +369,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
 
     /// Ends a transaction by the record at `position`: when that is durable, the changes are applied and the locks
     /// released. `participants` have to acknowledge the outcome.
-    fn end(&mut self, outcome: Outcome, change: Change<T>, position: u64, participants: Vec<NodeId>) {
-        let txn = change.txn;
+    fn end(&mut self, outcome: Outcome, mut change: Change<T>, position: u64, participants: Vec<NodeId>) {
+        let (txn, offsets) = (change.txn, std::mem::take(&mut change.offsets));
         let mut version = None;
         if let Outcome::Committed(timestamp) = outcome {
             if !change.is_empty() {
@@ -382,7 +380,7 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             self.run_when_durable(position, DurableAction::Apply(change));
         }
         self.run_when_durable(if planted(Bug::ReleasedEarly) { 0 } else { position }, DurableAction::Release(txn));
-        self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
+        self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
     }
 
     /// Handles a question of a coordinator that finishes a transaction or resolves its outcome (C2).
@@ -426,13 +424,14 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     fn answer_in_round(&mut self, from: A, txn: TxnId, round: u32) {
         let Some(known) = self.transactions.get(&txn) else { return };
         let (position, answer) = match known {
-            TxnState::Prepared { participants, proposal, position, .. } => {
-                let participants = participants.clone();
+            TxnState::Prepared { participants, part, proposal, position } => {
+                let (participants, offsets) = (participants.clone(), part.offsets.clone());
                 let position = if planted(Bug::VoteBeforeForce) { 0 } else { *position };
-                (position, Answer::Prepared { txn, proposal: *proposal, participants, round })
+                (position, Answer::Prepared { txn, proposal: *proposal, participants, round, offsets })
             }
-            TxnState::Ended { outcome, version, position, .. } => {
-                (*position, Answer::Ended { txn, outcome: *outcome, version: *version })
+            TxnState::Ended { outcome, version, offsets, position, .. } => {
+                let offsets = offsets.clone();
+                (*position, Answer::Ended { txn, outcome: *outcome, version: *version, offsets })
             }
             TxnState::Marked { why, position } => (*position, Answer::Refused { txn, why: *why }),
         };

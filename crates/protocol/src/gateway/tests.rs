@@ -1,6 +1,7 @@
 use model::{ClassId, PageId, SpaceId};
 
 use super::*;
+use crate::commit::AppendOffsets;
 use crate::ident::ClientId;
 use crate::page_cache::ObjectState;
 
@@ -21,14 +22,17 @@ fn call(call: Call<u64>) -> Vec<Output<u8, u64>> {
 #[test]
 fn empty_commit_succeeds() {
     let parts = BTreeMap::new();
-    let reply = Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_000)));
+    let reply = Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_000).into()));
     assert_eq!(call(Call::Commit { parts, creates: false }), [Output::Reply(1, txn(1), reply)]);
 }
 
 #[test]
 fn outcome_without_participants_is_too_old() {
     let reply = Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld));
-    assert_eq!(call(Call::Resolve { participants: Vec::new() }), [Output::Reply(1, txn(1), reply)]);
+    assert_eq!(
+        call(Call::Resolve { participants: Vec::new(), patched: Vec::new() }),
+        [Output::Reply(1, txn(1), reply)]
+    );
 }
 
 #[test]
@@ -57,7 +61,8 @@ fn unanswered_questions_are_repeated_when_due() {
     gateway.handle_disconnected(&2);
     assert_eq!(gateway.deadline(), Some(1_000 + 2 * REPEAT_MS));
     for node in [1, 2] {
-        let answer = Answer::Ended { txn: txn(1), outcome: Outcome::Aborted, version: None };
+        let answer =
+            Answer::Ended { txn: txn(1), outcome: Outcome::Aborted, version: None, offsets: AppendOffsets::new() };
         gateway.handle_answer(NodeId(node), answer, None, 1_300);
     }
     assert_eq!(gateway.deadline(), None);
@@ -92,8 +97,13 @@ fn unanswered_questions_are_repeated_when_their_participant_is_reachable() {
         &asked[..],
         [Output::Ask(NodeId(2), Request::Prepare { .. }), Output::Ask(NodeId(2), Request::Check { .. })]
     ));
-    let prepared =
-        Answer::Prepared { txn: txn(1), proposal: HlcTimestamp::at(1_001), participants: Vec::new(), round: 0 };
+    let prepared = Answer::Prepared {
+        txn: txn(1),
+        proposal: HlcTimestamp::at(1_001),
+        participants: Vec::new(),
+        round: 0,
+        offsets: AppendOffsets::new(),
+    };
     gateway.handle_answer(NodeId(2), prepared, None, 1_010);
     gateway.handle_answer(NodeId(2), Answer::Checked { txn: txn(2), verdict: Ok(()) }, None, 1_010);
     assert_eq!(gateway.outputs().filter(|output| matches!(output, Output::Ask(..))).count(), 0);
@@ -112,7 +122,13 @@ fn participant_that_has_answered_is_not_overdue() {
     for number in 1..=4 {
         gateway.handle_call(1, txn(number), commit(&[1, 2]), 1_000).unwrap();
         let proposal = HlcTimestamp::at(1_001);
-        let prepared = Answer::Prepared { txn: txn(number), proposal, participants: Vec::new(), round: 0 };
+        let prepared = Answer::Prepared {
+            txn: txn(number),
+            proposal,
+            participants: Vec::new(),
+            round: 0,
+            offsets: AppendOffsets::new(),
+        };
         gateway.handle_answer(NodeId(1), prepared, None, 1_010);
     }
     gateway.outputs().for_each(drop);
@@ -145,7 +161,9 @@ fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
     // Calls for other participants, repeated calls and calls that resolve outcomes are accepted.
     gateway.handle_call(1, txn(6), commit(&[1]), 2_000).unwrap();
     gateway.handle_call(1, txn(1), commit(&[2]), 2_000).unwrap();
-    gateway.handle_call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 2_000).unwrap();
+    gateway
+        .handle_call(1, txn(5), Call::Resolve { participants: vec![NodeId(1), NodeId(2)], patched: Vec::new() }, 2_000)
+        .unwrap();
     let asked: Vec<_> = gateway.outputs().collect();
     assert!(matches!(
         asked[..],
@@ -156,7 +174,7 @@ fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
         ]
     ));
     // Calls that resolve outcomes have a higher limit.
-    let resolve = |number| (txn(number), Call::Resolve { participants: vec![NodeId(2)] });
+    let resolve = |number| (txn(number), Call::Resolve { participants: vec![NodeId(2)], patched: Vec::new() });
     let taken = (10..50).take_while(|number| {
         let (txn, call) = resolve(*number);
         gateway.handle_call(1, txn, call, 2_000).unwrap();
@@ -167,7 +185,12 @@ fn commits_at_a_silent_participant_are_refused_above_the_memory_limit() {
     // The participant answers: all waiting transactions end, and calls are accepted again.
     for number in (1..=6).chain(10..50) {
         for node in [1, 2] {
-            let answer = Answer::Ended { txn: txn(number), outcome: Outcome::Aborted, version: None };
+            let answer = Answer::Ended {
+                txn: txn(number),
+                outcome: Outcome::Aborted,
+                version: None,
+                offsets: AppendOffsets::new(),
+            };
             gateway.handle_answer(NodeId(node), answer, None, 2_100);
         }
     }
@@ -195,16 +218,24 @@ fn waiting_for_two() -> Gateway<u8, Vec<i64>> {
 #[test]
 fn resolving_an_outcome_abandons_the_commit() {
     let mut gateway = waiting_for_two();
-    gateway.handle_call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)] }, 1_100).unwrap();
+    gateway
+        .handle_call(1, txn(1), Call::Resolve { participants: vec![NodeId(1), NodeId(2)], patched: Vec::new() }, 1_100)
+        .unwrap();
     let ask = |node| Output::Ask(NodeId(node), Request::Ask { txn: txn(1), round: 0 });
     assert_eq!(gateway.outputs().collect::<Vec<_>>(), [ask(1), ask(2)]);
     // Participants may have prepared it meanwhile: if all have, it is committed.
     for node in [1, 2] {
         let proposal = HlcTimestamp::at(1_001);
-        let prepared = Answer::Prepared { txn: txn(1), proposal, participants: Vec::new(), round: 0 };
+        let prepared = Answer::Prepared {
+            txn: txn(1),
+            proposal,
+            participants: Vec::new(),
+            round: 0,
+            offsets: AppendOffsets::new(),
+        };
         gateway.handle_answer(NodeId(node), prepared, None, 1_110);
     }
-    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001));
+    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001).into());
     assert_eq!(gateway.outputs().next(), Some(Output::Reply(1, txn(1), Reply::Ended(reply))));
 }
 
@@ -326,8 +357,8 @@ fn joint_request_is_repeated_to_each_node() {
 fn conclusion_of_a_brick_ends_the_transaction() {
     let mut gateway = gateway_of_two_bricks();
     commit(&mut gateway, &[1, 2]);
-    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001));
-    gateway.handle_answer(NodeId(1), Answer::Concluded { txn: txn(1), reply }, None, 1_002);
+    let reply = coordinator::CommitReply::Committed(HlcTimestamp::at(1_001).into());
+    gateway.handle_answer(NodeId(1), Answer::Concluded { txn: txn(1), reply: reply.clone() }, None, 1_002);
     let outputs: Vec<_> = gateway.outputs().collect();
     assert_eq!(outputs, [Output::Reply(1, txn(1), Reply::Ended(reply))]);
     assert_eq!((gateway.deadline(), gateway.waiting_bytes()), (None, 0));
@@ -340,14 +371,20 @@ fn votes_of_one_brick_count_together() {
     let participants: Vec<NodeId> = [1, 2, 3].map(NodeId).into();
     let vote = |ms| {
         let proposal = HlcTimestamp::at(ms);
-        Answer::Prepared { txn: txn(1), proposal, participants: participants.clone(), round: 0 }
+        Answer::Prepared {
+            txn: txn(1),
+            proposal,
+            participants: participants.clone(),
+            round: 0,
+            offsets: AppendOffsets::new(),
+        }
     };
     let answers = [(NodeId(1), vote(1_005)), (NodeId(2), vote(1_009))].into();
     gateway.handle_answer(NodeId(1), Answer::Joint { txn: txn(1), answers }, None, 1_010);
     assert_eq!(gateway.outputs().count(), 0, "node 3 has not voted");
     gateway.handle_answer(NodeId(3), vote(1_007), None, 1_010);
     let at = HlcTimestamp::at(1_009);
-    let reply = Reply::Ended(coordinator::CommitReply::Committed(at));
+    let reply = Reply::Ended(coordinator::CommitReply::Committed(at.into()));
     let outputs: Vec<_> = gateway.outputs().collect();
     assert_eq!(outputs[0], Output::Reply(1, txn(1), reply));
     let decide = || Request::Decide { txn: txn(1), outcome: Outcome::Committed(at) };

@@ -92,7 +92,7 @@ fn snapshot_ends_once() {
     session.commit(txn, 1_001);
     assert_eq!(outputs(&mut session), [], "nothing is closed yet");
     session.handle_down(NODE, CONNECTION, Down::Close { at: HlcTimestamp::at(900) }, 1_002);
-    assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(HlcTimestamp::at(900)))]);
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(HlcTimestamp::at(900).into()))]);
     session.handle_down(NODE, CONNECTION, Down::Close { at: HlcTimestamp::at(950) }, 1_003);
     assert_eq!(outputs(&mut session), []);
 }
@@ -159,8 +159,8 @@ fn commit_continues_at_another_peer_server() {
     let [(of, call)] = &first[..] else { unreachable!() };
     let repeated = Output::Repeat(*of, call.clone());
     assert!(outputs(&mut session).contains(&repeated), "it may still be on its way");
-    session.handle_reply(txn, Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_050))));
-    assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(HlcTimestamp::at(1_050)))]);
+    session.handle_reply(txn, Reply::Ended(coordinator::CommitReply::Committed(HlcTimestamp::at(1_050).into())));
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(HlcTimestamp::at(1_050).into()))]);
 }
 
 /// The question is also repeated at another peer server.
@@ -172,13 +172,31 @@ fn resolving_an_outcome_is_repeated_until_it_is_known() {
     session.commit(txn, 1_001);
     session.outputs().for_each(drop);
     session.resolve(txn, 1_002);
-    let asked = [(txn, Call::Resolve { participants: vec![NODE] })];
+    let asked = [(txn, Call::Resolve { participants: vec![NODE], patched: Vec::new() })];
     assert_eq!(calls(&mut session), asked);
     session.disconnect(None, 1_100);
     session.connect(None, 1_200);
     assert_eq!(calls(&mut session), asked);
     session.handle_reply(txn, Reply::Ended(coordinator::CommitReply::Refused(Refusal::TooOld)));
     assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Unknown)]);
+}
+
+/// The offsets of its appends are part of the outcome.
+#[test]
+fn client_that_resolves_an_outcome_names_where_it_has_changed_parts_of_objects() {
+    let mut session = session();
+    let txn = session.begin(Level::Optimistic, 1_001);
+    let elsewhere = Oid::new(ClassId::NONE, PageId { node: NodeId(4), ..PAGE }, 1);
+    assert_eq!(session.write(txn, oid(1), ObjectState::Changed(1)), Ok(()));
+    assert_eq!(session.write(txn, elsewhere, ObjectState::Value(2)), Ok(()));
+    session.commit(txn, 1_001);
+    session.outputs().for_each(drop);
+    session.resolve(txn, 1_002);
+    let resolve = Call::Resolve { participants: vec![NODE, NodeId(4)], patched: vec![NODE] };
+    assert_eq!(calls(&mut session), [(txn, resolve)]);
+    let receipt = CommitReceipt { timestamp: HlcTimestamp::at(1_005), offsets: [(oid(1), 40)].into() };
+    session.handle_reply(txn, Reply::Ended(coordinator::CommitReply::Committed(receipt.clone())));
+    assert_eq!(outputs(&mut session), [Output::Ended(txn, TxnOutcome::Committed(receipt))]);
 }
 
 #[test]
@@ -196,8 +214,8 @@ fn participants_are_told_what_the_client_has_heard_except_what_is_open() {
         session.handle_reply(txn, Reply::Ended(reply));
         calls(session)
     };
-    let committed = coordinator::CommitReply::Committed(HlcTimestamp::at(1_005));
-    assert_eq!(reply(&mut session, txns[0], committed), [], "one outcome at a time is not worth a message");
+    let committed = coordinator::CommitReply::Committed(HlcTimestamp::at(1_005).into());
+    assert_eq!(reply(&mut session, txns[0], committed.clone()), [], "one outcome at a time is not worth a message");
     let open = vec![txns[1].start, txns[2].start];
     let mark = ClientMark::new(session.clock.last().next(), open).unwrap();
     let refused = coordinator::CommitReply::Refused(Refusal::Aborted);

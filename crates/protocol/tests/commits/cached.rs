@@ -186,11 +186,11 @@ impl World {
                     let Some((number, _)) = &self.coordinators[address] else { continue };
                     let number = *number;
                     let record = &mut self.records[number as usize];
-                    record.reply.get_or_insert((reply, self.now));
-                    let committed = match reply {
-                        CommitReply::Committed(timestamp) => Some(timestamp),
+                    let committed = match &reply {
+                        CommitReply::Committed(receipt) => Some(receipt.timestamp),
                         CommitReply::Refused(_) => None,
                     };
+                    record.reply.get_or_insert((reply, self.now));
                     for (at, client) in self.clients.iter_mut().enumerate() {
                         client.cache.handle_outcome(Self::id(number, at), committed);
                         if client.current.as_ref().is_some_and(|(current, ..)| *current == number) {

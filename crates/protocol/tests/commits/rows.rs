@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Entry, EntryKey, NodeId, Oid, PageId};
 use protocol::commit::client_mark::ClientMark;
 use protocol::commit::participant::{Output, Participant, ParticipantSettings};
-use protocol::commit::{Answer, Outcome, Part, Record, Request};
+use protocol::commit::{Answer, Outcome, Part, Record, Request, Writes};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
@@ -164,10 +164,11 @@ impl World {
             (0..self.rng.random_range(0..2)).map(|_| Read { oid: self.object(), seen: ReadVersion::At(version) });
         let reads = reads.collect();
         let writes = (0..self.rng.random_range(0..3)).map(|_| (self.object(), ObjectState::Value(self.now)));
-        let writes = writes.collect();
+        let writes: Writes<u64> = writes.collect();
+        let offsets = writes.keys().map(|oid| (*oid, self.now % 100)).collect();
         let touches = (0..self.rng.random_range(0..2)).map(|_| self.object()).collect();
         let entries = (0..self.rng.random_range(0..2)).map(|_| self.entry()).collect();
-        Part { reads, writes, touches, entries, transfer_ms: 0 }
+        Part { reads, writes, touches, entries, offsets, transfer_ms: 0 }
     }
 
     /// A new or an earlier transaction.

@@ -381,6 +381,7 @@ impl World {
         pram::check(history, &orders).map_err(found)?;
         exactly_once::check(history, &finals).map_err(found)?;
         acknowledged::check(history, &finals).map_err(found)?;
+        self.check_appends()?;
         self.check_demand()
     }
 
@@ -422,7 +423,7 @@ impl World {
     }
 
     /// All stored objects.
-    fn objects(&self) -> BTreeMap<Key, Object> {
+    pub(super) fn objects(&self) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
         for (page, stored) in self.serving.keys().flat_map(|node| self.stored_pages(*node)) {
             for (slot, object) in stored.iter() {

@@ -40,7 +40,7 @@ const JITTER_MS: u64 = 40;
 /// Elements of a list from which on some transactions append by a change of a part; shorter lists are replaced.
 const MIN_PATCHED_LEN: usize = 5;
 /// How long the outcome of a transaction is known at least to a client that has not heard it.
-const KEPT_MS: u64 = 100_000;
+pub(super) const KEPT_MS: u64 = 100_000;
 /// The time limit of the driver's calls: longer than a run. The client gives up by itself, as its user.
 const TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Bytes of copies that a client keeps: all. Scenarios evict pages by themselves.
@@ -81,6 +81,8 @@ struct Current {
     guards: Option<Vec<(Oid, LockMode)>>,
     /// Contents that it has read, by their states.
     contents: BTreeMap<(ContentId, u64), Bytes>,
+    /// The elements that it appends to lists which it does not read.
+    blind_appends: Vec<(Key, i64)>,
 }
 
 /// A client's process.
@@ -131,6 +133,12 @@ impl ClientProcess {
     /// What it does, if it does something.
     pub(super) fn current_record(&self) -> Option<&history::Operation> {
         self.current.as_ref().map(|current| &current.record)
+    }
+
+    /// The number of its operation, its transaction, and the elements that it appends to lists without reading them.
+    pub(super) fn blind_appends(&self) -> Option<(u64, TxnId, &[(Key, i64)])> {
+        let current = self.current.as_ref()?;
+        Some((current.record.number, current.txn?, &current.blind_appends))
     }
 
     /// What it was doing when it died.
@@ -245,7 +253,7 @@ impl World {
                 }
             }
             Ok(CallResult::Written) => self.finish(pid, Outcome::Ok, None),
-            Ok(CallResult::Outcome(CommitOutcome::Committed(at))) => self.finish(pid, Outcome::Ok, Some(at.0)),
+            Ok(CallResult::Outcome(CommitOutcome::Committed(receipt))) => self.finish_committed(pid, &receipt),
             Ok(CallResult::Outcome(CommitOutcome::Unknown(txn))) => {
                 let age = self.local_time(pid).saturating_sub(txn.start.ms());
                 if age < KEPT_MS {
@@ -378,6 +386,7 @@ impl World {
                 // Nor does a transaction with locks change what it has not locked.
                 let is_blind = is_patching && current.record.number % 4 == 0 && isolation == IsolationLevel::Optimistic;
                 let (contents, known_lists) = (&current.contents, &mut client.known_lists);
+                let blind_appends = &mut current.blind_appends;
                 let mut reader = Reader {
                     driver,
                     txn,
@@ -391,6 +400,7 @@ impl World {
                     is_patching,
                     is_blind,
                     known_lists,
+                    blind_appends,
                 };
                 match take(&mut reader, step, &mut current.record, now) {
                     StepProgress::Done => current.at += 1,
@@ -464,6 +474,7 @@ impl World {
             query: None,
             guards: None,
             contents: BTreeMap::new(),
+            blind_appends: Vec::new(),
         });
         self.push_timer(now + RUN_MS, pid, life);
         self.note(|world| format!("{} begins {number}", world.name(pid)));
@@ -474,7 +485,7 @@ impl World {
     }
 
     /// What a client was doing is over.
-    fn finish(&mut self, pid: Pid, outcome: Outcome, at: Option<u64>) {
+    pub(super) fn finish(&mut self, pid: Pid, outcome: Outcome, at: Option<u64>) {
         let (now, life, shown) = (self.now, self.processes[pid].incarnation, self.local_time(pid));
         let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return };
         let Some(mut current) = client.current.take() else { return };
@@ -554,6 +565,8 @@ struct Reader<'a> {
     /// Whether it does so without reading those that it knows.
     is_blind: bool,
     known_lists: &'a mut BTreeSet<Key>,
+    /// What it appends so.
+    blind_appends: &'a mut Vec<(Key, i64)>,
 }
 
 impl Reader<'_> {
@@ -638,6 +651,7 @@ fn try_step(
         }
         Step::Append(key) if reader.is_blind && reader.known_lists.contains(&key) => {
             reader.patch(key, None, element);
+            reader.blind_appends.push((key, element));
             steps.push(history::Step::append(key.to_string(), element));
         }
         Step::Append(key) => {

@@ -7,7 +7,7 @@ use model::{NodeId, Object, Oid, Result};
 use protocol::brick::LockedObject;
 use protocol::commit::{Answer, Part, Request};
 use protocol::gateway::{Call, Reply};
-use protocol::ident::{TxnId, Version};
+use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 
 use super::entries;
@@ -56,7 +56,10 @@ pub(super) fn call_to_proto(call: &Call<Object>, raw: &mut Vec<Bytes>) -> CallMe
             parts: Some(states::parts_to_proto(parts, raw)),
             creates: *creates,
         }),
-        Call::Resolve { participants: nodes } => CallMessage::Resolve(participants(nodes)),
+        Call::Resolve { participants, patched } => CallMessage::Resolve(proto::CallResolve {
+            nodes: ids::numbers(participants),
+            patched: ids::numbers(patched),
+        }),
         Call::Check { reads, seen } => {
             let idle = reads.iter().filter(|(_, reads)| reads.is_empty()).map(|(node, _)| node);
             let parts = proto::Parts {
@@ -83,7 +86,9 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
             Call::Commit { parts: states::parts(commit.parts, data)?, creates: commit.creates }
         }
         CallMessage::Heard(heard) => Call::Heard { nodes: ids::nodes(heard.nodes)?, mark: verdict::mark(heard.mark)? },
-        CallMessage::Resolve(resolve) => Call::Resolve { participants: ids::nodes(resolve.nodes)? },
+        CallMessage::Resolve(resolve) => {
+            Call::Resolve { participants: ids::nodes(resolve.nodes)?, patched: ids::nodes(resolve.patched)? }
+        }
         CallMessage::Check(check) => {
             let parts = states::parts(check.parts, data)?;
             if parts.values().any(|part| !part.only_reads()) {
@@ -103,7 +108,7 @@ pub(super) fn call(call: CallMessage, data: &mut Data<'_>) -> Result<Call<Object
 
 pub(super) fn reply_to_proto(reply: &Reply<Object>, raw: &mut Vec<Bytes>) -> ReplyMessage {
     match reply {
-        Reply::Ended(ended) => ReplyMessage::Ended(verdict::ended_to_proto(*ended)),
+        Reply::Ended(ended) => ReplyMessage::Ended(verdict::commit_reply_to_proto(ended)),
         Reply::Checked(checked) => ReplyMessage::Checked(verdict::verdict_to_proto(*checked)),
         Reply::Locked(locked) => ReplyMessage::Locked(locked_to_proto(locked, raw)),
     }
@@ -111,7 +116,7 @@ pub(super) fn reply_to_proto(reply: &Reply<Object>, raw: &mut Vec<Bytes>) -> Rep
 
 pub(super) fn reply(reply: ReplyMessage, data: &mut Data<'_>) -> Result<Reply<Object>> {
     Ok(match reply {
-        ReplyMessage::Ended(ended) => Reply::Ended(verdict::ended(ended)?),
+        ReplyMessage::Ended(ended) => Reply::Ended(verdict::commit_reply(ended)?),
         ReplyMessage::Checked(checked) => Reply::Checked(verdict::verdict(Some(checked))?),
         ReplyMessage::Locked(found) => {
             let (_, _, locked) = locked(found, data)?;
@@ -246,7 +251,8 @@ pub(super) fn part(
     data: &mut Data<'_>,
 ) -> Result<Part<Object>> {
     let (reads, writes) = (states::reads(reads)?, states::writes(writes, data)?);
-    Ok(Part { reads, writes, touches: states::touches(touches)?, entries: entries::changes(entries)?, transfer_ms: 0 })
+    let (touches, entries) = (states::touches(touches)?, entries::changes(entries)?);
+    Ok(Part { reads, writes, touches, entries, ..Part::default() })
 }
 
 pub(super) fn answer_to_proto(
@@ -255,12 +261,17 @@ pub(super) fn answer_to_proto(
     raw: &mut Vec<Bytes>,
 ) -> AnswerMessage {
     match answer {
-        Answer::Prepared { proposal, participants, round, .. } => AnswerMessage::Prepared(proto::Prepared {
+        Answer::Prepared { proposal, participants, round, offsets, .. } => AnswerMessage::Prepared(proto::Prepared {
             proposal: proposal.0,
             participants: ids::numbers(participants),
             round: *round,
+            offsets: states::offsets_to_proto(offsets),
         }),
-        Answer::Ended { outcome, version, .. } => AnswerMessage::Ended(ended_to_proto(*outcome, *version)),
+        Answer::Ended { outcome, version, offsets, .. } => AnswerMessage::Ended(proto::Ended {
+            outcome: Some(verdict::outcome_to_proto(*outcome)),
+            version: version.map(Into::into),
+            offsets: states::offsets_to_proto(offsets),
+        }),
         Answer::Refused { why, .. } => AnswerMessage::Refused(verdict::refusal_to_proto(*why)),
         Answer::Checked { verdict: checked, .. } => {
             AnswerMessage::Checked(proto::Checked { conflict: checked.err().map(verdict::conflict_to_proto) })
@@ -283,12 +294,8 @@ pub(super) fn answer_to_proto(
             };
             AnswerMessage::Joint(proto::JointAnswer { answers: answers.iter().map(answer).collect() })
         }
-        Answer::Concluded { reply, .. } => AnswerMessage::Concluded(verdict::ended_to_proto(*reply)),
+        Answer::Concluded { reply, .. } => AnswerMessage::Concluded(verdict::commit_reply_to_proto(reply)),
     }
-}
-
-fn ended_to_proto(outcome: protocol::commit::Outcome, version: Option<Version>) -> proto::Ended {
-    proto::Ended { outcome: Some(verdict::outcome_to_proto(outcome)), version: version.map(Into::into) }
 }
 
 pub(super) fn answer(
@@ -302,11 +309,13 @@ pub(super) fn answer(
             proposal: ids::timestamp(prepared.proposal)?,
             participants: ids::nodes(prepared.participants)?,
             round: prepared.round,
+            offsets: states::offsets(&prepared.offsets)?,
         },
         AnswerMessage::Ended(ended) => Answer::Ended {
             txn,
             outcome: verdict::outcome(ended.outcome)?,
             version: ids::optional_version(ended.version)?,
+            offsets: states::offsets(&ended.offsets)?,
         },
         AnswerMessage::Refused(why) => Answer::Refused { txn, why: verdict::refusal(why)? },
         AnswerMessage::Checked(checked) => {
@@ -318,7 +327,7 @@ pub(super) fn answer(
             return Ok((Answer::Locked { txn, oid, mode }, locked));
         }
         AnswerMessage::Joint(joint) => Answer::Joint { txn, answers: joint_answers(joint, txn, data)? },
-        AnswerMessage::Concluded(reply) => Answer::Concluded { txn, reply: verdict::ended(reply)? },
+        AnswerMessage::Concluded(reply) => Answer::Concluded { txn, reply: verdict::commit_reply(reply)? },
     };
     Ok((answer, None))
 }

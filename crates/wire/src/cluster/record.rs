@@ -13,7 +13,7 @@
 use bytes::{BufMut, Bytes};
 use model::{Object, Result};
 use prost::Message;
-use protocol::commit::Record;
+use protocol::commit::{Part, Record};
 use protocol::ident::{ClientId, TxnId, Version};
 
 use super::states::{self, Check, Data};
@@ -53,25 +53,28 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
                 proposal: proposal.0,
                 touches: states::touches_to_proto(&part.touches),
                 entries: entries::changes_to_proto(part.entries.iter()),
+                offsets: states::offsets_to_proto(&part.offsets),
             };
             (Some(*txn), RecordMessage::Prepared(prepared))
         }
-        Record::Committed { txn, timestamp, writes, touches, entries } => {
+        Record::Committed { txn, timestamp, writes, touches, entries, offsets } => {
             let committed = proto::RecordCommitted {
                 timestamp: timestamp.0,
                 writes: states::writes_to_proto(writes.iter(), raw),
                 touches: states::touches_to_proto(touches),
                 entries: entries::changes_to_proto(entries.iter()),
+                offsets: states::offsets_to_proto(offsets),
             };
             (Some(*txn), RecordMessage::Committed(committed))
         }
-        Record::Decided { txn, outcome, writes, touches, entries, participants } => {
+        Record::Decided { txn, outcome, writes, touches, entries, offsets, participants } => {
             let decided = proto::RecordDecided {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
                 writes: states::writes_to_proto(writes.iter(), raw),
                 participants: ids::numbers(participants),
                 touches: states::touches_to_proto(touches),
                 entries: entries::changes_to_proto(entries.iter()),
+                offsets: states::offsets_to_proto(offsets),
             };
             (Some(*txn), RecordMessage::Decided(decided))
         }
@@ -82,11 +85,12 @@ fn record_to_proto(record: &Record<Object>, raw: &mut Vec<Bytes>) -> (Option<Txn
             let heard = proto::RecordHeard { client: client.0, mark: Some(verdict::mark_to_proto(mark)) };
             (None, RecordMessage::Heard(heard))
         }
-        Record::Ended { txn, outcome, version, participants } => {
+        Record::Ended { txn, outcome, version, offsets, participants } => {
             let ended = proto::RecordEnded {
                 outcome: Some(verdict::outcome_to_proto(*outcome)),
                 version: version.map(Into::into),
                 participants: ids::numbers(participants),
+                offsets: states::offsets_to_proto(offsets),
             };
             (Some(*txn), RecordMessage::Ended(ended))
         }
@@ -131,7 +135,10 @@ fn record_from_proto(
         RecordMessage::Prepared(prepared) => Record::Prepared {
             txn: ids::txn(txn)?,
             participants: ids::nodes(prepared.participants)?,
-            part: calls::part(prepared.reads, prepared.writes, &prepared.touches, prepared.entries, data)?,
+            part: Part {
+                offsets: states::offsets(&prepared.offsets)?,
+                ..calls::part(prepared.reads, prepared.writes, &prepared.touches, prepared.entries, data)?
+            },
             proposal: ids::timestamp(prepared.proposal)?,
         },
         RecordMessage::Committed(committed) => Record::Committed {
@@ -140,6 +147,7 @@ fn record_from_proto(
             writes: states::writes(committed.writes, data)?,
             touches: states::touches(&committed.touches)?,
             entries: entries::changes(committed.entries)?,
+            offsets: states::offsets(&committed.offsets)?,
         },
         RecordMessage::Decided(decided) => Record::Decided {
             txn: ids::txn(txn)?,
@@ -147,6 +155,7 @@ fn record_from_proto(
             writes: states::writes(decided.writes, data)?,
             touches: states::touches(&decided.touches)?,
             entries: entries::changes(decided.entries)?,
+            offsets: states::offsets(&decided.offsets)?,
             participants: ids::nodes(decided.participants)?,
         },
         RecordMessage::Marked(_) => Record::Marked { txn: ids::txn(txn)? },
@@ -159,6 +168,7 @@ fn record_from_proto(
             txn: ids::txn(txn)?,
             outcome: verdict::outcome(ended.outcome)?,
             version: ids::optional_version(ended.version)?,
+            offsets: states::offsets(&ended.offsets)?,
             participants: ids::nodes(ended.participants)?,
         },
     })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{ClassId, ContentPatch, Error, ErrorKind, Kind, NodeId, Object, Oid, Result, limits};
-use protocol::commit::{Part, Writes};
+use protocol::commit::{AppendOffsets, Part, Writes};
 use protocol::page_cache::{ObjectState, SlotStates};
 use protocol::validate::{Read, ReadVersion};
 
@@ -302,6 +302,31 @@ pub(super) fn touches(oids: &[u64]) -> Result<BTreeSet<Oid>> {
         true => Ok(oids.into_iter().collect()),
         false => Err(invalid("touches are out of order, or repeated")),
     }
+}
+
+// ------------------------------------------------------------------------------------------------ offsets of appends
+
+pub(super) fn offsets_to_proto(offsets: &AppendOffsets) -> Vec<u64> {
+    let halves = |(oid, offset): (&Oid, &u64)| {
+        let oid = crate::proto::Oid::from(*oid);
+        [oid.high, oid.low, *offset]
+    };
+    offsets.iter().flat_map(halves).collect()
+}
+
+pub(super) fn offsets(numbers: &[u64]) -> Result<AppendOffsets> {
+    let mut offsets = Vec::new();
+    for [high, low, offset] in split_chunks::<3, _>(numbers, MAX_MESSAGE_WRITES, "offsets of appends")? {
+        let oid = ids::oid_from_halves([*high, *low])?;
+        if offsets.last().is_some_and(|(last, _)| *last >= oid) {
+            return Err(invalid(format!("the offset in {oid} is out of order, or repeated")));
+        }
+        if *offset > limits::BLOB {
+            return Err(invalid(format!("the offset {offset} in {oid} is beyond the largest size of a blob")));
+        }
+        offsets.push((oid, *offset));
+    }
+    Ok(offsets.into_iter().collect())
 }
 
 // ------------------------------------------------------------------------------------------------ parts

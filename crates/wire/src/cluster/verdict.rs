@@ -2,12 +2,12 @@
 
 use model::Result;
 use protocol::commit::client_mark::ClientMark;
-use protocol::commit::coordinator;
+use protocol::commit::coordinator::{CommitReceipt, CommitReply};
 use protocol::commit::{Outcome, Refusal};
 use protocol::ident::HlcTimestamp;
 use protocol::validate::{Cause, ValidationConflict};
 
-use super::ids;
+use super::{ids, states};
 use crate::convert::{invalid, missing};
 use crate::proto::cluster as proto;
 
@@ -85,16 +85,25 @@ pub(super) fn verdict(field: Option<proto::Verdict>) -> Result<Result<HlcTimesta
     }
 }
 
-pub(super) fn ended_to_proto(reply: coordinator::CommitReply) -> proto::Verdict {
-    verdict_to_proto(match reply {
-        coordinator::CommitReply::Committed(at) => Ok(at),
-        coordinator::CommitReply::Refused(why) => Err(why),
-    })
+pub(super) fn commit_reply_to_proto(reply: &CommitReply) -> proto::CommitReply {
+    let (reply, offsets) = match reply {
+        CommitReply::Committed(CommitReceipt { timestamp, offsets }) => {
+            (proto::commit_reply::Reply::Committed(timestamp.0), states::offsets_to_proto(offsets))
+        }
+        CommitReply::Refused(why) => (proto::commit_reply::Reply::Refused(refusal_to_proto(*why)), Vec::new()),
+    };
+    proto::CommitReply { reply: Some(reply), offsets }
 }
 
-pub(super) fn ended(field: proto::Verdict) -> Result<coordinator::CommitReply> {
-    Ok(match verdict(Some(field))? {
-        Ok(at) => coordinator::CommitReply::Committed(at),
-        Err(why) => coordinator::CommitReply::Refused(why),
-    })
+pub(super) fn commit_reply(field: proto::CommitReply) -> Result<CommitReply> {
+    let offsets = states::offsets(&field.offsets)?;
+    match field.reply.ok_or_else(|| missing("outcome of the commit"))? {
+        proto::commit_reply::Reply::Committed(at) => {
+            Ok(CommitReply::Committed(CommitReceipt { timestamp: ids::timestamp(at)?, offsets }))
+        }
+        proto::commit_reply::Reply::Refused(_) if !offsets.is_empty() => {
+            Err(invalid("a transaction that was refused has offsets of appends"))
+        }
+        proto::commit_reply::Reply::Refused(why) => Ok(CommitReply::Refused(refusal(why)?)),
+    }
 }

@@ -9,7 +9,8 @@ use model::{
 };
 use protocol::brick::LockedObject;
 use protocol::commit::client_mark::ClientMark;
-use protocol::commit::{Answer, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes, coordinator};
+use protocol::commit::coordinator::{CommitReceipt, CommitReply};
+use protocol::commit::{Answer, AppendOffsets, EntryChanges, Outcome, Part, Record, Refusal, Request, Writes};
 use protocol::gateway::{Call, Reply};
 use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId, Version};
 use protocol::locks::LockMode;
@@ -27,7 +28,7 @@ use wire::proto;
 use super::{check, golden, oid, sent};
 
 /// Number of vectors in this file.
-pub(crate) const VECTORS: usize = 68 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
+pub(crate) const VECTORS: usize = 76 + 21 + 8 + 16 + 6 + 10 + 5 + 8 + 8;
 
 const NODE: NodeId = NodeId(2);
 const AT: HlcTimestamp = HlcTimestamp(0x0197_1234_5678_0001);
@@ -71,7 +72,20 @@ fn touch() -> Part<Object> {
 
 fn decided_touching(txn: TxnId) -> Record<Object> {
     let (outcome, participants) = (Outcome::Committed(AT), vec![NODE, NodeId(5)]);
-    Record::Decided { txn, outcome, writes: Writes::new(), touches: touch().touches, entries: entries(), participants }
+    Record::Decided {
+        txn,
+        outcome,
+        writes: Writes::new(),
+        touches: touch().touches,
+        entries: entries(),
+        offsets: AppendOffsets::new(),
+        participants,
+    }
+}
+
+/// Where a transaction appends to two blobs.
+fn offsets() -> AppendOffsets {
+    [(blob(), 4_096), (oid(3), 0)].into()
 }
 
 /// Changed entries of a set and of a directory.
@@ -155,7 +169,8 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
     let participants = vec![NODE, NodeId(5)];
     vec![
         ("call-commit", Call::Commit { parts, creates: false }),
-        ("call-resolve", Call::Resolve { participants: participants.clone() }),
+        ("call-resolve", Call::Resolve { participants: participants.clone(), patched: Vec::new() }),
+        ("call-resolve-appending", Call::Resolve { participants: participants.clone(), patched: vec![NODE] }),
         ("call-check", Call::Check { reads: BTreeMap::from([(NODE, reads())]), seen: AT }),
         ("call-lock", Call::Lock { first: txn(3), oid: oid(1), mode: LockMode::Exclusive }),
         ("call-commit-touching", Call::Commit { parts: BTreeMap::from([(NODE, touch())]), creates: false }),
@@ -167,8 +182,9 @@ fn calls() -> Vec<(&'static str, Call<Object>)> {
 
 fn replies() -> Vec<(&'static str, Reply<Object>)> {
     vec![
-        ("reply-committed", Reply::Ended(coordinator::CommitReply::Committed(AT))),
-        ("reply-refused", Reply::Ended(coordinator::CommitReply::Refused(conflict(Cause::Stale(version(42)))))),
+        ("reply-committed", Reply::Ended(CommitReply::Committed(AT.into()))),
+        ("reply-appended", Reply::Ended(CommitReply::Committed(CommitReceipt { timestamp: AT, offsets: offsets() }))),
+        ("reply-refused", Reply::Ended(CommitReply::Refused(conflict(Cause::Stale(version(42)))))),
         ("reply-checked", Reply::Checked(Err(conflict(Cause::Held(txn(4)))))),
         ("reply-locked", Reply::Locked(locked(Some(object(7))))),
         ("reply-locked-touch", Reply::Locked(LockedObject { mode: LockMode::Touch, ..locked(None) })),
@@ -206,15 +222,25 @@ fn answers() -> Vec<(&'static str, Answer, Option<LockedObject<Object>>)> {
     let held = ValidationConflict { oid: oid(1), cause: Cause::Held(self::txn(3)) };
     let lock = Answer::Locked { txn, oid: oid(1), mode: LockMode::Exclusive };
     let touch = Answer::Locked { txn, oid: oid(1), mode: LockMode::Touch };
-    let prepared = Answer::Prepared { txn, proposal: AT, participants: vec![NODE, NodeId(5)], round: 2 };
+    let participants = vec![NODE, NodeId(5)];
+    let prepared = |offsets| {
+        let participants = participants.clone();
+        Answer::Prepared { txn, proposal: AT, participants, round: 2, offsets }
+    };
+    let ended = |outcome, version, offsets| Answer::Ended { txn, outcome, version, offsets };
+    let (committed, none) = (Outcome::Committed(AT), AppendOffsets::new());
+    let receipt = CommitReceipt { timestamp: AT, offsets: offsets() };
     let refused = Answer::Refused { txn, why: Refusal::Conflict(held) };
-    let joint = Answer::Joint { txn, answers: [(NODE, prepared.clone()), (NodeId(5), refused)].into() };
+    let joint = Answer::Joint { txn, answers: [(NODE, prepared(none.clone())), (NodeId(5), refused)].into() };
     vec![
         ("answer-joint", joint, None),
-        ("concluded", Answer::Concluded { txn, reply: coordinator::CommitReply::Committed(AT) }, None),
-        ("prepared", prepared, None),
-        ("ended", Answer::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)) }, None),
-        ("ended-aborted", Answer::Ended { txn, outcome: Outcome::Aborted, version: None }, None),
+        ("concluded", Answer::Concluded { txn, reply: CommitReply::Committed(AT.into()) }, None),
+        ("concluded-appended", Answer::Concluded { txn, reply: CommitReply::Committed(receipt) }, None),
+        ("prepared", prepared(none.clone()), None),
+        ("prepared-appending", prepared(offsets()), None),
+        ("ended", ended(committed, Some(version(42)), none.clone()), None),
+        ("ended-appended", ended(committed, Some(version(42)), offsets()), None),
+        ("ended-aborted", ended(Outcome::Aborted, None, none), None),
         ("refused", Answer::Refused { txn, why: Refusal::Aborted }, None),
         ("checked", Answer::Checked { txn, verdict: Ok(()) }, None),
         ("not-checked", Answer::Checked { txn, verdict: Err(held) }, None),
@@ -635,22 +661,34 @@ fn records_of_transactions_are_unchanged() {
         writes,
         touches: BTreeSet::new(),
         entries: EntryChanges::new(),
+        offsets: AppendOffsets::new(),
         participants: vec![NODE, NodeId(5)],
     };
-    let touching = |Part { writes, touches, entries, .. }: Part<Object>| Record::Committed {
+    let touching = |Part { writes, touches, entries, offsets, .. }: Part<Object>| Record::Committed {
         txn,
         timestamp: AT,
         writes,
         touches,
         entries,
+        offsets,
+    };
+    let appending = || Part { offsets: offsets(), ..part() };
+    let ended = |participants, offsets| {
+        let (outcome, version) = (Outcome::Committed(AT), Some(version(42)));
+        Record::Ended { txn, outcome, version, offsets, participants }
     };
     let records = [
         ("prepared", Record::Prepared { txn, participants: participants.clone(), part: part(), proposal: AT }),
         ("committed", touching(part())),
         ("committed-touching", touching(touch())),
+        ("committed-appending", touching(appending())),
         (
             "prepared-touching",
             Record::Prepared { txn, participants: participants.clone(), part: touch(), proposal: AT },
+        ),
+        (
+            "prepared-appending",
+            Record::Prepared { txn, participants: participants.clone(), part: appending(), proposal: AT },
         ),
         ("decided-touching", decided_touching(txn)),
         ("decided", decided(Outcome::Committed(AT), writes())),
@@ -659,7 +697,8 @@ fn records_of_transactions_are_unchanged() {
         ("bound", Record::Bound(AT)),
         ("horizon", Record::Horizon(AT)),
         ("heard", Record::Heard { client: ClientId(9), mark: mark() }),
-        ("ended", Record::Ended { txn, outcome: Outcome::Committed(AT), version: Some(version(42)), participants }),
+        ("ended", ended(participants.clone(), AppendOffsets::new())),
+        ("ended-appended", ended(participants, offsets())),
     ];
     for (name, record) in records {
         let now = encode_record(&record, version(43));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use model::{ContentId, Entry, ErrorKind, NodeId, Object, Oid, PageId, Result, limits};
-use protocol::commit::{EntryChanges, Part};
+use protocol::commit::{AppendOffsets, EntryChanges, Part};
 use protocol::entries::collection_guard;
 use protocol::ident::{TxnId, Version};
 use protocol::page_cache::ObjectState;
@@ -59,6 +59,15 @@ impl DeferredTransaction {
     pub(super) fn message(&self, node: NodeId, txn: TxnId) -> Message {
         Message::Deferred { node, txn, kind: self.kind, why: self.why.clone() }
     }
+}
+
+/// What is known of the blobs that a transaction writes before it is taken in.
+#[derive(Debug)]
+pub(super) struct CheckedContents {
+    /// By how much they grow, staged contents apart that they take.
+    pub(super) growth: Growth,
+    /// Where the transaction appends to them.
+    pub(super) offsets: AppendOffsets,
 }
 
 /// What a driver remembers of transactions that it takes in, or has not taken in.
@@ -178,7 +187,7 @@ impl<C: Clone> NodeDriver<C> {
         head.is_ok_and(|head| head.version == Version::ZERO)
     }
 
-    /// Takes in a transaction or a write that is new here, and adds to its part what it touches.
+    /// Takes in a transaction or a write that is new here, and adds to its part what it touches and where it appends.
     ///
     /// # Errors
     /// Why it is deferred or refused.
@@ -224,7 +233,7 @@ impl<C: Clone> NodeDriver<C> {
         after > before
     }
 
-    /// Adds to a part the guards that it touches: its coordinator does not know them.
+    /// Adds to a part the guards that it touches, and the offsets of its appends: its coordinator does not know them.
     ///
     /// # Errors
     /// Why the transaction is deferred or refused.
@@ -240,8 +249,8 @@ impl<C: Clone> NodeDriver<C> {
         if let Some(rejection) = replaced.rejection() {
             return Err(self.reject(txn, rejection));
         }
-        let growth = self.check_contents(txn, part, |oid| replaced.replaced(oid));
-        let growth = growth.map_err(|rejection| reject_content(part, rejection))?;
+        let checked = self.check_contents(txn, part, |oid| replaced.replaced(oid));
+        let CheckedContents { growth, offsets } = checked.map_err(|rejection| reject_content(part, rejection))?;
         self.check_removed_collections(&replaced, part)?;
         let (of_indexes, key_bytes) = replaced.entries();
         let (of_collections, row_bytes) = rows_of_entries(&part.entries);
@@ -255,7 +264,7 @@ impl<C: Clone> NodeDriver<C> {
             return Err(DeferredTransaction { kind: ErrorKind::TooLarge, why });
         }
         self.check_quota(growth).map_err(|QuotaRefusal { kind, why }| DeferredTransaction { kind, why })?;
-        part.touches = touches;
+        (part.touches, part.offsets) = (touches, offsets);
         self.admission.begin(txn, replaced, growth);
         Ok(())
     }
@@ -285,15 +294,14 @@ impl<C: Clone> NodeDriver<C> {
         }
     }
 
-    /// Checks that the contents that a transaction names or changes are there. Returns by how much its writes grow, staged contents that
-    /// they take apart. `replaced` tells what a write replaces.
+    /// Checks that the contents that a transaction names or changes are there. `replaced` tells what a write replaces.
     pub(super) fn check_contents<'a>(
         &self,
         txn: TxnId,
         part: &Part<Object>,
         replaced: impl Fn(Oid) -> Option<&'a Replaced>,
-    ) -> std::result::Result<Growth, ContentRejection> {
-        let (mut taken, mut growth) = (BTreeSet::new(), Growth::default());
+    ) -> std::result::Result<CheckedContents, ContentRejection> {
+        let (mut taken, mut growth, mut offsets) = (BTreeSet::new(), Growth::default(), AppendOffsets::new());
         for (oid, written) in &part.writes {
             let concerns_content = match written {
                 ObjectState::Value(object) => object.content().is_some(),
@@ -303,12 +311,15 @@ impl<C: Clone> NodeDriver<C> {
             let replaced = replaced(*oid);
             let size_before = replaced.and_then(|replaced| replaced.before.map(|_| replaced.size_before));
             let size_after = if concerns_content {
-                let before = replaced.and_then(|replaced| replaced.blob.as_ref());
+                let durable = self.durable_blob(*oid);
+                let before = durable.as_ref().or_else(|| replaced.and_then(|replaced| replaced.blob.as_ref()));
                 let size = |id| self.staging.size(id, txn);
                 let plan = plan_write(*oid, before, written.clone(), size, || ContentId(0))?;
                 if let Some(id) = plan.staged.filter(|id| !taken.insert(*id)) {
                     return Err(ContentRejection::NotStaged(*oid, id));
                 }
+                // No other transaction changes the blob before this one, once it is prepared or committed (V2).
+                offsets.extend(plan.append_offset.map(|offset| (*oid, offset)));
                 growth.take_staged(plan.staged.and_then(size).unwrap_or(0));
                 plan.object.map(|object| object.total_size())
             } else {
@@ -316,7 +327,13 @@ impl<C: Clone> NodeDriver<C> {
             };
             growth.replace(size_before, size_after);
         }
-        Ok(growth)
+        Ok(CheckedContents { growth, offsets })
+    }
+
+    /// The durable state of a blob, which is no ground to plan a change on: for a [planted bug](Bug::DurableAppendOffset).
+    fn durable_blob(&self, oid: Oid) -> Option<Object> {
+        let is_planted = planted(Bug::DurableAppendOffset);
+        is_planted.then(|| rows::read_object(&self.reader, oid.page(), oid.slot()).ok()).flatten().flatten()
     }
 
     /// Checks that collections which are deleted have no entries afterwards. A transaction that adds an entry meanwhile has read the

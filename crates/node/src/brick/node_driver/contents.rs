@@ -33,6 +33,8 @@ pub(super) struct ContentPlan {
     pub(super) changes: Vec<ContentChange>,
     /// A staged content that the object takes.
     pub(super) staged: Option<ContentId>,
+    /// Where the first append puts its bytes, if the write appends.
+    pub(super) append_offset: Option<u64>,
 }
 
 /// What a write of `oid` does to an object that is `before`. `staged_size` tells the size of a staged content, `next_id` makes
@@ -48,12 +50,14 @@ pub(super) fn plan_write(
     next_id: impl FnOnce() -> ContentId,
 ) -> std::result::Result<ContentPlan, ContentRejection> {
     let content_before = before.and_then(Object::content);
-    let mut plan = ContentPlan { object: None, changes: Vec::new(), staged: None };
+    let mut plan = ContentPlan { object: None, changes: Vec::new(), staged: None, append_offset: None };
     match written {
         ObjectState::Absent => {}
         ObjectState::Changed(change) => {
             let blob = before.filter(|before| before.kind == Kind::Blob).ok_or(ContentRejection::NotABlob(oid))?;
-            let patched = patch(blob, &change, next_id).map_err(|_| ContentRejection::BadChange(oid))?;
+            let decoded = ContentPatch::decode(&change).map_err(|_| ContentRejection::BadChange(oid))?;
+            plan.append_offset = decoded.first_append(blob.size());
+            let patched = patch(blob, decoded, next_id).map_err(|_| ContentRejection::BadChange(oid))?;
             (plan.object, plan.changes) = (Some(patched.0), patched.1);
         }
         ObjectState::Value(object) => match (object.content(), content_before) {
@@ -87,10 +91,9 @@ pub(super) fn plan_write(
 /// A blob with a part of its bytes changed, and the changes of its content.
 fn patch(
     before: &Object,
-    change: &Object,
+    patch: ContentPatch,
     next_id: impl FnOnce() -> ContentId,
 ) -> Result<(Object, Vec<ContentChange>)> {
-    let patch = ContentPatch::decode(change)?;
     let size = patch.check_sizes(before.size())?;
     if before.content().is_none() && patch.largest_size(before.size()) <= MAX_INLINE {
         let mut bytes = before.data.to_vec();
@@ -204,7 +207,7 @@ mod tests {
             ContentChange::Write { id, offset: 3, data: "c".into() },
             ContentChange::Write { id, offset: 102, data: "d".into() },
         ];
-        assert_eq!(plan.changes, expected);
+        assert_eq!((plan.changes, plan.append_offset), (expected.into(), Some(100)));
         let after = ContentRef { id, size: 103, generation: 5 };
         assert_eq!(plan.object.unwrap().content(), Some(after));
     }
@@ -215,6 +218,7 @@ mod tests {
         before.set_attribute("key".into(), Some("value".into()));
         let small = plan(Some(&before), changed(vec![append("!")])).unwrap();
         assert_eq!((small.object, small.changes.len()), (Some(before.with_data("hello!".into())), 0));
+        assert_eq!(small.append_offset, Some(5));
         let many = Bytes::from(vec![7; MAX_INLINE as usize]);
         let large = plan(Some(&before), changed(vec![ContentOp::Append { data: many.clone() }])).unwrap();
         let content = ContentRef { id: NEXT, size: 5 + MAX_INLINE, generation: 1 };

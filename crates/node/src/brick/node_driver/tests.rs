@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilder, RecordRef, Value, ValueRef};
 use proptest::prelude::*;
 use protocol::commit::client_mark::ClientMark;
-use protocol::commit::{Outcome, Record, Refusal, Writes};
+use protocol::commit::{AppendOffsets, Outcome, Record, Refusal, Writes};
 use protocol::ident::{ClientId, TxnId};
 use protocol::page_cache::{FetchId, ObjectState};
 use protocol::validate::{Read, ReadVersion};
@@ -24,6 +24,7 @@ use crate::brick::routing::NodeEvent;
 use crate::brick::scan::scan;
 
 mod acknowledged;
+mod appends;
 mod contents;
 mod entries;
 mod indexes;
@@ -548,7 +549,7 @@ fn outcome_that_another_participant_tells_is_carried_out_at_once() {
         world.carry_out();
     }
     assert_eq!(world.entries(BY_AGE), []);
-    let answer = Answer::Ended { txn, outcome: Outcome::Committed(at), version: None };
+    let answer = Answer::Ended { txn, outcome: Outcome::Committed(at), version: None, offsets: AppendOffsets::new() };
     world.driver.handle_answer(NodeId(8), answer, world.now);
     world.carry_out();
     for event in world.inbox.take_events() {

@@ -7,6 +7,7 @@ use protocol::commit::Part;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 
+use super::admission::CheckedContents;
 use super::{NodeDriver, rows};
 use crate::brick::indexes::Replaced;
 use crate::brick::node_usage::NodeUsage;
@@ -88,7 +89,7 @@ impl<C: Clone> NodeDriver<C> {
                 replaced.insert(*oid, one);
             }
             // What was prepared was taken in, so its contents are there; a damaged one is reported when it is committed.
-            if let Ok(growth) = self.check_contents(txn, &part, |oid| replaced.get(&oid)) {
+            if let Ok(CheckedContents { growth, .. }) = self.check_contents(txn, &part, |oid| replaced.get(&oid)) {
                 self.admission.recover_prepared(txn, growth);
             }
         }

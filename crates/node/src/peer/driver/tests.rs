@@ -317,7 +317,10 @@ fn numbers_of_others_are_not_given() {
     assert_noticed(&[Bug::NumberOfOtherSpace, Bug::OwnNumberGiven], || {
         let mut driver = driver_with_client(&mut client(1, "writer"), 7);
         let mut stranger = client_in(2, &FIXTURE.other, "writer");
-        let of_other = |client| ClientMessage::Call { txn: txn(client), call: Call::Resolve { participants: vec![] } };
+        let of_other = |client| ClientMessage::Call {
+            txn: txn(client),
+            call: Call::Resolve { participants: vec![], patched: vec![] },
+        };
         assert_eq!(refused(&mut driver, &mut stranger, of_other(7)), ErrorKind::Denied);
         assert_eq!(refused(&mut driver, &mut client(3, "writer"), renew(PROCESS, None)), ErrorKind::Denied);
     });

@@ -112,7 +112,7 @@ impl TwoNodes {
 
 fn committed(answers: &[Answer]) -> HlcTimestamp {
     match answers {
-        [Answer::Concluded { reply: CommitReply::Committed(at), .. }] => *at,
+        [Answer::Concluded { reply: CommitReply::Committed(receipt), .. }] => receipt.timestamp,
         other => panic!("one answer is expected, with the commit: {other:?}"),
     }
 }
@@ -139,6 +139,31 @@ fn transaction_of_one_brick_is_concluded_there_when_all_nodes_have_prepared_it()
         assert!(matches!(brick.last_record(node), Record::Ended { participants, .. } if participants.is_empty()));
     }
     assert_eq!(committed(&brick.joint(request)), at, "also when the transaction has ended");
+}
+
+#[test]
+fn answer_of_a_brick_has_the_offsets_of_the_appends_at_all_its_nodes() {
+    let blob = |node| *part(node).writes.first_key_value().unwrap().0;
+    let appending = |(node, offset): (NodeId, u64)| {
+        let writes = [(blob(node), ObjectState::Changed(1))].into();
+        (node, Part { writes, offsets: [(blob(node), offset)].into(), ..Part::default() })
+    };
+    let mut brick = TwoNodes::new();
+    let request = prepare(txn(900), &[A, B], &[(A, 10), (B, 20)].map(appending));
+    // A repeated request finds the blobs longer.
+    let again = prepare(txn(900), &[A, B], &[(A, 60), (B, 70)].map(appending));
+    let has_offsets = |answers: &[Answer]| {
+        let [Answer::Concluded { reply: CommitReply::Committed(receipt), .. }] = answers else { return false };
+        receipt.offsets == [(blob(A), 10), (blob(B), 20)].into()
+    };
+    brick.joint(request);
+    brick.force(A);
+    assert!(has_offsets(&brick.force(B)));
+    assert!(has_offsets(&brick.joint(again.clone())));
+    brick.force(A);
+    brick.force(B);
+    assert!(brick.nodes[&A].finishing.is_empty());
+    assert!(has_offsets(&brick.joint(again)), "also when the transaction has ended");
 }
 
 #[test]

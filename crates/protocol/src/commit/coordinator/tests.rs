@@ -1,5 +1,9 @@
+use model::planted_bug::assert_noticed;
+use model::{ClassId, PageId, SpaceId};
+
 use super::*;
 use crate::ident::ClientId;
+use crate::page_cache::ObjectState;
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
@@ -10,11 +14,35 @@ fn part() -> Part<u64> {
 }
 
 fn prepared(ms: u64) -> Answer {
-    Answer::Prepared { txn: TXN, proposal: HlcTimestamp::at(ms), participants: vec![A, B], round: 0 }
+    Answer::Prepared {
+        txn: TXN,
+        proposal: HlcTimestamp::at(ms),
+        participants: vec![A, B],
+        round: 0,
+        offsets: AppendOffsets::new(),
+    }
 }
 
 fn ended(outcome: Outcome) -> Answer {
-    Answer::Ended { txn: TXN, outcome, version: None }
+    Answer::Ended { txn: TXN, outcome, version: None, offsets: AppendOffsets::new() }
+}
+
+fn blob(node: NodeId) -> Oid {
+    Oid::new(ClassId::NONE, PageId { space: SpaceId(1), node, number: 7 }, 1)
+}
+
+/// The answer of a node, with the offset of an append there.
+fn appended(node: NodeId, mut answer: Answer) -> Answer {
+    if let Answer::Prepared { offsets, .. } | Answer::Ended { offsets, .. } = &mut answer {
+        offsets.insert(blob(node), 10 * u64::from(node.0));
+    }
+    answer
+}
+
+/// The reply with the offsets of both nodes.
+fn receipt(ms: u64) -> Output<u64> {
+    let offsets = [A, B].map(|node| (blob(node), 10 * u64::from(node.0))).into();
+    Output::Reply(CommitReply::Committed(CommitReceipt { timestamp: HlcTimestamp::at(ms), offsets }))
 }
 
 fn refused() -> Answer {
@@ -45,7 +73,7 @@ fn coordinator_after(answers: &[(NodeId, Answer)]) -> (Coordinator<u64>, Vec<Out
 fn transaction_commits_at_the_largest_proposal_when_all_have_prepared() {
     let committed = Outcome::Committed(HlcTimestamp::at(7));
     let (mut coordinator, mut out) = coordinator_after(&[(A, prepared(7)), (B, prepared(5))]);
-    let reply = Output::Reply(CommitReply::Committed(HlcTimestamp::at(7)));
+    let reply = Output::Reply(CommitReply::Committed(HlcTimestamp::at(7).into()));
     assert_eq!(out, [reply, decide(A, committed), decide(B, committed)]);
     out.clear();
     coordinator.handle_answer(A, ended(committed), 20, &mut out);
@@ -84,13 +112,14 @@ fn unanswered_question_is_repeated() {
 
 #[test]
 fn conclusion_of_a_participant_is_reported_and_nothing_is_left_to_be_done() {
-    let reply = CommitReply::Committed(HlcTimestamp::at(9));
-    let (mut coordinator, mut out) = coordinator_after(&[(B, prepared(5)), (A, Answer::Concluded { txn: TXN, reply })]);
+    let reply = CommitReply::Committed(HlcTimestamp::at(9).into());
+    let concluded = Answer::Concluded { txn: TXN, reply: reply.clone() };
+    let (mut coordinator, mut out) = coordinator_after(&[(B, prepared(5)), (A, concluded.clone())]);
     assert_eq!(out, [Output::Reply(reply)]);
     assert!(coordinator.is_done() && !coordinator.has_parts());
     assert_eq!(coordinator.outcome(), Some(Outcome::Committed(HlcTimestamp::at(9))));
     out.clear();
-    coordinator.handle_answer(A, Answer::Concluded { txn: TXN, reply }, 20, &mut out);
+    coordinator.handle_answer(A, concluded, 20, &mut out);
     assert_eq!(out, [], "the client is answered once");
 }
 
@@ -112,7 +141,7 @@ fn known_outcome_of_one_participant_is_the_outcome() {
     let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out);
     out.clear();
     coordinator.handle_answer(A, ended(committed), 1, &mut out);
-    assert_eq!(out, [Output::Reply(CommitReply::Committed(HlcTimestamp::at(5))), decide(B, committed)]);
+    assert_eq!(out, [Output::Reply(CommitReply::Committed(HlcTimestamp::at(5).into())), decide(B, committed)]);
 }
 
 #[test]
@@ -122,6 +151,82 @@ fn transaction_with_one_participant_takes_one_message() {
     assert_eq!(out, [Output::Send(A, Request::Commit { txn: TXN, part: part() })]);
     out.clear();
     coordinator.handle_answer(A, ended(Outcome::Committed(HlcTimestamp::at(5))), 1, &mut out);
-    assert_eq!(out[0], Output::Reply(CommitReply::Committed(HlcTimestamp::at(5))));
+    assert_eq!(out[0], Output::Reply(CommitReply::Committed(HlcTimestamp::at(5).into())));
     assert!(coordinator.is_done());
+}
+
+#[test]
+fn reply_has_the_offsets_of_all_participants() {
+    let (_, out) = coordinator_after(&[(A, appended(A, prepared(7))), (B, appended(B, prepared(5)))]);
+    assert_eq!(out[0], receipt(7));
+}
+
+/// A coordinator that another one has preceded: it learns the outcome from one participant, and the offsets from each.
+#[test]
+fn client_that_has_appended_hears_of_the_commit_when_all_offsets_are_known() {
+    let committed = Outcome::Committed(HlcTimestamp::at(5));
+    let patching = |node| {
+        let patch = [(blob(node), ObjectState::Changed(1))].into();
+        (node, Part::<u64> { writes: patch, ..Part::default() })
+    };
+    let mut ignored = Vec::new();
+    let commits = Coordinator::commit(TXN, [A, B].map(patching).into(), 0, &mut ignored);
+    let resolves = Coordinator::finish(TXN, [A, B], 0, &mut ignored).with_appends([A, B]);
+    for mut coordinator in [commits, resolves] {
+        let mut out = Vec::new();
+        coordinator.handle_answer(A, appended(A, ended(committed)), 1, &mut out);
+        assert_eq!(out, [decide(B, committed)], "the offset at B is not known");
+        assert_eq!((coordinator.outcome(), coordinator.reply()), (Some(committed), None));
+        out.clear();
+        coordinator.handle_answer(B, appended(B, ended(committed)), 2, &mut out);
+        let forget = [A, B].map(|node| Output::Send(node, Request::Forget { txn: TXN }));
+        assert_eq!(out, [vec![receipt(5)], forget.into()].concat());
+        assert!(coordinator.is_done());
+    }
+}
+
+#[test]
+fn client_does_not_wait_for_offsets_of_participants_to_which_it_has_not_appended() {
+    let committed = Outcome::Committed(HlcTimestamp::at(5));
+    let mut out = Vec::new();
+    let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out).with_appends([A]);
+    out.clear();
+    coordinator.handle_answer(A, ended(committed), 1, &mut out);
+    assert_eq!(out, [Output::Reply(CommitReply::Committed(HlcTimestamp::at(5).into())), decide(B, committed)]);
+}
+
+#[test]
+fn participant_that_has_forgotten_the_transaction_is_not_waited_for() {
+    let committed = Outcome::Committed(HlcTimestamp::at(5));
+    let too_old = Answer::Refused { txn: TXN, why: Refusal::TooOld };
+    let reply = Output::Reply(CommitReply::Committed(CommitReceipt {
+        timestamp: HlcTimestamp::at(5),
+        offsets: [(blob(A), 10)].into(),
+    }));
+    for is_first in [true, false] {
+        let mut out = Vec::new();
+        let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out).with_appends([A, B]);
+        let mut answers = [(B, too_old.clone()), (A, appended(A, ended(committed)))];
+        if !is_first {
+            answers.reverse();
+        }
+        for (node, answer) in answers {
+            coordinator.handle_answer(node, answer, 1, &mut out);
+        }
+        assert!(out.contains(&reply) && coordinator.is_done(), "{out:?}");
+    }
+}
+
+#[test]
+fn abortion_is_reported_at_once() {
+    let mut out = Vec::new();
+    let mut coordinator: Coordinator<u64> = Coordinator::finish(TXN, [A, B], 0, &mut out).with_appends([A, B]);
+    out.clear();
+    coordinator.handle_answer(B, refused(), 1, &mut out);
+    assert_eq!(out, [Output::Reply(CommitReply::Refused(Refusal::Aborted)), decide(A, Outcome::Aborted)]);
+}
+
+#[test]
+fn planted_bug_is_noticed() {
+    assert_noticed(&[Bug::OffsetsNotAwaited], client_that_has_appended_hears_of_the_commit_when_all_offsets_are_known);
 }

@@ -3,7 +3,7 @@
 use model::NodeId;
 
 use super::{Participant, TxnState};
-use crate::commit::{Change, Outcome, Record, Refusal};
+use crate::commit::{AppendOffsets, Change, Outcome, Record, Refusal};
 use crate::ident::{HlcTimestamp, TxnId, Version};
 use crate::plant::{Bug, planted};
 
@@ -26,15 +26,16 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 self.set_state(txn, TxnState::Prepared { participants, part, proposal, position });
                 None
             }
-            Record::Committed { txn, timestamp, writes, touches, entries } => {
-                let change = Change { txn, timestamp, writes, touches, entries };
+            Record::Committed { txn, timestamp, writes, touches, entries, offsets } => {
+                let change = Change { txn, timestamp, writes, touches, entries, offsets };
                 self.recover_end(at, Outcome::Committed(timestamp), change, Vec::new())
             }
-            Record::Decided { txn, outcome, writes, touches, entries, participants } => {
+            Record::Decided { txn, outcome, writes, touches, entries, offsets, participants } => {
                 let _ = self.validator.locks().release(txn);
                 let timestamp =
                     if let Outcome::Committed(timestamp) = outcome { timestamp } else { HlcTimestamp::ZERO };
-                self.recover_end(at, outcome, Change { txn, timestamp, writes, touches, entries }, participants)
+                let change = Change { txn, timestamp, writes, touches, entries, offsets };
+                self.recover_end(at, outcome, change, participants)
             }
             Record::Marked { txn } => {
                 if !planted(Bug::MarksForgotten) {
@@ -60,11 +61,12 @@ impl<A: Clone, T: Clone> Participant<A, T> {
                 }
                 None
             }
-            Record::Ended { txn, outcome, version, participants } => {
+            Record::Ended { txn, outcome, version, offsets, participants } => {
                 if let Outcome::Committed(timestamp) = outcome {
                     self.clock.advance_past(timestamp);
                 }
-                self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
+                let offsets = known_offsets(offsets);
+                self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
                 None
             }
         }
@@ -84,7 +86,8 @@ impl<A: Clone, T: Clone> Participant<A, T> {
             }
             _ => None,
         };
-        self.set_state(txn, TxnState::Ended { outcome, version, position, participants });
+        let offsets = known_offsets(change.offsets.clone());
+        self.set_state(txn, TxnState::Ended { outcome, version, offsets, position, participants });
         let Outcome::Committed(timestamp) = outcome else { return None };
         self.clock.advance_past(timestamp);
         Some(change)
@@ -147,6 +150,11 @@ impl<A: Clone, T: Clone> Participant<A, T> {
     }
 }
 
+/// The offsets that an ended transaction has after a restart: those of its record, unless a bug is planted.
+fn known_offsets(recorded: AppendOffsets) -> AppendOffsets {
+    if planted(Bug::OffsetsForgotten) { AppendOffsets::new() } else { recorded }
+}
+
 impl<T: Clone> TxnState<T> {
     /// The record of the current state of a transaction.
     pub(super) fn record(&self, txn: TxnId) -> Record<T> {
@@ -155,8 +163,9 @@ impl<T: Clone> TxnState<T> {
                 let (participants, part) = (participants.clone(), part.clone());
                 Record::Prepared { txn, participants, part, proposal: *proposal }
             }
-            Self::Ended { outcome, version, participants, .. } => {
-                Record::Ended { txn, outcome: *outcome, version: *version, participants: participants.clone() }
+            Self::Ended { outcome, version, offsets, participants, .. } => {
+                let (offsets, participants) = (offsets.clone(), participants.clone());
+                Record::Ended { txn, outcome: *outcome, version: *version, offsets, participants }
             }
             Self::Marked { .. } => Record::Marked { txn },
         }

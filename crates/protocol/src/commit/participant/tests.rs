@@ -1,3 +1,4 @@
+mod appends;
 mod entries;
 
 use std::collections::BTreeMap;

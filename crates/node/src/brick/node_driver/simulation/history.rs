@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use model::{ClassId, ContentId, ContentPatch, Kind, NodeId, Object, Oid};
-use protocol::commit::Writes;
+use protocol::commit::coordinator::CommitReceipt;
+use protocol::commit::{AppendOffsets, Writes};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::page_cache::ObjectState;
 
@@ -42,6 +43,8 @@ pub(super) struct Observed {
     pub(super) scans: Vec<(Query, BTreeMap<Oid, Object>)>,
     pub(super) writes: Writes<Object>,
     pub(super) entries: ObservedEntries,
+    /// Where its commit says that it has appended.
+    pub(super) offsets: AppendOffsets,
 }
 
 /// What was seen.
@@ -68,8 +71,9 @@ impl History {
         self.refused.len()
     }
 
-    pub(super) fn add_committed(&mut self, at: HlcTimestamp, txn: TxnId, observed: Observed) {
-        self.committed.insert((at, txn), observed);
+    pub(super) fn add_committed(&mut self, receipt: CommitReceipt, txn: TxnId, observed: Observed) {
+        let CommitReceipt { timestamp, offsets } = receipt;
+        self.committed.insert((timestamp, txn), Observed { offsets, ..observed });
     }
 
     pub(super) fn add_refused(&mut self, txn: TxnId) {
@@ -118,6 +122,7 @@ impl History {
                     return Err(format!("G: {txn:?} at {at:?} has seen {seen:?}, and there was {there:?}: {query:?}"));
                 }
             }
+            let mut offsets = AppendOffsets::new();
             for (oid, content) in &observed.writes {
                 match content {
                     ObjectState::Value(object) => drop(objects.insert(*oid, object.clone())),
@@ -127,10 +132,15 @@ impl History {
                         let nothing = || format!("S: {txn:?} at {at:?} changes a part of {oid}, which does not exist");
                         let object = objects.get_mut(oid).ok_or_else(nothing)?;
                         let mut bytes = object.data.to_vec();
+                        offsets.extend(patch.first_append(bytes.len() as u64).map(|offset| (*oid, offset)));
                         patch.ops.iter().for_each(|op| op.apply(&mut bytes));
                         *object = object.with_data(bytes.into());
                     }
                 }
+            }
+            if observed.offsets != offsets {
+                let told = &observed.offsets;
+                return Err(format!("C3: {txn:?} at {at:?} has appended at {offsets:?}, and was told {told:?}"));
             }
             check_unique(&objects)?;
         }

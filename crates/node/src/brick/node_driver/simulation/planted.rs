@@ -37,6 +37,7 @@ const SIMULATED: &[Bug] = &[
     Bug::PagesTakenForNew,
     Bug::ChangingPagesForgotten,
     Bug::ChangeInFlightForgotten,
+    Bug::DurableAppendOffset,
     Bug::OutdatedReplacedUsed,
     Bug::GuardsNotRead,
     Bug::ClassNotTouched,
@@ -68,6 +69,9 @@ const OF_ENTRIES: &[protocol::plant::Bug] = &[
     protocol::plant::Bug::CollectionGuardNotTouched,
     protocol::plant::Bug::EntriesNotDecided,
 ];
+
+/// Mistakes in the rules of commits that show in where transactions have appended.
+const OF_APPENDS: &[protocol::plant::Bug] = &[protocol::plant::Bug::OffsetsForgotten];
 
 /// The first seed whose run notices a mistake.
 fn first_noticing_seed(bug: impl PlantedBug) -> Option<u64> {
@@ -150,6 +154,12 @@ fn mistakes_in_the_driver_are_noticed_by_the_simulation() {
 #[test]
 fn mistakes_in_the_guards_of_entries_are_noticed_by_the_simulation() {
     let unnoticed: Vec<_> = OF_ENTRIES.iter().filter(|bug| first_noticing_seed(**bug).is_none()).collect();
+    assert!(unnoticed.is_empty(), "not noticed in {MAX_SEEDS} runs: {unnoticed:?}");
+}
+
+#[test]
+fn mistakes_in_the_offsets_of_appends_are_noticed_by_the_simulation() {
+    let unnoticed: Vec<_> = OF_APPENDS.iter().filter(|bug| first_noticing_seed(**bug).is_none()).collect();
     assert!(unnoticed.is_empty(), "not noticed in {MAX_SEEDS} runs: {unnoticed:?}");
 }
 

@@ -5,7 +5,7 @@ use model::{
     ClassId, ContentOp, ContentPatch, ContentRef, FieldNumber, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef,
     ValueRef,
 };
-use protocol::commit::coordinator::{CommitReply, Coordinator, Output};
+use protocol::commit::coordinator::{CommitReceipt, CommitReply, Coordinator, Output};
 use protocol::commit::{Answer, Outcome, Part, Refusal, Request};
 use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use protocol::lease::Ms;
@@ -383,7 +383,9 @@ impl World {
             Commit::Alone { .. } => {
                 is_done = true;
                 match answer {
-                    Answer::Ended { outcome: Outcome::Committed(at), .. } => Some(CommitReply::Committed(at)),
+                    Answer::Ended { outcome: Outcome::Committed(timestamp), offsets, .. } => {
+                        Some(CommitReply::Committed(CommitReceipt { timestamp, offsets }))
+                    }
                     Answer::Refused { why, .. } => Some(CommitReply::Refused(why)),
                     other => return Err(format!("{txn:?} is answered {other:?}")),
                 }
@@ -391,12 +393,14 @@ impl World {
             Commit::Several(coordinator) => {
                 coordinator.handle_answer(from, answer, now, &mut out);
                 is_done |= coordinator.is_done();
-                out.iter().find_map(|output| if let Output::Reply(reply) = output { Some(*reply) } else { None })
+                out.iter().find_map(|output| if let Output::Reply(reply) = output { Some(reply.clone()) } else { None })
             }
         };
         let is_alone = matches!(running.commit, Commit::Alone { .. });
         match reply {
-            Some(CommitReply::Committed(at)) => self.history.add_committed(at, txn, running.observed.clone()),
+            Some(CommitReply::Committed(receipt)) => {
+                self.history.add_committed(receipt, txn, running.observed.clone());
+            }
             // Nobody else asks for a transaction at one logical node.
             Some(CommitReply::Refused(Refusal::Aborted))
                 if is_alone && !running.is_wrong && running.crashes == self.crashes =>
