@@ -165,6 +165,7 @@ impl Client {
         fn outcome(&self, txn: TxnId) -> Result<CommitOutcome>;
         fn get(&self, oid: Oid) -> Result<Option<Object>>;
         fn put(&self, oid: Oid, object: Object) -> Result<()>;
+        fn append(&self, oid: Oid, data: impl Into<Bytes>) -> Result<u64>;
         fn read_latest(&self, oid: Oid) -> Result<Option<Object>>;
         fn read_cached(&self, oid: Oid) -> Result<Option<Object>>;
         fn resolve(&self, path: &str) -> Result<Option<Oid>>;
@@ -274,6 +275,7 @@ impl Transaction {
         fn create_blob_from(&self, staged: StagedContent) -> Result<Oid>;
         fn create_collection(&self) -> Result<Oid>;
         fn real_oid(&self, oid: Oid) -> Option<Oid>;
+        fn append_offsets(&self, oid: Oid) -> Vec<u64>;
         fn flush(&self) -> Result<()>;
         fn abort(&self);
     }

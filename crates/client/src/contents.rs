@@ -87,6 +87,33 @@ impl Client {
         }
     }
 
+    /// Appends bytes to a blob in a transaction of its own. Returns the offset at which they are. Appends to one blob do not conflict
+    /// with each other.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: client::Client, log: client::Oid) -> client::Result<()> {
+    /// let offset = cluster.append(log, "a line\n").await?;
+    /// let mut reader = cluster.content_reader(log, offset).until(offset + 7);
+    /// assert_eq!(reader.next().await?.unwrap(), "a line\n");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::transact`]; [`ErrorKind::NotFound`] if there is no such blob.
+    pub async fn append(&self, oid: Oid, data: impl Into<Bytes>) -> Result<u64> {
+        let data = data.into();
+        let append = |t: Transaction| {
+            let data = data.clone();
+            async move {
+                t.append(oid, data).await?;
+                Ok(t)
+            }
+        };
+        let offset = self.transact(append).await?.append_offsets(oid).first().copied();
+        let unknown = || Error::new(ErrorKind::Internal, format!("it was not told where bytes were appended to {oid}"));
+        offset.ok_or_else(unknown)
+    }
+
     /// Begins an upload whose bytes come one after the other: see [`Client::upload`].
     #[must_use]
     pub fn content_writer(&self, node: Option<NodeId>) -> ContentWriter {
@@ -452,7 +479,9 @@ impl Transaction {
         self.change(oid, ContentOp::Write { offset, data: data.into() }).await
     }
 
-    /// Writes bytes at the end of a blob, wherever that is when the transaction commits.
+    /// Writes bytes at the end of a blob, wherever that is when the transaction commits. Transactions that append to one blob do not
+    /// conflict with each other. [`Transaction::append_offsets`] tells after the commit where the bytes are; [`Client::append`] does
+    /// both.
     ///
     /// # Errors
     /// As [`Transaction::write_at`].
@@ -527,7 +556,11 @@ impl Transaction {
         }
         let mut bytes = blob.data.to_vec();
         op.apply(&mut bytes);
-        self.changes()?.writes.insert(oid, Some(blob.with_data(bytes.into())));
+        let changes = &mut *self.changes()?;
+        if let ContentOp::Append { .. } = op {
+            changes.append_offsets.entry(oid).or_default().push(blob.size());
+        }
+        changes.writes.insert(oid, Some(blob.with_data(bytes.into())));
         Ok(())
     }
 }

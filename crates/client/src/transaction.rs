@@ -22,7 +22,7 @@ use super::client_core::Core;
 use super::contents::with_patch;
 use super::driver::ReadRequest;
 use super::loaded::AnyStructEntry;
-use super::outcome::{CommitOutcome, ConflictReason};
+use super::outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 use super::page_allocator::{PAGE_BYTES, PAGE_SLOTS, PageLease};
 use super::rows::{QueryOptions, ReadSet, Rows};
 use super::typed::read_only_error;
@@ -82,7 +82,10 @@ pub(super) struct Changes {
     read_nodes: BTreeSet<NodeId>,
     /// The real identifiers for temporary ones, once they are assigned.
     real_oids: BTreeMap<Oid, Oid>,
+    /// The offsets of its appends to each blob, in order: those to blobs that it writes itself, and after the commit those to others.
+    pub(super) append_offsets: BTreeMap<Oid, Vec<u64>>,
     is_over: bool,
+    is_committed: bool,
 }
 
 impl Changes {
@@ -306,6 +309,7 @@ impl Transaction {
         let mut changes = self.changes()?;
         changes.forget_struct(oid)?;
         changes.patches.remove(&oid);
+        changes.append_offsets.remove(&oid);
         changes.writes.insert(oid, object);
         Ok(())
     }
@@ -414,24 +418,27 @@ impl Transaction {
         // Until it is sent it is not over, and may be aborted.
         let bytes = self.changes()?.message_size() + ENTRY_BYTES * reads;
         let _permit = core.wait_to_commit(bytes).await?;
-        let (writes, entries, mut leased): (Vec<(Oid, ObjectState<Object>)>, _, PageLease) = {
+        let (writes, entries, mut leased, patches): (Vec<(Oid, ObjectState<Object>)>, _, PageLease, _) = {
             let changes = &mut *self.changes()?;
-            let patches = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
-            let objects = changes.writes.values().flatten().chain(&patches);
+            let encoded = changes.patches.values().map(|patch| patch.encode()).collect::<Vec<_>>();
+            let objects = changes.writes.values().flatten().chain(&encoded);
             let bytes: usize = objects.map(Object::encoded_len).sum();
             let keys: usize = changes.entries.keys().map(|entry| entry.key.as_bytes().len()).sum();
-            limits::check_writes(changes.writes.len() + patches.len(), bytes + keys)?;
+            limits::check_writes(changes.writes.len() + encoded.len(), bytes + keys)?;
             limits::check_entries(changes.entries.len(), keys)?;
             changes.is_over = true;
             changes.loaded.clear();
-            let patched = std::mem::take(&mut changes.patches).into_keys();
-            let patched = patched.zip(patches).map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
+            let patches = std::mem::take(&mut changes.patches);
+            let patched = patches.keys().copied().zip(encoded).map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
             let written = std::mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
-            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease))
+            (writes, std::mem::take(&mut changes.entries), std::mem::take(&mut changes.page_lease), patches)
         };
         let outcome = core.commit(*txn, writes, entries).await;
+        if let Ok(CommitOutcome::Committed(receipt)) = &outcome {
+            self.note_append_offsets(&patches, receipt);
+        }
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
         match outcome {
             // A brick knows of an index that this client does not.
@@ -452,6 +459,7 @@ impl Transaction {
             let mut changes = self.changes()?;
             changes.writes.clear();
             changes.patches.clear();
+            changes.append_offsets.clear();
             changes.entries.clear();
             changes.named.clear();
             changes.hints.clear();
@@ -476,6 +484,40 @@ impl Transaction {
     #[must_use]
     pub fn real_oid(&self, oid: Oid) -> Option<Oid> {
         self.inner.changes.lock().ok()?.real_oids.get(&oid).copied()
+    }
+
+    /// The offsets at which the appends of the transaction to a blob have put their bytes, in the order of the appends. They are known
+    /// after the commit; before, and if nothing was appended to the blob, there are none. A blob that the transaction has created is named
+    /// by the identifier with which it was appended to.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: client::Client, log: client::Oid) -> client::Result<()> {
+    /// let transaction = cluster
+    ///     .transact(|t| async move {
+    ///         t.append(log, "first\n").await?;
+    ///         t.append(log, "second\n").await?;
+    ///         Ok(t)
+    ///     })
+    ///     .await?;
+    /// let offsets = transaction.append_offsets(log);
+    /// assert_eq!(offsets[1], offsets[0] + 6);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn append_offsets(&self, oid: Oid) -> Vec<u64> {
+        let Ok(changes) = self.inner.changes.lock() else { return Vec::new() };
+        let is_committed = changes.is_committed;
+        changes.append_offsets.get(&oid).filter(|_| is_committed).cloned().unwrap_or_default()
+    }
+
+    /// Keeps where the transaction has appended, which its commit tells.
+    fn note_append_offsets(&self, patches: &BTreeMap<Oid, Arc<ContentPatch>>, receipt: &CommitReceipt) {
+        let Ok(mut changes) = self.inner.changes.lock() else { return };
+        changes.is_committed = true;
+        for (oid, first) in &receipt.offsets {
+            let offsets = patches.get(oid).map(|patch| patch.append_offsets(*first));
+            changes.append_offsets.extend(offsets.map(|offsets| (*oid, offsets)));
+        }
     }
 
     /// The logical nodes that take part in its commit, as far as they are chosen.
