@@ -27,9 +27,16 @@ fn content_is_read_whole_and_in_parts() {
         assert_eq!(server.run(&["get", "/log"]).ok(), "0123456789");
         assert_eq!(server.run(&["get", "/log", "--range", "2-4"]).ok(), "234");
         assert_eq!(server.run(&["get", "/log", "--range", "-3"]).ok(), "789");
-        server.run_with_input(&["put", "-", "/log", "--append"], "abc").ok();
+        let appended = server.run_with_input(&["put", "-", "/log", "--append"], "abc").ok().to_owned();
+        assert!(appended.ends_with(" 10"), "{appended}: the offset follows the identifier");
         server.run_with_input(&["put", "-", "/log", "--offset", "1"], "XY").ok();
         assert_eq!(server.run(&["get", "/log"]).ok(), "0XY3456789abc");
+        let appended = server.run_with_input(&["put", "-", "/log", "--append", "--json"], "d");
+        assert_eq!(appended.json()[0]["offset"], 13);
+        let created = server.run_with_input(&["put", "-", "/new", "--append", "--json"], "d");
+        assert_eq!(created.json()[0]["offset"], 0);
+        let replaced = server.run_with_input(&["put", "-", "/new", "--json"], "e");
+        assert!(replaced.json()[0].get("offset").is_none());
     });
 }
 

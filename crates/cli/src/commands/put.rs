@@ -35,7 +35,7 @@ pub(crate) struct Put {
     source: String,
     /// The name or identifier of the object; without it a new object is made and its identifier printed
     target: Option<Target>,
-    /// Add to the end of the object
+    /// Add to the end of the object; prints the identifier and the offset of the bytes
     #[arg(long, conflicts_with = "offset")]
     append: bool,
     /// Write over the object from this byte on
@@ -69,6 +69,9 @@ struct StoredObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     bytes: u64,
+    /// Where appended bytes are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
     /// `None` if the object was removed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<Etag>,
@@ -77,7 +80,10 @@ struct StoredObject {
 
 impl Report for StoredObject {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.oid)
+        match self.offset {
+            Some(offset) => writeln!(out, "{} {offset}", self.oid),
+            None => writeln!(out, "{}", self.oid),
+        }
     }
 }
 
@@ -142,6 +148,10 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
             return Err(Failure::conflict(format!("the object has the etag {found} now; nothing was changed")));
         }
     };
+    let offset = match created {
+        true => Some(0),
+        false => t.append_offsets(oid).first().copied(),
+    };
     let stored = cluster.stat(oid).await?;
     session.output.print(&StoredObject {
         oid: oid.to_string(),
@@ -150,6 +160,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
             _ => None,
         },
         bytes,
+        offset: offset.filter(|_| args.append),
         etag: stored.map(|stat| Etag(stat.object.etag())),
         created,
     })
