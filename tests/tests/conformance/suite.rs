@@ -332,6 +332,7 @@ async fn contents(one: &Client, other: &Client) {
     assert_eq!(other.stat(oid).await.unwrap().unwrap().size, 1_000_000);
 
     append_at_once(one, other, oid).await;
+    append_offsets(one, other).await;
     model = read_all(one, oid).await;
 
     // A transaction that is aborted leaves the content as it was.
@@ -343,7 +344,7 @@ async fn contents(one: &Client, other: &Client) {
     assert_eq!(other.stat(oid).await.unwrap(), None);
 }
 
-/// Many transactions append to one blob at the same time: each line is there once.
+/// Many transactions append to one blob at the same time: each line is there once, at the offset that its client was told.
 async fn append_at_once(one: &Client, other: &Client, large: Oid) {
     const APPENDERS: usize = 16;
     const LINES: usize = 8;
@@ -353,22 +354,25 @@ async fn append_at_once(one: &Client, other: &Client, large: Oid) {
         let appenders = (0..APPENDERS).map(|appender| {
             let client = if appender % 2 == 0 { one.clone() } else { other.clone() };
             tokio::spawn(async move {
+                let mut offsets = Vec::new();
                 for number in 0..LINES {
                     let text = line(appender, number);
-                    client
-                        .transact(|t| {
-                            let text = text.clone();
-                            async move { t.append(oid, text).await }
-                        })
-                        .await?;
+                    let offset = client.append(oid, text.clone()).await?;
+                    let read = client.content_reader(oid, offset).until(offset + text.len() as u64).next().await?;
+                    assert_eq!(read.unwrap(), text, "a client finds its bytes where they are");
+                    offsets.push((offset, text));
                 }
-                Ok::<_, client::Error>(())
+                Ok::<_, client::Error>(offsets)
             })
         });
+        let mut told = Vec::new();
         for appender in appenders.collect::<Vec<_>>() {
-            appender.await.unwrap().unwrap();
+            told.extend(appender.await.unwrap().unwrap());
         }
         let after = read_all(other, oid).await;
+        for (offset, text) in told {
+            assert!(after[offset as usize..].starts_with(text.as_bytes()), "{text} is not at {offset}");
+        }
         let appended = after.strip_prefix(&before[..]).unwrap();
         let mut lines: Vec<&str> = std::str::from_utf8(appended).unwrap().split_inclusive('\n').collect();
         let in_order = |appender: usize| {
@@ -381,6 +385,55 @@ async fn append_at_once(one: &Client, other: &Client, large: Oid) {
         let all: Vec<String> = (0..APPENDERS * LINES).map(|at| line(at / LINES, at % LINES)).collect();
         assert_eq!(lines, all);
     }
+}
+
+/// A transaction appends to several blobs, at one or several bricks, and several times to each: its commit tells each offset.
+async fn append_offsets(one: &Client, other: &Client) {
+    let nodes = [one.nodes().first(), one.nodes().last()].map(|node| *node.unwrap());
+    let blobs = create(one, |t| {
+        // The first two have their bytes in their pages; then a content is made of the bytes of the first.
+        let at = |node, bytes: &'static str| {
+            t.create_object(model::ClassId::NONE, Object::blob(bytes.into()), PlacementHint::At(node))
+        };
+        Ok(vec![at(nodes[0], "12345")?, at(nodes[1], "")?])
+    })
+    .await;
+    let (left, right) = (blobs[0], blobs[1]);
+    for (round, more) in [1, 100_000, 3].into_iter().enumerate() {
+        let size = async |oid| read_all(other, oid).await.len() as u64;
+        let (left_size, right_size) = (size(left).await, size(right).await);
+        let t = other
+            .transact(|t| async move {
+                t.append(right, "r").await?;
+                t.append(left, vec![1; more]).await?;
+                t.write_at(left, 0, "0").await?;
+                t.append(left, "second").await?;
+                t.append(right, "").await?;
+                let new = t.create_blob("new")?;
+                t.append(new, "er").await?;
+                assert!(t.append_offsets(left).is_empty(), "it is not committed");
+                assert_eq!(t.read_at(new, 0, 9).await?, "newer");
+                Ok((t, new))
+            })
+            .await
+            .unwrap();
+        let (t, new) = t;
+        assert_eq!(t.append_offsets(left), [left_size, left_size + more as u64], "round {round}");
+        assert_eq!(t.append_offsets(right), [right_size, right_size + 1], "round {round}");
+        assert_eq!(t.append_offsets(new), [3]);
+        assert_eq!(size(left).await, left_size + more as u64 + 6);
+    }
+    let t = one.begin(IsolationLevel::Optimistic);
+    t.append(left, "x").await.unwrap();
+    let size = read_all(one, left).await.len() as u64;
+    let CommitOutcome::Committed(receipt) = t.commit().await.unwrap() else { panic!("nobody else changes it") };
+    assert_eq!((receipt.offset(left), receipt.offset(right)), (Some(size), None));
+    let t = one.begin(IsolationLevel::Locks);
+    t.append(left, "y").await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(t.append_offsets(left), [size + 1]);
+    one.transact(|t| async move { t.delete(right).await }).await.unwrap();
+    assert_eq!(kind(one.append(right, "z").await), ErrorKind::NotFound);
 }
 
 async fn read_all(client: &Client, oid: Oid) -> Vec<u8> {
