@@ -171,3 +171,15 @@ fn counted(usage: &NodeUsageMessage) -> NodeUsage {
     let bytes = usage.bytes.saturating_add(usage.staged_bytes).saturating_add(usage.pending_bytes);
     NodeUsage { objects: usage.objects.saturating_add(usage.pending_objects), bytes }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_staged_and_prepared_at_another_brick_counts_for_a_quota() {
+        let reported =
+            NodeUsageMessage { node: 3, objects: 2, bytes: 30, staged_bytes: 4, pending_objects: 1, pending_bytes: 5 };
+        assert_eq!(counted(&reported), NodeUsage { objects: 3, bytes: 39 });
+    }
+}
