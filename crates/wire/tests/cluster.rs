@@ -703,6 +703,40 @@ fn lists_that_are_out_of_order_are_refused() {
 }
 
 #[test]
+fn offsets_of_appends_that_are_no_offsets_are_refused() {
+    let ended = |offsets: Vec<u64>| {
+        let outcome = cluster::Outcome { outcome: Some(cluster::outcome::Outcome::Committed(5)) };
+        let ended = cluster::Ended { outcome: Some(outcome), version: None, offsets };
+        let answer = Some(cluster::answer::Answer::Ended(ended));
+        Envelope::Answer(Box::new(cluster::Answer { node: 2, seen: 9, txn: some_txn(), answer, forced: 0 }))
+    };
+    let [one, other] = [1, 2].map(|slot| {
+        let page = PageId { space: SpaceId(1), node: NodeId(2), number: 7 };
+        proto::Oid::from(Oid::new(ClassId::NONE, page, slot))
+    });
+    let [one, other] = [one, other].map(|oid| [oid.high, oid.low]);
+    let offset = |oid: [u64; 2], offset| [oid[0], oid[1], offset];
+    let whole = [offset(one, 0), offset(other, limits::BLOB)].concat();
+    assert!(Message::decode(ended(whole), Raw::Borrowed(b"")).is_ok());
+    let wrong = [
+        one.to_vec(),
+        [offset(other, 1), offset(one, 1)].concat(),
+        [offset(one, 1), offset(one, 2)].concat(),
+        offset(one, limits::BLOB + 1).to_vec(),
+        vec![0, 0, 1],
+    ];
+    for offsets in wrong {
+        assert_eq!(refused(ended(offsets), b"").0, ErrorKind::Invalid);
+    }
+    let refusal = cluster::Refusal { why: Some(cluster::refusal::Why::Aborted(cluster::Nothing {})) };
+    let reply = Some(cluster::commit_reply::Reply::Refused(refusal));
+    let offsets = offset(one, 1).to_vec();
+    let reply = Some(cluster::reply::Reply::Ended(cluster::CommitReply { reply, offsets }));
+    let refused_with_offsets = Envelope::Reply(cluster::Reply { txn: some_txn(), reply });
+    assert_eq!(refused(refused_with_offsets, b"").0, ErrorKind::Invalid);
+}
+
+#[test]
 fn too_many_participants_are_refused() {
     let nodes = (0..=wire::cluster::MAX_PARTICIPANTS as u32).collect();
     let call = Some(cluster::call::Call::Release(cluster::Participants { nodes }));

@@ -25,9 +25,9 @@ impl World {
     pub(super) fn finish_committed(&mut self, pid: Pid, receipt: &CommitReceipt) {
         let now = self.local_time(pid);
         if let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine
-            && let Some((operation, txn, appends)) = client.blind_appends()
+            && let Some((operation, txn)) = client.current_txn()
         {
-            for (list, element) in appends {
+            for (list, element) in client.blind_appends() {
                 match receipt.offset(list.oid()) {
                     Some(offset) => {
                         self.appends.push(ReportedAppend { operation, list: *list, element: *element, offset })

@@ -135,10 +135,15 @@ impl ClientProcess {
         self.current.as_ref().map(|current| &current.record)
     }
 
-    /// The number of its operation, its transaction, and the elements that it appends to lists without reading them.
-    pub(super) fn blind_appends(&self) -> Option<(u64, TxnId, &[(Key, i64)])> {
+    /// The number of its operation, and its transaction, if it has one.
+    pub(super) fn current_txn(&self) -> Option<(u64, TxnId)> {
         let current = self.current.as_ref()?;
-        Some((current.record.number, current.txn?, &current.blind_appends))
+        Some((current.record.number, current.txn?))
+    }
+
+    /// The elements that it appends to lists without reading them.
+    pub(super) fn blind_appends(&self) -> &[(Key, i64)] {
+        self.current.as_ref().map_or(&[], |current| &current.blind_appends)
     }
 
     /// What it was doing when it died.

@@ -37,7 +37,6 @@ const SIMULATED: &[Bug] = &[
     Bug::PagesTakenForNew,
     Bug::ChangingPagesForgotten,
     Bug::ChangeInFlightForgotten,
-    Bug::DurableAppendOffset,
     Bug::OutdatedReplacedUsed,
     Bug::GuardsNotRead,
     Bug::ClassNotTouched,
@@ -123,6 +122,7 @@ const DIRECTED: &[Bug] = &[
     Bug::OldMapRemovesRows,
     Bug::OtherEpochServed,
     // Whole clusters notice these.
+    Bug::DurableAppendOffset,
     Bug::LookUpWithoutVersion,
     Bug::EntriesNotMoved,
     Bug::UsageNotMoved,

@@ -80,6 +80,24 @@ fn prepared_append_keeps_its_offset_over_restarts_until_its_outcome() {
 }
 
 #[test]
+fn appends_that_are_not_durable_yet_follow_each_other() {
+    let mut world = world_with(vec![1; 5]);
+    let txns: Vec<TxnId> = (0..3).map(|_| world.next_txn()).collect();
+    for txn in &txns {
+        let commit = Request::Commit { txn: *txn, part: patch(blob(1), vec![append(&"line".into())]) };
+        // Its rows are submitted with those of the others.
+        world.driver.handle_request(Requester::Node(NodeId(9)), commit, HlcTimestamp::ZERO, world.now).unwrap();
+    }
+    world.carry_out();
+    let told = |answer| match answer {
+        Answer::Ended { txn, offsets, .. } => (txn, offsets.get(&blob(1)).copied()),
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<_> = world.answer_all().into_iter().map(told).collect();
+    assert_eq!(told, [(txns[0], Some(5)), (txns[1], Some(9)), (txns[2], Some(13))]);
+}
+
+#[test]
 fn transaction_without_appends_has_no_offsets() {
     let mut world = world_with(vec![1; 5]);
     let txn = world.next_txn();
@@ -87,6 +105,11 @@ fn transaction_without_appends_has_no_offsets() {
     world.ask(Request::Commit { txn, part });
     let answers = world.answer_all();
     assert!(matches!(&answers[..], [Answer::Ended { offsets, .. }] if offsets.is_empty()), "{answers:?}");
+}
+
+#[test]
+fn wrong_offsets_are_noticed() {
+    assert_noticed(&[Bug::DurableAppendOffset], appends_that_are_not_durable_yet_follow_each_other);
 }
 
 #[test]
