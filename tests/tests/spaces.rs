@@ -174,9 +174,15 @@ fn race(
     for round in 0..12 {
         let name = format!("Race{round}");
         make(&name);
+        // Which of the two begins later, and by how much, changes from round to round.
+        let delay = Duration::from_millis(8 * round);
+        let (put_delay, remove_delay) = if round % 2 == 0 { (Duration::ZERO, delay) } else { (delay, Duration::ZERO) };
         let (done, acknowledged) = thread::scope(|scope| {
-            let putting = scope.spawn(|| (0..2).filter(|_| put(&name).code == 0).count());
-            thread::sleep(Duration::from_millis(8 * round));
+            let putting = scope.spawn(|| {
+                thread::sleep(put_delay);
+                (0..2).filter(|_| put(&name).code == 0).count()
+            });
+            thread::sleep(remove_delay);
             let done = remove(&name);
             (done, putting.join().unwrap())
         });
