@@ -428,8 +428,9 @@ impl Transaction {
             limits::check_entries(changes.entries.len(), keys)?;
             changes.is_over = true;
             changes.loaded.clear();
-            let patches = std::mem::take(&mut changes.patches);
-            let patched = patches.keys().copied().zip(encoded).map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
+            // Encoded, because their bytes are in memory only once then: with the message, which is kept until it is answered.
+            let patches: Vec<(Oid, Object)> = std::mem::take(&mut changes.patches).into_keys().zip(encoded).collect();
+            let patched = patches.iter().cloned().map(|(oid, patch)| (oid, ObjectState::Changed(patch)));
             let content = |object: Option<Object>| object.map_or(ObjectState::Absent, ObjectState::Value);
             let written = std::mem::take(&mut changes.writes).into_iter();
             let writes = written.map(|(oid, object)| (oid, content(object))).chain(patched).collect();
@@ -510,13 +511,15 @@ impl Transaction {
         changes.append_offsets.get(&oid).filter(|_| is_committed).cloned().unwrap_or_default()
     }
 
-    /// Keeps where the transaction has appended, which its commit tells.
-    fn note_append_offsets(&self, patches: &BTreeMap<Oid, Arc<ContentPatch>>, receipt: &CommitReceipt) {
+    /// Keeps where the transaction has appended. `patches` are its changes of parts of blobs, encoded.
+    fn note_append_offsets(&self, patches: &[(Oid, Object)], receipt: &CommitReceipt) {
         let Ok(mut changes) = self.inner.changes.lock() else { return };
         changes.is_committed = true;
-        for (oid, first) in &receipt.offsets {
-            let offsets = patches.get(oid).map(|patch| patch.append_offsets(*first));
-            changes.append_offsets.extend(offsets.map(|offsets| (*oid, offsets)));
+        for (oid, patch) in patches {
+            // The brick that has committed the patch has decoded it.
+            if let (Some(first), Ok(patch)) = (receipt.offset(*oid), ContentPatch::decode(patch)) {
+                changes.append_offsets.insert(*oid, patch.append_offsets(first));
+            }
         }
     }
 

@@ -152,7 +152,7 @@ impl<T> Part<T> {
     }
 
     /// Whether it changes a part of an object, and may append to it.
-    pub(crate) fn has_patches(&self) -> bool {
+    fn has_patches(&self) -> bool {
         self.writes.values().any(|written| matches!(written, ObjectState::Changed(_)))
     }
 
@@ -161,6 +161,11 @@ impl<T> Part<T> {
     pub fn only_reads(&self) -> bool {
         is_unchanged(&self.writes, &self.touches, &self.entries)
     }
+}
+
+/// The participants at which a transaction changes a part of an object, and may append to it.
+pub(crate) fn patched_nodes<T>(parts: &BTreeMap<NodeId, Part<T>>) -> Vec<NodeId> {
+    parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect()
 }
 
 /// The changes of a transaction at one participant.

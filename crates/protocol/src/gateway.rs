@@ -23,7 +23,7 @@ use crate::clock::{Clock, ClockSkewError};
 use crate::commit::client_mark::ClientMark;
 use crate::commit::coordinator::{self, Coordinator};
 use crate::commit::joint;
-use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request};
+use crate::commit::{Answer, Outcome, Part, Refusal, Rejected, Request, patched_nodes};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -110,9 +110,7 @@ impl<T> Call<T> {
     /// The logical nodes at which a commit changes a part of an object.
     pub fn patched_nodes(&self) -> Vec<NodeId> {
         match self {
-            Self::Commit { parts, .. } => {
-                parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect()
-            }
+            Self::Commit { parts, .. } => patched_nodes(parts),
             _ => Vec::new(),
         }
     }

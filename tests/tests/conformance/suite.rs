@@ -426,7 +426,9 @@ async fn append_offsets(one: &Client, other: &Client) {
     let t = one.begin(IsolationLevel::Optimistic);
     t.append(left, "x").await.unwrap();
     let size = read_all(one, left).await.len() as u64;
-    let CommitOutcome::Committed(receipt) = t.commit().await.unwrap() else { panic!("nobody else changes it") };
+    let CommitOutcome::Committed(receipt) = t.commit().await.unwrap() else {
+        panic!("no other transaction changes the blobs")
+    };
     assert_eq!((receipt.offset(left), receipt.offset(right)), (Some(size), None));
     let t = one.begin(IsolationLevel::Locks);
     t.append(left, "y").await.unwrap();

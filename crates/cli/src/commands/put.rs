@@ -148,10 +148,7 @@ pub(crate) async fn run(args: Put, session: &mut CommandContext) -> Result {
             return Err(Failure::conflict(format!("the object has the etag {found} now; nothing was changed")));
         }
     };
-    let offset = match created {
-        true => Some(0),
-        false => t.append_offsets(oid).first().copied(),
-    };
+    let offset = if created { Some(0) } else { t.append_offsets(oid).first().copied() };
     let stored = cluster.stat(oid).await?;
     session.output.print(&StoredObject {
         oid: oid.to_string(),

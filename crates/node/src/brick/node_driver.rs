@@ -85,7 +85,8 @@ use writing::named_contents;
 
 /// Entries that the window of a page may have in a brick that serves.
 pub(crate) const WINDOW: usize = 256;
-/// Rows, and bytes of them, that are submitted even if nobody waits for them, or if more may follow.
+/// The driver submits the rows of its records when there are this many of them, or when they have this many bytes. Fewer rows wait for
+/// the next output, so that more records can be submitted with them.
 const ROW_BATCH: usize = 64;
 const BYTE_BATCH: usize = 64 << 10;
 /// Page numbers that can be reserved; those above are computed.
@@ -532,8 +533,9 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.handle_forced(position, now, &versions);
     }
 
-    /// Does what the machine wants, in order. Its rows are submitted with the [next output](NodeDriver::next_output) if somebody waits for
-    /// them; else with the next that somebody does, at the next [`NodeDriver::poll`], or when they are many.
+    /// Handles the outputs of the machine, in order, and adds their rows to those that were not submitted. If the input is awaited, because a
+    /// requester gets its answer when the rows are durable, [`NodeDriver::next_output`] submits all of them. Other rows are submitted together
+    /// with those of the next awaited input, which [`NodeDriver::poll`] is, too.
     fn process_outputs(&mut self, is_awaited: bool, now: Ms) {
         self.handle_outputs(now);
         if is_awaited {
@@ -542,18 +544,18 @@ impl<C: Clone> NodeDriver<C> {
         if self.writer.unflushed_count() >= ROW_BATCH || self.writer.unflushed_bytes() >= BYTE_BATCH {
             self.flush(now);
         }
-        self.share();
     }
 
-    /// Submits all rows, and does what the machine wants if that makes some durable.
+    /// Submits the rows of all records. If that makes some records durable, handles the outputs of the machine that follow.
     fn flush(&mut self, now: Ms) {
         self.flush_at = None;
         while self.failed.is_none() && self.flush_records(now) {
             self.handle_outputs(now);
         }
-        self.share();
+        self.take_submissions();
     }
 
+    /// Handles the outputs of the machine, in order.
     fn handle_outputs(&mut self, now: Ms) {
         while self.failed.is_none() {
             let outputs: Vec<Output<Requester<C>, Object>> = self.machine.outputs().collect();
@@ -567,15 +569,16 @@ impl<C: Clone> NodeDriver<C> {
                 break;
             }
         }
+        self.take_submissions();
+        self.share_prepared();
+        self.update_quota();
     }
 
-    /// Hands out rows that are submitted, and tells others what they need to know of the state.
-    fn share(&mut self) {
+    /// Turns what the row writer submits into outputs.
+    fn take_submissions(&mut self) {
         while let Some((life, rows)) = self.writer.next_submission() {
             self.out.push_back(DriverOutput::SubmitRows { life, rows });
         }
-        self.share_prepared();
-        self.update_quota();
     }
 
     fn share_prepared(&self) {

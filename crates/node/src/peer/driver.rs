@@ -176,8 +176,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         if let Some((needed, participants)) = required_permission(&call)
             && let Err(refused) = client.check_work(self.catalog.as_deref(), self.statuses.stopped(), needed)
         {
-            let resolve = Call::Resolve { participants, patched: call.patched_nodes() };
-            return self.refuse_call(client, (txn, resolve), &refused, now);
+            return self.refuse_call(client, txn, (participants, call.patched_nodes()), &refused, now);
         }
         self.pass_call(client.address(), txn, call, now)
     }
@@ -274,20 +273,17 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     fn refuse_call(
         &mut self,
         client: &PeerClient<A>,
-        (txn, resolve): (TxnId, Call<T>),
+        txn: TxnId,
+        (participants, patched): (Vec<NodeId>, Vec<NodeId>),
         why: &Error,
         now: Ms,
     ) -> Result<()> {
-        let node = match &resolve {
-            Call::Resolve { participants, .. } => participants.first().copied(),
-            _ => None,
-        };
-        let node = node.unwrap_or(NodeId(0));
+        let node = participants.first().copied().unwrap_or(NodeId(0));
         self.out.push(refusal(client.address(), (node, txn), why));
         if planted(Bug::RefusedNotResolved) {
             return Ok(());
         }
-        self.pass_call(client.address(), txn, resolve, now)
+        self.pass_call(client.address(), txn, Call::Resolve { participants, patched }, now)
     }
 
     /// The connection of a client has ended.

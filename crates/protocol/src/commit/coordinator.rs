@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{NodeId, Oid};
 
-use super::{Answer, AppendOffsets, Outcome, Part, Refusal, Request};
+use super::{Answer, AppendOffsets, Outcome, Part, Refusal, Request, patched_nodes};
 use crate::ident::{HlcTimestamp, TxnId};
 use crate::lease::Ms;
 use crate::plant::{Bug, planted};
@@ -115,8 +115,8 @@ impl<T: Clone> Coordinator<T> {
     pub fn commit(txn: TxnId, parts: BTreeMap<NodeId, Part<T>>, now: Ms, out: &mut Vec<Output<T>>) -> Self {
         assert!(!parts.is_empty(), "C1: {txn:?} has no participant");
         let participants: Vec<NodeId> = parts.keys().copied().collect();
-        let patched = parts.iter().filter(|(_, part)| part.has_patches()).map(|(node, _)| *node).collect();
-        Self { offsets_open: patched, ..Self::begin(txn, participants, parts, now, out) }
+        let patched = patched_nodes(&parts);
+        Self::begin(txn, participants, parts, now, out).with_appends(patched)
     }
 
     fn begin(

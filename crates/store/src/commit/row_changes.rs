@@ -154,8 +154,7 @@ impl RowChanges {
     }
 
     /// The step that makes the changes of rows: sorted by key, each row once.
-    fn step(mut changes: Vec<RowChange>, contents: &[ContentChange]) -> Result<Step> {
-        check(&changes, contents)?;
+    fn step(mut changes: Vec<RowChange>) -> Step {
         if !changes.is_sorted_by(|a, b| a.key < b.key) {
             changes.sort_by(|a, b| a.key.cmp(&b.key));
             // `dedup_by` keeps the first of equal keys, and the last change counts.
@@ -167,37 +166,39 @@ impl RowChanges {
                 same
             });
         }
-        Ok(Step::Rows(changes))
+        Step::Rows(changes)
     }
-}
 
-fn check(changes: &[RowChange], contents: &[ContentChange]) -> Result<()> {
-    if changes.len() + contents.len() > limits::OPERATIONS {
-        let (found, limit) = (changes.len() + contents.len(), limits::OPERATIONS);
-        let message =
-            format!("{found} rows and contents are changed together; the limit is {limit}: split the changes");
-        return Err(Error::new(ErrorKind::TooLarge, message));
-    }
-    contents.iter().try_for_each(ContentChange::check)?;
-    let mut total: usize = contents.iter().map(ContentChange::data_len).sum();
-    for change in changes {
-        let (key, value) = (change.key(), change.value.as_ref().map_or(0, Bytes::len));
-        if key.is_empty() {
-            return Err(invalid("the key of a row is empty"));
+    /// Checks the changes against the limits.
+    ///
+    /// # Errors
+    /// The change that exceeds a limit, or the limit that all of them exceed.
+    fn check(&self) -> Result<()> {
+        if self.len() > limits::OPERATIONS {
+            let (found, limit) = (self.len(), limits::OPERATIONS);
+            let message =
+                format!("{found} rows and contents are changed together; the limit is {limit}: split the changes");
+            return Err(Error::new(ErrorKind::TooLarge, message));
         }
-        if key.len() > limits::ROW_KEY {
-            return Err(too_large("the key of a row", key.len() as u64, limits::ROW_KEY as u64));
+        self.contents.iter().try_for_each(ContentChange::check)?;
+        for change in &self.changes {
+            let (key, value) = (change.key(), change.value.as_ref().map_or(0, Bytes::len));
+            if key.is_empty() {
+                return Err(invalid("the key of a row is empty"));
+            }
+            if key.len() > limits::ROW_KEY {
+                return Err(too_large("the key of a row", key.len() as u64, limits::ROW_KEY as u64));
+            }
+            if value > limits::ROW_VALUE {
+                let what = format!("the value of row {}", hex(key));
+                return Err(too_large(&what, value as u64, limits::ROW_VALUE as u64));
+            }
         }
-        if value > limits::ROW_VALUE {
-            let what = format!("the value of row {}", hex(key));
-            return Err(too_large(&what, value as u64, limits::ROW_VALUE as u64));
+        if self.bytes > limits::CHANGE {
+            return Err(too_large("a change of rows and contents", self.bytes as u64, limits::CHANGE as u64));
         }
-        total += key.len() + value;
+        Ok(())
     }
-    if total > limits::CHANGE {
-        return Err(too_large("a change of rows and contents", total as u64, limits::CHANGE as u64));
-    }
-    Ok(())
 }
 
 impl Core {
@@ -218,10 +219,11 @@ impl Core {
 
     /// The job for the writer. Invalid changes are queued, too: their reply must not overtake earlier ones.
     fn prepare_job(&self, changes: RowChanges, reply_to: ReplyTo) -> Job {
+        let checked = changes.check();
         let RowChanges { changes, contents, sequence, is_needed, .. } = changes;
         let mut job = Job { sequence, is_needed, ..Job::new(reply_to) };
-        let staged = RowChanges::step(changes, &contents).and_then(|step| {
-            let mut staged = StagedSteps::new(self, step);
+        let staged = checked.and_then(|()| {
+            let mut staged = StagedSteps::new(self, RowChanges::step(changes));
             contents.into_iter().try_for_each(|change| staged.add(change))?;
             Ok(staged.take_parts())
         });

@@ -8,6 +8,7 @@ use protocol::ident::{HlcTimestamp, HolderId};
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::tree::Up;
+use smallvec::SmallVec;
 use wire::cluster::Message;
 
 use super::{Effects, HeldNode, LocalNodes, carry_out};
@@ -105,14 +106,17 @@ struct NodeRequest {
     request: Request<Object>,
 }
 
+/// Requests that arrive together. Most often it is one.
+type NodeRequests = SmallVec<[NodeRequest; 1]>;
+
 /// Takes the requests behind the first one, up to another kind of message or one that is too large. Those to one logical node follow each
 /// other then, in their order; no rule orders requests to different ones.
-fn collect_requests(first: NodeRequest, messages: &mut Peekable<impl Iterator<Item = Message>>) -> Vec<NodeRequest> {
+fn collect_requests(first: NodeRequest, messages: &mut Peekable<impl Iterator<Item = Message>>) -> NodeRequests {
     let is_request = |message: &Message| {
         matches!(message, Message::Ask { request, .. }
             if !matches!(request, Request::Joint { .. }) && check_request(request).is_ok())
     };
-    let mut requests = vec![first];
+    let mut requests = NodeRequests::from_iter([first]);
     while requests.len() < MAX_RUN
         && let Some(Message::Ask { node, epoch, seen, request }) = messages.next_if(is_request)
     {
@@ -123,7 +127,7 @@ fn collect_requests(first: NodeRequest, messages: &mut Peekable<impl Iterator<It
 }
 
 /// Handles requests, those to one logical node together: their rows reach the store together, as one change.
-fn handle_requests<L: LocalNodes>(local: &mut L, from: &L::Connection, requests: Vec<NodeRequest>) -> Result<()> {
+fn handle_requests<L: LocalNodes>(local: &mut L, from: &L::Connection, requests: NodeRequests) -> Result<()> {
     let mut requests = requests.into_iter().peekable();
     while let Some(NodeRequest { at, seen, request }) = requests.next() {
         local.with_served(&[at.0], |held, effects| {
