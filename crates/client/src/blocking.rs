@@ -17,7 +17,6 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use wire::proto;
 
-use crate::client::Attempts;
 use crate::{
     CommitOutcome, ConnectOptions, Event, Explanation, IsolationLevel, ListedName, ListedObject, Loaded, LoadedMut,
     ObjectStat, Persistent, PlacementHint, Ref, SpaceStatus, StagedContent,
@@ -142,7 +141,7 @@ impl Client {
     /// # Errors
     /// Those of that method.
     pub fn transact<T>(&self, mut body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
-        let mut attempts = Attempts::of(&self.inner);
+        let mut attempts = self.inner.attempts();
         loop {
             let transaction = Transaction { inner: attempts.begin(), runtime: self.runtime.clone() };
             let result = body(&transaction);
@@ -271,6 +270,7 @@ impl Transaction {
         fn id(&self) -> TxnId;
         fn root(&self) -> Result<Oid>;
         fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid>;
+        fn create_record(&self, oid: Oid, record: Bytes) -> Result<()>;
         fn create_blob(&self, data: impl Into<Bytes>) -> Result<Oid>;
         fn create_blob_from(&self, staged: StagedContent) -> Result<Oid>;
         fn create_collection(&self) -> Result<Oid>;
@@ -281,6 +281,7 @@ impl Transaction {
     }
 
     waiting! {
+        fn allocate(&self, class: ClassId, len: usize, hint: PlacementHint) -> Result<Oid>;
         fn create_directory(&self, path: &str) -> Result<Oid>;
         fn remove_directory(&self, path: &str) -> Result<()>;
         fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, Oid)>>;

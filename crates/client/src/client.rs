@@ -151,7 +151,7 @@ impl Client {
     where
         F: Future<Output = Result<T>>,
     {
-        let mut attempts = Attempts::new(&self.core);
+        let mut attempts = self.attempts();
         loop {
             let transaction = attempts.begin();
             let result = body(transaction.clone()).await;
@@ -159,6 +159,12 @@ impl Client {
                 return Ok(value);
             }
         }
+    }
+
+    /// Begins a series of attempts: [`Client::transact`] in steps.
+    #[must_use]
+    pub fn attempts(&self) -> Attempts {
+        Attempts::new(&self.core)
     }
 
     /// Finds out the outcome of a transaction whose commit was [`CommitOutcome::Unknown`]. A transaction that is not committed by
@@ -344,8 +350,24 @@ impl Client {
     }
 }
 
-/// The attempts of a transaction that runs again after a conflict.
-pub(crate) struct Attempts {
+/// The attempts of a transaction that runs again after a conflict: [`Client::transact`] in steps, for callers that are no futures, such as
+/// clients of other languages.
+///
+/// ```no_run
+/// # async fn example(cluster: client::Client, oid: client::Oid) -> client::Result<()> {
+/// let mut attempts = cluster.attempts();
+/// loop {
+///     let transaction = attempts.begin();
+///     let result = transaction.get(oid).await;
+///     if let Some(object) = attempts.end(&transaction, result).await? {
+///         println!("{object:?}");
+///         return Ok(());
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Attempts {
     core: Arc<Core>,
     /// The identifier of the first attempt, which is the age of all.
     first: Option<TxnId>,
@@ -360,13 +382,8 @@ impl Attempts {
         Self { core: core.clone(), first: None, count: 0, refused_with_locks: 0, backoff: FIRST_BACKOFF }
     }
 
-    /// Those of a transaction of this client.
-    pub(crate) fn of(client: &Client) -> Self {
-        Self::new(&client.core)
-    }
-
-    /// The transaction of the next attempt.
-    pub(crate) fn begin(&mut self) -> Transaction {
+    /// Begins the next attempt.
+    pub fn begin(&mut self) -> Transaction {
         let level = if self.count < OPTIMISTIC_TRIES { IsolationLevel::Optimistic } else { IsolationLevel::Locks };
         self.count += 1;
         let transaction = Transaction::begin(&self.core, level, self.first);
@@ -374,8 +391,12 @@ impl Attempts {
         transaction
     }
 
-    /// Ends an attempt with what its body has returned. `None` if it conflicts: then it returns when it is time for the next one.
-    pub(crate) async fn end<T>(&mut self, transaction: &Transaction, result: Result<T>) -> Result<Option<T>> {
+    /// Ends an attempt with what its body has returned: commits it after a success. `None` if it conflicts: then this returns when it is
+    /// time for the next one.
+    ///
+    /// # Errors
+    /// As [`Client::transact`].
+    pub async fn end<T>(&mut self, transaction: &Transaction, result: Result<T>) -> Result<Option<T>> {
         let conflict = match result {
             Ok(value) => match transaction.commit().await {
                 Ok(CommitOutcome::Committed(_)) => return Ok(Some(value)),

@@ -56,7 +56,7 @@ mod url;
 pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
 pub use admin::{AdminClient, AdminOptions, QuotaLimit, SpaceChange, SpaceInfo, SpaceOptions};
 pub use bytes::Bytes;
-pub use client::Client;
+pub use client::{Attempts, Client};
 pub use client_derive::Persistent;
 pub use contents::{ContentReader, ContentWriter, StagedContent};
 #[cfg(feature = "embedded")]

@@ -48,7 +48,11 @@ impl fmt::Display for ConflictReason {
 impl ConflictReason {
     /// The error of a call in a transaction that cannot be committed any more.
     pub(super) fn error(self) -> Error {
-        Error::new(ErrorKind::Conflict, self.to_string())
+        let error = Error::new(ErrorKind::Conflict, self.to_string());
+        match self {
+            Self::Object(oid, _) => error.about(oid),
+            Self::Aborted => error,
+        }
     }
 }
 

@@ -71,6 +71,8 @@ pub(super) struct Changes {
     pub(super) loaded: BTreeMap<Oid, Arc<dyn AnyStructEntry>>,
     /// New structs among them that are created only if a persistent object refers to them.
     pub(super) drafts: BTreeSet<Oid>,
+    /// Identifiers of new records, which it may create.
+    pub(super) allocated: BTreeSet<Oid>,
     /// The pages for new structs.
     pub(super) page_lease: PageLease,
     /// The entries of collections that it changes.
@@ -289,7 +291,7 @@ impl Transaction {
 
     // -------------------------------------------------------------------------------------------- writing
 
-    fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
+    pub(super) fn write(&self, oid: Oid, object: Option<Object>) -> Result<()> {
         if self.inner.level == IsolationLevel::Snapshot {
             return Err(read_only_error());
         }

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::persistent::{Persistent, Ref};
-use model::{Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
+use bytes::Bytes;
+use model::{ClassId, Error, ErrorKind, Kind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use protocol::locks::LockMode;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::proto::schema;
 
 use super::Client;
-use super::classes::StructMapping;
 use super::client_core::{Core, unexpected_answer_error};
 use super::loaded::{AnyStructEntry, Loaded, LoadedMut, StructEntry, decode};
 use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint, Transaction};
@@ -215,7 +215,7 @@ impl Transaction {
         shape.layout.check_complete()?;
         let record = Object::record(shape.layout.class(), value.to_record(&shape.layout, None)?);
         record.check()?;
-        let oid = self.place(&record, &shape, hint).await?;
+        let oid = self.place(record.class, record.data.len(), hint).await?;
         let mut changes = self.changes()?;
         changes.loaded.insert(oid, StructEntry::new(value, shape));
         if is_draft {
@@ -224,9 +224,34 @@ impl Transaction {
         Ok(Ref::new(oid))
     }
 
+    /// Assigns the identifier of a record of a class that [`Transaction::create_record`] is to create, of about `len` bytes. Unlike the
+    /// identifiers of [`Transaction::create_object`] it is permanent, so other objects and programs can refer to it before the commit. It
+    /// means nothing if the transaction does not commit.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the hint names a logical node that the space does not have; [`ErrorKind::Unsupported`] in a group snapshot;
+    /// [`ErrorKind::Unavailable`] if no place can be reserved in time.
+    pub async fn allocate(&self, class: ClassId, len: usize, hint: PlacementHint) -> Result<Oid> {
+        self.check_writable()?;
+        let oid = self.place(class, len, hint).await?;
+        self.changes()?.allocated.insert(oid);
+        Ok(oid)
+    }
+
+    /// Creates a record under an identifier that [`Transaction::allocate`] has assigned in this transaction.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for another identifier, or a record that cannot be stored; [`ErrorKind::TooLarge`].
+    pub fn create_record(&self, oid: Oid, record: Bytes) -> Result<()> {
+        if !self.changes()?.allocated.contains(&oid) {
+            let what = format!("{oid} was not allocated in this transaction: an object that exists is replaced");
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        self.write(oid, Some(Object::record(oid.class(), record)))
+    }
+
     /// Assigns the identifier of a new object.
-    async fn place(&self, object: &Object, shape: &StructMapping, hint: PlacementHint) -> Result<Oid> {
-        let (class, len) = (shape.layout.class(), object.data.len());
+    async fn place(&self, class: ClassId, len: usize, hint: PlacementHint) -> Result<Oid> {
         let node: Option<NodeId> = match hint {
             PlacementHint::Anywhere => None,
             PlacementHint::At(node) => Some(node),

@@ -3,6 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::Oid;
+
 /// What the caller should do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -92,6 +94,7 @@ impl ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    object: Option<Oid>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -101,7 +104,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error. `message` says what was wrong, where, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), object: None, source: None }
     }
 
     /// The same error with its cause.
@@ -109,6 +112,19 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The same error with the object that it is about.
+    #[must_use]
+    pub fn about(mut self, object: Oid) -> Self {
+        self.object = Some(object);
+        self
+    }
+
+    /// The object that the error is about, if it is known: in a conflict, the one that another transaction has changed or uses.
+    #[must_use]
+    pub fn object(&self) -> Option<Oid> {
+        self.object
     }
 
     /// The message with those of the causes, but for what it says already.
