@@ -1,0 +1,129 @@
+//! What the Java half holds, by number.
+//!
+//! A handle is a number that is never used again, not an address. So one that was freed, or is of another kind, is an error and cannot
+//! crash the virtual machine. A call keeps what it uses alive, whoever frees the handle meanwhile.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client::{
+    Attempts, Client, ContentReader, ContentWriter, Embedded, Events, Names, Objects, Rows, StagedContent, Transaction,
+};
+use model::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+/// A stream, which one call at a time reads.
+pub(crate) type Stream<T> = Arc<tokio::sync::Mutex<T>>;
+
+/// What a handle stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Resource {
+    /// A client; with the cluster in memory that it owns, if any.
+    Client(Client, Option<Embedded>),
+    Transaction(Transaction),
+    Attempts(Stream<Attempts>),
+    Rows(Stream<Rows>),
+    Names(Stream<Names>),
+    Objects(Stream<Objects>),
+    Events(Stream<Events>),
+    /// `None` once the upload is finished.
+    Writer(Stream<Option<ContentWriter>>),
+    Reader(Stream<ContentReader>),
+    Staged(StagedContent),
+}
+
+impl Resource {
+    /// A stream as a resource of its kind.
+    pub(crate) fn stream<T>(kind: impl FnOnce(Stream<T>) -> Self, stream: T) -> Self {
+        kind(Arc::new(tokio::sync::Mutex::new(stream)))
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Client(..) => "client",
+            Self::Transaction(_) => "transaction",
+            Self::Attempts(_) => "series of attempts",
+            Self::Rows(_) => "result of a query",
+            Self::Names(_) => "listing of names",
+            Self::Objects(_) => "listing of objects",
+            Self::Events(_) => "subscription",
+            Self::Writer(_) => "upload",
+            Self::Reader(_) => "content that is read",
+            Self::Staged(_) => "uploaded content",
+        }
+    }
+}
+
+/// How many parts the table has, each with a lock of its own.
+const PARTS: usize = 16;
+
+/// The resources by handle.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    last: AtomicU64,
+    parts: [Mutex<HashMap<u64, Resource>>; PARTS],
+}
+
+impl Handles {
+    fn part(&self, handle: u64) -> &Mutex<HashMap<u64, Resource>> {
+        &self.parts[handle as usize % PARTS]
+    }
+
+    /// A handle for a resource.
+    pub(crate) fn insert(&self, resource: Resource) -> u64 {
+        let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.part(handle).lock().insert(handle, resource);
+        handle
+    }
+
+    /// The resource of a handle.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it was freed.
+    pub(crate) fn get(&self, handle: u64) -> Result<Resource> {
+        let found = self.part(handle).lock().get(&handle).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::Invalid, "it was closed and cannot be used any more"))
+    }
+
+    /// Frees a handle. The resource ends when the last call that uses it ends.
+    pub(crate) fn remove(&self, handle: u64) -> Option<Resource> {
+        self.part(handle).lock().remove(&handle)
+    }
+
+    /// The number of handles.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().len()).sum()
+    }
+}
+
+/// Defines methods that return the resource of a handle if it is of one kind.
+macro_rules! of_kind {
+    ($($name:ident: $kind:ident => $resource:ty;)*) => {
+        impl Handles {$(
+            pub(crate) fn $name(&self, handle: u64) -> Result<$resource> {
+                match self.get(handle)? {
+                    Resource::$kind(resource, ..) => Ok(resource),
+                    other => Err(wrong_kind_error(&other)),
+                }
+            }
+        )*}
+    };
+}
+
+of_kind! {
+    client: Client => Client;
+    transaction: Transaction => Transaction;
+    attempts: Attempts => Stream<Attempts>;
+    rows: Rows => Stream<Rows>;
+    names: Names => Stream<Names>;
+    objects: Objects => Stream<Objects>;
+    events: Events => Stream<Events>;
+    writer: Writer => Stream<Option<ContentWriter>>;
+    reader: Reader => Stream<ContentReader>;
+    staged: Staged => StagedContent;
+}
+
+fn wrong_kind_error(resource: &Resource) -> Error {
+    Error::new(ErrorKind::Invalid, format!("the handle is one of a {}, which has no such operation", resource.kind()))
+}

@@ -1,0 +1,190 @@
+//! The native half of the Java client: [`client::Client`] behind five functions.
+//!
+//! The Java half (`java/client`) encodes a request, calls [`call`] with the number of an operation and the handle of what it is done
+//! with, and decodes the reply. So the bytes of objects cross once, many objects in one crossing, and no Java object is touched here.
+//!
+//! 1. Whatever Java passes, nothing here crashes the virtual machine: handles are numbers, messages are checked, and a panic is an
+//!    error of the call.
+//! 2. A platform thread waits in [`call`]. A virtual thread calls [`start`], which does not wait, and is unparked when one thread of the
+//!    Java half has received the reply from [`completed`]: so no waiting virtual thread pins its carrier.
+//! 3. A call that does not have to wait, such as a read of a cached object, is finished by the thread that makes it.
+
+mod codes;
+mod handles;
+mod message;
+mod objects;
+mod operations;
+mod replies;
+mod schema;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll, Waker};
+
+use jni::EnvUnowned;
+use jni::errors::LogErrorAndDefault;
+use jni::objects::{JByteArray, JClass};
+use jni::sys::{jint, jlong};
+use model::{Error, ErrorKind, Result};
+use tokio::runtime::{Builder, Runtime};
+
+use handles::{Handles, Resource};
+use message::{Reader, Writer};
+use replies::{Completed, encode_reply};
+
+/// Everything that the Java half has.
+#[derive(Debug)]
+struct Native {
+    runtime: Runtime,
+    handles: Handles,
+    completed: Completed,
+}
+
+/// One for the process: the virtual machine does not unload the library.
+static NATIVE: LazyLock<std::io::Result<Native>> = LazyLock::new(|| {
+    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("mortar-client").enable_all().build()?;
+    Ok(Native { runtime, handles: Handles::default(), completed: Completed::default() })
+});
+
+fn native() -> Result<&'static Native> {
+    NATIVE
+        .as_ref()
+        .map_err(|error| Error::new(ErrorKind::Io, format!("the client's threads cannot be started: {error}")))
+}
+
+/// What a panic says.
+fn panic_error(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text =
+        text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message");
+    Error::new(ErrorKind::Internal, format!("the native part of the client has failed: {text}"))
+}
+
+/// Performs an operation. Returns the encoded reply.
+async fn perform(handle: i64, operation: i32, request: Vec<u8>) -> Result<Vec<u8>> {
+    let native = native()?;
+    let (mut request, mut reply) = (Reader::new(request), Writer::default());
+    replies::begin_success(&mut reply);
+    operations::perform(&native.handles, handle as u64, operation, &mut request, &mut reply).await?;
+    request.end()?;
+    Ok(reply.into_bytes())
+}
+
+/// Performs an operation and waits for its end.
+fn perform_and_wait(handle: i64, operation: i32, request: Vec<u8>) -> Vec<u8> {
+    let wait = || {
+        let runtime = &native()?.runtime;
+        let mut future = pin!(perform(handle, operation, request));
+        {
+            let _entered = runtime.enter();
+            if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return done;
+            }
+        }
+        runtime.block_on(future)
+    };
+    encode_reply(catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|panic| Err(panic_error(&*panic))))
+}
+
+/// Frees a handle, and ends its resource if no call uses it.
+fn release(handle: i64) {
+    let Ok(native) = native() else { return };
+    // Some resources tell servers of their end, by tasks of the runtime.
+    let _entered = native.runtime.enter();
+    match native.handles.remove(handle as u64) {
+        Some(Resource::Client(client, embedded)) => {
+            client.close();
+            drop((client, embedded));
+        }
+        Some(Resource::Transaction(transaction)) => transaction.abort(),
+        other => drop(other),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- io.mortar.Native
+
+/// `static native byte[] call(long handle, int operation, byte[] request)`: performs an operation and waits for its end. Null if the
+/// virtual machine has no memory for the reply; then an exception is pending.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_mortar_Native_call<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+    operation: jint,
+    request: JByteArray<'local>,
+) -> JByteArray<'local> {
+    let outcome = env.with_env(|env| {
+        let request = env.convert_byte_array(&request)?;
+        env.byte_array_from_slice(&perform_and_wait(handle, operation, request))
+    });
+    outcome.resolve::<LogErrorAndDefault>()
+}
+
+/// `static native void start(long call, long handle, int operation, byte[] request)`: begins an operation. `completed` has its reply,
+/// under the number of the call.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_mortar_Native_start<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    call: jlong,
+    handle: jlong,
+    operation: jint,
+    request: JByteArray<'local>,
+) {
+    let outcome = env.with_env(|env| -> jni::errors::Result<()> {
+        let request = env.convert_byte_array(&request)?;
+        // Without a runtime `completed` says why.
+        let Ok(native) = native() else { return Ok(()) };
+        let performed = native.runtime.spawn(perform(handle, operation, request));
+        native.runtime.spawn(async move {
+            let reply = match performed.await {
+                Ok(reply) => reply,
+                Err(ended) => Err(match ended.try_into_panic() {
+                    Ok(panic) => panic_error(&*panic),
+                    Err(_) => Error::new(ErrorKind::Internal, "the call was cancelled"),
+                }),
+            };
+            native.completed.push(call as u64, encode_reply(reply));
+        });
+        Ok(())
+    });
+    outcome.resolve::<LogErrorAndDefault>();
+}
+
+/// `static native byte[] completed()`: waits for replies of calls that were started. Null if none will come.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_mortar_Native_completed<'local>(
+    mut env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> JByteArray<'local> {
+    let outcome = env.with_env(|env| match native() {
+        Ok(native) => env.byte_array_from_slice(&native.completed.take()),
+        Err(_) => Ok(JByteArray::default()),
+    });
+    outcome.resolve::<LogErrorAndDefault>()
+}
+
+/// `static native void release(long handle)`: frees a handle; it may be free already. An open transaction is aborted, a client closed.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_mortar_Native_release<'local>(
+    _env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+    handle: jlong,
+) {
+    // A panic must not reach the virtual machine. What has panicked is free all the same.
+    let _ = catch_unwind(|| release(handle));
+}
+
+/// `static native long handles()`: the number of handles that were not freed.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_io_mortar_Native_handles<'local>(
+    _env: EnvUnowned<'local>,
+    _class: JClass<'local>,
+) -> jlong {
+    native().map_or(0, |native| native.handles.len() as jlong)
+}
+
+#[cfg(test)]
+mod tests;

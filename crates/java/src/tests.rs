@@ -1,0 +1,268 @@
+//! Operations as the Java half calls them, without a virtual machine.
+
+use model::{ClassId, ErrorKind, FieldNumber, Kind, Object, Oid, RecordBuilder, RecordRef, Value};
+
+use super::*;
+use crate::codes::*;
+use crate::objects::write_object;
+
+/// The reply of an operation: what follows the byte for success, or the kind and the message of an error.
+fn call(handle: u64, operation: i32, write: impl FnOnce(&mut Writer)) -> Result<Reader, (ErrorKind, String)> {
+    let mut request = Writer::default();
+    write(&mut request);
+    let mut reply = Reader::new(perform_and_wait(handle as i64, operation, request.into_bytes()));
+    match reply.u8().unwrap() {
+        0 => Ok(reply),
+        _ => Err((ErrorKind::from_code(reply.u8().unwrap()), reply.string().unwrap())),
+    }
+}
+
+fn with_default_options(request: &mut Writer) {
+    (0..3).for_each(|_| request.u64(0));
+    request.bool(true);
+    request.string("");
+    request.bool(false);
+    request.string("");
+    (0..4).for_each(|_| request.bool(false));
+}
+
+/// A client of a cluster in memory, which ends with it.
+struct TestClient(u64);
+
+impl TestClient {
+    fn new() -> Self {
+        Self(call(0, IN_MEMORY, with_default_options).unwrap().u64().unwrap())
+    }
+
+    fn begin(&self) -> u64 {
+        call(self.0, BEGIN, |request| request.u8(0)).unwrap().u64().unwrap()
+    }
+}
+
+impl Drop for TestClient {
+    fn drop(&mut self) {
+        call(self.0, SHUTDOWN, |_| ()).unwrap();
+    }
+}
+
+fn commit(transaction: u64) -> u8 {
+    call(transaction, T_COMMIT, |_| ()).unwrap().u8().unwrap()
+}
+
+fn get(client: u64, oid: Oid) -> Option<(u8, Vec<u8>)> {
+    let mut reply = call(client, GET, |request| request.oid(oid)).unwrap();
+    let object = reply.optional(|reply| {
+        let kind = reply.u8()?;
+        assert!(reply.list(|reply| Ok((reply.bytes()?, reply.bytes()?)))?.is_empty());
+        assert_eq!(reply.u8()?, 0);
+        Ok((kind, reply.bytes()?.to_vec()))
+    });
+    object.unwrap()
+}
+
+#[test]
+fn blob_is_created_bound_and_read() {
+    let client = TestClient::new();
+    let transaction = client.begin();
+    let blob = Object::blob("Hello".into());
+    let temporary = call(transaction, T_CREATE, |request| {
+        request.u32(0);
+        write_object(request, &blob);
+        request.u8(0);
+    });
+    let temporary = temporary.unwrap().oid().unwrap();
+    assert!(temporary.is_temporary());
+    call(transaction, T_BIND, |request| {
+        request.string("/hello");
+        request.oid(temporary);
+    })
+    .unwrap();
+    assert_eq!(commit(transaction), 0);
+    let real = call(transaction, T_REAL_OIDS, |request| request.list([temporary], Writer::oid)).unwrap();
+    let real = real.clone_list();
+    let named = call(client.0, RESOLVE, |request| request.string("/hello")).unwrap().optional(Reader::oid).unwrap();
+    assert_eq!(real, [named]);
+    assert_eq!(get(client.0, named.unwrap()), Some((Kind::Blob as u8, b"Hello".to_vec())));
+}
+
+impl Reader {
+    fn clone_list(mut self) -> Vec<Option<Oid>> {
+        self.list(|reply| reply.optional(Self::oid)).unwrap()
+    }
+}
+
+#[test]
+fn records_are_created_in_one_call_under_permanent_identifiers() {
+    let client = TestClient::new();
+    call(client.0, DEFINE, |request| {
+        request.count(1);
+        request.string("Person");
+        request.bool(false);
+        request.count(1);
+        request.string("name");
+        request.u8(5);
+        request.bool(true);
+        request.bool(false);
+    })
+    .unwrap();
+    let mut schema = call(client.0, SCHEMA, |_| ()).unwrap();
+    assert_eq!(schema.u32().unwrap(), 1);
+    let class = schema.u32().unwrap();
+    assert_eq!(schema.string().unwrap(), "Person");
+
+    let transaction = client.begin();
+    let oids = call(transaction, T_ALLOCATE, |request| {
+        request.u32(class);
+        request.list([20, 20], |request, len| {
+            request.u32(len);
+            request.u8(0);
+        });
+    });
+    let oids = oids.unwrap().list(Reader::oid).unwrap();
+    assert!(oids.len() == 2 && oids.iter().all(|oid| !oid.is_temporary() && oid.class() == ClassId(class)));
+    let record = |name: &str| {
+        let mut record = RecordBuilder::new();
+        record.set(FieldNumber(1), name).unwrap();
+        Object::record(ClassId(class), record.build().unwrap())
+    };
+    let written = |oids: &[Oid], code| {
+        let changes: Vec<(Oid, &str)> = oids.iter().copied().zip(["Ann", "Bob"]).collect();
+        call(transaction, T_WRITE, |request| {
+            request.list(changes, |request, (oid, name)| {
+                request.oid(oid);
+                request.u8(code);
+                request.u32(class);
+                write_object(request, &record(name));
+            });
+        })
+    };
+    written(&oids, 2).unwrap();
+    assert_eq!(commit(transaction), 0);
+
+    let mut found = call(client.0, QUERY, |request| {
+        request.string("select name from Person where name >= :from order by name");
+        request.count(1);
+        request.string("from");
+        request.value(&Value::from("B")).unwrap();
+        request.bool(false);
+    });
+    let found = found.as_mut().unwrap();
+    let rows = found.u64().unwrap();
+    assert_eq!(found.list(Reader::string).unwrap(), ["name"]);
+    let mut found = call(rows, ROWS_NEXT, |request| request.u32(10)).unwrap();
+    assert_eq!((found.u32().unwrap(), found.u8().unwrap()), (1, 1));
+    assert_eq!(found.list(Reader::value).unwrap(), [Value::from("Bob")]);
+    assert!(found.bool().unwrap());
+
+    let (_, bytes) = get(client.0, oids[0]).unwrap();
+    assert_eq!(
+        RecordRef::new(&bytes).unwrap().field(FieldNumber(1)).unwrap().unwrap().to_value().unwrap(),
+        "Ann".into()
+    );
+    // An identifier of another transaction is not one that this one may create.
+    let other = client.begin();
+    let refused = call(other, T_WRITE, |request| {
+        request.list([oids[0]], |request, oid| {
+            request.oid(oid);
+            request.u8(2);
+            request.u32(class);
+            write_object(request, &record("Cay"));
+        });
+    });
+    assert_eq!(refused.unwrap_err().0, ErrorKind::Invalid);
+}
+
+#[test]
+fn attempts_run_again_after_a_conflict() {
+    let client = TestClient::new();
+    let create = client.begin();
+    let oid = call(create, T_CREATE, |request| {
+        request.u32(0);
+        write_object(request, &Object::blob("0".into()));
+        request.u8(0);
+    });
+    let oid = oid.unwrap().oid().unwrap();
+    assert_eq!(commit(create), 0);
+    let oid = call(create, T_REAL_OIDS, |request| request.list([oid], Writer::oid)).unwrap().clone_list()[0].unwrap();
+
+    let attempts = call(client.0, ATTEMPTS, |_| ()).unwrap().u64().unwrap();
+    let read_and_write = |transaction, text: &'static str| {
+        call(transaction, T_GET, |request| {
+            request.list([oid], Writer::oid);
+            request.bool(false);
+        })
+        .unwrap();
+        call(transaction, T_WRITE, |request| {
+            request.list([oid], |request, oid| {
+                request.oid(oid);
+                request.u8(1);
+                request.u32(0);
+                write_object(request, &Object::blob(text.into()));
+            });
+        })
+        .unwrap();
+    };
+    let end = |transaction: u64| {
+        let ended = call(attempts, ATTEMPT_END, |request| {
+            request.u64(transaction);
+            request.bool(false);
+            request.u8(0);
+            request.string("");
+        });
+        ended.unwrap().bool().unwrap()
+    };
+    let first = call(attempts, ATTEMPT_BEGIN, |_| ()).unwrap().u64().unwrap();
+    read_and_write(first, "first");
+    let other = client.begin();
+    read_and_write(other, "other");
+    assert_eq!(commit(other), 0);
+    assert!(!end(first), "it conflicts");
+    let second = call(attempts, ATTEMPT_BEGIN, |_| ()).unwrap().u64().unwrap();
+    read_and_write(second, "second");
+    assert!(end(second));
+    assert_eq!(get(client.0, oid).unwrap().1, b"second");
+}
+
+#[test]
+fn freed_handles_and_those_of_another_kind_are_errors() {
+    let client = TestClient::new();
+    let transaction = client.begin();
+    release(transaction as i64);
+    release(transaction as i64);
+    let (kind, message) = call(transaction, T_ROOT, |_| ()).unwrap_err();
+    assert!(kind == ErrorKind::Invalid && message.contains("closed"), "{message}");
+    let (kind, message) = call(client.0, T_ROOT, |_| ()).unwrap_err();
+    assert!(kind == ErrorKind::Invalid && message.contains("a client"), "{message}");
+    for handle in [0, u64::MAX, 1 << 63] {
+        assert_eq!(call(handle, T_ROOT, |_| ()).unwrap_err().0, ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn damaged_requests_are_errors() {
+    let client = TestClient::new();
+    let transaction = client.begin();
+    for operation in (-1..120).chain([i32::MIN, i32::MAX]).filter(|code| ![IN_MEMORY, SHUTDOWN].contains(code)) {
+        for bytes in [&[][..], &[0xff; 3], &[0xff; 40], &[0; 2], &[0; 64]] {
+            for handle in [client.0, transaction] {
+                // It may succeed, but only if the request is one.
+                let reply = perform_and_wait(handle as i64, operation, bytes.to_vec());
+                assert!(
+                    reply[0] == 0 || ErrorKind::from_code(reply[1]) != ErrorKind::Internal,
+                    "{operation} {bytes:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn started_calls_complete() {
+    let native = native().unwrap();
+    native.completed.push(7, encode_reply(Err(Error::new(ErrorKind::NotFound, "nothing"))));
+    native.completed.push(8, encode_reply(Ok(vec![0, 5])));
+    let mut batch = Reader::new(native.completed.take());
+    let replies = batch.list(|batch| Ok((batch.u64()?, batch.bytes()?))).unwrap();
+    assert_eq!((replies[0].0, replies[0].1[..2].to_vec()), (7, vec![1, ErrorKind::NotFound as u8]));
+    assert_eq!((replies[1].0, replies[1].1.to_vec()), (8, vec![0, 5]));
+}
