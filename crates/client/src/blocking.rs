@@ -141,14 +141,20 @@ impl Client {
     /// # Errors
     /// Those of that method.
     pub fn transact<T>(&self, mut body: impl FnMut(&Transaction) -> Result<T>) -> Result<T> {
-        let mut attempts = self.inner.attempts();
+        let mut attempts = self.attempts();
         loop {
-            let transaction = Transaction { inner: attempts.begin(), runtime: self.runtime.clone() };
+            let transaction = attempts.begin();
             let result = body(&transaction);
-            if let Some(value) = wait(&self.runtime, attempts.end(&transaction.inner, result))? {
+            if let Some(value) = attempts.end(&transaction, result)? {
                 return Ok(value);
             }
         }
+    }
+
+    /// See [`crate::Client::attempts`].
+    #[must_use]
+    pub fn attempts(&self) -> Attempts {
+        Attempts { inner: self.inner.attempts(), runtime: self.runtime.clone() }
     }
 
     same! {
@@ -222,6 +228,14 @@ impl Client {
     /// Those of that method.
     pub fn events(&self) -> Result<Events> {
         Ok(Events { inner: self.inner.events()?, runtime: self.runtime.clone() })
+    }
+
+    /// See [`crate::Client::watch`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn watch(&self, objects: impl IntoIterator<Item = Oid>) -> Result<Watch> {
+        Ok(Watch { inner: wait(&self.runtime, self.inner.watch(objects))?, runtime: self.runtime.clone() })
     }
 
     /// See [`crate::Client::names`].
@@ -334,6 +348,28 @@ impl Transaction {
     }
 }
 
+/// The attempts of a transaction; see [`crate::Attempts`].
+#[derive(Debug)]
+pub struct Attempts {
+    inner: crate::Attempts,
+    runtime: Arc<Runtime>,
+}
+
+impl Attempts {
+    /// See [`crate::Attempts::begin`].
+    pub fn begin(&mut self) -> Transaction {
+        Transaction { inner: self.inner.begin(), runtime: self.runtime.clone() }
+    }
+
+    /// See [`crate::Attempts::end`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn end<T>(&mut self, transaction: &Transaction, result: Result<T>) -> Result<Option<T>> {
+        wait(&self.runtime, self.inner.end(&transaction.inner, result))
+    }
+}
+
 /// Defines streams of portions.
 macro_rules! portions {
     ($($name:ident of $portion:ty;)*) => {$(
@@ -362,6 +398,24 @@ portions! {
     Names of Vec<ListedName>;
     Objects of Vec<ListedObject>;
     ScanResults of Vec<(Oid, Object)>;
+}
+
+/// Objects whose changes are waited for; see [`crate::Watch`].
+#[derive(Debug)]
+pub struct Watch {
+    inner: crate::Watch,
+    runtime: Arc<Runtime>,
+}
+
+impl Watch {
+    /// See [`crate::Watch::next`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    #[expect(clippy::should_implement_trait, reason = "it waits, which an iterator should not")]
+    pub fn next(&mut self) -> Result<Vec<(Oid, Option<Object>)>> {
+        wait(&self.runtime, self.inner.next())
+    }
 }
 
 impl Rows {

@@ -325,6 +325,11 @@ impl Core {
         object_result(self.finish_call(started).await?)
     }
 
+    /// Waits until an object is in another state than `known`. Returns that state.
+    pub(super) async fn wait_for_change(&self, oid: Oid, known: Option<Object>) -> Result<Option<Object>> {
+        object_result(self.call(ClientCall::Change(oid, known)).await?)
+    }
+
     /// Fetches the missing pages of these objects together.
     pub(super) async fn fetch_all(&self, oids: &[Oid]) -> Result<()> {
         let started = self.with_state(|state, now| {

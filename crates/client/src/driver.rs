@@ -11,7 +11,7 @@
 //! connection; the simulator drives it over a simulated network.
 //!
 //! - A call finishes exactly once: with its result, with an error, or by [`ClientDriver::cancel`].
-//! - A call fails at the latest when the client's timeout has passed. A write, or a commit, fails about a second after the
+//! - A call fails at the latest when the client's timeout has passed, but for one that waits for a change of an object. A write, or a commit, fails about a second after the
 //!   space was stopped or every peer server refused the client; calls that have changed nothing fail at once then.
 //! - When the caller of a commit goes away, or its time is up, the driver asks for the outcome: a participant that has not prepared
 //!   the transaction by then never will (C2).
@@ -51,11 +51,14 @@ const MAX_OUTCOMES: usize = 4_096;
 /// How long a call waits for a change that was sent before the space was stopped, or the client was refused, in milliseconds: long
 /// enough if it needs no unreachable brick.
 const SHORT_WAIT_MS: Ms = 1_000;
+/// After this time the driver fetches a page again that it has evicted and in which an object is watched, in milliseconds. So objects that
+/// do not fit into the cache together are polled, at this rate, instead of being fetched without end.
+const WATCH_RETRY_MS: Ms = 1_000;
 /// The delay before a failed request is sent again, in milliseconds.
 const REQUEST_RETRY_MS: Ms = 20;
 
 /// An object of a driver.
-pub trait DriverObject: Clone + MemorySize {
+pub trait DriverObject: Clone + PartialEq + MemorySize {
     /// Whether the object belongs to this class. An identifier names the class of its object; another object in the same slot
     /// is not the one that is read.
     fn is_of_class(&self, class: ClassId) -> bool;
@@ -74,6 +77,8 @@ pub enum ClientCall<T> {
     Read(ReadRequest),
     /// Reads an object outside of transactions.
     Get(Oid),
+    /// Waits, without a timeout, until an object is in another state than this one. The result is that state.
+    Change(Oid, Option<T>),
     /// Writes an object outside of transactions.
     Put(Oid, ObjectState<T>),
     /// Writes objects in a transaction and commits it.
@@ -126,7 +131,7 @@ pub struct ClientDriver<T> {
     is_connected: bool,
     /// Why no peer server admits the client, if the last attempts have ended so.
     access_refused: Option<(ErrorKind, Arc<str>)>,
-    calls: CallTable,
+    calls: CallTable<T>,
     /// Outcomes of transactions that no call waits for.
     outcomes: BTreeMap<TxnId, TxnOutcome>,
     /// Why transactions and writes are deferred, or refused for good.
@@ -187,7 +192,10 @@ impl<T: DriverObject> ClientDriver<T> {
                 true => self.expire(id, now),
                 false => {
                     self.calls.wake_at(id, Ms::MAX);
-                    self.send_request(id);
+                    match self.calls.get(id) {
+                        Some(PendingCall::Change(..)) => self.attempt(id, now),
+                        _ => self.send_request(id),
+                    }
                 }
             }
         }
@@ -375,7 +383,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// Whether a call is not finished.
     #[must_use]
     pub fn has_calls(&self) -> bool {
-        self.calls.first_due().is_some()
+        !self.calls.is_empty()
     }
 
     /// Why the space is stopped or the client is not admitted, if so.
@@ -401,6 +409,10 @@ impl<T: DriverObject> ClientDriver<T> {
             }
             ClientCall::Get(oid) => {
                 self.calls.insert(id, PendingCall::Get(oid), deadline);
+                self.attempt(id, now);
+            }
+            ClientCall::Change(oid, known) => {
+                self.calls.insert(id, PendingCall::Change(oid, known), Ms::MAX);
                 self.attempt(id, now);
             }
             ClientCall::Reachable(nodes) => {
@@ -448,7 +460,7 @@ impl<T: DriverObject> ClientDriver<T> {
                 Err(error) => self.out.push(Output::Finished(id, Err(error))),
             },
         }
-        if self.calls.get(id).is_some_and(PendingCall::is_change) && self.why_stopped().is_some() {
+        if self.calls.get(id).is_some_and(PendingCall::is_write) && self.why_stopped().is_some() {
             self.calls.shorten(id, now + SHORT_WAIT_MS);
         }
         self.drain();
@@ -507,6 +519,11 @@ impl<T: DriverObject> ClientDriver<T> {
             Some(PendingCall::Get(oid)) => {
                 let oid = *oid;
                 self.check_serving().map(|()| self.try_get(oid, now).map(CallResult::Object))
+            }
+            Some(PendingCall::Change(oid, known)) => {
+                let (oid, known) = (*oid, known.clone());
+                let found = self.check_serving().map(|()| self.try_get(oid, now));
+                found.map(|found| found.filter(|found| *found != known).map(CallResult::Object))
             }
             Some(PendingCall::Reachable(nodes)) => {
                 let unreachable = self.monitor.unreachable_nodes();

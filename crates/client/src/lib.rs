@@ -52,6 +52,7 @@ mod transaction;
 mod typed;
 mod unique;
 mod url;
+mod watch;
 
 pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
 pub use admin::{AdminClient, AdminOptions, QuotaLimit, SpaceChange, SpaceInfo, SpaceOptions};
@@ -76,6 +77,7 @@ pub use stat::ObjectStat;
 pub use store::Options as StoreOptions;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
 pub use url::Url;
+pub use watch::Watch;
 pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};
 pub use wire::handshake::Credentials;
 pub use wire::transport::tls;

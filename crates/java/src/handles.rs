@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{
     Attempts, Client, ContentReader, ContentWriter, Embedded, Events, Names, Objects, Rows, StagedContent, Transaction,
+    Watch,
 };
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ pub(crate) enum Resource {
     /// `None` once the upload is finished.
     Writer(Stream<Option<ContentWriter>>),
     Reader(Stream<ContentReader>),
+    Watch(Stream<Watch>),
     Staged(StagedContent),
 }
 
@@ -50,6 +52,7 @@ impl Resource {
             Self::Events(_) => "subscription",
             Self::Writer(_) => "upload",
             Self::Reader(_) => "content that is read",
+            Self::Watch(_) => "watch",
             Self::Staged(_) => "uploaded content",
         }
     }
@@ -121,6 +124,7 @@ of_kind! {
     events: Events => Stream<Events>;
     writer: Writer => Stream<Option<ContentWriter>>;
     reader: Reader => Stream<ContentReader>;
+    watch: Watch => Stream<Watch>;
     staged: Staged => StagedContent;
 }
 

@@ -207,6 +207,10 @@ async fn space(client: &Client, handles: &Handles, code: i32, request: &mut Read
         DEFINE..=REMOVE_CLASS => schema::change(client, code, request).await?,
         OUTCOME => write_outcome(reply, client.outcome(read_txn(request)?).await?),
         NODES => reply.list(client.nodes(), |reply, node| reply.u32(node.0)),
+        WATCH => {
+            let watch = client.watch(request.list(Reader::oid)?).await?;
+            reply.u64(handles.insert(Resource::stream(Resource::Watch, watch)));
+        }
         _ => return Err(unknown_operation_error(code)),
     }
     Ok(())
@@ -455,6 +459,11 @@ async fn stream(handles: &Handles, handle: u64, code: i32, request: &mut Reader,
             let reader = handles.reader(handle)?;
             let piece = reader.lock().await.next().await?;
             reply.optional(piece, |reply, piece| reply.bytes(&piece));
+        }
+        WATCH_NEXT => {
+            let watch = handles.watch(handle)?;
+            let changed = watch.lock().await.next().await?;
+            reply.list(changed, |reply, (oid, _)| reply.oid(oid));
         }
         _ => return Err(unknown_operation_error(code)),
     }

@@ -31,6 +31,7 @@ pub(crate) async fn run_all(one: &Client, other: &Client) {
     locks(one, other).await;
     snapshots(one, other).await;
     writes_outside_of_transactions(one, other).await;
+    watches(one, other).await;
     names(one, other).await;
     collections(one, other).await;
     contents(one, other).await;
@@ -217,6 +218,26 @@ async fn writes_outside_of_transactions(one: &Client, other: &Client) {
     eventually("a cached copy is invalidated", async || read().await.is_some_and(|data| data == "after")).await;
     eventually("the peer server's copy, too", async || other.read_cached(oid).await.unwrap().unwrap().data == "after")
         .await;
+}
+
+async fn watches(one: &Client, other: &Client) {
+    let oids = create(one, |t| Ok(vec![t.create_blob("left")?, t.create_blob("right")?])).await;
+    let (left, right) = (oids[0], oids[1]);
+    let mut watch = other.watch([left, right]).await.unwrap();
+    let mut changed = async || timeout(PATIENCE, watch.next()).await.expect("a change is noticed").unwrap();
+    one.put(right, Object::blob("new".into())).await.unwrap();
+    let [(oid, state)] = &changed().await[..] else { panic!("one object has changed") };
+    assert_eq!((*oid, state.as_ref().unwrap().data.as_ref()), (right, &b"new"[..]));
+    // What this client changes itself, and what is deleted, is told, too.
+    other.transact(|t| async move { t.put(left, Object::blob("own".into())).await }).await.unwrap();
+    assert_eq!(changed().await[0].0, left);
+    one.transact(|t| async move { t.delete(left).await }).await.unwrap();
+    assert_eq!(changed().await, [(left, None)]);
+    // A change between two calls is not missed, and no change is told twice.
+    one.put(right, Object::blob("again".into())).await.unwrap();
+    eventually("the copy is current", async || other.get(right).await.unwrap().unwrap().data == "again").await;
+    assert_eq!(changed().await[0].0, right);
+    assert!(timeout(Duration::from_millis(50), watch.next()).await.is_err(), "nothing has changed");
 }
 
 async fn names(one: &Client, other: &Client) {

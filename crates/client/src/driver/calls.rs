@@ -67,21 +67,29 @@ pub(super) struct PendingRequest {
 
 /// A call that is not finished.
 #[derive(Debug)]
-pub(super) enum PendingCall {
+pub(super) enum PendingCall<T> {
     Read(ReadRequest),
     Get(Oid),
-    Put { oid: Oid, number: u64 },
-    Outcome { txn: TxnId, goal: OutcomeGoal },
+    /// Waits until the object is in another state than this one.
+    Change(Oid, Option<T>),
+    Put {
+        oid: Oid,
+        number: u64,
+    },
+    Outcome {
+        txn: TxnId,
+        goal: OutcomeGoal,
+    },
     Reachable(Vec<NodeId>),
     Request(PendingRequest),
 }
 
-impl PendingCall {
+impl<T> PendingCall<T> {
     fn keys(&self) -> [Option<WaitKey>; 2] {
         match self {
             Self::Read(read) if read.level == IsolationLevel::Locks => [Some(WaitKey::Txn(read.txn)), None],
             Self::Read(read) => [Some(WaitKey::Txn(read.txn)), Some(WaitKey::Page(read.oid.page()))],
-            Self::Get(oid) => [Some(WaitKey::Page(oid.page())), None],
+            Self::Get(oid) | Self::Change(oid, _) => [Some(WaitKey::Page(oid.page())), None],
             Self::Put { number, .. } => [Some(WaitKey::Write(*number)), None],
             Self::Outcome { txn, .. } => [Some(WaitKey::Outcome(*txn)), None],
             Self::Reachable(_) => [Some(WaitKey::SpaceStatus), None],
@@ -90,14 +98,14 @@ impl PendingCall {
     }
 
     /// Whether it has been sent and its effect may be unknown: it is waited for only briefly once the space is stopped.
-    pub(super) fn is_change(&self) -> bool {
+    pub(super) fn is_write(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Outcome { .. })
     }
 }
 
 #[derive(Debug)]
-struct Entry {
-    call: PendingCall,
+struct Entry<T> {
+    call: PendingCall<T>,
     /// When it fails.
     deadline: Ms,
     /// When it is looked at next: at its deadline, or before, to be repeated.
@@ -105,15 +113,21 @@ struct Entry {
 }
 
 /// The calls that are not finished.
-#[derive(Debug, Default)]
-pub(super) struct CallTable {
+#[derive(Debug)]
+pub(super) struct CallTable<T> {
     last: u64,
-    entries: BTreeMap<CallId, Entry>,
+    entries: BTreeMap<CallId, Entry<T>>,
     by_key: BTreeMap<(WaitKey, CallId), ()>,
     by_time: BTreeSet<(Ms, CallId)>,
 }
 
-impl CallTable {
+impl<T> Default for CallTable<T> {
+    fn default() -> Self {
+        Self { last: 0, entries: BTreeMap::new(), by_key: BTreeMap::new(), by_time: BTreeSet::new() }
+    }
+}
+
+impl<T> CallTable<T> {
     /// A number for a call.
     pub(super) fn next_id(&mut self) -> CallId {
         self.last += 1;
@@ -124,7 +138,7 @@ impl CallTable {
     ///
     /// # Panics
     /// If the number is in use: an answer would reach the wrong caller.
-    pub(super) fn insert(&mut self, id: CallId, call: PendingCall, deadline: Ms) {
+    pub(super) fn insert(&mut self, id: CallId, call: PendingCall<T>, deadline: Ms) {
         for key in call.keys().into_iter().flatten() {
             self.by_key.insert((key, id), ());
         }
@@ -133,15 +147,15 @@ impl CallTable {
         assert!(before.is_none(), "call {id:?} was started twice");
     }
 
-    pub(super) fn get(&self, id: CallId) -> Option<&PendingCall> {
+    pub(super) fn get(&self, id: CallId) -> Option<&PendingCall<T>> {
         self.entries.get(&id).map(|entry| &entry.call)
     }
 
-    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut PendingCall> {
+    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut PendingCall<T>> {
         self.entries.get_mut(&id).map(|entry| &mut entry.call)
     }
 
-    pub(super) fn remove(&mut self, id: CallId) -> Option<PendingCall> {
+    pub(super) fn remove(&mut self, id: CallId) -> Option<PendingCall<T>> {
         let entry = self.entries.remove(&id)?;
         for key in entry.call.keys().into_iter().flatten() {
             self.by_key.remove(&(key, id));
@@ -202,7 +216,12 @@ impl CallTable {
         Some((id, self.entries.get(&id).is_some_and(|entry| entry.deadline <= now)))
     }
 
+    /// When the first call is looked at; `None` if all wait without a timeout.
     pub(super) fn first_due(&self) -> Option<Ms> {
-        self.by_time.first().map(|(at, _)| *at)
+        self.by_time.first().map(|(at, _)| *at).filter(|at| *at < Ms::MAX)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }

@@ -48,7 +48,8 @@ impl<T: DriverObject> ClientDriver<T> {
                 let why = self.why_stopped().unwrap_or_else(late);
                 Err(unknown_write_error(oid, &format!("; {why}")))
             }
-            None => return,
+            // It has no timeout.
+            Some(PendingCall::Change(..)) | None => return self.calls.wake_at(id, Ms::MAX),
         };
         self.finish(id, result);
     }

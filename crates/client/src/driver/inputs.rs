@@ -13,7 +13,10 @@ use wire::cluster::{SpaceStatus, is_final};
 
 use super::super::outcome::{CommitOutcome, commit_outcome};
 use super::calls::{CallId, OutcomeGoal, PendingCall, WaitKey};
-use super::{CallResult, ClientDriver, DriverObject, MAX_OUTCOMES, OVERHEAD, Output, REQUEST_RETRY_MS, SHORT_WAIT_MS};
+use super::{
+    CallResult, ClientDriver, DriverObject, MAX_OUTCOMES, OVERHEAD, Output, REQUEST_RETRY_MS, SHORT_WAIT_MS,
+    WATCH_RETRY_MS,
+};
 use super::{ended_error, unknown_write_error};
 use crate::plant::{Bug, planted};
 
@@ -117,7 +120,7 @@ impl<T: DriverObject> ClientDriver<T> {
                         self.finish(id, Err(error));
                     }
                 }
-                Some(call) if call.is_change() => self.calls.shorten(id, now + SHORT_WAIT_MS),
+                Some(call) if call.is_write() => self.calls.shorten(id, now + SHORT_WAIT_MS),
                 _ => self.attempt(id, now),
             }
         }
@@ -126,6 +129,7 @@ impl<T: DriverObject> ClientDriver<T> {
     /// A message from the node above, in this session of the tree of a logical node.
     pub fn handle_down(&mut self, node: NodeId, holder: HolderId, message: Down<T>, now: Ms) {
         let fetched = if let Down::Fetched { page, .. } = &message { Some(*page) } else { None };
+        let changed = if let Down::Invalidate { message, .. } = &message { Some(message.page) } else { None };
         let is_session_news = matches!(message, Down::Leased { .. } | Down::Closed);
         match &message {
             Down::Written { .. } if planted(Bug::RefusalOfAnotherWrite) => {
@@ -137,7 +141,10 @@ impl<T: DriverObject> ClientDriver<T> {
         self.session.handle_down(node, holder, message, now);
         self.drain();
         if let Some(page) = fetched {
-            self.handle_fetched(page);
+            self.handle_fetched(page, now);
+            self.attempt_page(page, now);
+        }
+        if let Some(page) = changed.filter(|_| !planted(Bug::ChangeNotNoticed)) {
             self.attempt_page(page, now);
         }
         if is_session_news && !planted(Bug::LeaseNewsIgnored) {
@@ -242,7 +249,7 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 
     /// A page has arrived. Evicts others if the cache is full.
-    fn handle_fetched(&mut self, page: PageId) {
+    fn handle_fetched(&mut self, page: PageId, now: Ms) {
         let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
         let bytes = OVERHEAD + objects.sum::<usize>();
         self.residents.insert(page, bytes);
@@ -251,6 +258,14 @@ impl<T: DriverObject> ClientDriver<T> {
                 continue;
             }
             self.session.evict(evicted);
+            // Without a copy the client hears of no change of the page.
+            if !planted(Bug::EvictedPageNotWatched) {
+                self.calls.waiting_for(WaitKey::Page(evicted)).into_iter().for_each(|id| {
+                    if matches!(self.calls.get(id), Some(PendingCall::Change(..))) {
+                        self.calls.wake_at(id, now + WATCH_RETRY_MS);
+                    }
+                });
+            }
         }
     }
 }

@@ -216,6 +216,41 @@ fn doomed_transaction_ends() {
     assert_eq!(harness.read(txn, 2).unwrap_err().kind(), ErrorKind::Conflict);
 }
 
+/// Another client changes the first object.
+fn change_first(harness: &mut Harness, content: &'static str, position: u64) {
+    harness.objects.insert(1, blob(content));
+    let other = TxnId { start: HlcTimestamp::at(position), client: ClientId(2) };
+    let (previous, timestamp) = (version(4), HlcTimestamp::at(position));
+    let message =
+        Invalidation { page: page(7), slots: [1].into(), previous, version: version(position), timestamp, txn: other };
+    harness.down(NODE, HolderId(100), Down::Invalidate { message, contents: None });
+    harness.pump();
+}
+
+fn change_of_a_watched_object_is_noticed() {
+    let mut harness = Harness::new();
+    let changed = harness.start(ClientCall::Change(oid(1), Some(blob("one"))));
+    let other = harness.start(ClientCall::Change(oid(2), Some(blob("two"))));
+    harness.advance(10 * TIMEOUT_MS);
+    assert!(harness.finished.is_empty(), "it has no timeout");
+    change_first(&mut harness, "new", 5);
+    assert_eq!(harness.object(changed), Some(blob("new")));
+    assert!(!harness.finished.contains_key(&other), "an object beside it has changed");
+}
+
+fn watched_object_is_fetched_again_after_its_page_was_evicted() {
+    let mut harness = Harness::with_cache(1);
+    let call = harness.start(ClientCall::Change(oid(1), Some(blob("one"))));
+    // Another page takes the room, and no message tells of the change.
+    harness.start(ClientCall::Get(Oid::new(ClassId::NONE, page(8), 1)));
+    harness.objects.insert(1, blob("new"));
+    let fetches = harness.fetches;
+    harness.advance(WATCH_RETRY_MS - 1);
+    assert_eq!(harness.fetches, fetches, "it is polled at a rate");
+    harness.advance(1);
+    assert_eq!(harness.object(call), Some(blob("new")));
+}
+
 fn write_that_is_under_way_when_the_connection_ends_is_reported() {
     let mut harness = Harness::new();
     harness.start(ClientCall::Get(oid(1)));
@@ -485,6 +520,21 @@ duties! {
     closed_client_releases_its_locks_and_ends_its_calls notices LocksKeptAtClose
     read_goes_on_when_its_session_opens notices LeaseNewsIgnored
     client_that_is_not_admitted_fails_at_once notices DeniedWaits
+    change_of_a_watched_object_is_noticed notices ChangeNotNoticed
+    watched_object_is_fetched_again_after_its_page_was_evicted notices EvictedPageNotWatched
+}
+
+#[test]
+fn watch_notices_what_has_changed_before_it_begins_and_while_the_connection_was_lost() {
+    let mut harness = Harness::new();
+    let before = harness.start(ClientCall::Change(oid(1), Some(blob("zero"))));
+    assert_eq!(harness.object(before), Some(blob("one")));
+    let call = harness.start(ClientCall::Change(oid(1), Some(blob("one"))));
+    harness.disconnect();
+    harness.objects.remove(&1);
+    harness.now += 1;
+    harness.connect();
+    assert!(matches!(harness.finished.get(&call), Some(Ok(CallResult::Object(None)))), "{:?}", harness.finished);
 }
 
 #[test]
