@@ -90,10 +90,12 @@ impl Client {
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
-        match self.core.ask(Request::Describe(Box::new(request))).await? {
-            (Response::Described(described), _) => Ok(described),
-            _ => Err(crate::client_core::unexpected_answer_error()),
-        }
+        let (Response::Described(described), _) = self.core.ask(Request::Describe(Box::new(request))).await? else {
+            return Err(crate::client_core::unexpected_answer_error());
+        };
+        // A commit that did not know of a new unique index would be refused.
+        self.core.refresh_classes().await?;
+        Ok(described)
     }
 
     // -------------------------------------------------------------------------------------------- failures

@@ -232,6 +232,10 @@ impl<T: DriverObject> ClientDriver<T> {
         if let Some(ended) = self.outcomes.get(&txn) {
             return Err(ended_error(txn, ended.clone()));
         }
+        // Another task may have aborted it.
+        if !self.session.is_running(txn) {
+            return Err(over_error());
+        }
         self.residents.record_use(oid.page());
         // A copy is looked up once; only a miss fetches or locks.
         let copy = found_object(oid, self.session.read_copy(txn, oid, now));
@@ -320,7 +324,7 @@ impl<T: DriverObject> ClientDriver<T> {
         self.outcomes.remove(&txn);
         self.deferred.remove(&txn);
         for id in self.calls.waiting_for(WaitKey::Txn(txn)) {
-            self.finish(id, Err(Error::new(ErrorKind::Invalid, "the transaction is over: begin another")));
+            self.finish(id, Err(over_error()));
         }
         self.drain();
     }
@@ -553,6 +557,11 @@ impl<T: DriverObject> ClientDriver<T> {
         }
         self.attempt_all(ids, now);
     }
+}
+
+/// The error of a call in a transaction that was aborted, or whose outcome was told.
+fn over_error() -> Error {
+    Error::new(ErrorKind::Invalid, "the transaction is over: begin another")
 }
 
 /// The error of a read in a transaction that has ended.

@@ -80,6 +80,8 @@ pub(super) struct Changes {
     /// How many of these entries each new object is the target of.
     pub(super) named: BTreeMap<Oid, u32>,
     pub(super) hints: BTreeMap<Oid, PlacementHint>,
+    /// Temporary identifiers that it has assigned.
+    temporary: u64,
     /// The logical nodes of objects that it has read, which take part in its commit.
     read_nodes: BTreeSet<NodeId>,
     /// The real identifiers for temporary ones, once they are assigned.
@@ -260,13 +262,13 @@ impl Transaction {
         self.run_query(query, None).await
     }
 
-    /// Runs a query over what is flushed so far; for the values of a unique index, with the number of the index.
+    /// Runs a query over what is flushed so far. One for the values of a unique index, with the number of the index, does not see what this
+    /// transaction has written: it would send all of it for each value.
     pub(super) async fn run_query(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
         let Inner { core, level, .. } = &*self.inner;
         // A query never finds or follows an object without a class.
-        let is_of_class = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
-        let own =
-            self.changes()?.writes.iter().filter(is_of_class).map(|(oid, object)| (*oid, object.clone())).collect();
+        let is_seen = |(oid, _): &(&Oid, &Option<Object>)| unique.is_none() && oid.class() != ClassId::NONE;
+        let own = self.changes()?.writes.iter().filter(is_seen).map(|(oid, object)| (*oid, object.clone())).collect();
         if *level == IsolationLevel::Locks {
             // The guards are locked before the objects are read, so that none is added meanwhile.
             let asking = QueryOptions { report_reads: true, only_guards: true, unique, ..QueryOptions::default() };
@@ -322,8 +324,12 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::TooLarge`] for an object that cannot be stored.
     pub fn create_object(&self, class: ClassId, object: Object, hint: PlacementHint) -> Result<Oid> {
-        let index = self.changes()?.hints.len() as u64;
-        let oid = Oid::temporary(self.inner.core.space, class, index);
+        let oid = {
+            // Other threads may create objects in the same transaction.
+            let mut changes = self.changes()?;
+            changes.temporary += 1;
+            Oid::temporary(self.inner.core.space, class, changes.temporary)
+        };
         self.write(oid, Some(object))?;
         self.changes()?.hints.insert(oid, hint);
         Ok(oid)
@@ -381,6 +387,11 @@ impl Transaction {
             self.read(oid, LockMode::Exclusive).await?;
         }
         Ok(())
+    }
+
+    /// Whether it creates, replaces or deletes an object.
+    pub(super) fn writes(&self, oid: Oid) -> Result<bool> {
+        Ok(self.changes()?.writes.contains_key(&oid))
     }
 
     /// The objects with a class that it writes.

@@ -5,8 +5,10 @@
 //! transaction that has not queried; a client that does not know the index then fetches the classes and indexes, and begins
 //! again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use model::{ClassId, Error, ErrorKind, FieldNumber, Kind, Object, Oid, RecordRef, Result, Value};
 use protocol::page_cache::Lookup;
@@ -15,6 +17,9 @@ use wire::proto::schema;
 
 use super::transaction::Transaction;
 use crate::plant::{Bug, planted};
+
+/// Values that are queried at once; a client may have 64 queries.
+const QUERIES_AT_ONCE: usize = 16;
 
 /// A unique index: fields of a class and its subclasses in which no two objects have the same values.
 #[derive(Debug)]
@@ -64,6 +69,11 @@ impl UniqueIndex {
         Ok(is_same && !planted(Bug::UniqueConflictMissed))
     }
 
+    fn taken_error(&self, holder: Oid) -> Error {
+        let what = format!("{holder} has the same values already, and index {:?} is unique", self.index);
+        Error::new(ErrorKind::Exists, what).about(holder)
+    }
+
     /// The query for objects that have these values, or lack fields that have them by default.
     fn holders_query(&self, values: &[Value]) -> Query {
         let equal = self.fields.iter().zip(values).map(|((_, name), value)| Expr::path(name).equals(value.clone()));
@@ -78,16 +88,58 @@ impl Transaction {
     /// [`ErrorKind::Exists`] if another object has it; else as [`Transaction::query`].
     pub(super) async fn check_unique(&self) -> Result<()> {
         let known = self.core().classes.unique();
-        for (oid, unique, values) in self.new_unique_values(&known)? {
-            let mut rows = self.run_query(&unique.holders_query(&values), Some(unique.id)).await?;
-            while let Some(row) = rows.next().await? {
-                if let Row::Object(other, record) = row
-                    && unique.is_taken_by(oid, &values, other, &record)?
-                {
-                    let index = &unique.index;
-                    let what = format!("{other} has the same values already, and index {index:?} is unique");
-                    return Err(Error::new(ErrorKind::Exists, what));
+        if known.is_empty() {
+            return Ok(());
+        }
+        self.check_written(&known)?;
+        let new = self.new_unique_values(&known)?;
+        for new in new.chunks(QUERIES_AT_ONCE) {
+            let mut checks: Vec<_> = new.iter().map(|new| Box::pin(self.check_new_values(new))).collect();
+            // All are polled, so that all queries are sent before the first one is answered.
+            poll_fn(|context| {
+                let mut failed = None;
+                checks.retain_mut(|check| match check.as_mut().poll(context) {
+                    Poll::Ready(Ok(())) => false,
+                    Poll::Ready(Err(error)) => {
+                        failed.get_or_insert(error);
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+                match (failed, checks.is_empty()) {
+                    (Some(error), _) => Poll::Ready(Err(error)),
+                    (None, true) => Poll::Ready(Ok(())),
+                    (None, false) => Poll::Pending,
                 }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Checks that no two objects that this transaction writes have the same values.
+    fn check_written(&self, known: &[UniqueIndex]) -> Result<()> {
+        let mut holders: BTreeMap<(u32, Vec<Value>), Oid> = BTreeMap::new();
+        for (oid, object) in self.written_objects()? {
+            for unique in known {
+                let Some(values) = unique.values(&object)? else { continue };
+                if let Some(other) = holders.insert((unique.id, values), oid) {
+                    return Err(unique.taken_error(other));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no object that this transaction does not write has these values.
+    async fn check_new_values(&self, (oid, unique, values): &(Oid, &UniqueIndex, Vec<Value>)) -> Result<()> {
+        let mut rows = self.run_query(&unique.holders_query(values), Some(unique.id)).await?;
+        while let Some(row) = rows.next().await? {
+            if let Row::Object(other, record) = row
+                && unique.is_taken_by(*oid, values, other, &record)?
+                && !self.writes(other)?
+            {
+                return Err(unique.taken_error(other));
             }
         }
         Ok(())
@@ -96,9 +148,6 @@ impl Transaction {
     /// The unique values that this transaction gives to objects that did not have them.
     fn new_unique_values<'k>(&self, known: &'k [UniqueIndex]) -> Result<Vec<(Oid, &'k UniqueIndex, Vec<Value>)>> {
         let mut gained = Vec::new();
-        if known.is_empty() {
-            return Ok(gained);
-        }
         for (oid, object) in self.written_objects()? {
             let before = self.core().with_driver(|driver, now| match driver.peek(oid, now) {
                 Lookup::Value(before) if !oid.is_temporary() => Some(before.clone()),

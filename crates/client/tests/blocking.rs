@@ -75,6 +75,23 @@ fn structs_of_defined_classes_are_stored_and_read_by_threads() {
 }
 
 #[test]
+fn threads_create_objects_in_one_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::open(dir.path()).unwrap();
+    let t = client.begin(IsolationLevel::Optimistic);
+    let creators: Vec<_> = (0..4)
+        .map(|_| {
+            let t = t.clone();
+            std::thread::spawn(move || (0..500).map(|_| t.create_blob("new").unwrap()).collect::<Vec<_>>())
+        })
+        .collect();
+    let created: BTreeSet<_> = creators.into_iter().flat_map(|creator| creator.join().unwrap()).collect();
+    assert_eq!(created.len(), 2_000, "each object has an identifier of its own");
+    t.abort();
+    client.shutdown().unwrap();
+}
+
+#[test]
 fn body_of_a_transaction_runs_again_after_a_conflict() {
     let dir = tempfile::tempdir().unwrap();
     let client = Client::open(dir.path()).unwrap();

@@ -476,6 +476,12 @@ impl<T: Clone + MemorySize> Session<T> {
         pages.into_iter().for_each(|page| self.evict(page));
     }
 
+    /// Whether a transaction was begun, and neither aborted nor ended.
+    #[must_use]
+    pub fn is_running(&self, txn: TxnId) -> bool {
+        self.running.contains_key(&txn)
+    }
+
     /// Whether a transaction is being committed, and its outcome is not known.
     #[must_use]
     pub fn is_committing(&self, txn: TxnId) -> bool {

@@ -223,6 +223,7 @@ async fn writes_outside_of_transactions(one: &Client, other: &Client) {
 async fn watches(one: &Client, other: &Client) {
     let oids = create(one, |t| Ok(vec![t.create_blob("left")?, t.create_blob("right")?])).await;
     let (left, right) = (oids[0], oids[1]);
+    eventually("others see new objects", async || other.get(left).await.unwrap().is_some()).await;
     let mut watch = other.watch([left, right]).await.unwrap();
     let mut changed = async || timeout(PATIENCE, watch.next()).await.expect("a change is noticed").unwrap();
     one.put(right, Object::blob("new".into())).await.unwrap();

@@ -145,7 +145,7 @@ impl<T: DriverObject> ClientDriver<T> {
             self.attempt_page(page, now);
         }
         if let Some(page) = changed.filter(|_| !planted(Bug::ChangeNotNoticed)) {
-            self.attempt_page(page, now);
+            self.attempt_all(self.watches_of(page), now);
         }
         if is_session_news && !planted(Bug::LeaseNewsIgnored) {
             self.attempt_all(self.calls.waiting_for_pages(Some(node)), now);
@@ -248,6 +248,13 @@ impl<T: DriverObject> ClientDriver<T> {
         }
     }
 
+    /// The calls that wait for changes of objects of a page.
+    fn watches_of(&self, page: PageId) -> Vec<CallId> {
+        let mut ids = self.calls.waiting_for(WaitKey::Page(page));
+        ids.retain(|id| matches!(self.calls.get(*id), Some(PendingCall::Change(..))));
+        ids
+    }
+
     /// A page has arrived. Evicts others if the cache is full.
     fn handle_fetched(&mut self, page: PageId, now: Ms) {
         let objects = self.session.cache().valid_objects(page).map(|(_, object, _)| OVERHEAD + object.memory_size());
@@ -260,11 +267,7 @@ impl<T: DriverObject> ClientDriver<T> {
             self.session.evict(evicted);
             // Without a copy the client hears of no change of the page.
             if !planted(Bug::EvictedPageNotWatched) {
-                self.calls.waiting_for(WaitKey::Page(evicted)).into_iter().for_each(|id| {
-                    if matches!(self.calls.get(id), Some(PendingCall::Change(..))) {
-                        self.calls.wake_at(id, now + WATCH_RETRY_MS);
-                    }
-                });
+                self.watches_of(evicted).into_iter().for_each(|id| self.calls.wake_at(id, now + WATCH_RETRY_MS));
             }
         }
     }

@@ -608,6 +608,19 @@ fn lock_that_is_waited_for_fails_when_its_transaction_ends() {
 }
 
 #[test]
+fn read_of_a_transaction_that_was_aborted_meanwhile_fails_at_once() {
+    for level in [Level::Optimistic, Level::Locks { first: None }] {
+        let mut harness = Harness::new();
+        let txn = harness.driver.begin(level, harness.now);
+        harness.driver.abort(txn);
+        assert_eq!(harness.read(txn, 1).unwrap_err().kind(), ErrorKind::Invalid);
+        let read = ReadRequest { txn, level: IsolationLevel::Optimistic, oid: oid(1), mode: LockMode::Shared };
+        let call = harness.start(ClientCall::Read(read));
+        assert_eq!(harness.kind(call), Some(ErrorKind::Invalid));
+    }
+}
+
+#[test]
 fn calls_have_numbers_of_their_own() {
     let mut harness = Harness::new();
     let ids: BTreeSet<CallId> = (0..50).map(|_| harness.start(ClientCall::Get(oid(1)))).collect();
