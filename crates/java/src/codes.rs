@@ -33,6 +33,7 @@ pub(crate) const REMOVE_CLASS: i32 = 35;
 pub(crate) const OUTCOME: i32 = 36;
 pub(crate) const NODES: i32 = 37;
 pub(crate) const WATCH: i32 = 38;
+pub(crate) const ENTRY: i32 = 39;
 pub(crate) const ATTEMPT_BEGIN: i32 = 40;
 pub(crate) const ATTEMPT_END: i32 = 41;
 pub(crate) const T_ID: i32 = 50;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::{Client, Embedded, Event, IsolationLevel, Rows};
-use model::{Error, ErrorKind, NodeId, Oid, RecordRef, Result};
+use model::{Error, ErrorKind, Kind, NodeId, Oid, RecordRef, Result};
 use query::{Query, Row};
 
 use crate::codes::*;
@@ -207,6 +207,7 @@ async fn space(client: &Client, handles: &Handles, code: i32, request: &mut Read
         DEFINE..=REMOVE_CLASS => schema::change(client, code, request).await?,
         OUTCOME => write_outcome(reply, client.outcome(read_txn(request)?).await?),
         NODES => reply.list(client.nodes(), |reply, node| reply.u32(node.0)),
+        ENTRY => reply.optional(client.entry(request.oid()?, &request.string()?).await?, Writer::oid),
         WATCH => {
             let watch = client.watch(request.list(Reader::oid)?).await?;
             reply.u64(handles.insert(Resource::stream(Resource::Watch, watch)));
@@ -337,7 +338,12 @@ fn read_change(request: &mut Reader) -> Result<Change> {
         }
         2 => {
             let class = read_class(request)?;
-            Ok(Change::Create(oid, read_object(request, class)?.data))
+            let object = read_object(request, class)?;
+            if object.kind != Kind::Record || !object.attributes().is_empty() {
+                let what = "only records without attributes have identifiers before they are written";
+                return Err(Error::new(ErrorKind::Invalid, what));
+            }
+            Ok(Change::Create(oid, object.data))
         }
         code => Err(Error::new(ErrorKind::Invalid, format!("there is no change {code}"))),
     }

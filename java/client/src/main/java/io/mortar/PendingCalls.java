@@ -1,0 +1,89 @@
+package io.mortar;
+
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * Operations that were started and whose replies have not arrived.
+ *
+ * <p>A virtual thread that waited within the native library would occupy its carrier thread. So its operations are
+ * started here, and the thread parks until one daemon platform thread has received the reply.
+ */
+final class PendingCalls {
+    private static final System.Logger LOGGER = System.getLogger(PendingCalls.class.getName());
+    private static final Map<Long, CompletableFuture<byte[]>> CALLS = new ConcurrentHashMap<>();
+    private static final AtomicLong LAST_CALL = new AtomicLong();
+
+    /** Why no reply arrives any more; null as long as replies arrive. */
+    private static volatile MortarException ended;
+
+    static {
+        Thread receiver = new Thread(PendingCalls::receive, "mortar-replies");
+        receiver.setDaemon(true);
+        receiver.start();
+    }
+
+    private PendingCalls() {}
+
+    /** Starts an operation. The future completes with its reply. */
+    static CompletableFuture<byte[]> start(long handle, Operation operation, byte[] request) {
+        long call = LAST_CALL.incrementAndGet();
+        CompletableFuture<byte[]> reply = new CompletableFuture<>();
+        CALLS.put(call, reply);
+        try {
+            Native.start(call, handle, operation.code(), request);
+        } catch (Throwable error) {
+            CALLS.remove(call);
+            throw error;
+        }
+        // The receiver fails the calls that it finds when it ends; this one may have come later.
+        if (ended != null) {
+            fail(call, reply);
+        }
+        return reply;
+    }
+
+    /** Waits for a reply. An interruption does not end the wait; the thread stays interrupted. */
+    static byte[] await(CompletableFuture<byte[]> reply) {
+        try {
+            return reply.join();
+        } catch (CompletionException failed) {
+            throw new InternalException(failed.getCause().getMessage(), failed.getCause());
+        }
+    }
+
+    private static void receive() {
+        try {
+            byte[] replies = Native.completed();
+            while (replies != null) {
+                complete(new MessageReader(replies));
+                replies = Native.completed();
+            }
+            ended = new InternalException("the native library of Mortar has ended, and so have the calls in it");
+        } catch (Throwable error) {
+            LOGGER.log(System.Logger.Level.ERROR, "Mortar cannot receive replies of the native library", error);
+            ended = new InternalException(
+                    "replies of the native library of Mortar cannot be received: " + error, error);
+        }
+        CALLS.forEach(PendingCalls::fail);
+    }
+
+    private static void complete(MessageReader replies) {
+        for (int left = replies.u32(); left > 0; left--) {
+            CompletableFuture<byte[]> call = CALLS.remove(replies.u64());
+            byte[] reply = replies.bytes();
+            if (call != null) {
+                call.complete(reply);
+            }
+        }
+        replies.end();
+    }
+
+    private static void fail(Long call, CompletableFuture<byte[]> reply) {
+        CALLS.remove(call);
+        reply.completeExceptionally(ended);
+    }
+}

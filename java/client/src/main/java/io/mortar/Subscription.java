@@ -1,0 +1,50 @@
+package io.mortar;
+
+import java.lang.ref.Reference;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
+
+/**
+ * A stream of the native library whose next element may never come. A thread that waits for it returns when another one
+ * closes the stream.
+ */
+final class Subscription implements AutoCloseable {
+    private final NativeHandle handle;
+    private final Operation next;
+    /** The reply of a call that {@link #close} has ended. */
+    private final byte[] replyWhenClosed;
+    /** Held while a thread waits, so that elements are returned in order. */
+    private final ReentrantLock reading = new ReentrantLock();
+
+    private volatile CompletableFuture<byte[]> waiting = new CompletableFuture<>();
+
+    Subscription(NativeHandle handle, Operation next, byte[] replyWhenClosed) {
+        this.handle = handle;
+        this.next = next;
+        this.replyWhenClosed = replyWhenClosed;
+    }
+
+    /** Waits for the next element. */
+    <T> T next(Function<MessageReader, T> read) {
+        reading.lock();
+        try {
+            // It is started, also by a platform thread, because nothing can end a wait within the native library.
+            CompletableFuture<byte[]> reply = handle.start(next);
+            waiting = reply;
+            if (handle.isClosed()) {
+                reply.complete(replyWhenClosed);
+            }
+            return MessageReader.read(PendingCalls.await(reply), read);
+        } finally {
+            reading.unlock();
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    @Override
+    public void close() {
+        handle.close();
+        waiting.complete(replyWhenClosed);
+    }
+}
