@@ -1,0 +1,49 @@
+package io.mortar.jdo;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.flush.FlushOrdered;
+import org.datanucleus.flush.OperationQueue;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.connection.ManagedConnection;
+
+/**
+ * Flushes objects in the order in which they have become dirty. It first reads all changed objects that the transaction has not
+ * read, with one call; the session sends all writes with another.
+ */
+final class BatchedFlush extends FlushOrdered {
+    private final MortarStoreManager store;
+
+    BatchedFlush(MortarStoreManager store) {
+        this.store = store;
+    }
+
+    @Override
+    public List<NucleusOptimisticException> execute(
+            ExecutionContext context,
+            Collection<DNStateManager> primary,
+            Collection<DNStateManager> secondary,
+            OperationQueue operations) {
+        ManagedConnection connection = store.getConnectionManager().getConnection(context);
+        try {
+            List<DNStateManager> changed = new ArrayList<>();
+            addChanged(primary, changed);
+            addChanged(secondary, changed);
+            if (changed.size() > 1) {
+                ((MortarPersistenceHandler) store.getPersistenceHandler()).readForUpdate(context, changed);
+            }
+            return super.execute(context, primary, secondary, operations);
+        } finally {
+            connection.release();
+        }
+    }
+
+    private static void addChanged(Collection<DNStateManager> dirty, List<DNStateManager> changed) {
+        if (dirty != null) {
+            dirty.stream().filter(each -> !each.isEmbedded() && !each.getLifecycleState().isNew()).forEach(changed::add);
+        }
+    }
+}

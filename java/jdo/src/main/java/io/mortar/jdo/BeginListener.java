@@ -1,0 +1,91 @@
+package io.mortar.jdo;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.state.LifeCycleState;
+import org.datanucleus.transaction.Transaction;
+import org.datanucleus.transaction.TransactionEventListener;
+
+/**
+ * Makes a new transaction read objects anew that its context has read before. In an optimistic transaction of JDO, objects are
+ * read without becoming transactional, so DataNucleus leaves their values when the transaction ends.
+ *
+ * <p>It does nothing if the application wants to retain values; see {@link MortarStateManager#basis}.
+ */
+record BeginListener(ExecutionContext context) implements TransactionEventListener {
+    /** Listens to the transactions of a context from now on. */
+    static void register(ExecutionContext context) {
+        Transaction transaction = context.getTransaction();
+        BeginListener listener = new BeginListener(context);
+        transaction.removeTransactionEventListener(listener);
+        transaction.bindTransactionEventListener(listener);
+    }
+
+    @Override
+    public void transactionStarted() {
+        boolean isJdo = context.getApiAdapter().getName().equals("JDO");
+        if (!isJdo || context.getTransaction().getRetainValues() || context.getLevel1Cache() == null) {
+            return;
+        }
+        List<DNStateManager> read = new ArrayList<>();
+        for (Object each : context.getLevel1Cache().values()) {
+            if (each instanceof DNStateManager manager && manager.getLifecycleState() != null
+                    && manager.getLifecycleState().stateType() == LifeCycleState.P_NONTRANS) {
+                read.add(manager);
+            }
+        }
+        read.forEach(DNStateManager::evict);
+    }
+
+    @Override
+    public void transactionEnded() {
+        // Objects are evicted when the next transaction begins.
+    }
+
+    @Override
+    public void transactionPreFlush() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionFlushed() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionPreCommit() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionCommitted() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionPreRollBack() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionRolledBack() {
+        // Nothing to do.
+    }
+
+    @Override
+    public void transactionSetSavepoint(String name) {
+        // Mortar has no savepoints.
+    }
+
+    @Override
+    public void transactionReleaseSavepoint(String name) {
+        // Mortar has no savepoints.
+    }
+
+    @Override
+    public void transactionRollbackToSavepoint(String name) {
+        // Mortar has no savepoints.
+    }
+}

@@ -1,0 +1,261 @@
+package io.mortar.jdo;
+
+import io.mortar.Oid;
+import io.mortar.Record;
+import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.RecordReader;
+import io.mortar.jdo.mapping.RecordWriter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusObjectNotFoundException;
+import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.identity.IdentityUtils;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.state.LockMode;
+import org.datanucleus.store.AbstractPersistenceHandler;
+import org.datanucleus.store.StoreManager;
+import org.datanucleus.store.fieldmanager.DeleteFieldManager;
+
+/** Stores, reads and deletes objects. What it writes, the session sends together. */
+final class MortarPersistenceHandler extends AbstractPersistenceHandler {
+    private final MortarStoreManager store;
+
+    MortarPersistenceHandler(StoreManager store) {
+        super(store);
+        this.store = (MortarStoreManager) store;
+    }
+
+    @Override
+    public void close() {
+        // The store manager closes the client.
+    }
+
+    // ------------------------------------------------------------------------------------------- writing
+
+    @Override
+    public void insertObject(DNStateManager manager) {
+        assertReadOnlyForUpdateOfObject(manager);
+        ClassMapping mapping = mapping(manager);
+        store.useSession(manager.getExecutionContext(), session -> {
+            Oid oid = state(manager).oid(session);
+            Record.Builder builder = Record.builder();
+            manager.provideFields(mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder));
+            Versions.advance(manager, mapping, null, builder);
+            Record record = builder.build();
+            session.create(oid, record);
+            state(manager).remember(session, record);
+        });
+        if (manager.getExecutionContext().getStatistics() != null) {
+            manager.getExecutionContext().getStatistics().incrementInsertCount();
+        }
+    }
+
+    @Override
+    public void updateObject(DNStateManager manager, int[] positions) {
+        assertReadOnlyForUpdateOfObject(manager);
+        ClassMapping mapping = mapping(manager);
+        store.useSession(manager.getExecutionContext(), session -> {
+            Record before = current(session, manager, mapping);
+            Record.Builder builder = before.toBuilder();
+            manager.provideFields(stored(mapping, positions), RecordWriter.of(manager, mapping.members(), builder));
+            Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
+            Record record = builder.build();
+            session.replace(state(manager).oid(session), record);
+            state(manager).remember(session, record);
+        });
+        if (manager.getExecutionContext().getStatistics() != null) {
+            manager.getExecutionContext().getStatistics().incrementUpdateCount();
+        }
+    }
+
+    private static int[] stored(ClassMapping mapping, int[] positions) {
+        return Arrays.stream(positions).filter(position -> mapping.members().at(position) != null).toArray();
+    }
+
+    @Override
+    public void deleteObject(DNStateManager manager) {
+        assertReadOnlyForUpdateOfObject(manager);
+        ClassMapping mapping = mapping(manager);
+        ExecutionContext context = manager.getExecutionContext();
+        store.useSession(context, session -> {
+            current(session, manager, mapping);
+            if (mapping.metadata().hasRelations(context.getClassLoaderResolver())) {
+                manager.loadUnloadedFields();
+                manager.provideFields(mapping.members().positions(), new DeleteFieldManager(manager, true));
+            }
+            session.delete(state(manager).oid(session));
+            state(manager).forgetRecord();
+        });
+        if (context.getStatistics() != null) {
+            context.getStatistics().incrementDeleteCount();
+        }
+    }
+
+    /** The record of an object that is going to be changed. Its version is that of the object. */
+    private static Record current(StoreSession session, DNStateManager manager, ClassMapping mapping) {
+        Record known = session.isLocking() ? null : state(manager).record(session);
+        Record record = known != null ? known : session.get(oidToChange(session, manager), true);
+        if (record == null) {
+            throw new NucleusOptimisticException("the object " + name(manager) + " has been deleted", manager.getObject());
+        }
+        Record basis = state(manager).basis();
+        if (basis != null && !basis.equals(record)) {
+            throw new NucleusOptimisticException(
+                    "the object " + name(manager) + " has changed since it was read", manager.getObject());
+        }
+        Versions.check(manager, mapping, record);
+        return record;
+    }
+
+    private static Oid oidToChange(StoreSession session, DNStateManager manager) {
+        try {
+            return state(manager).oid(session);
+        } catch (NucleusObjectNotFoundException missing) {
+            throw new NucleusOptimisticException("the object " + name(manager) + " has been deleted", manager.getObject());
+        }
+    }
+
+    /** Reads the objects that a flush is going to change, with one call for all. */
+    void readForUpdate(ExecutionContext context, List<DNStateManager> managers) {
+        store.useSession(context, session -> {
+            List<MortarStateManager> unread = new ArrayList<>();
+            List<Oid> oids = new ArrayList<>();
+            for (DNStateManager manager : managers) {
+                MortarStateManager state = state(manager);
+                if (state.record(session) == null && state.knownOid() != null) {
+                    unread.add(state);
+                    oids.add(state.knownOid());
+                }
+            }
+            if (oids.size() > 1) {
+                List<Record> records = session.getAll(oids, true);
+                for (int i = 0; i < records.size(); i++) {
+                    MortarStateManager state = unread.get(i);
+                    if (records.get(i) != null && (state.basis() == null || state.basis().equals(records.get(i)))) {
+                        state.remember(session, records.get(i));
+                    }
+                }
+            }
+        });
+    }
+
+    // ------------------------------------------------------------------------------------------- reading
+
+    @Override
+    public void fetchObject(DNStateManager manager, int[] positions) {
+        ClassMapping mapping = mapping(manager);
+        store.useSession(manager.getExecutionContext(), session -> {
+            Record record = read(session, manager);
+            load(manager, mapping, record, positions);
+        });
+    }
+
+    @Override
+    public void fetchObjects(int[] positions, DNStateManager... managers) {
+        ExecutionContext context = managers[0].getExecutionContext();
+        readAll(context, managers);
+        super.fetchObjects(positions, managers);
+    }
+
+    private static void load(DNStateManager manager, ClassMapping mapping, Record record, int[] positions) {
+        int[] stored = stored(mapping, positions);
+        manager.replaceFields(
+                stored, RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), record));
+        if (stored.length < positions.length) {
+            for (int position : positions) {
+                if (mapping.members().at(position) == null) {
+                    manager.replaceField(position, manager.provideField(position));
+                }
+            }
+        }
+        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
+        if (versions != null && manager.getTransactionalVersion() == null) {
+            manager.setVersion(Versions.stored(manager, mapping, versions, record));
+        }
+        if (manager.getExecutionContext().getStatistics() != null) {
+            manager.getExecutionContext().getStatistics().incrementFetchCount();
+        }
+    }
+
+    @Override
+    public void locateObject(DNStateManager manager) {
+        store.useSession(manager.getExecutionContext(), session -> read(session, manager));
+    }
+
+    @Override
+    public void locateObjects(DNStateManager[] managers) {
+        if (managers.length > 1) {
+            readAll(managers[0].getExecutionContext(), managers);
+        }
+        super.locateObjects(managers);
+    }
+
+    private void readAll(ExecutionContext context, DNStateManager[] managers) {
+        store.useSession(context, session -> {
+            List<MortarStateManager> unread = new ArrayList<>();
+            List<Oid> oids = new ArrayList<>();
+            for (DNStateManager manager : managers) {
+                MortarStateManager state = state(manager);
+                if (state.record(session) == null && state.knownOid() != null && !isLocked(manager)) {
+                    unread.add(state);
+                    oids.add(state.knownOid());
+                }
+            }
+            List<Record> records = oids.isEmpty() ? List.of() : session.getAll(oids, false);
+            for (int i = 0; i < records.size(); i++) {
+                if (records.get(i) != null) {
+                    unread.get(i).remember(session, records.get(i));
+                }
+            }
+        });
+    }
+
+    /** Reads the record of an object, unless the transaction has read it. */
+    private static Record read(StoreSession session, DNStateManager manager) {
+        boolean forUpdate = isLocked(manager);
+        Record known = forUpdate && session.isLocking() ? null : state(manager).record(session);
+        Record record = known != null ? known : session.get(state(manager).oid(session), forUpdate);
+        if (record == null) {
+            throw new NucleusObjectNotFoundException(
+                    "there is no object with the identity " + name(manager), manager.getInternalObjectId());
+        }
+        state(manager).remember(session, record);
+        return record;
+    }
+
+    /** Whether the application wants to lock an object when it is read. */
+    private static boolean isLocked(DNStateManager manager) {
+        ExecutionContext context = manager.getExecutionContext();
+        LockMode ofObject = context.getLockManager().getLockMode(manager);
+        LockMode mode = ofObject != LockMode.LOCK_NONE
+                ? ofObject : context.getLockManager().getLockMode(manager.getInternalObjectId());
+        return mode == LockMode.LOCK_PESSIMISTIC_READ || mode == LockMode.LOCK_PESSIMISTIC_WRITE
+                || context.getTransaction().isActive()
+                        && context.getSerializeReadForClass(manager.getClassMetaData().getFullClassName());
+    }
+
+    @Override
+    public Object findObject(ExecutionContext context, Object id) {
+        return null;
+    }
+
+    private ClassMapping mapping(DNStateManager manager) {
+        AbstractClassMetaData metadata = manager.getClassMetaData();
+        if (!store.managesClass(metadata.getFullClassName())) {
+            store.manageClasses(manager.getExecutionContext().getClassLoaderResolver(), metadata.getFullClassName());
+        }
+        return store.mapping(metadata);
+    }
+
+    private static MortarStateManager state(DNStateManager manager) {
+        return (MortarStateManager) manager;
+    }
+
+    private static String name(DNStateManager manager) {
+        return IdentityUtils.getPersistableIdentityForId(manager.getInternalObjectId());
+    }
+}

@@ -1,0 +1,125 @@
+package io.mortar.jdo;
+
+import io.mortar.Oid;
+import io.mortar.Record;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.identity.DatastoreId;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.state.StateManagerImpl;
+import org.datanucleus.store.connection.ManagedConnection;
+import org.datanucleus.store.fieldmanager.FieldManager;
+import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
+import org.datanucleus.transaction.Transaction;
+
+/** The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or written. */
+public final class MortarStateManager extends StateManagerImpl {
+    private Oid oid;
+    private Record record;
+    /** The session in whose current transaction the record is current. */
+    private long recordEpoch;
+
+    public MortarStateManager(ExecutionContext context, AbstractClassMetaData metadata) {
+        super(context, metadata);
+    }
+
+    /** The identifier of the object. It is assigned now if the object is new. */
+    Oid oid(StoreSession session) {
+        Oid known = knownOid();
+        if (known == null) {
+            MortarStoreManager store = (MortarStoreManager) getStoreManager();
+            boolean isStored = !getLifecycleState().isNew() || isFlushedNew();
+            known = isStored ? store.identities().require(session, this) : session.allocate(store.mapping(cmd).number());
+            oid = known;
+        }
+        return known;
+    }
+
+    /** The identifier if it is known without a read. */
+    Oid knownOid() {
+        if (oid == null && cmd != null && cmd.getIdentityType() == IdentityType.DATASTORE && myID instanceof DatastoreId id) {
+            oid = ((MortarStoreManager) getStoreManager()).identities().oid(id, cmd);
+        }
+        return oid;
+    }
+
+    void setOid(Oid known) {
+        oid = known;
+    }
+
+    /** The record of the object in the session's transaction if it has been read or written in it. */
+    Record record(StoreSession session) {
+        return record != null && recordEpoch == session.epoch() ? record : null;
+    }
+
+    void remember(StoreSession session, Record current) {
+        record = current;
+        recordEpoch = session.epoch();
+    }
+
+    /** The record that the object's members were read from, perhaps by an earlier transaction; null if they were not read. */
+    Record basis() {
+        return record;
+    }
+
+    void forgetRecord() {
+        record = null;
+    }
+
+    /** What a transaction that is rolled back has written is not what the object's members are based on. */
+    @Override
+    public void preRollback(Transaction transaction) {
+        forgetRecord();
+        super.preRollback(transaction);
+    }
+
+    @Override
+    public void clearNonPrimaryKeyFields() {
+        super.clearNonPrimaryKeyFields();
+        forgetRecord();
+    }
+
+    @Override
+    public void makePersistent() {
+        if (isEmbedded()) {
+            super.makePersistent();
+            return;
+        }
+        inTraversal(super::makePersistent);
+    }
+
+    @Override
+    public void deletePersistent() {
+        inTraversal(super::deletePersistent);
+    }
+
+    @Override
+    public void provideFields(int[] positions, FieldManager fields) {
+        if (fields instanceof ReachabilityFieldManager) {
+            Traversal.run(myEC, () -> super.provideFields(positions, fields));
+        } else {
+            super.provideFields(positions, fields);
+        }
+    }
+
+    private void inTraversal(Runnable step) {
+        if (myEC.getTransaction().isActive()) {
+            Traversal.run(myEC, step);
+            return;
+        }
+        // Outside of transactions, all objects of a call are committed together when the connection is released.
+        ManagedConnection connection = getStoreManager().getConnectionManager().getConnection(myEC);
+        try {
+            Traversal.run(myEC, step);
+        } finally {
+            connection.release();
+        }
+    }
+
+    @Override
+    public void disconnect() {
+        oid = null;
+        record = null;
+        super.disconnect();
+    }
+}

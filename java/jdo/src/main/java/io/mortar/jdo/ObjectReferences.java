@@ -1,0 +1,161 @@
+package io.mortar.jdo;
+
+import io.mortar.MortarException;
+import io.mortar.Oid;
+import io.mortar.Record;
+import io.mortar.Row;
+import io.mortar.Rows;
+import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.ReferenceMapping;
+import io.mortar.jdo.mapping.References;
+import io.mortar.jdo.query.MemberPath;
+import io.mortar.jdo.query.QueryText;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.PersistableObjectType;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.exceptions.ReachableObjectNotCascadedException;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.metadata.OrderMetaData;
+
+/** The references of the objects of a persistence context. */
+final class ObjectReferences implements References {
+    private final MortarStoreManager store;
+    private final ExecutionContext context;
+
+    ObjectReferences(MortarStoreManager store, ExecutionContext context) {
+        this.store = store;
+        this.context = context;
+    }
+
+    @Override
+    public Object object(Oid oid) {
+        if (oid == null) {
+            return null;
+        }
+        ClassMapping mapping = store.mapping(oid, context.getClassLoaderResolver());
+        if (!hasApplicationIdentity(mapping)) {
+            return hollow(mapping, oid, null);
+        }
+        return store.withSession(context, session -> {
+            Record record = session.get(oid, false);
+            return record == null ? null : remembered(session, mapping, oid, record);
+        });
+    }
+
+    @Override
+    public List<Object> objects(List<Oid> oids) {
+        List<Oid> read = new ArrayList<>();
+        for (Oid oid : oids) {
+            if (oid != null && hasApplicationIdentity(store.mapping(oid, context.getClassLoaderResolver()))) {
+                read.add(oid);
+            }
+        }
+        return store.withSession(context, session -> {
+            Map<Oid, Record> records = new HashMap<>();
+            if (!read.isEmpty()) {
+                List<Record> all = session.getAll(read, false);
+                for (int i = 0; i < all.size(); i++) {
+                    records.put(read.get(i), all.get(i));
+                }
+            } else {
+                session.prefetch(oids.stream().filter(Objects::nonNull).toList());
+            }
+            List<Object> objects = new ArrayList<>(oids.size());
+            for (Oid oid : oids) {
+                objects.add(oid == null ? null : object(session, oid, records.get(oid)));
+            }
+            return objects;
+        });
+    }
+
+    private Object object(StoreSession session, Oid oid, Record record) {
+        ClassMapping mapping = store.mapping(oid, context.getClassLoaderResolver());
+        if (!hasApplicationIdentity(mapping)) {
+            return hollow(mapping, oid, null);
+        }
+        return record == null ? null : remembered(session, mapping, oid, record);
+    }
+
+    private static boolean hasApplicationIdentity(ClassMapping mapping) {
+        return mapping.metadata().getIdentityType() == IdentityType.APPLICATION;
+    }
+
+    /** The object of a record that was read for its identity. Its members are read from the same record later. */
+    private Object remembered(StoreSession session, ClassMapping mapping, Oid oid, Record record) {
+        Object object = hollow(mapping, oid, record);
+        if (context.findStateManager(object) instanceof MortarStateManager manager) {
+            manager.setOid(oid);
+            manager.remember(session, record);
+        }
+        return object;
+    }
+
+    private Object hollow(ClassMapping mapping, Oid oid, Record record) {
+        Object id = store.identities().id(context, mapping, oid, record);
+        Class<?> type = context.getClassLoaderResolver().classForName(mapping.name());
+        return context.findObject(id, null, type, false, false);
+    }
+
+    @Override
+    public Oid persist(Object value, AbstractMemberMetaData member) {
+        if (!context.getApiAdapter().isPersistable(value)) {
+            throw new NucleusUserException(member.getFullFieldName() + " refers to a " + value.getClass().getName()
+                    + ", which is not persistent");
+        }
+        boolean isKnown = context.getApiAdapter().isPersistent(value) || context.getApiAdapter().isDetached(value);
+        if (!isKnown && !member.isCascadePersist()) {
+            throw new ReachableObjectNotCascadedException(member.getFullFieldName(), value);
+        }
+        return identifier(context.persistObjectInternal(value, null, PersistableObjectType.PC, null, -1));
+    }
+
+    @Override
+    public Oid identifier(Object persistent) {
+        if (!(context.findStateManager(persistent) instanceof MortarStateManager manager)) {
+            throw new NucleusUserException("the object " + persistent + " is of another persistence manager");
+        }
+        return store.withSession(context, manager::oid);
+    }
+
+    @Override
+    public List<Object> referrers(Oid owner, InverseMapping relation) {
+        ClassMapping elements = store.mapping(relation.elementClass());
+        QueryText text = new QueryText();
+        text.from(elements.name(), false);
+        MemberPath reference = MemberPath.of(elements, relation.elementMember());
+        boolean isOne = reference.mapping() instanceof ReferenceMapping;
+        text.where(isOne ? reference.text() + " == :owner" : ":owner in " + reference.text());
+        addOrder(text, elements, relation.member().getOrderMetaData());
+        return store.withSession(context, session -> {
+            List<Object> objects = new ArrayList<>();
+            try (Rows rows = session.query(text.toString(), Map.of("owner", owner))) {
+                while (rows.hasNext()) {
+                    Row row = rows.next();
+                    ClassMapping mapping = store.mapping(row.oid(), context.getClassLoaderResolver());
+                    objects.add(remembered(session, mapping, row.oid(), row.record()));
+                }
+            } catch (MortarException error) {
+                throw StoreErrors.translate(context, error);
+            }
+            return objects;
+        });
+    }
+
+    private static void addOrder(QueryText text, ClassMapping elements, OrderMetaData order) {
+        if (order == null || order.getFieldOrders() == null) {
+            return;
+        }
+        for (OrderMetaData.FieldOrder key : order.getFieldOrders()) {
+            for (String path : MemberPath.orderKeys(elements, key.getFieldName())) {
+                text.order(path + (key.isForward() ? "" : " desc"));
+            }
+        }
+    }
+}

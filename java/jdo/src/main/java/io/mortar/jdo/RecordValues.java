@@ -1,0 +1,71 @@
+package io.mortar.jdo;
+
+import io.mortar.Oid;
+import io.mortar.Record;
+import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.RecordReader;
+import org.datanucleus.FetchPlan;
+import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.FieldValues;
+
+/** The values of an object that a query has returned: its members of the fetch plan are loaded without another read. */
+final class RecordValues implements FieldValues {
+    private final StoreSession session;
+    private final ClassMapping mapping;
+    private final Oid oid;
+    private final Record record;
+    private final FetchPlan plan;
+
+    RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record record, FetchPlan plan) {
+        this.session = session;
+        this.mapping = mapping;
+        this.oid = oid;
+        this.record = record;
+        this.plan = plan;
+    }
+
+    @Override
+    public void fetchFields(DNStateManager manager) {
+        remember(manager);
+        manager.replaceFields(positions(manager), reader(manager));
+        loadVersion(manager, mapping, record);
+    }
+
+    @Override
+    public void fetchNonLoadedFields(DNStateManager manager) {
+        remember(manager);
+        manager.replaceNonLoadedFields(positions(manager), reader(manager));
+        if (manager.getTransactionalVersion() == null) {
+            loadVersion(manager, mapping, record);
+        }
+    }
+
+    private void remember(DNStateManager manager) {
+        ((MortarStateManager) manager).setOid(oid);
+        ((MortarStateManager) manager).remember(session, record);
+    }
+
+    private int[] positions(DNStateManager manager) {
+        return plan == null
+                ? manager.getClassMetaData().getDFGMemberPositions()
+                : plan.getFetchPlanForClass(manager.getClassMetaData()).getMemberNumbers();
+    }
+
+    private RecordReader reader(DNStateManager manager) {
+        return RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), record);
+    }
+
+    @Override
+    public FetchPlan getFetchPlanForLoading() {
+        return plan;
+    }
+
+    /** Gives the object the version in its record, if its class has versions. */
+    static void loadVersion(DNStateManager manager, ClassMapping mapping, Record record) {
+        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
+        if (versions != null) {
+            manager.setVersion(Versions.stored(manager, mapping, versions, record));
+        }
+    }
+}

@@ -1,0 +1,260 @@
+package io.mortar.jdo;
+
+import io.mortar.Change;
+import io.mortar.Client;
+import io.mortar.CommitOutcome;
+import io.mortar.IsolationLevel;
+import io.mortar.MortarException;
+import io.mortar.Oid;
+import io.mortar.Record;
+import io.mortar.Rows;
+import io.mortar.StoredObject;
+import io.mortar.Transaction;
+import io.mortar.TransactionId;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusException;
+import org.datanucleus.util.NucleusLogger;
+
+/**
+ * The reads and writes of a persistence context in Mortar: one transaction of Mortar for each of the context.
+ *
+ * <p>Writes are kept here and cross to the native library together, before a query, at a flush and at the commit. Reads of the
+ * session see them. Outside of transactions of the context, a transaction begins with the first write and is committed when the
+ * connection is released; reads are of the newest state.
+ */
+final class StoreSession {
+    private static final AtomicLong EPOCHS = new AtomicLong();
+    private static final int TYPICAL_BYTES = 200;
+    private static final int OUTCOME_ATTEMPTS = 20;
+    private static final long OUTCOME_PAUSE_MS = 500;
+
+    private final Client client;
+    private final ExecutionContext context;
+    private final boolean isImplicit;
+    private Transaction transaction;
+    private boolean hasWrites;
+    private boolean hasAllocated;
+    private long epoch = EPOCHS.incrementAndGet();
+    /** What has been written and not been sent; a deleted object has no record. */
+    private final Map<Oid, Write> pending = new LinkedHashMap<>();
+
+    private record Write(Change change, Record record, boolean isNew) {}
+
+    /** @param isImplicit whether the context has no transaction */
+    StoreSession(Client client, ExecutionContext context, boolean isImplicit) {
+        this.client = client;
+        this.context = context;
+        this.isImplicit = isImplicit;
+    }
+
+    /** A number of the current transaction; no two transactions have the same. */
+    long epoch() {
+        return epoch;
+    }
+
+    private Transaction transaction() {
+        if (transaction == null) {
+            transaction = client.begin(level());
+        }
+        return transaction;
+    }
+
+    private IsolationLevel level() {
+        if (isImplicit) {
+            return IsolationLevel.OPTIMISTIC;
+        }
+        if (MortarStoreManager.isSnapshot(context)) {
+            return IsolationLevel.SNAPSHOT;
+        }
+        return context.getTransaction().getOptimistic() ? IsolationLevel.OPTIMISTIC : IsolationLevel.LOCKS;
+    }
+
+    /** Whether objects must be locked before they are changed. */
+    boolean isLocking() {
+        return !isImplicit && level() == IsolationLevel.LOCKS;
+    }
+
+    private <T> T call(java.util.function.Supplier<T> call) {
+        return StoreErrors.translating(context, call);
+    }
+
+    /** The record of an object, or null if there is no such object. */
+    Record get(Oid oid, boolean forUpdate) {
+        Write written = pending.get(oid);
+        if (written != null) {
+            return written.record();
+        }
+        return call(() -> {
+            if (isImplicit && transaction == null) {
+                return client.get(oid).map(StoredObject::record).orElse(null);
+            }
+            Optional<StoredObject> object = forUpdate ? transaction().getForUpdate(oid) : transaction().get(oid);
+            return object.map(StoredObject::record).orElse(null);
+        });
+    }
+
+    /** The records of objects; null for those that do not exist. All are read in one call. */
+    List<Record> getAll(List<Oid> oids, boolean forUpdate) {
+        List<Oid> missing = oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
+        Map<Oid, StoredObject> read = missing.isEmpty()
+                ? Map.of() : call(() -> forUpdate ? transaction().getAllForUpdate(missing) : transaction().getAll(missing));
+        List<Record> records = new ArrayList<>(oids.size());
+        for (Oid oid : oids) {
+            Write written = pending.get(oid);
+            StoredObject object = read.get(oid);
+            records.add(written != null ? written.record() : object == null ? null : object.record());
+        }
+        return records;
+    }
+
+    /** Fetches objects that will probably be read soon. */
+    void prefetch(List<Oid> oids) {
+        if (!isImplicit && oids.size() > 1) {
+            call(() -> {
+                transaction().prefetch(oids);
+                return null;
+            });
+        }
+    }
+
+    /** The identifier of an object of a class that this transaction will create. */
+    Oid allocate(int classNumber) {
+        hasAllocated = true;
+        return call(() -> transaction().allocate(classNumber, TYPICAL_BYTES));
+    }
+
+    void create(Oid oid, Record record) {
+        write(oid, Change.create(oid, StoredObject.record(record)), record, true);
+    }
+
+    void replace(Oid oid, Record record) {
+        Write before = pending.get(oid);
+        boolean isNew = before != null && before.isNew();
+        StoredObject object = StoredObject.record(record);
+        write(oid, isNew ? Change.create(oid, object) : Change.replace(oid, object), record, isNew);
+    }
+
+    void delete(Oid oid) {
+        Write before = pending.get(oid);
+        if (before != null && before.isNew()) {
+            pending.remove(oid);
+        } else {
+            write(oid, Change.delete(oid), null, false);
+        }
+    }
+
+    private void write(Oid oid, Change change, Record record, boolean isNew) {
+        hasWrites = true;
+        pending.put(oid, new Write(change, record, isNew));
+    }
+
+    /** Sends what has been written. */
+    void flush() {
+        if (pending.isEmpty()) {
+            return;
+        }
+        List<Change> changes = pending.values().stream().map(Write::change).toList();
+        call(() -> {
+            transaction().write(changes);
+            return null;
+        });
+        pending.clear();
+    }
+
+    /** Runs a query, which sees the writes of this transaction. */
+    Rows query(String text, Map<String, ?> parameters) {
+        flush();
+        return call(() -> isImplicit && transaction == null
+                ? client.query(text, parameters) : transaction().query(text, parameters));
+    }
+
+    /** Runs a query that only finds identifiers. A group snapshot has no queries, so it asks for the newest state. */
+    Rows lookUp(String text, Map<String, ?> parameters) {
+        return isSnapshot() ? call(() -> client.query(text, parameters)) : query(text, parameters);
+    }
+
+    boolean isSnapshot() {
+        return !isImplicit && level() == IsolationLevel.SNAPSHOT;
+    }
+
+    // ------------------------------------------------------------------------------------------- the end
+
+    /** Commits. */
+    void commit() {
+        try {
+            flush();
+            if (transaction != null) {
+                Transaction ending = transaction;
+                CommitOutcome outcome = call(ending::commit);
+                if (outcome instanceof CommitOutcome.Unknown unknown) {
+                    outcome = outcomeOf(unknown.transaction());
+                }
+                if (outcome instanceof CommitOutcome.Conflict conflict) {
+                    throw StoreErrors.conflict(context, conflict.reason(), conflict.object());
+                }
+            }
+        } finally {
+            end();
+        }
+    }
+
+    /** Asks until the cluster knows how a transaction has ended. */
+    private CommitOutcome outcomeOf(TransactionId id) {
+        NucleusException last = null;
+        for (int attempt = 0; attempt < OUTCOME_ATTEMPTS; attempt++) {
+            try {
+                CommitOutcome outcome = client.outcome(id);
+                if (!(outcome instanceof CommitOutcome.Unknown)) {
+                    return outcome;
+                }
+            } catch (MortarException error) {
+                last = StoreErrors.translate(context, error);
+            }
+            try {
+                Thread.sleep(OUTCOME_PAUSE_MS);
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+                break;
+            }
+        }
+        throw new NucleusDataStoreException(
+                "it is not known whether the transaction " + id + " was committed: read what it has written", last).setFatal();
+    }
+
+    /** Aborts, unless the transaction has ended. */
+    void abort() {
+        end();
+    }
+
+    private void end() {
+        pending.clear();
+        hasWrites = false;
+        hasAllocated = false;
+        epoch = EPOCHS.incrementAndGet();
+        Transaction ended = transaction;
+        transaction = null;
+        if (ended != null) {
+            try {
+                ended.close();
+            } catch (MortarException error) {
+                NucleusLogger.TRANSACTION.debug("a transaction that has ended cannot be closed", error);
+            }
+        }
+    }
+
+    /** Ends the use of the session outside of a transaction of the context: commits its writes. */
+    void release() {
+        if (hasWrites) {
+            commit();
+        } else if (!hasAllocated) {
+            end();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+package io.mortar.jdo.mapping;
+
+import java.util.List;
+import org.datanucleus.metadata.AbstractClassMetaData;
+
+/**
+ * How a persistent Java class is stored: as the Mortar class of the same name, which extends the class of the Java class's
+ * superclass.
+ */
+public final class ClassMapping {
+    private static final int UNKNOWN = -1;
+
+    private final AbstractClassMetaData metadata;
+    private final ClassMapping parent;
+    private final MemberMappings members;
+    private final List<Column> ownColumns;
+    private final Column version;
+    private volatile int number = UNKNOWN;
+
+    /**
+     * @param parent the mapping of the superclass, or null
+     * @param ownColumns the columns that the class adds to those of its parent
+     * @param version the column with the version of objects without a member for it; otherwise null
+     */
+    ClassMapping(
+            AbstractClassMetaData metadata,
+            ClassMapping parent,
+            MemberMappings members,
+            List<Column> ownColumns,
+            Column version) {
+        this.metadata = metadata;
+        this.parent = parent;
+        this.members = members;
+        this.ownColumns = List.copyOf(ownColumns);
+        this.version = version;
+    }
+
+    /** The name of the Java class and of the Mortar class. */
+    public String name() {
+        return metadata.getFullClassName();
+    }
+
+    public AbstractClassMetaData metadata() {
+        return metadata;
+    }
+
+    public ClassMapping parent() {
+        return parent;
+    }
+
+    public MemberMappings members() {
+        return members;
+    }
+
+    List<Column> ownColumns() {
+        return ownColumns;
+    }
+
+    /** The column with the version, or null if the class has no version, or a member for it. */
+    public Column version() {
+        return version;
+    }
+
+    /** The number of the class in identifiers. */
+    public int number() {
+        if (number == UNKNOWN) {
+            throw new IllegalStateException(name() + " is not in the catalogue yet");
+        }
+        return number;
+    }
+
+    void setNumber(int number) {
+        this.number = number;
+    }
+
+    @Override
+    public String toString() {
+        return name();
+    }
+}

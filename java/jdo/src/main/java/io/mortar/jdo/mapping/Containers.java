@@ -1,0 +1,91 @@
+package io.mortar.jdo.mapping;
+
+import java.lang.reflect.Array;
+import java.util.Collection;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.SortedMap;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusException;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.OrderMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.types.SCOUtils;
+
+/** Builds arrays, collections and maps of the type of a member. */
+final class Containers {
+    private Containers() {}
+
+    /** The array or collection with these elements. */
+    static Object build(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
+        if (member.getType().isArray()) {
+            Object array = Array.newInstance(member.getType().getComponentType(), elements.size());
+            for (int i = 0; i < elements.size(); i++) {
+                Array.set(array, i, elements.get(i));
+            }
+            return array;
+        }
+        Collection<Object> collection = newCollection(context, member);
+        collection.addAll(elements);
+        return collection;
+    }
+
+    private static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {
+        Comparator<Object> comparator = comparator(context, member);
+        if (comparator != null && SortedSet.class.isAssignableFrom(member.getType())) {
+            return new TreeSet<>(comparator);
+        }
+        return instantiate(SCOUtils.getContainerInstanceType(member.getType(), member.getOrderMetaData() != null));
+    }
+
+    static Map<Object, Object> newMap(ExecutionContext context, AbstractMemberMetaData member) {
+        Comparator<Object> comparator = comparator(context, member);
+        if (comparator != null && SortedMap.class.isAssignableFrom(member.getType())) {
+            return new TreeMap<>(comparator);
+        }
+        return instantiate(SCOUtils.getContainerInstanceType(member.getType(), null));
+    }
+
+    /** Sorts persistent objects as the metadata of a member says, if it gives an order by their members. */
+    static void sort(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {
+        OrderMetaData order = member.getOrderMetaData();
+        if (order == null || order.isIndexedList() || order.getFieldOrders() == null) {
+            return;
+        }
+        elements.sort((left, right) -> {
+            for (OrderMetaData.FieldOrder key : order.getFieldOrders()) {
+                Comparable<Object> first = (Comparable<Object>) value(context, left, key.getFieldName());
+                Object second = value(context, right, key.getFieldName());
+                int result = first == null || second == null
+                        ? Boolean.compare(first != null, second != null) : first.compareTo(second);
+                if (result != 0) {
+                    return key.isForward() ? result : -result;
+                }
+            }
+            return 0;
+        });
+    }
+
+    private static Object value(ExecutionContext context, Object element, String name) {
+        DNStateManager manager = context.findStateManager(element);
+        int position = manager.getClassMetaData().getAbsolutePositionOfMember(name);
+        manager.loadField(position);
+        return manager.provideField(position);
+    }
+
+    private static Comparator<Object> comparator(ExecutionContext context, AbstractMemberMetaData member) {
+        return SCOUtils.getComparator(member, context.getClassLoaderResolver());
+    }
+
+    private static <T> T instantiate(Class<?> type) {
+        try {
+            return (T) type.getDeclaredConstructor().newInstance();
+        } catch (ReflectiveOperationException error) {
+            throw new NucleusException("a " + type.getName() + " cannot be created", error);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+package io.mortar.jdo.mapping;
+
+import java.lang.reflect.Array;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+import org.datanucleus.PersistableObjectType;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
+
+/**
+ * A member with a container of embedded objects, such as phone numbers of two members each. Each member of the embedded class
+ * is a list, such as {@code phones_area} and {@code phones_number}; element <i>i</i> has the <i>i</i>-th values of all lists.
+ * The keys of a map are another such list, {@code phones_key}.
+ */
+public final class EmbeddedElementsMapping extends MemberMapping {
+    /** The number of elements; null if the container is null. */
+    private final Column count;
+    /** Of maps only. */
+    private final Part keys;
+    private final Part elements;
+
+    /**
+     * The keys or the elements.
+     *
+     * @param column the list of values or references; null for embedded objects
+     * @param plain how values and references are stored; null for embedded objects
+     * @param members the members of embedded objects
+     * @param lists the list that stores each column of the members
+     */
+    record Part(Column column, Element plain, MemberMappings members, Map<Column, Column> lists, PersistableObjectType type) {
+        static Part plain(Column column, Element plain) {
+            return new Part(column, plain, null, Map.of(), null);
+        }
+
+        static Part embedded(MemberMappings members, Map<Column, Column> lists, PersistableObjectType type) {
+            return new Part(null, null, members, lists, type);
+        }
+
+        void forEachColumn(Consumer<Column> action) {
+            if (column != null) {
+                action.accept(column);
+            }
+            lists.values().forEach(action);
+        }
+    }
+
+    EmbeddedElementsMapping(AbstractMemberMetaData member, Column count, Part keys, Part elements) {
+        super(member);
+        this.count = count;
+        this.keys = keys;
+        this.elements = elements;
+    }
+
+    @Override
+    public void forEachColumn(Consumer<Column> action) {
+        action.accept(count);
+        if (keys != null) {
+            keys.forEachColumn(action);
+        }
+        elements.forEachColumn(action);
+    }
+
+    @Override
+    Object read(RecordReader from) {
+        Object size = from.get(count);
+        if (size == null) {
+            return null;
+        }
+        List<Object> read = read(from, elements, ((Number) size).intValue());
+        if (keys == null) {
+            return Containers.build(from.context(), member(), read);
+        }
+        Map<Object, Object> map = Containers.newMap(from.context(), member());
+        Iterator<Object> values = read.iterator();
+        read(from, keys, read.size()).forEach(key -> map.put(key, values.next()));
+        return map;
+    }
+
+    private List<Object> read(RecordReader from, Part part, int size) {
+        if (part.plain() != null) {
+            return part.plain().decode(from, (List<?>) from.get(part.column()));
+        }
+        List<Object> read = new ArrayList<>(size);
+        for (int i = 0; i < size; i++) {
+            int index = i;
+            RecordReader row = from.from(column -> ((List<?>) from.get(part.lists().get(column))).get(index));
+            read.add(EmbeddedMapping.read(row, part.members(), position(), part.type()));
+        }
+        return read;
+    }
+
+    @Override
+    void write(RecordWriter to, Object value) {
+        if (value == null) {
+            forEachColumn(column -> to.set(column, null));
+        } else if (value instanceof Map<?, ?> map) {
+            to.set(count, (long) map.size());
+            write(to, keys, new ArrayList<>(map.keySet()));
+            write(to, elements, new ArrayList<>(map.values()));
+        } else {
+            List<Object> list = toList(value);
+            to.set(count, (long) list.size());
+            write(to, elements, list);
+        }
+    }
+
+    private static List<Object> toList(Object container) {
+        if (container instanceof Collection<?> collection) {
+            return new ArrayList<>(collection);
+        }
+        List<Object> list = new ArrayList<>();
+        for (int i = 0; i < Array.getLength(container); i++) {
+            list.add(Array.get(container, i));
+        }
+        return list;
+    }
+
+    private void write(RecordWriter to, Part part, List<?> values) {
+        if (part.plain() != null) {
+            List<Object> stored = new ArrayList<>(values.size());
+            for (Object value : values) {
+                stored.add(part.plain().isReference() && value != null
+                        ? to.references().persist(value, member()) : part.plain().codec().encode(value));
+            }
+            to.set(part.column(), stored);
+            return;
+        }
+        Map<Column, List<Object>> stored = new HashMap<>();
+        part.lists().keySet().forEach(column -> stored.put(column, new ArrayList<>(values.size())));
+        for (Object value : values) {
+            DNStateManager embedded =
+                    to.context().findStateManagerForEmbedded(value, to.owner(), member(), part.type());
+            Map<Column, Object> row = new HashMap<>();
+            embedded.provideFields(part.members().positions(), to.to(row::put).within(embedded, part.members()));
+            stored.forEach((column, list) -> list.add(row.get(column)));
+        }
+        part.lists().forEach((column, list) -> to.set(list, stored.get(column)));
+    }
+}

@@ -1,0 +1,157 @@
+package io.mortar.jdo.mapping;
+
+import io.mortar.IndexDefinition;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.datanucleus.ClassLoaderResolver;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.ColumnMetaData;
+import org.datanucleus.metadata.ConstraintMetaData;
+import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.metadata.IndexMetaData;
+import org.datanucleus.metadata.IndexedValue;
+import org.datanucleus.metadata.RelationType;
+import org.datanucleus.metadata.UniqueMetaData;
+import org.datanucleus.util.NucleusLogger;
+
+/**
+ * The indexes that a class needs: of its application identity, its unique constraints, its declared indexes, and of the
+ * references by which the other side of a relation finds its elements.
+ */
+final class IndexPlan {
+    private static final int NAME_LIMIT = 255;
+
+    private final ClassMapping type;
+    private final ClassLoaderResolver loaders;
+    private final Map<String, IndexDefinition> byName = new LinkedHashMap<>();
+
+    IndexPlan(ClassMapping type, ClassLoaderResolver loaders) {
+        this.type = type;
+        this.loaders = loaders;
+        addIdentity();
+        addDeclared();
+        for (MemberMapping mapping : type.members().all()) {
+            if (mapping != null && isOwn(mapping)) {
+                addOfMember(mapping);
+            }
+        }
+    }
+
+    Collection<IndexDefinition> indexes() {
+        return byName.values();
+    }
+
+    private boolean isOwn(MemberMapping mapping) {
+        return type.parent() == null || mapping.position() >= type.parent().members().all().size();
+    }
+
+    private void addIdentity() {
+        AbstractClassMetaData metadata = type.metadata();
+        boolean isInherited = type.parent() != null && hasIdentity(type.parent());
+        if (metadata.getIdentityType() != IdentityType.APPLICATION || isInherited || !hasIdentity(type)) {
+            return;
+        }
+        List<String> columns = new ArrayList<>();
+        for (int position : metadata.getPKMemberPositions()) {
+            columns.addAll(valueColumns(type.members().at(position)));
+        }
+        add(columns, true);
+    }
+
+    private static boolean hasIdentity(ClassMapping mapping) {
+        int[] key = mapping.metadata().getPKMemberPositions();
+        return key != null && key.length > 0;
+    }
+
+    private void addDeclared() {
+        List<UniqueMetaData> uniques = type.metadata().getUniqueMetaData();
+        if (uniques != null) {
+            uniques.forEach(unique -> add(columnsOf(unique), true));
+        }
+        List<IndexMetaData> indexes = type.metadata().getIndexMetaData();
+        if (indexes != null) {
+            indexes.forEach(index -> add(columnsOf(index), index.isUnique()));
+        }
+    }
+
+    private void addOfMember(MemberMapping mapping) {
+        AbstractMemberMetaData member = mapping.member();
+        boolean unique = member.getUniqueMetaData() != null || member.isUnique() || member.getIndexed() == IndexedValue.UNIQUE
+                || hasUniqueColumn(member);
+        boolean indexed = member.getIndexMetaData() != null || member.getIndexed() == IndexedValue.TRUE;
+        boolean relation = mapping instanceof ReferenceMapping && hasInverse(member);
+        if (unique || indexed || relation) {
+            add(valueColumns(mapping), unique);
+        }
+    }
+
+    private static boolean hasUniqueColumn(AbstractMemberMetaData member) {
+        ColumnMetaData[] columns = member.getColumnMetaData();
+        return columns != null && Arrays.stream(columns).anyMatch(column -> Boolean.TRUE.equals(column.getUnique()));
+    }
+
+    /** Whether the other side of the relation finds its elements by this member. */
+    private boolean hasInverse(AbstractMemberMetaData member) {
+        RelationType relation = member.getRelationType(loaders);
+        return relation == RelationType.MANY_TO_ONE_BI || relation == RelationType.ONE_TO_ONE_BI && member.getMappedBy() == null;
+    }
+
+    private List<String> columnsOf(ConstraintMetaData constraint) {
+        List<String> columns = new ArrayList<>();
+        if (constraint.getMemberNames() != null) {
+            for (String name : constraint.getMemberNames()) {
+                columns.addAll(valueColumns(type.members().named(name)));
+            }
+        } else if (constraint.getColumnNames() != null) {
+            for (String name : constraint.getColumnNames()) {
+                columns.addAll(valueColumns(withColumn(name)));
+            }
+        }
+        return columns;
+    }
+
+    /** The mapping of the member that the metadata gives this column, or that has its name. */
+    private MemberMapping withColumn(String name) {
+        for (MemberMapping mapping : type.members().all()) {
+            if (mapping == null) {
+                continue;
+            }
+            ColumnMetaData[] columns = mapping.member().getColumnMetaData();
+            boolean named = columns != null && columns.length == 1 && name.equalsIgnoreCase(columns[0].getName());
+            if (named || mapping.member().getName().equalsIgnoreCase(name)) {
+                return mapping;
+            }
+        }
+        return null;
+    }
+
+    private static List<String> valueColumns(MemberMapping mapping) {
+        List<String> columns = new ArrayList<>();
+        if (mapping instanceof EmbeddedMapping embedded) {
+            embedded.members().forEachColumn(column -> columns.add(column.name()));
+        } else if (mapping instanceof OptionalMapping optional) {
+            return valueColumns(optional.content());
+        } else if (mapping instanceof ValueMapping || mapping instanceof ReferenceMapping) {
+            mapping.forEachColumn(column -> columns.add(column.name()));
+        }
+        return columns;
+    }
+
+    private void add(List<String> columns, boolean unique) {
+        if (columns.isEmpty()) {
+            NucleusLogger.DATASTORE_SCHEMA.warn("an index of " + type + " is not created: its members are not columns of values");
+            return;
+        }
+        String name = type.name() + '.' + String.join(".", columns) + (unique ? ".unique" : "");
+        name = name.replaceAll("[^A-Za-z0-9_.-]", "-");
+        if (name.length() > NAME_LIMIT) {
+            name = name.substring(name.length() - NAME_LIMIT);
+        }
+        byName.putIfAbsent(name, new IndexDefinition(type.name(), name, columns, unique));
+    }
+}

@@ -1,0 +1,264 @@
+package io.mortar.jdo.mapping;
+
+import io.mortar.FieldType;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.datanucleus.ClassLoaderResolver;
+import org.datanucleus.PersistableObjectType;
+import org.datanucleus.PersistenceNucleusContext;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.FieldPersistenceModifier;
+import org.datanucleus.metadata.FieldRole;
+import org.datanucleus.metadata.MetaDataManager;
+import org.datanucleus.metadata.RelationType;
+import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.metadata.VersionStrategy;
+
+/** Builds the mapping of a class from its metadata. */
+final class MappingBuilder {
+    private static final String VERSION = "_version";
+    /** Deeper embedded objects would be of a class that embeds itself. */
+    private static final int EMBEDDED_DEPTH = 8;
+
+    private final PersistenceNucleusContext nucleus;
+    private final MetaDataManager metadata;
+    private final ClassLoaderResolver loaders;
+    private final ValueCodecs codecs;
+
+    MappingBuilder(PersistenceNucleusContext nucleus, ClassLoaderResolver loaders) {
+        this.nucleus = nucleus;
+        this.metadata = nucleus.getMetaDataManager();
+        this.loaders = loaders;
+        this.codecs = new ValueCodecs(nucleus.getTypeManager(), loaders);
+    }
+
+    /** The mapping of a class whose superclass has the mapping `parent`. */
+    ClassMapping build(AbstractClassMetaData type, ClassMapping parent) {
+        Set<String> taken = new HashSet<>();
+        for (ClassMapping above = parent; above != null; above = above.parent()) {
+            above.ownColumns().forEach(column -> taken.add(column.name()));
+        }
+        int inherited = parent == null ? 0 : parent.members().all().size();
+        List<MemberMapping> mappings = new ArrayList<>();
+        List<Column> columns = new ArrayList<>();
+        for (int position = 0; position < type.getMemberCount(); position++) {
+            if (position < inherited) {
+                mappings.add(parent.members().at(position));
+                continue;
+            }
+            AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);
+            MemberMapping mapping = null;
+            if (member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT) {
+                // A subclass may have a private field of the same name.
+                String prefix = taken.contains(member.getName()) ? type.getName() + "_" : "";
+                mapping = member(member, prefix, 0);
+                mapping.forEachColumn(columns::add);
+            }
+            mappings.add(mapping);
+        }
+        Column version = parent == null ? null : parent.version();
+        VersionMetaData versions = type.getVersionMetaDataForClass();
+        if (version == null && versions != null && versions.getMemberName() == null) {
+            boolean isTime = versions.getStrategy() == VersionStrategy.DATE_TIME;
+            version = Column.optional(VERSION, isTime ? FieldType.TIMESTAMP : FieldType.INT64);
+            columns.add(version);
+        }
+        return new ClassMapping(type, parent, new MemberMappings(type, mappings), columns, version);
+    }
+
+    private MemberMapping member(AbstractMemberMetaData member, String prefix, int depth) {
+        String name = prefix + member.getName();
+        RelationType relation = member.getRelationType(loaders);
+        if (member.isSerialized()) {
+            return value(member, name, codecs.serialized());
+        }
+        if (Optional.class.isAssignableFrom(member.getType())) {
+            return optional(member, name, relation, depth);
+        }
+        if (RelationType.isRelationSingleValued(relation)) {
+            return single(member, name, member.getType(), depth);
+        }
+        if (isContainer(member)) {
+            return container(member, name, relation, depth);
+        }
+        return value(member, name, codecs.of(member.getType(), member, FieldRole.ROLE_FIELD));
+    }
+
+    private MemberMapping value(AbstractMemberMetaData member, String name, ValueCodec codec) {
+        Column column = codec.zero() == null
+                ? Column.optional(name, codec.type()) : Column.required(name, codec.type(), codec.zero());
+        return new ValueMapping(member, column, codec);
+    }
+
+    private MemberMapping optional(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
+        Class<?> content = loaders.classForName(member.getCollection().getElementType());
+        if (relation != RelationType.NONE) {
+            return new OptionalMapping(single(member, name, content, depth));
+        }
+        ValueCodec codec = codecs.of(content, member, FieldRole.ROLE_COLLECTION_ELEMENT);
+        return new OptionalMapping(new ValueMapping(member, Column.optional(name, codec.type()), codec));
+    }
+
+    private MemberMapping single(AbstractMemberMetaData member, String name, Class<?> type, int depth) {
+        AbstractClassMetaData target = type.isInterface() ? null : metadata.getMetaDataForClass(type, loaders);
+        if (target != null && (member.isEmbedded() || target.isEmbeddedOnly())) {
+            Column presence = Column.optional(name, FieldType.BOOL);
+            return new EmbeddedMapping(member, presence, embedded(target, member, name + "_", depth));
+        }
+        if (target != null && member.getMappedBy() != null && member.getRelationType(loaders) == RelationType.ONE_TO_ONE_BI) {
+            return new InverseMapping(member, target);
+        }
+        return new ReferenceMapping(member, Column.optional(name, reference(target)));
+    }
+
+    private static FieldType reference(AbstractClassMetaData target) {
+        return target == null ? FieldType.REFERENCE : FieldType.reference(target.getFullClassName());
+    }
+
+    private MemberMappings embedded(AbstractClassMetaData type, AbstractMemberMetaData in, String prefix, int depth) {
+        if (depth == EMBEDDED_DEPTH) {
+            throw new NucleusUserException(in.getFullFieldName() + " is embedded in objects of its own class");
+        }
+        List<MemberMapping> mappings = new ArrayList<>();
+        for (int position = 0; position < type.getMemberCount(); position++) {
+            AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);
+            boolean stored = member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT && !isOwner(in, member);
+            mappings.add(stored ? member(member, prefix, depth + 1) : null);
+        }
+        return new MemberMappings(type, mappings);
+    }
+
+    /** Whether a member of an embedded object refers to the object that contains it. */
+    private static boolean isOwner(AbstractMemberMetaData in, AbstractMemberMetaData member) {
+        return in.getEmbeddedMetaData() != null && member.getName().equals(in.getEmbeddedMetaData().getOwnerMember());
+    }
+
+    private boolean isContainer(AbstractMemberMetaData member) {
+        Class<?> type = member.getType();
+        boolean asOne = type == byte[].class || type == Byte[].class || type == char[].class;
+        boolean converted = member.getTypeConverterName() != null
+                || nucleus.getTypeManager().getAutoApplyTypeConverterForType(type) != null;
+        return !asOne && !converted && (member.hasCollection() || member.hasMap() || member.hasArray());
+    }
+
+    private MemberMapping container(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
+        if (member.hasMap()) {
+            return map(member, name, relation, depth);
+        }
+        boolean isArray = member.hasArray();
+        String elementType = isArray ? member.getType().getComponentType().getName() : member.getCollection().getElementType();
+        AbstractClassMetaData target = isArray
+                ? member.getArray().getElementClassMetaData(loaders) : member.getCollection().getElementClassMetaData(loaders);
+        boolean embedded = isArray ? member.getArray().isEmbeddedElement() : member.getCollection().isEmbeddedElement();
+        boolean serialized = isArray ? member.getArray().isSerializedElement() : member.getCollection().isSerializedElement();
+        if (target != null && !serialized && (embedded || target.isEmbeddedOnly())) {
+            PersistableObjectType type = isArray
+                    ? PersistableObjectType.EMBEDDED_ARRAY_ELEMENT_PC : PersistableObjectType.EMBEDDED_COLLECTION_ELEMENT_PC;
+            return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64), null,
+                    part(target, member, name + "_", type, depth));
+        }
+        if (target != null && isInverse(member, relation)) {
+            return new InverseMapping(member, target);
+        }
+        FieldRole role = isArray ? FieldRole.ROLE_ARRAY_ELEMENT : FieldRole.ROLE_COLLECTION_ELEMENT;
+        Element element = element(member, role, typeOf(member, elementType), target, relation, serialized);
+        boolean isSet = Set.class.isAssignableFrom(member.getType()) && member.getOrderMetaData() == null;
+        FieldType type = isSet ? FieldType.set(element.type()) : FieldType.list(element.type());
+        return new ContainerMapping(member, Column.optional(name, type),
+                isSet ? ContainerMapping.Shape.SET : ContainerMapping.Shape.LIST, null, element);
+    }
+
+    private Class<?> typeOf(AbstractMemberMetaData member, String name) {
+        return member.getType().isArray() ? member.getType().getComponentType() : loaders.classForName(name);
+    }
+
+    /** Whether the elements own the relation and can be found by their references. The order of a list is kept by its owner. */
+    private boolean isInverse(AbstractMemberMetaData member, RelationType relation) {
+        if (member.getMappedBy() == null) {
+            return false;
+        }
+        if (relation == RelationType.MANY_TO_MANY_BI) {
+            return Collection.class.isAssignableFrom(member.getType());
+        }
+        if (relation != RelationType.ONE_TO_MANY_BI) {
+            return false;
+        }
+        if (!List.class.isAssignableFrom(member.getType())) {
+            return Collection.class.isAssignableFrom(member.getType()) || member.hasMap();
+        }
+        boolean isJdo = nucleus.getApiName().equalsIgnoreCase("JDO");
+        return member.getOrderMetaData() == null ? !isJdo : !member.getOrderMetaData().isIndexedList();
+    }
+
+    private Element element(
+            AbstractMemberMetaData member,
+            FieldRole role,
+            Class<?> type,
+            AbstractClassMetaData target,
+            RelationType relation,
+            boolean serialized) {
+        if (serialized) {
+            return new Element(FieldType.BYTES, codecs.serialized());
+        }
+        if (target != null) {
+            return new Element(reference(target), null);
+        }
+        if (relation != RelationType.NONE && (type.isInterface() || type == Object.class)) {
+            return new Element(FieldType.REFERENCE, null);
+        }
+        ValueCodec codec = codecs.of(type, member, role);
+        return new Element(codec.type(), codec);
+    }
+
+    private MemberMapping map(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
+        var map = member.getMap();
+        AbstractClassMetaData keyClass = map.getKeyClassMetaData(loaders);
+        AbstractClassMetaData valueClass = map.getValueClassMetaData(loaders);
+        if (valueClass != null && isInverse(member, relation)) {
+            return new InverseMapping(member, valueClass);
+        }
+        boolean keyEmbedded = keyClass != null && !map.isSerializedKey() && (map.isEmbeddedKey() || keyClass.isEmbeddedOnly());
+        boolean valueEmbedded =
+                valueClass != null && !map.isSerializedValue() && (map.isEmbeddedValue() || valueClass.isEmbeddedOnly());
+        RelationType ofKey = map.keyIsPersistent() ? relation : RelationType.NONE;
+        RelationType ofValue = map.valueIsPersistent() ? relation : RelationType.NONE;
+        Element key = keyEmbedded ? null : element(member, FieldRole.ROLE_MAP_KEY,
+                loaders.classForName(map.getKeyType()), keyClass, ofKey, map.isSerializedKey());
+        Element value = valueEmbedded ? null : element(member, FieldRole.ROLE_MAP_VALUE,
+                loaders.classForName(map.getValueType()), valueClass, ofValue, map.isSerializedValue());
+        if (key != null && value != null) {
+            Column column = Column.optional(name, FieldType.map(key.type(), value.type()));
+            return new ContainerMapping(member, column, ContainerMapping.Shape.MAP, key, value);
+        }
+        return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64),
+                key == null
+                        ? part(keyClass, member, name + "_key_", PersistableObjectType.EMBEDDED_MAP_KEY_PC, depth)
+                        : EmbeddedElementsMapping.Part.plain(
+                                Column.optional(name + "_key", FieldType.list(key.type())), key),
+                value == null
+                        ? part(valueClass, member, name + "_", PersistableObjectType.EMBEDDED_MAP_VALUE_PC, depth)
+                        : EmbeddedElementsMapping.Part.plain(
+                                Column.optional(name + "_value", FieldType.list(value.type())), value));
+    }
+
+    private EmbeddedElementsMapping.Part part(
+            AbstractClassMetaData type,
+            AbstractMemberMetaData member,
+            String prefix,
+            PersistableObjectType objectType,
+            int depth) {
+        MemberMappings members = embedded(type, member, prefix, depth);
+        Map<Column, Column> lists = new LinkedHashMap<>();
+        members.forEachColumn(column ->
+                lists.put(column, Column.optional(column.name(), FieldType.list(column.type()))));
+        return EmbeddedElementsMapping.Part.embedded(members, lists, objectType);
+    }
+}

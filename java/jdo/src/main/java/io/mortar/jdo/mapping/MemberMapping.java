@@ -1,0 +1,34 @@
+package io.mortar.jdo.mapping;
+
+import java.util.function.Consumer;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+
+/** How a persistent member of a Java class is stored: in which columns, and in what form. */
+public abstract sealed class MemberMapping
+        permits ContainerMapping, EmbeddedElementsMapping, EmbeddedMapping, InverseMapping, OptionalMapping, ReferenceMapping,
+                ValueMapping {
+    private final AbstractMemberMetaData member;
+
+    MemberMapping(AbstractMemberMetaData member) {
+        this.member = member;
+    }
+
+    /** The metadata of the member. */
+    public final AbstractMemberMetaData member() {
+        return member;
+    }
+
+    /** The position of the member in its class. */
+    final int position() {
+        return member.getAbsoluteFieldNumber();
+    }
+
+    /** Passes the columns of the member, which its class in Mortar has. */
+    public abstract void forEachColumn(Consumer<Column> action);
+
+    /** The Java value of the member. */
+    abstract Object read(RecordReader from);
+
+    /** Stores the Java value of the member. */
+    abstract void write(RecordWriter to, Object value);
+}

@@ -1,0 +1,117 @@
+package io.mortar.jdo.mapping;
+
+import io.mortar.Record;
+import java.util.function.BiConsumer;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.fieldmanager.AbstractFieldManager;
+import org.datanucleus.store.types.SCOUtils;
+
+/** Puts the values of an object's members into a record. Objects that it refers to become persistent. */
+public final class RecordWriter extends AbstractFieldManager {
+    private final ExecutionContext context;
+    private final DNStateManager owner;
+    private final MemberMappings members;
+    private final BiConsumer<Column, Object> store;
+
+    private RecordWriter(
+            ExecutionContext context, DNStateManager owner, MemberMappings members, BiConsumer<Column, Object> store) {
+        this.context = context;
+        this.owner = owner;
+        this.members = members;
+        this.store = store;
+    }
+
+    /** Writes an object of a context into a record. */
+    public static RecordWriter of(DNStateManager owner, MemberMappings members, Record.Builder record) {
+        return new RecordWriter(
+                owner.getExecutionContext(), owner, members, (column, value) -> record.set(column.number(), value));
+    }
+
+    /** Writes an object that is embedded in this one. */
+    RecordWriter within(DNStateManager embedded, MemberMappings itsMembers) {
+        return new RecordWriter(context, embedded, itsMembers, store);
+    }
+
+    /** Writes the same object into other columns. */
+    RecordWriter to(BiConsumer<Column, Object> otherColumns) {
+        return new RecordWriter(context, owner, members, otherColumns);
+    }
+
+    ExecutionContext context() {
+        return context;
+    }
+
+    DNStateManager owner() {
+        return owner;
+    }
+
+    References references() {
+        return References.of(context);
+    }
+
+    void set(Column column, Object stored) {
+        store.accept(column, stored);
+    }
+
+    private void write(int position, Object value) {
+        MemberMapping mapping = members.at(position);
+        if (mapping != null) {
+            mapping.write(this, value);
+        }
+    }
+
+    @Override
+    public void storeObjectField(int position, Object value) {
+        write(position, value);
+        if (value != null) {
+            // From now on changes of a collection or a date are noticed.
+            SCOUtils.wrapSCOField(owner, position, value, true);
+        }
+    }
+
+    @Override
+    public void storeStringField(int position, String value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeBooleanField(int position, boolean value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeCharField(int position, char value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeByteField(int position, byte value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeShortField(int position, short value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeIntField(int position, int value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeLongField(int position, long value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeFloatField(int position, float value) {
+        write(position, value);
+    }
+
+    @Override
+    public void storeDoubleField(int position, double value) {
+        write(position, value);
+    }
+}

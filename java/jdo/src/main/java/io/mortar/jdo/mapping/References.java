@@ -1,0 +1,33 @@
+package io.mortar.jdo.mapping;
+
+import io.mortar.Oid;
+import java.util.List;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+
+/** Converts between the objects of a persistence context and their identifiers. */
+public interface References {
+    /** A store manager that has the references of each context. */
+    interface Source {
+        References references(ExecutionContext context);
+    }
+
+    static References of(ExecutionContext context) {
+        return ((Source) context.getStoreManager()).references(context);
+    }
+
+    /** The object with an identifier, without its fields; null for null, and if there is no such object. */
+    Object object(Oid oid);
+
+    /** The objects with these identifiers in their order, with one read for all; null for null, and for a missing object. */
+    List<Object> objects(List<Oid> oids);
+
+    /** The identifier of an object that a member refers to. The object becomes persistent if the member says so. */
+    Oid persist(Object value, AbstractMemberMetaData member);
+
+    /** The identifier of a persistent object. */
+    Oid identifier(Object persistent);
+
+    /** The objects of the element class of an inverse relation that refer to an owner, in the order of the relation. */
+    List<Object> referrers(Oid owner, InverseMapping relation);
+}

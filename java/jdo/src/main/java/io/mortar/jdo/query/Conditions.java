@@ -1,0 +1,520 @@
+package io.mortar.jdo.query;
+
+import io.mortar.jdo.mapping.ContainerMapping;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.datanucleus.store.query.expression.ArrayExpression;
+import org.datanucleus.store.query.expression.CaseExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.Literal;
+import org.datanucleus.store.query.expression.ParameterExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+
+/**
+ * Translates conditions. {@code docs/decisions/filter-nulls.md} says how tests of null fields of JDOQL and of JPQL become tests
+ * that are true or false: JDOQL's {@code !} stays as it is, and JPQL's {@code NOT} moves down to the tests.
+ */
+final class Conditions {
+    private static final Map<Expression.Operator, String> COMPARISONS = Map.of(
+            Expression.OP_EQ, "==", Expression.OP_NOTEQ, "!=", Expression.OP_LT, "<", Expression.OP_LTEQ, "<=",
+            Expression.OP_GT, ">", Expression.OP_GTEQ, ">=");
+    private static final Map<String, String> OPPOSITES =
+            Map.of("==", "!=", "!=", "==", "<", ">=", "<=", ">", ">", "<=", ">=", "<");
+    private static final Map<String, String> MIRRORED =
+            Map.of("==", "==", "!=", "!=", "<", ">", "<=", ">=", ">", "<", ">=", "<=");
+    private static final String ALWAYS = "1 == 1";
+    private static final String NEVER = "1 == 2";
+
+    private final Operands operands;
+    private final boolean isThreeValued;
+    private int variables;
+
+    /**
+     * A translated filter.
+     *
+     * @param text what could be translated; null for nothing
+     * @param remaining the parts that could not, each with the reason
+     */
+    record Filter(String text, List<String> remaining) {}
+
+    Conditions(Operands operands, boolean isThreeValued) {
+        this.operands = operands;
+        this.isThreeValued = isThreeValued;
+    }
+
+    /** Translates each operand of the outermost conjunction that can be translated. */
+    Filter filter(Expression filter) {
+        List<Expression> parts = new ArrayList<>();
+        if (filter != null) {
+            flatten(filter, Expression.OP_AND, parts);
+        }
+        List<String> texts = new ArrayList<>();
+        List<String> remaining = new ArrayList<>();
+        for (List<Expression> group : groups(parts)) {
+            try {
+                texts.add(and(group));
+            } catch (Untranslatable why) {
+                remaining.add(group + ": " + why.getMessage());
+            }
+        }
+        return new Filter(texts.isEmpty() ? null : joined(texts, " && "), remaining);
+    }
+
+    private static void flatten(Expression expression, Expression.Operator operator, List<Expression> parts) {
+        if (expression instanceof DyadicExpression && expression.getOperator() == operator) {
+            flatten(expression.getLeft(), operator, parts);
+            flatten(expression.getRight(), operator, parts);
+        } else {
+            parts.add(expression);
+        }
+    }
+
+    private static String joined(List<String> texts, String operator) {
+        return texts.size() == 1 ? texts.get(0)
+                : texts.stream().map(text -> '(' + text + ')').collect(Collectors.joining(operator));
+    }
+
+    // ------------------------------------------------------------------------------------------- conjunctions
+
+    /** The parts that share variables belong together. */
+    private List<List<Expression>> groups(List<Expression> parts) {
+        List<List<Expression>> groups = new ArrayList<>();
+        List<Expression> rest = new ArrayList<>(parts);
+        while (!rest.isEmpty()) {
+            List<Expression> group = new ArrayList<>(List.of(rest.remove(0)));
+            Set<String> shared = new HashSet<>(freeVariables(group.get(0)));
+            for (boolean grown = !shared.isEmpty(); grown; ) {
+                grown = false;
+                for (Expression other : List.copyOf(rest)) {
+                    Set<String> ofOther = freeVariables(other);
+                    if (ofOther.stream().anyMatch(shared::contains)) {
+                        shared.addAll(ofOther);
+                        group.add(other);
+                        rest.remove(other);
+                        grown = true;
+                    }
+                }
+            }
+            groups.add(group);
+        }
+        return groups;
+    }
+
+    private Set<String> freeVariables(Expression expression) {
+        Set<String> found = new HashSet<>();
+        collectVariables(expression, found);
+        found.removeIf(name -> operands.scope().isDefined(name) || operands.scope().isCandidate(name));
+        return found;
+    }
+
+    private void collectVariables(Expression expression, Set<String> found) {
+        if (expression == null) {
+            return;
+        }
+        if (expression instanceof PrimaryExpression primary && primary.getLeft() == null
+                && operands.scope().isJoined(primary.getTuples().get(0))) {
+            found.add(primary.getTuples().get(0));
+        }
+        if (expression instanceof VariableExpression variable) {
+            found.add(variable.getId());
+        }
+        collectVariables(expression.getLeft(), found);
+        collectVariables(expression.getRight(), found);
+        if (expression instanceof InvokeExpression invoke && invoke.getArguments() != null) {
+            invoke.getArguments().forEach(argument -> collectVariables(argument, found));
+        }
+        if (expression instanceof ArrayExpression array) {
+            for (int i = 0; i < array.getArraySize(); i++) {
+                collectVariables(array.getElement(i), found);
+            }
+        }
+        if (expression instanceof CaseExpression cases) {
+            cases.getConditions().forEach(pair -> {
+                collectVariables(pair.getWhenExpression(), found);
+                collectVariables(pair.getActionExpression(), found);
+            });
+            collectVariables(cases.getElseExpression(), found);
+        }
+    }
+
+    /** A conjunction. {@code collection.contains(variable)} becomes an {@code any} with the operands of the variable. */
+    private String and(List<Expression> parts) {
+        for (Expression part : parts) {
+            if (part instanceof InvokeExpression invoke && invoke.getOperation().equals("contains") && invoke.getLeft() != null
+                    && invoke.getArguments().get(0) instanceof VariableExpression variable
+                    && freeVariables(variable).contains(variable.getId())) {
+                return any(invoke, variable.getId(), parts);
+            }
+        }
+        List<String> texts = new ArrayList<>();
+        for (Expression part : parts) {
+            texts.add(condition(part, false));
+        }
+        return joined(texts, " && ");
+    }
+
+    private String any(InvokeExpression contains, String variable, List<Expression> parts) {
+        Term collection = operands.term(contains.getLeft());
+        if (collection.isConstant()) {
+            throw new Untranslatable("the variable " + variable + " is an element of a parameter");
+        }
+        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+            throw new Untranslatable("the elements of the collection are found by their references to its owner");
+        }
+        List<Expression> others = new ArrayList<>(parts);
+        others.remove(contains);
+        List<Expression> inside = new ArrayList<>();
+        List<Expression> outside = new ArrayList<>();
+        for (List<Expression> group : groups(others)) {
+            // What shares a variable with the condition of the element belongs to it.
+            boolean isInside = group.stream().anyMatch(part -> freeVariables(part).contains(variable));
+            (isInside ? inside : outside).addAll(group);
+        }
+        List<String> texts = new ArrayList<>();
+        if (!outside.isEmpty()) {
+            texts.add(and(outside));
+        }
+        String name = "v" + ++variables + '_';
+        operands.scope().define(variable, operands.scope().element(collection.container(), name));
+        try {
+            String condition = inside.isEmpty() ? ALWAYS : and(inside);
+            texts.add(collection.text() + ".any(" + name + " => " + condition + ')');
+        } finally {
+            operands.scope().remove(variable);
+        }
+        return joined(texts, " && ");
+    }
+
+    // ------------------------------------------------------------------------------------------- conditions
+
+    /** The text of a condition, or of its negation. */
+    String condition(Expression expression, boolean negated) {
+        if (negated && !isThreeValued) {
+            return "!(" + condition(expression, false) + ')';
+        }
+        if (expression instanceof DyadicExpression) {
+            return dyadic(expression, negated);
+        }
+        if (expression instanceof InvokeExpression invoke) {
+            return invocation(invoke, negated);
+        }
+        return truth(operands.term(expression), negated);
+    }
+
+    private String dyadic(Expression expression, boolean negated) {
+        Expression.Operator operator = expression.getOperator();
+        if (operator == Expression.OP_NOT) {
+            return condition(expression.getLeft(), !negated);
+        }
+        boolean isAnd = operator == Expression.OP_AND || operator == Expression.OP_BIT_AND;
+        boolean isOr = operator == Expression.OP_OR || operator == Expression.OP_BIT_OR;
+        if (isAnd && !negated) {
+            List<Expression> parts = new ArrayList<>();
+            flatten(expression, operator, parts);
+            return and(parts);
+        }
+        if (isAnd || isOr) {
+            List<Expression> parts = new ArrayList<>();
+            flatten(expression, operator, parts);
+            List<String> texts = parts.stream().map(part -> condition(part, negated)).toList();
+            return joined(texts, isAnd == negated ? " || " : " && ");
+        }
+        String comparison = COMPARISONS.get(operator);
+        if (comparison != null) {
+            return comparison(expression.getLeft(), comparison, expression.getRight(), negated);
+        }
+        if (operator == Expression.OP_IN || operator == Expression.OP_NOTIN) {
+            return in(expression.getLeft(), expression.getRight(), negated != (operator == Expression.OP_NOTIN));
+        }
+        if (operator == Expression.OP_LIKE) {
+            Term value = operands.term(expression.getLeft());
+            return guarded(value, TextPattern.ofLike(constantText(expression.getRight()), '\\').test(value, operands), negated);
+        }
+        throw new Untranslatable("the operator " + operator + " has no counterpart");
+    }
+
+    /** A boolean value as a condition. */
+    private String truth(Term term, boolean negated) {
+        if (term.isConstant() && term.constant() instanceof Boolean value) {
+            return value != negated ? ALWAYS : NEVER;
+        }
+        if (!term.isBoolean()) {
+            throw new Untranslatable("a value that is not a boolean is used as a condition");
+        }
+        return term.text() + " == " + !negated;
+    }
+
+    // ------------------------------------------------------------------------------------------- comparisons
+
+    private String comparison(Expression leftExpression, String operator, Expression rightExpression, boolean negated) {
+        String onFunction = comparisonOfFunction(leftExpression, operator, rightExpression, negated);
+        if (onFunction != null) {
+            return onFunction;
+        }
+        Term left = operands.term(leftExpression);
+        Term right = operands.term(rightExpression);
+        if (left.isConstant() && !right.isConstant()) {
+            return comparison(right, MIRRORED.get(operator), left, leftExpression, negated);
+        }
+        return comparison(left, operator, right, rightExpression, negated);
+    }
+
+    private String comparison(Term left, String operator, Term right, Expression rightExpression, boolean negated) {
+        String used = negated ? OPPOSITES.get(operator) : operator;
+        boolean isEquality = operator.equals("==") || operator.equals("!=");
+        if (left.isConstant()) {
+            throw new Untranslatable("two constants are compared");
+        }
+        if (right.isNull()) {
+            boolean isUnknown = isThreeValued && rightExpression instanceof ParameterExpression;
+            return !isEquality || isUnknown ? NEVER : left.text() + ' ' + used + " null";
+        }
+        if (left.kind() == Term.Kind.EMBEDDED || left.kind() == Term.Kind.CONTAINER || left.kind() == Term.Kind.INVERSE) {
+            throw new Untranslatable("collections or embedded objects are compared");
+        }
+        if (right.isConstant()) {
+            if (!isEquality && left.codec() != null && !left.codec().keepsOrder()) {
+                throw new Untranslatable("the stored values of " + left.text() + " do not have the order of the Java values");
+            }
+            return test(left, used, operands.parameters().text(right.constant(), left));
+        }
+        if (left.kind() != right.kind()) {
+            throw new Untranslatable("a value is compared with a reference");
+        }
+        boolean sameForm = left.codec() == null || right.codec() == null || left.codec().type().equals(right.codec().type())
+                || left.isNumber() && right.isNumber();
+        if (!sameForm || !isEquality && left.codec() != null && !left.codec().keepsOrder()) {
+            throw new Untranslatable("the stored values of two members cannot be compared");
+        }
+        return between(left, used, right);
+    }
+
+    /** A test of a member against a constant. JDOQL's {@code !=} is true if the member is null, but not if its object is. */
+    private String test(Term left, String operator, String constant) {
+        if (isThreeValued || !operator.equals("!=")) {
+            return left.text() + ' ' + operator + ' ' + constant;
+        }
+        String test = "!(" + left.text() + " == " + constant + ')';
+        return left.isPath() ? owner(left.text()) + " != null && " + test : test;
+    }
+
+    private static String owner(String path) {
+        int dot = path.lastIndexOf(".`");
+        return dot < 0 ? path : path.substring(0, dot);
+    }
+
+    /** A comparison of two members. Two nulls are equal in JDOQL. */
+    private String between(Term left, String operator, Term right) {
+        boolean mayBeNull = isNullable(left) && isNullable(right);
+        if (isThreeValued || !mayBeNull || !operator.equals("==") && !operator.equals("!=")) {
+            boolean isNegation = !isThreeValued && operator.equals("!=");
+            return isNegation
+                    ? "!(" + left.text() + " == " + right.text() + ')' : left.text() + ' ' + operator + ' ' + right.text();
+        }
+        String same = '(' + left.text() + " == " + right.text() + " || " + left.text() + " == null && " + right.text()
+                + " == null)";
+        return operator.equals("==") ? same : '!' + same;
+    }
+
+    private static boolean isNullable(Term term) {
+        return term.isPath() || term.codec() == null || term.codec().zero() == null;
+    }
+
+    /** A comparison of {@code size()} or {@code indexOf()} with a constant that a test without them can replace; else null. */
+    private String comparisonOfFunction(Expression left, String operator, Expression right, boolean negated) {
+        if (left instanceof Literal && right instanceof InvokeExpression) {
+            return comparisonOfFunction(right, MIRRORED.get(operator), left, negated);
+        }
+        if (!(left instanceof InvokeExpression invoke) || invoke.getLeft() == null
+                || !(right instanceof Literal literal) || !(literal.getLiteral() instanceof Number number)) {
+            return null;
+        }
+        String test = operator + ' ' + number.longValue();
+        if (invoke.getOperation().equals("size")) {
+            return switch (test) {
+                case "== 0", "<= 0", "< 1" -> empty(operands.term(invoke.getLeft()), negated);
+                case "> 0", "!= 0", ">= 1" -> empty(operands.term(invoke.getLeft()), !negated);
+                default -> null;
+            };
+        }
+        if (invoke.getOperation().equals("indexOf") && invoke.getArguments().size() == 1) {
+            Term text = operands.term(invoke.getLeft());
+            return switch (test) {
+                case ">= 0", "> -1", "!= -1" -> guarded(text, contains(text, invoke), negated);
+                case "< 0", "== -1", "<= -1" -> guarded(text, contains(text, invoke), !negated);
+                case "== 0" -> guarded(text, call(text, "startsWith", invoke), negated);
+                default -> null;
+            };
+        }
+        return null;
+    }
+
+    private String contains(Term text, InvokeExpression invoke) {
+        return call(text, "contains", invoke);
+    }
+
+    /** A string test, whose negation is false for null where tests have three values. */
+    private String guarded(Term value, String test, boolean negated) {
+        if (!negated) {
+            return test;
+        }
+        return isThreeValued ? "!(" + test + ") && " + value.text() + " != null" : "!(" + test + ')';
+    }
+
+    // ------------------------------------------------------------------------------------------- functions
+
+    private String invocation(InvokeExpression invoke, boolean negated) {
+        if (invoke.getLeft() == null) {
+            throw new Untranslatable("the function " + invoke.getOperation() + " has no counterpart");
+        }
+        switch (invoke.getOperation()) {
+            case "contains":
+                return containsElement(invoke, negated);
+            case "containsKey":
+                return containsKey(invoke, negated);
+            case "isEmpty":
+                return empty(operands.term(invoke.getLeft()), negated);
+            case "isPresent":
+                return operands.term(invoke.getLeft()).text() + (negated ? " == null" : " != null");
+            default:
+        }
+        Term receiver = operands.term(invoke.getLeft());
+        if (receiver.isConstant()) {
+            throw new Untranslatable("a function of a constant");
+        }
+        return switch (invoke.getOperation()) {
+            case "startsWith", "endsWith" -> guarded(receiver, call(receiver, invoke.getOperation(), invoke), negated);
+            case "matches" -> guarded(receiver, pattern(invoke).test(receiver, operands), negated);
+            default -> truth(operands.term(invoke), negated);
+        };
+    }
+
+    private TextPattern pattern(InvokeExpression invoke) {
+        String pattern = constantText(invoke.getArguments().get(0));
+        if (!isThreeValued) {
+            return TextPattern.ofRegularExpression(pattern);
+        }
+        // DataNucleus compiles LIKE as matches with the pattern of LIKE.
+        boolean hasEscape = invoke.getArguments().size() > 1;
+        return TextPattern.ofLike(pattern, hasEscape ? constantText(invoke.getArguments().get(1)).charAt(0) : '\\');
+    }
+
+    private String constantText(Expression expression) {
+        Term term = operands.term(expression);
+        if (term.isConstant() && term.constant() != null) {
+            return term.constant().toString();
+        }
+        throw new Untranslatable("a pattern is not constant");
+    }
+
+    private String call(Term receiver, String function, InvokeExpression invoke) {
+        if (!receiver.isText() || invoke.getArguments().size() != 1) {
+            throw new Untranslatable("the function " + invoke.getOperation() + " has no counterpart");
+        }
+        Term argument = operands.term(invoke.getArguments().get(0));
+        if (argument.isNull()) {
+            return NEVER;
+        }
+        String text = argument.isConstant() ? operands.parameters().text(argument.constant(), receiver) : argument.text();
+        return receiver.text() + '.' + function + '(' + text + ')';
+    }
+
+    private String empty(Term collection, boolean negated) {
+        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+            throw new Untranslatable("the size of the collection is not stored");
+        }
+        String any = collection.text() + ".any(e_ => " + ALWAYS + ')';
+        return negated ? any : '!' + any;
+    }
+
+    private String containsElement(InvokeExpression invoke, boolean negated) {
+        Expression element = invoke.getArguments().get(0);
+        Term collection = operands.term(invoke.getLeft());
+        if (collection.isConstant()) {
+            return in(element, invoke.getLeft(), negated);
+        }
+        if (collection.isText()) {
+            return guarded(collection, call(collection, "contains", invoke), negated);
+        }
+        Term value = operands.term(element);
+        String test = collection.kind() == Term.Kind.INVERSE ? isOwner(collection, value) : isIn(value, collection);
+        return negated ? "!(" + test + ')' : test;
+    }
+
+    private String isIn(Term value, Term collection) {
+        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+            throw new Untranslatable("the collection is not a list or a set");
+        }
+        Term form = operands.scope().element(collection.container(), "e_");
+        String text = value.isConstant() ? operands.parameters().text(value.constant(), form) : value.text();
+        return text + " in " + collection.text();
+    }
+
+    /** A constant object is in an inverse collection if it refers to the owner of the collection. */
+    private String isOwner(Term collection, Term value) {
+        if (!value.isConstant() || value.constant() == null) {
+            throw new Untranslatable("the elements of the collection are found by their references to its owner");
+        }
+        Object owner = operands.parameters().member(value.constant(), collection.inverse().elementMember());
+        if (owner instanceof Collection<?> owners) {
+            return collection.owner().text() + " in " + operands.parameters().listText(owners, collection.owner());
+        }
+        return owner == null ? NEVER : collection.owner().text() + " == " + operands.parameters().text(owner, collection.owner());
+    }
+
+    private String containsKey(InvokeExpression invoke, boolean negated) {
+        Term map = operands.term(invoke.getLeft());
+        Term key = operands.term(invoke.getArguments().get(0));
+        if (map.kind() != Term.Kind.CONTAINER || map.container().shape() != ContainerMapping.Shape.MAP) {
+            throw new Untranslatable("the map is not stored as one");
+        }
+        Term form = map.container().key().isReference()
+                ? Term.reference("e_", null, false) : Term.value("e_", map.container().key().codec(), false);
+        String text = key.isConstant() ? operands.parameters().text(key.constant(), form) : key.text();
+        String test = text + " in " + map.text();
+        return negated ? "!(" + test + ')' : test;
+    }
+
+    /** A test whether a value is one of a list of constants, or one of several expressions. */
+    private String in(Expression element, Expression list, boolean negated) {
+        Term value = operands.term(element);
+        if (value.isConstant()) {
+            throw new Untranslatable("two constants are compared");
+        }
+        List<Object> constants = new ArrayList<>();
+        if (list instanceof ArrayExpression array) {
+            for (int i = 0; i < array.getArraySize(); i++) {
+                Term each = operands.term(array.getElement(i));
+                if (!each.isConstant()) {
+                    throw new Untranslatable("a list has elements that are not constant");
+                }
+                boolean isList = each.constant() instanceof Collection;
+                constants.addAll(isList ? Parameters.elements(each.constant()) : Collections.singleton(each.constant()));
+            }
+        } else {
+            Term each = operands.term(list);
+            if (!each.isConstant()) {
+                if (list instanceof PrimaryExpression) {
+                    String test = isIn(value, each);
+                    return negated ? "!(" + test + ')' : test;
+                }
+                throw new Untranslatable("a list is not constant");
+            }
+            if (each.constant() == null) {
+                return NEVER;
+            }
+            boolean isOne = !(each.constant() instanceof Collection) && !each.constant().getClass().isArray();
+            constants.addAll(isOne ? List.of(each.constant()) : Parameters.elements(each.constant()));
+        }
+        return guarded(value, value.text() + " in " + operands.parameters().listText(constants, value), negated);
+    }
+}

@@ -1,0 +1,64 @@
+package io.mortar.jdo.query;
+
+import java.util.Map;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.store.StoreManager;
+import org.datanucleus.store.query.AbstractJDOQLQuery;
+
+/** A query of JDOQL: a string, or built by the typed API. */
+public final class JdoqlQuery extends AbstractJDOQLQuery {
+    private transient NativeQuery nativeQuery;
+
+    public JdoqlQuery(StoreManager store, ExecutionContext context) {
+        super(store, context);
+    }
+
+    public JdoqlQuery(StoreManager store, ExecutionContext context, String text) {
+        super(store, context, text);
+    }
+
+    public JdoqlQuery(StoreManager store, ExecutionContext context, JdoqlQuery from) {
+        super(store, context, from);
+    }
+
+    @Override
+    protected boolean isCompiled() {
+        return compilation != null;
+    }
+
+    /** Makes the changes of the transaction visible to the query. */
+    @Override
+    protected void prepareDatastore() {
+        if (!getIgnoreCache() && ec.getTransaction().isActive()) {
+            ec.flushInternal(false);
+        } else {
+            super.prepareDatastore();
+        }
+    }
+
+    @Override
+    protected Object performExecute(Map parameters) {
+        QueryExecution execution = new QueryExecution(this, compilation, parameters, false);
+        try {
+            return execution.execute(candidateCollection, evaluateInMemory(), type);
+        } finally {
+            nativeQuery = execution.nativeQuery();
+        }
+    }
+
+    @Override
+    protected boolean evaluateInMemory() {
+        return candidateCollection == null && super.evaluateInMemory();
+    }
+
+    @Override
+    public boolean processesRangeInDatastoreQuery() {
+        return true;
+    }
+
+    /** Returns what the last execution has sent to the store, and what it evaluated in memory. */
+    @Override
+    public Object getNativeQuery() {
+        return nativeQuery;
+    }
+}

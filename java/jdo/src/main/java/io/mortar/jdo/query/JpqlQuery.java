@@ -1,0 +1,49 @@
+package io.mortar.jdo.query;
+
+import java.util.Map;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.store.StoreManager;
+import org.datanucleus.store.query.AbstractJPQLQuery;
+
+/** A query of JPQL: a string, or built by the criteria API. */
+public final class JpqlQuery extends AbstractJPQLQuery {
+    private transient NativeQuery nativeQuery;
+
+    public JpqlQuery(StoreManager store, ExecutionContext context) {
+        super(store, context);
+    }
+
+    public JpqlQuery(StoreManager store, ExecutionContext context, String text) {
+        super(store, context, text);
+    }
+
+    public JpqlQuery(StoreManager store, ExecutionContext context, JpqlQuery from) {
+        super(store, context, from);
+    }
+
+    @Override
+    protected boolean isCompiled() {
+        return compilation != null;
+    }
+
+    @Override
+    protected Object performExecute(Map parameters) {
+        QueryExecution execution = new QueryExecution(this, compilation, parameters, true);
+        try {
+            return execution.execute(null, evaluateInMemory(), type);
+        } finally {
+            nativeQuery = execution.nativeQuery();
+        }
+    }
+
+    @Override
+    public boolean processesRangeInDatastoreQuery() {
+        return true;
+    }
+
+    /** Returns what the last execution has sent to the store, and what it evaluated in memory. */
+    @Override
+    public Object getNativeQuery() {
+        return nativeQuery;
+    }
+}

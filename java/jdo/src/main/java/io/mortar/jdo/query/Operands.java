@@ -1,0 +1,160 @@
+package io.mortar.jdo.query;
+
+import java.math.BigDecimal;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+import org.datanucleus.store.query.expression.DyadicExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.Literal;
+import org.datanucleus.store.query.expression.ParameterExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+
+/** Translates the operands of conditions: members, constants, arithmetic and functions. */
+final class Operands {
+    private static final Map<Expression.Operator, String> ARITHMETIC = Map.of(
+            Expression.OP_ADD, "+", Expression.OP_SUB, "-", Expression.OP_MUL, "*", Expression.OP_DIV, "/",
+            Expression.OP_MOD, "%");
+
+    private final Scope scope;
+    private final Parameters parameters;
+    /** The values of the query's own parameters. */
+    private final Function<ParameterExpression, Object> values;
+    /** The values of subqueries that do not depend on the candidate. */
+    private final Function<String, Object> subqueries;
+
+    Operands(
+            Scope scope,
+            Parameters parameters,
+            Function<ParameterExpression, Object> values,
+            Function<String, Object> subqueries) {
+        this.scope = scope;
+        this.parameters = parameters;
+        this.values = values;
+        this.subqueries = subqueries;
+    }
+
+    Scope scope() {
+        return scope;
+    }
+
+    Parameters parameters() {
+        return parameters;
+    }
+
+    Term term(Expression expression) {
+        if (expression instanceof PrimaryExpression primary) {
+            return primary(primary);
+        }
+        if (expression instanceof Literal literal) {
+            return Term.constant(written(literal.getLiteral()));
+        }
+        if (expression instanceof ParameterExpression<?> parameter) {
+            return Term.constant(values.apply(parameter));
+        }
+        if (expression instanceof VariableExpression variable) {
+            return variable(variable.getId());
+        }
+        if (expression instanceof InvokeExpression invoke) {
+            return function(invoke);
+        }
+        if (expression instanceof DyadicExpression dyadic) {
+            return arithmetic(dyadic);
+        }
+        throw new Untranslatable(expression.getClass().getSimpleName() + " has no counterpart");
+    }
+
+    /** A literal as it was written: DataNucleus reads {@code 1.7} as a float. */
+    private static Object written(Object literal) {
+        return literal instanceof Float number && Float.isFinite(number) ? new BigDecimal(number.toString()) : literal;
+    }
+
+    private Term variable(String name) {
+        if (scope.isDefined(name)) {
+            return scope.named(name);
+        }
+        if (scope.isCandidate(name)) {
+            return scope.self();
+        }
+        return Term.constant(subqueries.apply(name));
+    }
+
+    private Term primary(PrimaryExpression primary) {
+        if (primary.getLeft() == null) {
+            return scope.resolve(primary.getTuples());
+        }
+        Term left = term(primary.getLeft());
+        if (left.isConstant()) {
+            throw new Untranslatable("a member of a parameter");
+        }
+        return scope.walk(left, primary.getTuples());
+    }
+
+    /** The text of an operand of arithmetic or of a function. */
+    private String number(Term term) {
+        if (!term.isNumber()) {
+            throw new Untranslatable("an operand is not a number");
+        }
+        return term.isConstant() ? parameters.text(term.constant(), Term.value("", null, false)) : term.text();
+    }
+
+    private Term arithmetic(DyadicExpression expression) {
+        Expression.Operator operator = expression.getOperator();
+        if (operator == Expression.OP_NEG) {
+            return Term.value("-(" + number(term(expression.getLeft())) + ')', null, false);
+        }
+        if (operator == Expression.OP_CAST) {
+            return cast(expression);
+        }
+        String sign = ARITHMETIC.get(operator);
+        if (sign == null) {
+            throw new Untranslatable("the operator " + operator + " has no counterpart");
+        }
+        Term left = term(expression.getLeft());
+        Term right = term(expression.getRight());
+        return Term.value('(' + number(left) + ' ' + sign + ' ' + number(right) + ')', null, left.isPath() || right.isPath());
+    }
+
+    /** A cast to the class that an operand has anyway, or to one above it. */
+    private Term cast(DyadicExpression expression) {
+        Term operand = term(expression.getLeft());
+        String name = String.valueOf(((Literal) expression.getRight()).getLiteral());
+        for (var type = operand.type(); type != null; type = type.parent()) {
+            if (type.name().equals(name) || type.metadata().getName().equals(name)) {
+                return operand;
+            }
+        }
+        throw new Untranslatable("a cast to " + name);
+    }
+
+    private Term function(InvokeExpression invoke) {
+        String name = invoke.getOperation();
+        List<Expression> arguments = invoke.getArguments();
+        if (invoke.getLeft() == null) {
+            boolean isAbs = name.equalsIgnoreCase("abs") || name.equals("Math.abs");
+            if (isAbs && arguments.size() == 1) {
+                return Term.value("abs(" + number(term(arguments.get(0))) + ')', null, false);
+            }
+            throw new Untranslatable("the function " + name + " has no counterpart");
+        }
+        Term operand = term(invoke.getLeft());
+        if (operand.kind() == Term.Kind.REFERENCE && name.equals("get") || name.equals("getClass")) {
+            throw new Untranslatable("the function " + name + " has no counterpart");
+        }
+        if (operand.kind() == Term.Kind.VALUE && name.equals("get") && arguments.isEmpty()) {
+            // The value of an Optional.
+            return operand;
+        }
+        if (!operand.isText() || arguments != null && !arguments.isEmpty()) {
+            throw new Untranslatable("the function " + name + " has no counterpart");
+        }
+        return switch (name) {
+            case "toLowerCase" -> Term.value(operand.text() + ".lower()", operand.codec(), operand.isPath());
+            case "toUpperCase" -> Term.value(operand.text() + ".upper()", operand.codec(), operand.isPath());
+            case "length" -> Term.value(operand.text() + ".length()", null, operand.isPath());
+            default -> throw new Untranslatable("the function " + name + " has no counterpart");
+        };
+    }
+}

@@ -1,0 +1,166 @@
+package io.mortar.jdo.query;
+
+import io.mortar.FieldType;
+import io.mortar.Oid;
+import io.mortar.jdo.mapping.References;
+import io.mortar.jdo.mapping.ValueCodec;
+import java.lang.reflect.Array;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.api.ApiAdapter;
+import org.datanucleus.state.DNStateManager;
+
+/** The parameters of a query of Mortar, with the values of the literals and parameters of the original query. */
+final class Parameters {
+    private static final int INLINE_DIGITS = 30;
+
+    private final ExecutionContext context;
+    private final Map<String, Object> values = new LinkedHashMap<>();
+
+    Parameters(ExecutionContext context) {
+        this.context = context;
+    }
+
+    Map<String, Object> values() {
+        return values;
+    }
+
+    /** The text of a constant that is compared with a value of a term. */
+    String text(Object constant, Term other) {
+        if (constant == null) {
+            return "null";
+        }
+        return switch (other.kind()) {
+            case REFERENCE -> add(identifier(constant));
+            case VALUE, CONSTANT -> valueText(stored(constant, other.codec()));
+            default -> throw new Untranslatable("a constant is compared with a collection or an embedded object");
+        };
+    }
+
+    /** A list of constants, of which a term is one. */
+    String listText(Object constants, Term other) {
+        List<Object> stored = new ArrayList<>();
+        for (Object each : elements(constants)) {
+            if (each != null) {
+                stored.add(other.kind() == Term.Kind.REFERENCE ? identifier(each) : stored(each, other.codec()));
+            }
+        }
+        return add(stored);
+    }
+
+    static Collection<?> elements(Object container) {
+        if (container instanceof Collection<?> collection) {
+            return collection;
+        }
+        if (container instanceof Map<?, ?> map) {
+            return map.values();
+        }
+        if (container != null && container.getClass().isArray()) {
+            List<Object> elements = new ArrayList<>();
+            for (int i = 0; i < Array.getLength(container); i++) {
+                elements.add(Array.get(container, i));
+            }
+            return elements;
+        }
+        throw new Untranslatable("a constant is not a collection");
+    }
+
+    Oid identifier(Object constant) {
+        ApiAdapter api = context.getApiAdapter();
+        if (!api.isPersistable(constant) || !api.isPersistent(constant) && !api.isDetached(constant)) {
+            throw new Untranslatable("a constant that is compared with references is not a persistent object");
+        }
+        Object persistent = constant;
+        if (!api.isPersistent(constant)) {
+            persistent = context.findObject(api.getIdForObject(constant), false);
+        }
+        return References.of(context).identifier(persistent);
+    }
+
+    /** The value of a member of a constant object. */
+    Object member(Object constant, String name) {
+        DNStateManager manager = context.findStateManager(constant);
+        if (manager == null) {
+            throw new Untranslatable("a constant is not a persistent object");
+        }
+        int position = manager.getClassMetaData().getAbsolutePositionOfMember(name);
+        if (position < 0) {
+            throw new Untranslatable("the relation is owned by a member of an embedded object");
+        }
+        manager.loadField(position);
+        return manager.provideField(position);
+    }
+
+    /** The stored form of a constant. A number stays of its type, because numbers of all types can be compared. */
+    static Object stored(Object constant, ValueCodec codec) {
+        boolean numeric = codec == null || codec.keepsOrder() && Term.isNumeric(codec.type());
+        if (constant instanceof BigDecimal decimal && numeric && codec != null && codec.decode(0L) instanceof Float) {
+            // As the member has been stored.
+            return (double) decimal.floatValue();
+        }
+        if (constant instanceof Number number && numeric) {
+            return number(number);
+        }
+        if (codec == null) {
+            return constant instanceof Character character ? character.toString() : plain(constant);
+        }
+        if (codec.type().equals(FieldType.STRING) && constant instanceof Character character) {
+            return character.toString();
+        }
+        try {
+            return codec.encode(constant);
+        } catch (ClassCastException error) {
+            throw new Untranslatable(
+                    "a constant of " + constant.getClass().getName() + " is compared with a value of another type");
+        }
+    }
+
+    private static Object plain(Object constant) {
+        if (constant instanceof String || constant instanceof Boolean) {
+            return constant;
+        }
+        throw new Untranslatable("a constant of " + constant.getClass().getName() + " has no stored form");
+    }
+
+    private static Object number(Number number) {
+        if (number instanceof BigDecimal) {
+            return number;
+        }
+        if (number instanceof BigInteger big) {
+            return new BigDecimal(big);
+        }
+        return number instanceof Double || number instanceof Float ? (Object) number.doubleValue() : (Object) number.longValue();
+    }
+
+    private String valueText(Object stored) {
+        if (stored instanceof Long || stored instanceof Boolean) {
+            return stored.toString();
+        }
+        if (stored instanceof BigDecimal decimal
+                && decimal.precision() < INLINE_DIGITS && Math.abs(decimal.scale()) < INLINE_DIGITS) {
+            // A decimal literal that is compared with a floating-point number becomes the nearest one; a parameter does not.
+            String digits = decimal.toPlainString();
+            return digits.contains(".") ? digits : digits + ".0";
+        }
+        return add(stored);
+    }
+
+    /** A parameter with a value. */
+    String add(Object value) {
+        for (Map.Entry<String, Object> known : values.entrySet()) {
+            if (Objects.equals(known.getValue(), value)) {
+                return ':' + known.getKey();
+            }
+        }
+        String name = "p" + (values.size() + 1);
+        values.put(name, value);
+        return ':' + name;
+    }
+}

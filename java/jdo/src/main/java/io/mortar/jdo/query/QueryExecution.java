@@ -1,0 +1,390 @@
+package io.mortar.jdo.query;
+
+import io.mortar.Row;
+import io.mortar.Rows;
+import io.mortar.jdo.MortarStoreManager;
+import io.mortar.jdo.StoreQueries;
+import io.mortar.jdo.mapping.ClassMapping;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusException;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.connection.ManagedConnection;
+import org.datanucleus.store.connection.ManagedConnectionResourceListener;
+import org.datanucleus.store.query.Query;
+import org.datanucleus.store.query.QueryUtils;
+import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.inmemory.AbstractResultClassMapper;
+import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
+import org.datanucleus.store.query.inmemory.JDOQLInMemoryEvaluator;
+import org.datanucleus.store.query.inmemory.JDOQLResultClassMapper;
+import org.datanucleus.store.query.inmemory.JPQLInMemoryEvaluator;
+import org.datanucleus.store.query.inmemory.JPQLResultClassMapper;
+import org.datanucleus.store.query.inmemory.JavaQueryInMemoryEvaluator;
+import org.datanucleus.store.types.converters.TypeConversionHelper;
+import org.datanucleus.util.NucleusLogger;
+
+/** Executes one query of JDOQL or JPQL, as far as possible in the store. */
+final class QueryExecution {
+    private final MortarStoreManager store;
+    private final Query<?> query;
+    private final QueryCompilation compilation;
+    private final Map<Object, Object> parameters;
+    private final boolean isJpql;
+    private final ExecutionContext context;
+    private final StoreQueries queries;
+    private NativeQuery nativeQuery;
+
+    QueryExecution(Query<?> query, QueryCompilation compilation, Map<Object, Object> parameters, boolean isJpql) {
+        this.store = (MortarStoreManager) query.getStoreManager();
+        this.query = query;
+        this.compilation = compilation;
+        this.parameters = parameters;
+        this.isJpql = isJpql;
+        this.context = query.getExecutionContext();
+        this.queries = store.queries(context);
+    }
+
+    NativeQuery nativeQuery() {
+        return nativeQuery;
+    }
+
+    Object execute(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
+        if (candidates != null) {
+            nativeQuery = new NativeQuery("", Map.of(), List.of("the candidates are a collection"));
+            return finish(evaluate(new ArrayList<>(candidates), true), type);
+        }
+        List<ClassMapping> classes = candidateClasses();
+        if (classes.size() == 1) {
+            return finish(execute(classes.get(0), onlyInMemory), type);
+        }
+        List<Object> all = new ArrayList<>();
+        for (ClassMapping each : classes) {
+            try (Rows rows = queries.run(allOf(each, query.isSubclasses()), Map.of())) {
+                while (queries.hasNext(rows)) {
+                    all.add(object(queries.next(rows)));
+                }
+            }
+        }
+        nativeQuery = new NativeQuery("from " + classes, Map.of(), List.of("there are several candidate classes"));
+        return finish(evaluate(all, true), type);
+    }
+
+    private Object object(Row row) {
+        return queries.object(row, query.getFetchPlan(), query.getIgnoreCache());
+    }
+
+    private static String allOf(ClassMapping type, boolean subclasses) {
+        QueryText text = new QueryText();
+        text.from(type.name(), !subclasses);
+        return text.toString();
+    }
+
+    /** The class of the candidates, or the classes that implement it if it is an interface. */
+    private List<ClassMapping> candidateClasses() {
+        Class<?> type = compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass();
+        if (!type.isInterface()) {
+            AbstractClassMetaData metadata =
+                    context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+            if (metadata == null) {
+                throw new NucleusUserException(type.getName() + " is not a persistent class");
+            }
+            return List.of(store.mapping(metadata));
+        }
+        List<ClassMapping> classes = new ArrayList<>();
+        String[] implementing =
+                context.getMetaDataManager().getClassesImplementingInterface(type.getName(), context.getClassLoaderResolver());
+        for (String name : implementing == null ? new String[0] : implementing) {
+            classes.add(store.mapping(
+                    context.getMetaDataManager().getMetaDataForClass(name, context.getClassLoaderResolver())));
+        }
+        // A class whose superclass is there too is among its subclasses.
+        classes.removeIf(each -> classes.stream().anyMatch(other -> other != each && isAbove(other, each)));
+        if (classes.isEmpty()) {
+            throw new NucleusUserException("no persistent class implements " + type.getName());
+        }
+        return classes;
+    }
+
+    private static boolean isAbove(ClassMapping ancestor, ClassMapping mapping) {
+        for (ClassMapping above = mapping.parent(); above != null; above = above.parent()) {
+            if (above == ancestor) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private Object execute(ClassMapping candidate, boolean onlyInMemory) {
+        QueryPlan plan = new QueryPlan(store, query, compilation, candidate, parameters, subqueries(), isJpql);
+        nativeQuery = plan.nativeQuery();
+        if (NucleusLogger.DATASTORE_NATIVE.isDebugEnabled()) {
+            NucleusLogger.DATASTORE_NATIVE.debug(nativeQuery.toString());
+        }
+        if (onlyInMemory) {
+            nativeQuery = new NativeQuery(allOf(candidate, query.isSubclasses()), Map.of(), List.of("all, as requested"));
+        }
+        if (plan.isJoin()) {
+            nativeQuery = new NativeQuery("from " + candidate, Map.of(), plan.nativeQuery().inMemory());
+            return ranged(new JoinedRows(query, compilation, parameters, this::all).evaluate());
+        }
+        if (!plan.isComplete() && compilation.getSubqueryAliases() != null) {
+            // The evaluator of DataNucleus would not evaluate the subquery for each candidate.
+            throw new NucleusUserException("a query with a subquery cannot be evaluated in memory: " + nativeQuery);
+        }
+        if (onlyInMemory || !plan.isComplete()) {
+            NativeQuery partial = nativeQuery;
+            List<Object> candidates = new ArrayList<>();
+            try (Rows rows = queries.run(partial.text(), partial.parameters())) {
+                while (queries.hasNext(rows)) {
+                    candidates.add(object(queries.next(rows)));
+                }
+            }
+            return evaluate(candidates, true);
+        }
+        Rows rows = queries.run(nativeQuery.text(), nativeQuery.parameters());
+        if (plan.columns() != null) {
+            return values(rows, plan.columns());
+        }
+        // The first portion; a short result is complete then, and needs nothing at the server any more.
+        queries.hasNext(rows);
+        StreamedResult<Object> result = new StreamedResult<>(
+                (Query<Object>) query, queries, rows, query.getFetchPlan(), query.getIgnoreCache());
+        if (query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()) {
+            List<Object> objects = new ArrayList<>(result);
+            result.close();
+            return map(objects);
+        }
+        return result;
+    }
+
+    /** All objects of a class. */
+    private List<Object> all(Class<?> type) {
+        AbstractClassMetaData metadata =
+                context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+        List<Object> all = new ArrayList<>();
+        try (Rows rows = queries.run(allOf(store.mapping(metadata), query.isSubclasses()), Map.of())) {
+            while (queries.hasNext(rows)) {
+                all.add(object(queries.next(rows)));
+            }
+        }
+        return all;
+    }
+
+    private List<Object> ranged(List<Object> rows) {
+        if (query.getRange() == null) {
+            return rows;
+        }
+        int from = (int) Math.min(rows.size(), query.getRangeFromIncl());
+        int to = (int) Math.min(rows.size(), query.getRangeToExcl());
+        return new ArrayList<>(rows.subList(from, Math.max(from, to)));
+    }
+
+    private boolean isResultCandidate() {
+        return query.getResultClass().isAssignableFrom(query.getCandidateClass());
+    }
+
+    /** The values of subqueries, which are executed once if they do not depend on the candidate. */
+    private Function<String, Object> subqueries() {
+        return name -> {
+            QueryCompilation subquery = compilation.getCompilationForSubquery(name);
+            if (subquery == null) {
+                throw new Untranslatable("the variable " + name + " is not an element of a collection");
+            }
+            Query<?> definition = query.getSubqueryForVariable(name).getQuery();
+            if (subquery.getExprFrom() != null && subquery.getExprFrom().length > 1) {
+                throw new Untranslatable("a subquery joins several candidates");
+            }
+            QueryExecution execution = new QueryExecution(definition, subquery, parameters, isJpql);
+            Class<?> type = subquery.getCandidateClass();
+            AbstractClassMetaData metadata =
+                    context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+            if (metadata == null) {
+                throw new Untranslatable("a subquery has candidates that depend on the query");
+            }
+            QueryPlan plan = new QueryPlan(
+                    store, definition, subquery, store.mapping(metadata), parameters, execution.subqueries(), isJpql);
+            if (!plan.isComplete()) {
+                throw new Untranslatable("a subquery is " + plan.nativeQuery());
+            }
+            List<Object> values = new ArrayList<>();
+            try (Rows rows = queries.run(plan.nativeQuery().text(), plan.nativeQuery().parameters())) {
+                while (queries.hasNext(rows)) {
+                    Row row = queries.next(rows);
+                    values.add(plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
+                }
+            }
+            boolean isSingle = plan.columns() != null && subquery.getExprGrouping() == null
+                    && ResultColumns.isAggregate(subquery.getExprResult()[0]);
+            return isSingle ? values.isEmpty() ? null : values.get(0) : values;
+        };
+    }
+
+    // ------------------------------------------------------------------------------------------- results
+
+    private List<Object> values(Rows rows, List<ResultColumn> columns) {
+        List<Object> values = new ArrayList<>();
+        try (rows) {
+            while (queries.hasNext(rows)) {
+                values.add(row(queries.next(rows), columns));
+            }
+        }
+        Expression[] result = compilation.getExprResult();
+        if (result.length == 1 && result[0] instanceof CreatorExpression creator) {
+            return created(values, creator, columns.size());
+        }
+        return query.getResultClass() == null ? values : map(values);
+    }
+
+    private static Object row(Row row, List<ResultColumn> columns) {
+        Object[] values = new Object[columns.size()];
+        int stored = 0;
+        for (int i = 0; i < values.length; i++) {
+            ResultColumn column = columns.get(i);
+            values[i] = column.toJava().apply(column.text() == null ? null : row.get(stored++));
+        }
+        return values.length == 1 ? values[0] : values;
+    }
+
+    private List<Object> created(List<Object> values, CreatorExpression creator, int columns) {
+        Class<?> type = query.resolveClassDeclaration(creator.getId());
+        List<Object> created = new ArrayList<>();
+        for (Object value : values) {
+            created.add(create(type, columns == 1 ? new Object[] {value} : (Object[]) value));
+        }
+        return created;
+    }
+
+    /** A new object, made by the constructor that accepts these arguments. */
+    static Object create(Class<?> type, Object[] arguments) {
+        Class<?>[] types = new Class<?>[arguments.length];
+        for (int i = 0; i < arguments.length; i++) {
+            types[i] = arguments[i] == null ? null : arguments[i].getClass();
+        }
+        return QueryUtils.createResultObjectUsingArgumentedConstructor(type, arguments, types);
+    }
+
+    private List<Object> map(List<Object> values) {
+        AbstractResultClassMapper mapper = isJpql
+                ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
+        return new ArrayList<>(mapper.map(values, compilation.getExprResult()));
+    }
+
+    /** Evaluates the query for candidates in memory. */
+    private Collection<?> evaluate(List<Object> candidates, boolean filter) {
+        JavaQueryInMemoryEvaluator evaluator = isJpql
+                ? new JPQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver())
+                : new JDOQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver());
+        return evaluator.execute(
+                filter, true, compilation.getExprResult() != null, query.getResultClass() != null, query.getRange() != null);
+    }
+
+    // ------------------------------------------------------------------------------------------- bulk changes
+
+    private Object finish(Object result, Query.QueryType type) {
+        if (type == Query.QueryType.BULK_DELETE) {
+            List<Object> objects = new ArrayList<>((Collection<?>) result);
+            close(result);
+            context.deleteObjects(objects.toArray());
+            return (long) objects.size();
+        }
+        if (type == Query.QueryType.BULK_UPDATE) {
+            List<Object> objects = new ArrayList<>((Collection<?>) result);
+            close(result);
+            objects.forEach(this::update);
+            context.flushInternal(true);
+            return (long) objects.size();
+        }
+        if (result instanceof StreamedResult<?> streamed) {
+            closeWithConnection(streamed);
+        }
+        return result;
+    }
+
+    private static void close(Object result) {
+        if (result instanceof StreamedResult<?> streamed) {
+            streamed.close();
+        }
+    }
+
+    private void update(Object object) {
+        DNStateManager manager = context.findStateManager(object);
+        Map<String, Object> state = new java.util.HashMap<>();
+        state.put(compilation.getCandidateAlias(), object);
+        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, state,
+                query.getParsedImports(), context.getClassLoaderResolver(), compilation.getCandidateAlias(), query.getLanguage());
+        Object[] values = new Object[compilation.getExprUpdate().length];
+        for (int i = 0; i < values.length; i++) {
+            values[i] = compilation.getExprUpdate()[i].getRight().evaluate(evaluator);
+        }
+        for (int i = 0; i < values.length; i++) {
+            assign(manager, (DyadicExpression) compilation.getExprUpdate()[i], values[i]);
+        }
+    }
+
+    private static void assign(DNStateManager manager, DyadicExpression assignment, Object value) {
+        List<String> path = ((PrimaryExpression) assignment.getLeft()).getTuples();
+        String name = path.get(path.size() - 1);
+        AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForMember(name);
+        if (member == null) {
+            throw new NucleusUserException(assignment.getLeft() + " cannot be updated: it is not a member of the candidate");
+        }
+        Object converted = value == null || member.getType().isInstance(value)
+                ? value : TypeConversionHelper.convertTo(value, member.getType());
+        if (value != null && converted == null) {
+            throw new NucleusException("a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
+        }
+        manager.replaceFieldMakeDirty(member.getAbsoluteFieldNumber(), converted);
+    }
+
+    /** Reads the rest of a result before its transaction ends. */
+    private void closeWithConnection(StreamedResult<?> result) {
+        if (!context.getTransaction().isActive()) {
+            return;
+        }
+        ManagedConnection connection = store.getConnectionManager().getConnection(context);
+        try {
+            ManagedConnectionResourceListener listener = new ManagedConnectionResourceListener() {
+                @Override
+                public void transactionFlushed() {
+                    // The result is of the state before.
+                }
+
+                @Override
+                public void transactionPreClose() {
+                    result.disconnect();
+                }
+
+                @Override
+                public void managedConnectionPreClose() {
+                    result.disconnect();
+                }
+
+                @Override
+                public void managedConnectionPostClose() {
+                    // Nothing is left to close.
+                }
+
+                @Override
+                public void resourcePostClose() {
+                    connection.removeListener(this);
+                }
+            };
+            connection.addListener(listener);
+            result.addConnectionListener(listener);
+        } finally {
+            connection.release();
+        }
+    }
+}

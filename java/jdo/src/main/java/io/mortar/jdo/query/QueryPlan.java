@@ -1,0 +1,298 @@
+package io.mortar.jdo.query;
+
+import io.mortar.jdo.MortarStoreManager;
+import io.mortar.jdo.StoreQueries;
+import io.mortar.jdo.mapping.ClassMapping;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Function;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.store.query.NullOrderingType;
+import org.datanucleus.store.query.Query;
+import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.expression.ClassExpression;
+import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.JoinExpression;
+import org.datanucleus.store.query.expression.OrderExpression;
+import org.datanucleus.store.query.expression.ParameterExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+
+/**
+ * The translation of a compiled query for the values of its parameters.
+ *
+ * <p>The filter is translated part by part. If all of it could be, so is the order, and then the range or the result. Otherwise
+ * the query of Mortar returns the candidates that satisfy the translated part, and the whole query is evaluated for them in
+ * memory.
+ */
+final class QueryPlan {
+    private final QueryCompilation compilation;
+    private final Query<?> query;
+    private final boolean isJpql;
+    private final QueryText text = new QueryText();
+    private final Parameters parameters;
+    private final Operands operands;
+    private final Scope scope;
+    private final List<String> inMemory = new ArrayList<>();
+    private final StoreQueries queries;
+    /** The columns of a result that the store computes; null if it returns objects. */
+    private List<ResultColumn> columns;
+    /** Whether the result may have several rows for one candidate. */
+    private boolean isJoin;
+
+    QueryPlan(
+            MortarStoreManager store,
+            Query<?> query,
+            QueryCompilation compilation,
+            ClassMapping candidate,
+            Map<?, ?> values,
+            Function<String, Object> subqueries,
+            boolean isJpql) {
+        ExecutionContext context = query.getExecutionContext();
+        this.query = query;
+        this.compilation = compilation;
+        this.isJpql = isJpql;
+        this.queries = store.queries(context);
+        parameters = new Parameters(context);
+        scope = new Scope(store, context, candidate, compilation.getCandidateAlias());
+        operands = new Operands(scope, parameters, parameter -> value(values, parameter), subqueries);
+        text.from(candidate.name(), !query.isSubclasses());
+        build(values);
+    }
+
+    private static Object value(Map<?, ?> values, ParameterExpression<?> parameter) {
+        if (values.containsKey(parameter.getId())) {
+            return values.get(parameter.getId());
+        }
+        if (values.containsKey(parameter.getPosition())) {
+            return values.get(parameter.getPosition());
+        }
+        try {
+            Integer number = Integer.valueOf(parameter.getId());
+            if (values.containsKey(number)) {
+                return values.get(number);
+            }
+        } catch (NumberFormatException named) {
+            // The parameter has a name.
+        }
+        throw new Untranslatable("the parameter " + parameter.getId() + " has no value");
+    }
+
+    NativeQuery nativeQuery() {
+        return new NativeQuery(text.toString(), parameters.values(), List.copyOf(inMemory));
+    }
+
+    /** Whether nothing is left to evaluate in memory. */
+    boolean isComplete() {
+        return inMemory.isEmpty();
+    }
+
+    List<ResultColumn> columns() {
+        return columns;
+    }
+
+    boolean isJoin() {
+        return isJoin;
+    }
+
+    private void build(Map<?, ?> values) {
+        List<Expression> joins = new ArrayList<>();
+        List<String> conditions = new ArrayList<>();
+        try {
+            addJoins(conditions, joins);
+        } catch (Untranslatable why) {
+            inMemory.add("from: " + why.getMessage());
+            isJoin = true;
+            return;
+        }
+        Expression filter = compilation.getExprFilter();
+        for (Expression join : joins) {
+            filter = filter == null
+                    ? join : new org.datanucleus.store.query.expression.DyadicExpression(join, Expression.OP_AND, filter);
+        }
+        Conditions.Filter translated = new Conditions(operands, isJpql).filter(filter);
+        if (translated.text() != null) {
+            conditions.add(translated.text());
+        }
+        if (!conditions.isEmpty()) {
+            text.where(conditions.size() == 1 ? conditions.get(0) : '(' + String.join(") && (", conditions) + ')');
+        }
+        translated.remaining().forEach(part -> inMemory.add("filter " + part));
+        if (isComplete() && hasResult()) {
+            translateResult();
+        }
+        if (isComplete()) {
+            translateOrder();
+        }
+        if (isComplete()) {
+            translateRange(values);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- from
+
+    /** An alias of a joined reference stands for its path; one of a joined collection is a variable. */
+    private void addJoins(List<String> conditions, List<Expression> joins) {
+        Expression[] from = compilation.getExprFrom();
+        if (from == null) {
+            return;
+        }
+        if (from.length > 1) {
+            throw new Untranslatable("several candidates are joined");
+        }
+        if (((ClassExpression) from[0]).getCandidateExpression() != null) {
+            throw new Untranslatable("the candidates are a collection");
+        }
+        for (Expression each = from[0].getRight(); each instanceof JoinExpression join; each = each.getRight()) {
+            if (JoinExpression.JoinType.isFetch(join.getType()) && join.getAlias() == null) {
+                continue;
+            }
+            if (join.getOnExpression() != null || !(join.getJoinedExpression() instanceof PrimaryExpression path)) {
+                throw new Untranslatable("a join has a condition");
+            }
+            Term joined = scope.resolve(path.getTuples());
+            boolean isOuter = join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER
+                    || join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER_FETCH;
+            if (joined.kind() == Term.Kind.REFERENCE || joined.kind() == Term.Kind.EMBEDDED) {
+                scope.define(join.getAlias(), joined);
+                if (!isOuter) {
+                    conditions.add(joined.text() + " != null");
+                }
+            } else if (!isOuter && isDistinctSelf()) {
+                joins.add(new InvokeExpression(path, "contains", List.of(new VariableExpression(join.getAlias()))));
+                scope.addJoined(join.getAlias());
+            } else {
+                throw new Untranslatable("a collection is joined, and the result has a row for each element");
+            }
+        }
+    }
+
+    private boolean isDistinctSelf() {
+        return query.getResultDistinct() && !hasResult();
+    }
+
+    private boolean isSelf(Expression[] result) {
+        return result != null && result.length == 1 && result[0] instanceof PrimaryExpression primary
+                && primary.getLeft() == null && primary.getTuples().size() == 1 && scope.isCandidate(primary.getTuples().get(0));
+    }
+
+    // ------------------------------------------------------------------------------------------- result
+
+    /** Whether the query returns something else than its candidates. */
+    boolean hasResult() {
+        Expression[] result = compilation.getExprResult();
+        return result != null && !isSelf(result);
+    }
+
+    private void translateResult() {
+        try {
+            ResultColumns translator = new ResultColumns(operands, queries, isJpql);
+            List<ResultColumn> translated = new ArrayList<>();
+            boolean aggregates = false;
+            for (Expression each : resultExpressions()) {
+                translated.add(translator.column(each));
+                aggregates |= ResultColumns.isAggregate(each);
+            }
+            if (compilation.getExprHaving() != null) {
+                throw new Untranslatable("groups are filtered");
+            }
+            addGroups(translated, aggregates);
+            translated.stream().filter(column -> column.text() != null).forEach(column -> text.select(column.text()));
+            if (translated.stream().allMatch(column -> column.text() == null)) {
+                throw new Untranslatable("the result is constant");
+            }
+            columns = translated;
+        } catch (Untranslatable why) {
+            inMemory.add("result: " + why.getMessage());
+        }
+    }
+
+    private List<Expression> resultExpressions() {
+        Expression[] result = compilation.getExprResult();
+        if (result.length == 1 && result[0] instanceof CreatorExpression creator) {
+            return creator.getArguments();
+        }
+        return List.of(result);
+    }
+
+    private void addGroups(List<ResultColumn> translated, boolean aggregates) {
+        if (compilation.getExprGrouping() != null) {
+            for (Expression key : compilation.getExprGrouping()) {
+                text.group(operands.term(key).text());
+            }
+        } else if (query.getResultDistinct()) {
+            if (aggregates) {
+                return;
+            }
+            // Rows that are equal are one group.
+            translated.stream().filter(column -> column.text() != null).forEach(column -> text.group(column.text()));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- order and range
+
+    private void translateOrder() {
+        Expression[] ordering = compilation.getExprOrdering();
+        if (ordering == null) {
+            return;
+        }
+        try {
+            List<String> keys = new ArrayList<>();
+            for (Expression each : ordering) {
+                keys.add(key((OrderExpression) each));
+            }
+            keys.forEach(text::order);
+        } catch (Untranslatable why) {
+            inMemory.add("order: " + why.getMessage());
+        }
+    }
+
+    private String key(OrderExpression order) {
+        Expression by = aliased(order.getLeft());
+        String key;
+        if (ResultColumns.isAggregate(by)) {
+            key = new ResultColumns(operands, queries, isJpql).column(by).text();
+        } else {
+            Term term = operands.term(by);
+            if (term.kind() != Term.Kind.VALUE || term.codec() != null && !term.codec().keepsOrder()) {
+                throw new Untranslatable("the stored values do not have the order of the Java values");
+            }
+            key = term.text();
+        }
+        boolean descending = "descending".equalsIgnoreCase(order.getSortOrder());
+        NullOrderingType nulls = order.getNullOrder();
+        return key + (descending ? " desc" : "")
+                + (nulls == null ? "" : nulls == NullOrderingType.NULLS_FIRST ? " nulls first" : " nulls last");
+    }
+
+    /** The result that a name in the order stands for. */
+    private Expression aliased(Expression by) {
+        if (compilation.getExprResult() != null && by instanceof PrimaryExpression primary && primary.getTuples().size() == 1) {
+            for (Expression result : compilation.getExprResult()) {
+                if (primary.getId().equals(result.getAlias())) {
+                    return result;
+                }
+            }
+        }
+        return by;
+    }
+
+    private void translateRange(Map<?, ?> values) {
+        if (query.getRange() == null) {
+            return;
+        }
+        long from = bound(values, query.getRangeFromInclParam(), query.getRangeFromIncl());
+        long to = bound(values, query.getRangeToExclParam(), query.getRangeToExcl());
+        text.skip(from);
+        if (to != Long.MAX_VALUE) {
+            text.limit(Math.max(0, to - from));
+        }
+    }
+
+    private static long bound(Map<?, ?> values, String parameter, long fixed) {
+        return parameter != null && values.get(parameter) instanceof Number number ? number.longValue() : fixed;
+    }
+}

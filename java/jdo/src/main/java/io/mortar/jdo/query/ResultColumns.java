@@ -1,0 +1,107 @@
+package io.mortar.jdo.query;
+
+import io.mortar.FieldType;
+import io.mortar.Oid;
+import io.mortar.jdo.StoreQueries;
+import io.mortar.jdo.mapping.ValueCodec;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.util.Locale;
+import java.util.Set;
+import java.util.function.Function;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+
+/** Translates the result of a query to columns. */
+final class ResultColumns {
+    private static final Set<String> AGGREGATES = Set.of("count", "sum", "min", "max", "avg");
+
+    private final Operands operands;
+    private final StoreQueries queries;
+    private final boolean isJpql;
+
+    ResultColumns(Operands operands, StoreQueries queries, boolean isJpql) {
+        this.operands = operands;
+        this.queries = queries;
+        this.isJpql = isJpql;
+    }
+
+    static boolean isAggregate(Expression expression) {
+        return expression instanceof InvokeExpression invoke && invoke.getLeft() == null
+                && AGGREGATES.contains(invoke.getOperation().toLowerCase(Locale.ROOT));
+    }
+
+    ResultColumn column(Expression expression) {
+        if (isAggregate(expression)) {
+            return aggregate((InvokeExpression) expression);
+        }
+        Term term = operands.term(expression);
+        if (term.isConstant()) {
+            Object constant = term.constant();
+            return new ResultColumn(null, stored -> constant);
+        }
+        return switch (term.kind()) {
+            case REFERENCE -> new ResultColumn(term.text(), stored -> queries.object((Oid) stored));
+            case VALUE -> new ResultColumn(term.text(), toJava(term.codec()));
+            default -> throw new Untranslatable("a result is a collection or an embedded object");
+        };
+    }
+
+    private static Function<Object, Object> toJava(ValueCodec codec) {
+        return codec == null ? stored -> stored : stored -> codec.decode(stored == null ? codec.zero() : stored);
+    }
+
+    private ResultColumn aggregate(InvokeExpression invoke) {
+        String name = invoke.getOperation().toLowerCase(Locale.ROOT);
+        Expression argument = invoke.getArguments().get(0);
+        if (argument.getOperator() == Expression.OP_DISTINCT) {
+            throw new Untranslatable("an aggregate of distinct values has no counterpart");
+        }
+        Term term = operands.term(argument);
+        boolean isSelf = term.kind() == Term.Kind.REFERENCE && term.text().equals("this");
+        if (name.equals("count")) {
+            return new ResultColumn(isSelf ? "count(*)" : "count(" + text(term) + ')', stored -> stored);
+        }
+        if (term.kind() != Term.Kind.VALUE) {
+            throw new Untranslatable("an aggregate of objects has no counterpart");
+        }
+        ValueCodec codec = term.codec();
+        boolean ordered = codec == null || codec.keepsOrder();
+        if (!ordered) {
+            throw new Untranslatable("the stored values do not have the order of the Java values");
+        }
+        String text = name + '(' + text(term) + ')';
+        return switch (name) {
+            case "sum" -> new ResultColumn(text, stored -> sum(stored, codec));
+            case "avg" -> new ResultColumn(text, stored -> average(stored, codec));
+            default -> new ResultColumn(text, stored -> codec == null ? stored : codec.decode(stored));
+        };
+    }
+
+    private static String text(Term term) {
+        if (term.text() == null) {
+            throw new Untranslatable("an aggregate of a constant has no counterpart");
+        }
+        return term.text();
+    }
+
+    /** Sums are long or double, or of the type of a member that is larger. */
+    private Object sum(Object stored, ValueCodec codec) {
+        if (stored == null || codec == null) {
+            return stored;
+        }
+        if (codec.type().equals(FieldType.DECIMAL)) {
+            return codec.decode(stored);
+        }
+        boolean isFloat = codec.type().equals(FieldType.FLOAT64) && codec.decode(0.0) instanceof Float;
+        return isFloat && !isJpql ? (Object) ((Number) stored).floatValue() : stored;
+    }
+
+    private static Object average(Object stored, ValueCodec codec) {
+        if (stored instanceof BigDecimal decimal) {
+            boolean isInteger = codec != null && codec.decode(BigDecimal.ONE) instanceof BigInteger;
+            return isInteger ? (Object) decimal.doubleValue() : decimal;
+        }
+        return stored;
+    }
+}

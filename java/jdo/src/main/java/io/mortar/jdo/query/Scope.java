@@ -1,0 +1,169 @@
+package io.mortar.jdo.query;
+
+import io.mortar.jdo.MortarStoreManager;
+import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.ContainerMapping;
+import io.mortar.jdo.mapping.EmbeddedMapping;
+import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.MemberMapping;
+import io.mortar.jdo.mapping.OptionalMapping;
+import io.mortar.jdo.mapping.ReferenceMapping;
+import io.mortar.jdo.mapping.ValueMapping;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+
+/** What the names in a query mean: the candidate, the aliases of joins, and the variables of elements. */
+final class Scope {
+    private final MortarStoreManager store;
+    private final ExecutionContext context;
+    private final ClassMapping candidate;
+    private final String alias;
+    private final Map<String, Term> names = new HashMap<>();
+    /** Aliases of joined collections, which are variables. */
+    private final Set<String> joined = new HashSet<>();
+
+    Scope(MortarStoreManager store, ExecutionContext context, ClassMapping candidate, String alias) {
+        this.store = store;
+        this.context = context;
+        this.candidate = candidate;
+        this.alias = alias;
+    }
+
+    ClassMapping candidate() {
+        return candidate;
+    }
+
+    Term self() {
+        return Term.reference("this", candidate, false);
+    }
+
+    void define(String name, Term term) {
+        names.put(name, term);
+    }
+
+    void remove(String name) {
+        names.remove(name);
+    }
+
+    boolean isDefined(String name) {
+        return names.containsKey(name);
+    }
+
+    void addJoined(String name) {
+        joined.add(name);
+    }
+
+    boolean isJoined(String name) {
+        return joined.contains(name);
+    }
+
+    boolean isCandidate(String name) {
+        return name.equals(alias) || name.equals("this");
+    }
+
+    Term named(String name) {
+        Term term = names.get(name);
+        if (term == null) {
+            throw new Untranslatable("the variable " + name + " is not an element of a collection");
+        }
+        return term;
+    }
+
+    /** The meaning of names with dots between them. */
+    Term resolve(List<String> path) {
+        String first = path.get(0);
+        if (names.containsKey(first)) {
+            return walk(names.get(first), path.subList(1, path.size()));
+        }
+        if (isCandidate(first)) {
+            return walk(self(), path.subList(1, path.size()));
+        }
+        return walk(self(), path);
+    }
+
+    /** The member of an object at the end of a path. */
+    Term walk(Term from, List<String> path) {
+        Term term = from;
+        for (String name : path) {
+            term = member(term, name);
+        }
+        return term;
+    }
+
+    private Term member(Term object, String name) {
+        if (object.members() == null) {
+            throw new Untranslatable(object.text() + " has no members that a query of Mortar can reach");
+        }
+        MemberMapping mapping = object.members().named(name);
+        if (mapping == null) {
+            throw new Untranslatable("a member " + name + " is not stored");
+        }
+        return term(object, mapping);
+    }
+
+    private Term term(Term object, MemberMapping mapping) {
+        // The columns of an embedded object are those of its owner.
+        boolean isRoot = object.text().equals("this");
+        String before = object.kind() == Term.Kind.EMBEDDED ? ownerOf(object.text()) : isRoot ? "" : object.text() + '.';
+        boolean isPath = object.isPath() || object.kind() == Term.Kind.REFERENCE && !isRoot;
+        if (mapping instanceof ValueMapping value) {
+            return Term.value(before + QueryText.quote(value.column().name()), value.codec(), isPath);
+        }
+        if (mapping instanceof ReferenceMapping reference) {
+            return Term.reference(before + QueryText.quote(reference.column().name()), target(reference.member()), isPath);
+        }
+        if (mapping instanceof EmbeddedMapping embedded) {
+            return Term.embedded(before + QueryText.quote(embedded.presence().name()), embedded, isPath);
+        }
+        if (mapping instanceof OptionalMapping optional) {
+            return term(object, optional.content());
+        }
+        if (mapping instanceof ContainerMapping container) {
+            return Term.container(before + QueryText.quote(container.column().name()), container, isPath);
+        }
+        if (mapping instanceof InverseMapping inverse) {
+            return Term.inverse(inverse, object);
+        }
+        throw new Untranslatable(mapping.member().getFullFieldName() + " is stored in several lists");
+    }
+
+    private static String ownerOf(String presence) {
+        int dot = presence.lastIndexOf(".`");
+        return dot < 0 ? "" : presence.substring(0, dot + 1);
+    }
+
+    /** The class that a member refers to; null for an interface and for Object. */
+    private ClassMapping target(AbstractMemberMetaData member) {
+        Class<?> type = Optional.class.isAssignableFrom(member.getType())
+                ? context.getClassLoaderResolver().classForName(member.getCollection().getElementType()) : member.getType();
+        return mapping(type);
+    }
+
+    ClassMapping mapping(Class<?> type) {
+        if (type.isInterface()) {
+            return null;
+        }
+        AbstractClassMetaData metadata =
+                context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+        return metadata == null || metadata.isEmbeddedOnly() ? null : store.mapping(metadata);
+    }
+
+    /** The element of a container, under the name of a variable of `any`. */
+    Term element(ContainerMapping container, String variable) {
+        if (!container.element().isReference()) {
+            return Term.value(variable, container.element().codec(), false);
+        }
+        String elementType = container.member().hasArray()
+                ? container.member().getType().getComponentType().getName()
+                : container.member().hasMap()
+                        ? container.member().getMap().getValueType() : container.member().getCollection().getElementType();
+        return Term.reference(variable, mapping(context.getClassLoaderResolver().classForName(elementType)), false);
+    }
+}

@@ -1,0 +1,188 @@
+package io.mortar.jdo.query;
+
+import io.mortar.Oid;
+import io.mortar.Row;
+import io.mortar.Rows;
+import io.mortar.jdo.StoreQueries;
+import java.lang.ref.SoftReference;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.ListIterator;
+import java.util.NoSuchElementException;
+import org.datanucleus.FetchPlan;
+import org.datanucleus.store.query.AbstractQueryResult;
+import org.datanucleus.store.query.AbstractQueryResultIterator;
+import org.datanucleus.store.query.Query;
+
+/**
+ * The objects that a query returns, in a list that is read as far as it is used. Of an object that was read the list keeps the
+ * identifier, so a long result needs little memory; {@link #forEachOnce} keeps nothing.
+ */
+final class StreamedResult<E> extends AbstractQueryResult<E> {
+    private final transient StoreQueries queries;
+    private final transient FetchPlan plan;
+    private final boolean ignoreCache;
+    private transient Rows rows;
+    private final transient List<Entry> entries = new ArrayList<>();
+
+    /** An object that was read. Once the connection is closed the list keeps it. */
+    private record Entry(Oid oid, SoftReference<Object> object, Object kept) {
+        static Entry of(Oid oid, Object object) {
+            return new Entry(oid, new SoftReference<>(object), null);
+        }
+
+        Object get() {
+            return kept != null ? kept : object.get();
+        }
+    }
+
+    StreamedResult(Query<E> query, StoreQueries queries, Rows rows, FetchPlan plan, boolean ignoreCache) {
+        super(query);
+        this.queries = queries;
+        this.rows = rows;
+        this.plan = plan;
+        this.ignoreCache = ignoreCache;
+    }
+
+    /** An iterator for one walk through the objects, which keeps none of them. */
+    static <T> Iterator<T> forEachOnce(StoreQueries queries, Rows rows, FetchPlan plan) {
+        return new Iterator<>() {
+            @Override
+            public boolean hasNext() {
+                return queries.hasNext(rows);
+            }
+
+            @Override
+            public T next() {
+                return (T) queries.object(queries.next(rows), plan, false);
+            }
+        };
+    }
+
+    private boolean readNext() {
+        if (rows == null || !queries.hasNext(rows)) {
+            return false;
+        }
+        Row row = queries.next(rows);
+        entries.add(Entry.of(row.oid(), queries.object(row, plan, ignoreCache)));
+        return true;
+    }
+
+    @Override
+    public synchronized E get(int index) {
+        assertIsOpen();
+        while (entries.size() <= index) {
+            if (!readNext()) {
+                throw new IndexOutOfBoundsException("the result has " + entries.size() + " objects; there is no number " + index);
+            }
+        }
+        Entry entry = entries.get(index);
+        Object object = entry.get();
+        if (object == null) {
+            object = queries.object(entry.oid());
+            entries.set(index, Entry.of(entry.oid(), object));
+        }
+        return (E) object;
+    }
+
+    private synchronized boolean has(int index) {
+        assertIsOpen();
+        while (entries.size() <= index) {
+            if (!readNext()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    @Override
+    protected int getSizeUsingMethod() {
+        if ("last".equalsIgnoreCase(resultSizeMethod)) {
+            has(Integer.MAX_VALUE);
+            return entries.size();
+        }
+        return super.getSizeUsingMethod();
+    }
+
+    @Override
+    public boolean isEmpty() {
+        return !has(0);
+    }
+
+    @Override
+    protected void closingConnection() {
+        if (loadResultsAtCommit && isOpen() && rows != null) {
+            has(Integer.MAX_VALUE);
+        }
+        entries.replaceAll(entry -> new Entry(entry.oid(), entry.object(), entry.get()));
+    }
+
+    @Override
+    protected synchronized void closeResults() {
+        if (rows != null) {
+            rows.close();
+            rows = null;
+        }
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return this == other;
+    }
+
+    @Override
+    public int hashCode() {
+        return System.identityHashCode(this);
+    }
+
+    @Override
+    public Iterator<E> iterator() {
+        return new ResultIterator();
+    }
+
+    @Override
+    public ListIterator<E> listIterator() {
+        return new ResultIterator();
+    }
+
+    private final class ResultIterator extends AbstractQueryResultIterator<E> {
+        private int next;
+
+        @Override
+        public boolean hasNext() {
+            return isOpen() && has(next);
+        }
+
+        @Override
+        public boolean hasPrevious() {
+            return isOpen() && next > 0;
+        }
+
+        @Override
+        public E next() {
+            if (!hasNext()) {
+                throw new NoSuchElementException();
+            }
+            return get(next++);
+        }
+
+        @Override
+        public E previous() {
+            if (!hasPrevious()) {
+                throw new NoSuchElementException();
+            }
+            return get(--next);
+        }
+
+        @Override
+        public int nextIndex() {
+            return next;
+        }
+
+        @Override
+        public int previousIndex() {
+            return next - 1;
+        }
+    }
+}

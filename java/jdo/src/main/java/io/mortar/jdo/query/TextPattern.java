@@ -1,0 +1,92 @@
+package io.mortar.jdo.query;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** A pattern of JPQL's LIKE or a regular expression of JDOQL's matches that consists of texts and gaps. */
+final class TextPattern {
+    /** The texts between the gaps; the first and the last may be empty. */
+    private final List<String> texts;
+
+    private TextPattern(List<String> texts) {
+        this.texts = texts;
+    }
+
+    /** A pattern with `%` for any text and `_` for one character. */
+    static TextPattern ofLike(String pattern, char escape) {
+        List<String> texts = new ArrayList<>();
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < pattern.length(); i++) {
+            char character = pattern.charAt(i);
+            if (character == escape && i + 1 < pattern.length()) {
+                text.append(pattern.charAt(++i));
+            } else if (character == '%') {
+                texts.add(text.toString());
+                text.setLength(0);
+            } else if (character == '_') {
+                throw new Untranslatable("a pattern stands for a single character");
+            } else {
+                text.append(character);
+            }
+        }
+        texts.add(text.toString());
+        return new TextPattern(texts);
+    }
+
+    /** A regular expression of texts and `.*`. */
+    static TextPattern ofRegularExpression(String expression) {
+        List<String> texts = new ArrayList<>();
+        StringBuilder text = new StringBuilder();
+        for (int i = 0; i < expression.length(); i++) {
+            char character = expression.charAt(i);
+            if (character == '.' && i + 1 < expression.length() && expression.charAt(i + 1) == '*') {
+                i++;
+                texts.add(text.toString());
+                text.setLength(0);
+            } else if (character == '\\' && i + 1 < expression.length() && !Character.isLetterOrDigit(expression.charAt(i + 1))) {
+                text.append(expression.charAt(++i));
+            } else if ("\\.[]{}()*+?^$|".indexOf(character) >= 0) {
+                throw new Untranslatable("a regular expression is more than texts with .* between them");
+            } else {
+                text.append(character);
+            }
+        }
+        texts.add(text.toString());
+        return new TextPattern(texts);
+    }
+
+    /** The test whether a string has this form. */
+    String test(Term value, Operands operands) {
+        if (!value.isText() || value.isConstant()) {
+            throw new Untranslatable("a pattern is applied to something that is not a string");
+        }
+        String first = texts.get(0);
+        String last = texts.get(texts.size() - 1);
+        if (texts.size() == 1) {
+            return value.text() + " == " + text(first, value, operands);
+        }
+        if (texts.size() > 3 || texts.size() == 3 && !(first.isEmpty() && last.isEmpty())) {
+            throw new Untranslatable("a pattern has several gaps");
+        }
+        List<String> tests = new ArrayList<>();
+        if (texts.size() == 3) {
+            tests.add(value.text() + ".contains(" + text(texts.get(1), value, operands) + ')');
+        } else {
+            if (!first.isEmpty()) {
+                tests.add(value.text() + ".startsWith(" + text(first, value, operands) + ')');
+            }
+            if (!last.isEmpty()) {
+                tests.add(value.text() + ".endsWith(" + text(last, value, operands) + ')');
+            }
+            if (!first.isEmpty() && !last.isEmpty()) {
+                int characters = first.codePointCount(0, first.length()) + last.codePointCount(0, last.length());
+                tests.add(value.text() + ".length() >= " + characters);
+            }
+        }
+        return tests.isEmpty() ? value.text() + " != null" : String.join(" && ", tests);
+    }
+
+    private static String text(String constant, Term value, Operands operands) {
+        return operands.parameters().text(constant, value);
+    }
+}

@@ -1,0 +1,62 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import io.mortar.Client;
+import io.mortar.Rows;
+import io.mortar.jdo.model.Address;
+import io.mortar.jdo.model.Node;
+import io.mortar.jdo.model.Person;
+import java.util.List;
+import javax.jdo.Extent;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** JDO 3.2, chapter 15: extents; and what other clients see. */
+class ExtentTest {
+    private final Store store = Store.inMemory();
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    @Test
+    void an_extent_has_all_objects_of_its_class() {
+        store.run(manager -> {
+            for (int i = 0; i < 5_000; i++) {
+                manager.makePersistent(new Node(i, null));
+            }
+        });
+        store.run(manager -> {
+            manager.makePersistent(new Node(5_000, null));
+            long sum = 0;
+            Extent<Node> extent = manager.getExtent(Node.class, true);
+            for (Node node : extent) {
+                sum += node.getNumber();
+            }
+            extent.closeAll();
+            assertEquals(5_000L * 5_001 / 2, sum);
+        });
+    }
+
+    @Test
+    void other_clients_see_the_classes_and_their_members() {
+        store.run(manager -> {
+            Person ann = new Person("Ann", 50);
+            ann.setAddress(new Address("Main", 3, "Ulm"));
+            Person bob = new Person("Bob", 30);
+            bob.setBoss(ann);
+            manager.makePersistent(bob);
+        });
+        store.run(manager -> {
+            var connection = manager.getDataStoreConnection();
+            Client client = (Client) connection.getNativeConnection();
+            connection.close();
+            try (Rows rows = client.query("select name, boss.address_city from Person where boss.age > 40")) {
+                assertEquals(List.of("Bob", "Ulm"), rows.next().values());
+            }
+            assertEquals("io.mortar.jdo.model.Person", client.schema().classNamed("io.mortar.jdo.model.Person").get().name());
+        });
+    }
+}

@@ -1,0 +1,128 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import io.mortar.jdo.model.Account;
+import io.mortar.jdo.model.Animal;
+import io.mortar.jdo.model.Dog;
+import io.mortar.jdo.model.Node;
+import io.mortar.jdo.model.Person;
+import io.mortar.jdo.model.Puppy;
+import io.mortar.jdo.model.Seat;
+import java.math.BigDecimal;
+import java.util.List;
+import javax.jdo.JDODataStoreException;
+import javax.jdo.JDOException;
+import javax.jdo.JDOObjectNotFoundException;
+import javax.jdo.PersistenceManager;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** JDO 3.2, chapters 5 and 12: identities, uniqueness and inheritance. */
+class IdentityTest {
+    private final Store store = Store.inMemory();
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    @Test
+    void one_object_has_one_instance_in_a_persistence_manager() {
+        Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1))));
+        store.run(manager -> {
+            assertSame(manager.getObjectById(id), manager.getObjectById(id));
+            assertSame(manager.getObjectById(id), manager.newQuery(Person.class).executeList().get(0));
+        });
+    }
+
+    @Test
+    void an_identity_can_be_a_text() {
+        String text = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1))).toString());
+        store.run(manager -> assertEquals("Ann", ((Person) manager.getObjectById(manager.newObjectIdInstance(Person.class, text)))
+                .getName()));
+    }
+
+    @Test
+    void an_identity_of_another_class_or_space_is_that_of_no_object() {
+        String node = store.call(manager -> manager.getObjectId(manager.makePersistent(new Node(1, null))).toString());
+        String key = node.substring(0, node.indexOf('['));
+        store.run(manager -> {
+            assertEquals(1, manager.getObjectById(Node.class, key).getNumber());
+            for (String other : List.of(key, "0.0.0.0.0", "7fff.1.1.1.1")) {
+                assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(Person.class, other).getName());
+            }
+        });
+    }
+
+    @Test
+    void an_identity_of_two_members_is_looked_up() {
+        store.run(manager -> {
+            manager.makePersistent(new Seat("North", 1));
+            manager.makePersistent(new Seat("North", 2));
+        });
+        store.run(manager -> ((Seat) manager.getObjectById(new Seat.Id("North:2"))).setTaker("Ann"));
+        store.run(manager -> {
+            assertEquals("Ann", ((Seat) manager.getObjectById(new Seat.Id("North:2"))).getTaker());
+            assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(new Seat.Id("South:2")));
+        });
+    }
+
+    @Test
+    void a_missing_object_is_not_found() {
+        Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1))));
+        store.run(manager -> manager.deletePersistent(manager.getObjectById(id)));
+        try (PersistenceManager manager = store.manager()) {
+            assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(id));
+            assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(Account.class, 1L));
+        }
+    }
+
+    @Test
+    void an_identity_that_was_deleted_can_be_used_again() {
+        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        store.run(manager -> manager.deletePersistent(manager.getObjectById(Account.class, 1L)));
+        store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.TEN, null)));
+        store.run(manager -> assertEquals("B", manager.getObjectById(Account.class, 1L).getIban()));
+    }
+
+    @Test
+    void values_of_a_unique_member_and_of_an_identity_are_unique() {
+        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        assertThrows(JDOException.class,
+                () -> store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.ONE, null))));
+        JDODataStoreException error = assertThrows(JDODataStoreException.class,
+                () -> store.run(manager -> manager.makePersistent(new Account(2, "A", BigDecimal.ONE, null))));
+        assertEquals(true, error.toString().contains("unique") || String.valueOf(error.getCause()).contains("unique"));
+    }
+
+    @Test
+    void an_object_of_a_subclass_is_found_as_one_of_its_superclass() {
+        long id = store.call(manager -> {
+            Dog rex = new Dog("Rex", 3);
+            Puppy pip = new Puppy("Pip", "Pippi");
+            manager.makePersistentAll(rex, pip);
+            assertNotEquals(rex.getId(), pip.getId());
+            return pip.getId();
+        });
+        store.run(manager -> {
+            Puppy pip = assertInstanceOf(Puppy.class, manager.getObjectById(Animal.class, id));
+            assertEquals("Pip", pip.getName());
+            assertEquals("Pippi", pip.getNickname());
+            assertEquals(2, manager.newQuery(Animal.class, "name != null").executeList().size());
+            var only = manager.newQuery(Dog.class);
+            only.setCandidates(manager.getExtent(Dog.class, false));
+            assertEquals(1, only.executeList().size());
+            int all = 0;
+            for (Animal animal : manager.getExtent(Animal.class, true)) {
+                all += animal.getName().length();
+            }
+            assertEquals(6, all);
+            assertEquals(List.of("Rex"), manager.newQuery("select name from io.mortar.jdo.model.Dog where tricks > 1").execute());
+        });
+    }
+}

@@ -1,0 +1,226 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.mortar.jdo.model.Address;
+import io.mortar.jdo.model.Person;
+import io.mortar.jdo.model.QPerson;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import javax.jdo.JDOQLTypedQuery;
+import javax.jdo.Query;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** JDO 3.2, chapter 14: JDOQL. */
+class QueryTest {
+    private static final Store STORE = Store.inMemory();
+
+    @AfterAll
+    static void close() {
+        STORE.close();
+    }
+
+    @BeforeAll
+    static void populate() {
+        STORE.run(manager -> {
+            Person ann = person("Ann", 50, null, 1.70, "a,b");
+            Person bob = person("Bob", 30, ann, 1.80, "b");
+            Person cid = person("Cid", 30, ann, null, "");
+            Person dan = person("Dan", 20, bob, 1.60, "c");
+            bob.getFriends().add(cid);
+            bob.getFriends().add(dan);
+            cid.getFriends().add(ann);
+            ann.setAddress(new Address("Main", 3, "Ulm"));
+            dan.setAddress(new Address("Side", 4, "Bonn"));
+            dan.setActive(false);
+            bob.getScores().put("go", 5);
+            manager.makePersistentAll(List.of(ann, bob, cid, dan));
+        });
+    }
+
+    private static Person person(String name, int age, Person boss, Double height, String tags) {
+        Person person = new Person(name, age);
+        person.setBoss(boss);
+        person.setHeight(height);
+        person.getTags().addAll(tags.isEmpty() ? List.of() : List.of(tags.split(",")));
+        return person;
+    }
+
+    private static String names(Collection<?> people) {
+        return String.join(" ", people.stream().map(each -> ((Person) each).getName()).sorted().toList());
+    }
+
+    @ParameterizedTest
+    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
+        "age > 25 => Ann Bob Cid",
+        "age == 30 && name != 'Bob' => Cid",
+        "age < 25 || age >= 50 => Ann Dan",
+        "!(age == 30) => Ann Dan",
+        "height == null => Cid",
+        "height != null => Ann Bob Dan",
+        "height != 1.7 => Bob Cid Dan",
+        "height > 1.65 && height <= 1.8 => Ann Bob",
+        "!(height > 1.65) => Cid Dan",
+        "boss == null => Ann",
+        "boss.name == 'Ann' => Bob Cid",
+        "boss.boss.name == 'Ann' => Dan",
+        "boss.name != 'Ann' => Dan",
+        "boss.age == this.age + 20 => Bob Cid",
+        "age * 2 - 10 > 50 => Ann",
+        "age % 20 == 10 => Ann Bob Cid",
+        "-age < -40 => Ann",
+        "name.startsWith('B') => Bob",
+        "name.endsWith('n') => Ann Dan",
+        "name.indexOf('n') >= 0 => Ann Dan",
+        "name.indexOf('i') == -1 => Ann Bob Dan",
+        "name.toLowerCase() == 'bob' => Bob",
+        "name.toUpperCase().startsWith('C') => Cid",
+        "name.length() > 3 => ",
+        "name.matches('A.*') => Ann",
+        "name.matches('.*i.*') => Cid",
+        "tags.contains('b') => Ann Bob",
+        "tags.isEmpty() => Cid",
+        "tags.size() > 0 => Ann Bob Dan",
+        "!tags.contains('b') => Cid Dan",
+        "friends.contains(f) && f.age == 20 => Bob",
+        "friends.contains(f) && (f.name == 'Ann' || f.name == 'Dan') => Bob Cid",
+        "friends.contains(f) && f.boss.name == 'Bob' && age < 40 => Bob",
+        "friends.contains(f) && f.friends.contains(g) && g.name == 'Ann' => Bob",
+        "boss.friends.contains(this) => Dan",
+        "active => Ann Bob Cid",
+        "!active => Dan",
+        "active == false || age == 50 => Ann Dan",
+        "address.city == 'Ulm' => Ann",
+        "address != null && address.number > 3 => Dan",
+        "address == null => Bob Cid",
+        "scores.containsKey('go') => Bob",
+        "Math.abs(age - 40) == 10 => Ann Bob Cid",
+        "boss.address.city == 'Ulm' => Bob Cid",
+        "this == boss.boss => ",
+    })
+    void a_filter_is_evaluated_by_the_store(String filter, String expected) {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(Person.class, filter);
+            query.declareVariables("io.mortar.jdo.model.Person f; io.mortar.jdo.model.Person g");
+            assertEquals(expected == null ? "" : expected, names((List<?>) query.execute()), () -> "" + Queries.nativeQuery(query));
+            assertEquals(List.of(), Queries.inMemory(query));
+        });
+    }
+
+    @ParameterizedTest
+    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
+        "name.substring(1) == 'nn' && age > 10 => Ann => age",
+        "name + 'x' == 'Bobx' => Bob => ",
+        "scores.containsValue(5) => Bob => ",
+        "name.matches('[AB].*') && age == 30 => Bob => age",
+    })
+    void the_rest_of_a_filter_is_evaluated_in_memory(String filter, String expected, String translated) {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(Person.class, filter);
+            assertEquals(expected, names((List<?>) query.execute()));
+            assertFalse(Queries.inMemory(query).isEmpty());
+            assertTrue(translated == null || Queries.nativeQuery(query).text().contains(translated));
+        });
+    }
+
+    @Test
+    void parameters_are_values_objects_and_collections() {
+        STORE.run(manager -> {
+            Person ann = (Person) manager.newQuery("select unique from io.mortar.jdo.model.Person where name == 'Ann'").execute();
+            Query<Person> query = manager.newQuery(Person.class, "boss == :boss && :ages.contains(age)");
+            assertEquals("Bob Cid", names((List<?>) query.executeWithMap(Map.of("boss", ann, "ages", List.of(30, 31)))));
+            Query<Person> isNull = manager.newQuery(Person.class, "boss == b");
+            isNull.declareParameters("io.mortar.jdo.model.Person b");
+            assertEquals("Ann", names((List<?>) isNull.execute((Object) null)));
+            Query<Person> friends = manager.newQuery(Person.class, "friends.contains(:f)");
+            assertEquals("Cid", names((List<?>) friends.execute(ann)));
+        });
+    }
+
+    @Test
+    void results_are_columns_aggregates_and_groups() {
+        STORE.run(manager -> {
+            assertEquals(4L, manager.newQuery("select count(this) from io.mortar.jdo.model.Person").execute());
+            assertEquals(130L, manager.newQuery("select sum(age) from io.mortar.jdo.model.Person").execute());
+            assertEquals(50, manager.newQuery("select max(age) from io.mortar.jdo.model.Person").execute());
+            assertEquals(32.5, manager.newQuery("select avg(age) from io.mortar.jdo.model.Person").execute());
+            Query<?> groups = manager.newQuery(
+                    "select age, count(this) from io.mortar.jdo.model.Person group by age order by age desc");
+            List<String> rows = new ArrayList<>();
+            for (Object row : (List<?>) groups.execute()) {
+                rows.add(java.util.Arrays.toString((Object[]) row));
+            }
+            assertEquals(List.of("[50, 1]", "[30, 2]", "[20, 1]"), rows);
+            assertEquals(List.of(), Queries.inMemory(groups));
+            Query<?> distinct = manager.newQuery("select distinct age from io.mortar.jdo.model.Person order by age");
+            assertEquals(List.of(20, 30, 50), distinct.execute());
+            Query<?> bosses = manager.newQuery("select boss, name from io.mortar.jdo.model.Person where name == 'Bob'");
+            Object[] row = (Object[]) ((List<?>) bosses.execute()).get(0);
+            assertEquals("Ann", ((Person) row[0]).getName());
+            Query<?> having = manager.newQuery(
+                    "select age from io.mortar.jdo.model.Person group by age having count(this) > 1");
+            assertEquals(List.of(30), having.execute());
+        });
+    }
+
+    @Test
+    void results_are_ordered_and_ranged_by_the_store() {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(Person.class);
+            query.setOrdering("age ascending, name descending");
+            query.setRange(1, 3);
+            List<String> names = query.executeList().stream().map(Person::getName).toList();
+            assertEquals(List.of("Cid", "Bob"), names);
+            assertTrue(Queries.nativeQuery(query).text().endsWith("skip 1 limit 2"));
+        });
+    }
+
+    @Test
+    void a_typed_query_is_translated() {
+        STORE.run(manager -> {
+            JDOQLTypedQuery<Person> query = manager.newJDOQLTypedQuery(Person.class);
+            QPerson person = QPerson.candidate();
+            query.filter(person.age.gt(25).and(person.boss.name.eq("Ann"))).orderBy(person.name.asc());
+            assertEquals("Bob Cid", names(query.executeList()));
+        });
+    }
+
+    @Test
+    void a_subquery_is_evaluated_first() {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(
+                    "select from io.mortar.jdo.model.Person where age > (select avg(p.age) from io.mortar.jdo.model.Person p)");
+            assertEquals("Ann", names((List<?>) query.execute()));
+            assertEquals(List.of(), Queries.inMemory(query));
+        });
+    }
+
+    @Test
+    void candidates_may_be_a_collection() {
+        STORE.run(manager -> {
+            List<Person> all = manager.newQuery(Person.class).executeList();
+            Query<Person> query = manager.newQuery(Person.class, all.subList(0, 0), "age > 1");
+            assertEquals(0, ((List<?>) query.execute()).size());
+        });
+    }
+
+    @Test
+    void a_query_sees_the_changes_of_its_transaction() {
+        STORE.run(manager -> {
+            manager.makePersistent(new Person("Eve", 77));
+            Query<Person> query = manager.newQuery(Person.class, "age == 77");
+            assertEquals("Eve", names((List<?>) query.execute()));
+            manager.currentTransaction().setRollbackOnly();
+            manager.currentTransaction().rollback();
+            manager.currentTransaction().begin();
+        });
+    }
+}

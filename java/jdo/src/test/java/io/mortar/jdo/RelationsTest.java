@@ -1,0 +1,149 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import io.mortar.jdo.model.Address;
+import io.mortar.jdo.model.Circle;
+import io.mortar.jdo.model.Department;
+import io.mortar.jdo.model.Drawing;
+import io.mortar.jdo.model.Employee;
+import io.mortar.jdo.model.Project;
+import io.mortar.jdo.model.Square;
+import java.util.Collection;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** JDO 3.2, chapters 6 and 15: references, collections and relations. */
+class RelationsTest {
+    private final Store store = Store.inMemory();
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    private static Set<String> names(Collection<Employee> employees) {
+        Set<String> names = new TreeSet<>();
+        employees.forEach(each -> names.add(each.getName()));
+        return names;
+    }
+
+    @Test
+    void the_owner_finds_the_elements_that_refer_to_it() {
+        Object id = store.call(manager -> {
+            Department sales = new Department("Sales");
+            sales.getEmployees().add(new Employee("Ann", 5));
+            manager.makePersistent(sales);
+            return manager.getObjectId(sales);
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            Employee bob = new Employee("Bob", 4);
+            bob.setDepartment(sales);
+            manager.makePersistent(bob);
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            assertEquals(Set.of("Ann", "Bob"), names(sales.getEmployees()));
+            sales.getEmployees().forEach(each -> assertSame(sales, each.getDepartment()));
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            sales.getEmployees().removeIf(each -> each.getName().equals("Ann"));
+        });
+        store.run(manager -> {
+            assertEquals(Set.of("Bob"), names(((Department) manager.getObjectById(id)).getEmployees()));
+            assertEquals(1, manager.newQuery(Employee.class).executeList().size());
+            manager.deletePersistent(manager.getObjectById(id));
+        });
+        store.run(manager -> assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
+    }
+
+    @Test
+    void lists_maps_and_arrays_of_references_return_in_order() {
+        Object id = store.call(manager -> {
+            Employee ann = new Employee("Ann", 5);
+            Employee bob = new Employee("Bob", 4);
+            Department sales = new Department("Sales");
+            sales.getRanking().addAll(List.of(bob, ann, bob));
+            sales.getByRole().put("boss", ann);
+            sales.getDesks().put(bob, "window");
+            sales.setBoard(ann, null, bob);
+            sales.setLeader(ann);
+            manager.makePersistent(sales);
+            return manager.getObjectId(sales);
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            assertEquals(List.of("Bob", "Ann", "Bob"), sales.getRanking().stream().map(Employee::getName).toList());
+            assertEquals("Ann", sales.getByRole().get("boss").getName());
+            assertEquals("window", sales.getDesks().get(sales.getRanking().get(0)));
+            assertEquals("Ann", sales.getBoard()[0].getName());
+            assertSame(sales, sales.getLeader().getLeads());
+            sales.getRanking().remove(0);
+            sales.getRanking().add(new Employee("Cid", 3));
+            sales.getByRole().remove("boss");
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            assertEquals(List.of("Ann", "Bob", "Cid"), sales.getRanking().stream().map(Employee::getName).toList());
+            assertNull(sales.getByRole().get("boss"));
+        });
+    }
+
+    @Test
+    void both_sides_of_a_relation_of_many_to_many_are_kept() {
+        Object id = store.call(manager -> {
+            Employee ann = new Employee("Ann", 5);
+            ann.getProjects().add(new Project("Dam"));
+            manager.makePersistent(ann);
+            return manager.getObjectId(ann.getProjects().iterator().next());
+        });
+        store.run(manager -> assertEquals(Set.of("Ann"), names(((Project) manager.getObjectById(id)).getMembers())));
+    }
+
+    @Test
+    void a_reference_may_be_of_an_interface_or_of_any_object() {
+        Object id = store.call(manager -> {
+            Drawing drawing = new Drawing();
+            drawing.setMain(new Circle(1));
+            drawing.getShapes().add(new Square(2));
+            drawing.getShapes().add(new Circle(1));
+            drawing.setAnything(new Square(3));
+            manager.makePersistent(drawing);
+            return manager.getObjectId(drawing);
+        });
+        store.run(manager -> {
+            Drawing drawing = (Drawing) manager.getObjectById(id);
+            assertEquals(Math.PI, drawing.getMain().area());
+            assertEquals(4.0, drawing.getShapes().get(0).area());
+            assertEquals(9.0, ((Square) drawing.getAnything()).area());
+        });
+    }
+
+    @Test
+    void containers_hold_embedded_objects() {
+        Object id = store.call(manager -> {
+            Drawing drawing = new Drawing();
+            drawing.getPlaces().add(new Address("Main", 1, "Ulm"));
+            drawing.getPlaces().add(new Address("Side", 2, null));
+            drawing.getPlacesByName().put("home", new Address("Main", 3, "Bonn"));
+            manager.makePersistent(drawing);
+            return manager.getObjectId(drawing);
+        });
+        store.run(manager -> {
+            Drawing drawing = (Drawing) manager.getObjectById(id);
+            assertEquals(2, drawing.getPlaces().size());
+            assertEquals("Ulm", drawing.getPlaces().get(0).getCity());
+            assertNull(drawing.getPlaces().get(1).getCity());
+            assertEquals(3, drawing.getPlacesByName().get("home").getNumber());
+            drawing.getPlaces().remove(0);
+        });
+        store.run(manager -> assertEquals(2, ((Drawing) manager.getObjectById(id)).getPlaces().get(0).getNumber()));
+    }
+}

@@ -1,0 +1,70 @@
+package io.mortar.jdo;
+
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.UUID;
+import java.util.function.Consumer;
+import java.util.function.Function;
+import javax.jdo.JDOHelper;
+import javax.jdo.PersistenceManager;
+import javax.jdo.PersistenceManagerFactory;
+
+/** A store in memory for the tests of one class. */
+final class Store implements AutoCloseable {
+    private final PersistenceManagerFactory factory;
+
+    private Store(Map<String, Object> properties) {
+        factory = JDOHelper.getPersistenceManagerFactory(properties);
+    }
+
+    static Store inMemory() {
+        return with(Map.of());
+    }
+
+    /** A new store in memory with properties. */
+    static Store with(Map<String, Object> more) {
+        Map<String, Object> properties = new TreeMap<>();
+        properties.put("javax.jdo.PersistenceManagerFactoryClass", "org.datanucleus.api.jdo.JDOPersistenceManagerFactory");
+        properties.put("javax.jdo.option.ConnectionURL", "mortar:memory:" + UUID.randomUUID());
+        properties.put("javax.jdo.option.Optimistic", "true");
+        properties.putAll(more);
+        return new Store(properties);
+    }
+
+    PersistenceManagerFactory factory() {
+        return factory;
+    }
+
+    /** A new persistence manager. */
+    PersistenceManager manager() {
+        return factory.getPersistenceManager();
+    }
+
+    /** Runs a transaction in a persistence manager of its own, and commits it. */
+    <T> T call(Function<PersistenceManager, T> body) {
+        try (PersistenceManager manager = manager()) {
+            manager.currentTransaction().begin();
+            try {
+                T result = body.apply(manager);
+                manager.currentTransaction().commit();
+                return result;
+            } finally {
+                if (manager.currentTransaction().isActive()) {
+                    manager.currentTransaction().rollback();
+                }
+            }
+        }
+    }
+
+    void run(Consumer<PersistenceManager> body) {
+        call(manager -> {
+            body.accept(manager);
+            return null;
+        });
+    }
+
+    @Override
+    public void close() {
+        factory.close();
+    }
+}

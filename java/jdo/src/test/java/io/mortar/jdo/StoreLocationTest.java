@@ -1,0 +1,130 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.mortar.ClassDefinition;
+import io.mortar.Client;
+import io.mortar.FieldDefinition;
+import io.mortar.FieldType;
+import io.mortar.Record;
+import io.mortar.jdo.model.Account;
+import io.mortar.jdo.model.Person;
+import java.math.BigDecimal;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import javax.jdo.JDOException;
+import javax.jdo.PersistenceManager;
+import javax.jdo.datastore.JDOConnection;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Connection URLs, several factories on one store, and classes that grow. */
+class StoreLocationTest {
+    private static Store at(String url) {
+        return Store.with(Map.of("javax.jdo.option.ConnectionURL", url));
+    }
+
+    private static Client client(PersistenceManager manager) {
+        JDOConnection connection = manager.getDataStoreConnection();
+        try {
+            return (Client) connection.getNativeConnection();
+        } finally {
+            connection.close();
+        }
+    }
+
+    @Test
+    void a_directory_keeps_the_objects(@TempDir Path directory) {
+        Object id;
+        try (Store store = at("mortar:embedded:" + directory.resolve("data"))) {
+            id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 5))));
+        }
+        try (Store store = at("mortar:embedded:" + directory.resolve("data"))) {
+            store.run(manager -> assertEquals("Ann", ((Person) manager.getObjectById(id)).getName()));
+        }
+    }
+
+    @Test
+    void factories_of_one_process_share_a_store() {
+        String url = "mortar:memory:" + UUID.randomUUID();
+        try (Store first = at(url); Store second = at(url)) {
+            Object id = first.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 5))));
+            second.run(manager -> ((Person) manager.getObjectById(id)).setAge(6));
+            first.run(manager -> assertEquals(6, ((Person) manager.getObjectById(id)).getAge()));
+        }
+    }
+
+    @Test
+    void a_url_that_is_not_understood_is_refused() {
+        JDOException error = assertThrows(JDOException.class, () -> at("mortar:nowhere").manager());
+        assertTrue(error.toString().contains("mortar:nowhere"));
+    }
+
+    @Test
+    void a_class_grows_by_the_members_that_it_lacks() {
+        try (Store store = Store.inMemory(); PersistenceManager manager = store.manager()) {
+            Client client = client(manager);
+            client.define(ClassDefinition.builder(Person.class.getName())
+                    .field(FieldDefinition.optional("name", FieldType.STRING))
+                    .field(FieldDefinition.optional("unknown", FieldType.STRING))
+                    .build());
+            int type = client.schema().classNumber(Person.class.getName());
+            int name = client.schema().fieldNumber(Person.class.getName(), "name");
+            int unknown = client.schema().fieldNumber(Person.class.getName(), "unknown");
+            client.run(transaction ->
+                    transaction.create(type, Record.builder().set(name, "Old").set(unknown, "kept").build()));
+            List<Person> found = manager.newQuery(Person.class, "age == 0").executeList();
+            assertEquals("Old", found.get(0).getName());
+            found.get(0).setAge(7);
+            try (var rows = client.query("from Person where age == 7")) {
+                assertEquals("kept", rows.next().record().get(unknown));
+            }
+        }
+    }
+
+    @Test
+    void a_class_is_not_created_if_that_is_forbidden() {
+        try (Store store = Store.with(Map.of("datanucleus.schema.autoCreateTables", "false"))) {
+            assertThrows(JDOException.class, () -> store.run(manager -> manager.makePersistent(new Person("Ann", 1))));
+        }
+    }
+
+    @Test
+    void a_group_snapshot_reads_and_does_not_write() {
+        String url = "mortar:memory:" + UUID.randomUUID();
+        Map<String, Object> snapshot = Map.of("javax.jdo.option.ConnectionURL", url, "mortar.snapshot", "true");
+        try (Store reader = Store.with(snapshot); Store writer = at(url)) {
+            Object id = writer.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 5))));
+            writer.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+            reader.run(manager -> assertEquals("Ann", ((Person) manager.getObjectById(id)).getName()));
+            reader.run(manager -> assertEquals("A", manager.getObjectById(Account.class, 1L).getIban()));
+            assertThrows(JDOException.class, () -> reader.run(manager -> ((Person) manager.getObjectById(id)).setAge(1)));
+            assertThrows(JDOException.class, () -> reader.run(manager -> manager.newQuery(Person.class).execute()));
+        }
+    }
+
+    @Test
+    void many_threads_have_a_persistence_manager_each() throws Exception {
+        try (Store store = Store.inMemory()) {
+            Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 0))));
+            List<Thread> threads = new java.util.ArrayList<>();
+            java.util.concurrent.atomic.AtomicInteger read = new java.util.concurrent.atomic.AtomicInteger();
+            for (int i = 0; i < 200; i++) {
+                Thread thread = new Thread(() -> store.run(manager -> {
+                    Person ann = (Person) manager.getObjectById(id);
+                    read.addAndGet(ann.getName().length());
+                }));
+                threads.add(thread);
+                thread.start();
+            }
+            for (Thread thread : threads) {
+                thread.join();
+            }
+            assertEquals(600, read.get());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.mortar.jdo.model.Account;
+import io.mortar.jdo.model.Person;
+import java.math.BigDecimal;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import javax.jdo.JDOException;
+import javax.jdo.JDOHelper;
+import javax.jdo.JDOOptimisticVerificationException;
+import javax.jdo.PersistenceManager;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+/** JDO 3.2, chapter 13: transactions. */
+class TransactionTest {
+    private final Store store = Store.inMemory();
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    private Object ann() {
+        return store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 50))));
+    }
+
+    @Test
+    void a_rollback_changes_nothing() {
+        Object id = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            ((Person) manager.getObjectById(id)).setAge(1);
+            Person bob = manager.makePersistent(new Person("Bob", 2));
+            manager.flush();
+            manager.currentTransaction().rollback();
+            assertFalse(JDOHelper.isPersistent(bob));
+        }
+        store.run(manager -> {
+            assertEquals(50, ((Person) manager.getObjectById(id)).getAge());
+            assertEquals(1, manager.newQuery(Person.class).executeList().size());
+        });
+    }
+
+    @Test
+    void a_conflict_has_the_object_as_its_failed_object() {
+        Object id = ann();
+        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+            first.currentTransaction().begin();
+            second.currentTransaction().begin();
+            Person inSecond = (Person) second.getObjectById(id);
+            inSecond.setAge(52);
+            ((Person) first.getObjectById(id)).setAge(51);
+            first.currentTransaction().commit();
+            JDOOptimisticVerificationException error =
+                    assertThrows(JDOOptimisticVerificationException.class, second.currentTransaction()::commit);
+            JDOOptimisticVerificationException nested = (JDOOptimisticVerificationException) error.getNestedExceptions()[0];
+            assertEquals(inSecond, nested.getFailedObject());
+            assertTrue(nested.getMessage().contains(id.toString()));
+        }
+        store.run(manager -> assertEquals(51, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_datastore_transaction_waits_for_a_locked_object() throws Exception {
+        Object id = ann();
+        CountDownLatch locked = new CountDownLatch(1);
+        Thread other = new Thread(() -> {
+            try (PersistenceManager manager = store.manager()) {
+                manager.currentTransaction().setOptimistic(false);
+                manager.currentTransaction().begin();
+                Person person = (Person) manager.getObjectById(id);
+                person.setAge(person.getAge() + 1);
+                manager.flush();
+                locked.countDown();
+                Thread.sleep(100);
+                manager.currentTransaction().commit();
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        });
+        other.start();
+        assertTrue(locked.await(20, TimeUnit.SECONDS));
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().setOptimistic(false);
+            manager.currentTransaction().setSerializeRead(true);
+            manager.currentTransaction().begin();
+            Person person = (Person) manager.getObjectById(id);
+            person.setAge(person.getAge() + 1);
+            manager.currentTransaction().commit();
+        }
+        other.join();
+        store.run(manager -> assertEquals(52, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void objects_can_be_read_and_written_outside_of_transactions() {
+        Object id;
+        try (PersistenceManager manager = store.manager()) {
+            Person bob = new Person("Bob", 2);
+            bob.setBoss(new Person("Eve", 3));
+            manager.makePersistent(bob);
+            id = manager.getObjectId(bob);
+        }
+        try (PersistenceManager manager = store.manager()) {
+            Person bob = (Person) manager.getObjectById(id);
+            assertEquals("Eve", bob.getBoss().getName());
+            bob.setAge(4);
+            assertEquals(2, manager.newQuery(Person.class).executeList().size());
+        }
+        try (PersistenceManager manager = store.manager()) {
+            Person bob = (Person) manager.getObjectById(id);
+            assertEquals(4, bob.getAge());
+            manager.deletePersistent(bob);
+        }
+        store.run(manager -> assertEquals(1, manager.newQuery(Person.class).executeList().size()));
+    }
+
+    @Test
+    void versions_count_the_changes_of_an_object() {
+        Object id = ann();
+        store.run(manager -> assertEquals(1L, JDOHelper.getVersion(manager.getObjectById(id))));
+        store.run(manager -> ((Person) manager.getObjectById(id)).setAge(51));
+        store.run(manager -> {
+            Person ann = (Person) manager.getObjectById(id);
+            ann.getAge();
+            assertEquals(2L, JDOHelper.getVersion(ann));
+        });
+    }
+
+    @Test
+    void a_detached_object_that_is_out_of_date_is_a_conflict() {
+        Object id = ann();
+        Person detached = store.call(manager -> manager.detachCopy((Person) manager.getObjectById(id)));
+        detached.setAge(1);
+        store.run(manager -> ((Person) manager.getObjectById(id)).setAge(2));
+        assertThrows(JDOOptimisticVerificationException.class, () -> store.run(manager -> manager.makePersistent(detached)));
+        store.run(manager -> assertEquals(2, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_detached_object_is_attached_with_its_changes() {
+        Object id = store.call(manager -> {
+            Person ann = new Person("Ann", 50);
+            ann.setBoss(new Person("Bob", 60));
+            ann.getTags().add("x");
+            manager.makePersistent(ann);
+            return manager.getObjectId(ann);
+        });
+        Person detached = store.call(manager -> {
+            manager.getFetchPlan().setGroup(javax.jdo.FetchPlan.ALL).setMaxFetchDepth(-1);
+            return manager.detachCopy((Person) manager.getObjectById(id));
+        });
+        assertTrue(JDOHelper.isDetached(detached));
+        detached.setAge(51);
+        detached.getBoss().setName("Eve");
+        detached.getTags().add("y");
+        store.run(manager -> manager.makePersistent(detached));
+        store.run(manager -> {
+            Person ann = (Person) manager.getObjectById(id);
+            assertEquals(51, ann.getAge());
+            assertEquals("Eve", ann.getBoss().getName());
+            assertEquals(List.of("x", "y"), ann.getTags());
+        });
+    }
+
+    @Test
+    void objects_are_detached_at_the_commit_if_wanted() {
+        Object id = ann();
+        Person detached;
+        try (PersistenceManager manager = store.manager()) {
+            manager.setDetachAllOnCommit(true);
+            manager.currentTransaction().begin();
+            detached = (Person) manager.getObjectById(id);
+            detached.getAge();
+            manager.currentTransaction().commit();
+        }
+        assertTrue(JDOHelper.isDetached(detached));
+        assertEquals("Ann", detached.getName());
+    }
+
+    @Test
+    void a_read_only_factory_refuses_changes() {
+        try (Store readOnly = Store.with(Map.of("datanucleus.readOnlyDatastore", "true"))) {
+            assertThrows(JDOException.class, () -> readOnly.run(manager -> manager.makePersistent(new Person("Ann", 1))));
+        }
+    }
+
+    @Test
+    void a_new_transaction_reads_anew_what_the_one_before_has_read() {
+        Object id = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            Person ann = (Person) manager.getObjectById(id);
+            assertEquals(50, ann.getAge());
+            manager.currentTransaction().commit();
+            store.run(other -> ((Person) other.getObjectById(id)).setAge(51));
+            manager.currentTransaction().begin();
+            assertEquals(51, ann.getAge());
+            manager.currentTransaction().commit();
+        }
+    }
+
+    @Test
+    void retained_values_that_are_out_of_date_are_a_conflict() {
+        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().setRetainValues(true);
+            manager.currentTransaction().begin();
+            Account account = manager.getObjectById(Account.class, 1L);
+            assertEquals(BigDecimal.ONE, account.getBalance());
+            manager.currentTransaction().commit();
+            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            manager.currentTransaction().begin();
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+        }
+        store.run(manager -> assertEquals(BigDecimal.TEN, manager.getObjectById(Account.class, 1L).getBalance()));
+    }
+
+    @Test
+    void bulk_changes_are_counted() {
+        store.run(manager -> {
+            manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null));
+            manager.makePersistent(new Account(2, "B", BigDecimal.TEN, null));
+        });
+        store.run(manager -> assertEquals(1L, manager.newQuery(Account.class, "balance > 5").deletePersistentAll()));
+        store.run(manager -> assertEquals(1, manager.newQuery(Account.class).executeList().size()));
+    }
+
+    @Test
+    void a_refresh_discards_changes() {
+        Object id = ann();
+        store.run(manager -> {
+            Person ann = (Person) manager.getObjectById(id);
+            ann.setAge(9);
+            manager.refresh(ann);
+            assertEquals(50, ann.getAge());
+            assertNull(ann.getBoss());
+        });
+    }
+}

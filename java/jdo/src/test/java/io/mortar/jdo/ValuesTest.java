@@ -1,0 +1,169 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import io.mortar.jdo.model.AllTypes;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.net.URI;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.LocalTime;
+import java.time.Period;
+import java.time.ZoneId;
+import java.time.ZonedDateTime;
+import java.util.Currency;
+import java.util.Date;
+import java.util.GregorianCalendar;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.UUID;
+import javax.jdo.PersistenceManager;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.Test;
+
+/** JDO 3.2, chapter 6: the types of members. */
+class ValuesTest {
+    private static final Store STORE = Store.inMemory();
+
+    @AfterAll
+    static void close() {
+        STORE.close();
+    }
+
+    private static AllTypes full() throws Exception {
+        AllTypes all = new AllTypes();
+        all.aBoolean = true;
+        all.aByte = -1;
+        all.aShort = Short.MIN_VALUE;
+        all.anInt = Integer.MAX_VALUE;
+        all.aLong = Long.MIN_VALUE;
+        all.aFloat = 0.1f;
+        all.aDouble = Math.PI;
+        all.aChar = 'ß';
+        all.boxedBoolean = false;
+        all.boxedByte = 1;
+        all.boxedShort = 2;
+        all.boxedInt = 3;
+        all.boxedLong = 4L;
+        all.boxedFloat = 5.5f;
+        all.boxedDouble = -0.25;
+        all.boxedChar = '€';
+        all.text = "né \u0001 \uD83D\uDE00";
+        all.decimal = new BigDecimal("123456789012345678901234567890.1200");
+        all.integer = BigInteger.TWO.pow(200).negate();
+        all.color = AllTypes.Color.GREEN;
+        all.ordinal = AllTypes.Color.BLUE;
+        all.uuid = new UUID(1, 2);
+        all.url = URI.create("http://example.org/x?y").toURL();
+        all.uri = URI.create("urn:x:y");
+        all.locale = Locale.GERMANY;
+        all.currency = Currency.getInstance("EUR");
+        all.date = new Date(1_234_567_890_123L);
+        all.calendar = new GregorianCalendar(2026, 6, 1);
+        all.sqlDate = java.sql.Date.valueOf("2026-07-01");
+        all.sqlTimestamp = java.sql.Timestamp.valueOf("2026-07-01 12:30:00.123456789");
+        all.instant = Instant.parse("2026-07-01T12:30:00.123456789Z");
+        all.localDate = LocalDate.of(-4000, 2, 29);
+        all.localTime = LocalTime.of(23, 59, 59, 1);
+        all.localDateTime = LocalDateTime.of(2026, 7, 1, 12, 30, 0, 5);
+        all.zoned = ZonedDateTime.of(all.localDateTime, ZoneId.of("Europe/Berlin"));
+        all.duration = Duration.ofSeconds(90, 5);
+        all.period = Period.of(1, 2, 3);
+        all.bytes = new byte[] {1, 0, -1};
+        all.chars = new char[] {'a', 'b'};
+        all.ints = new int[] {3, 1, 2};
+        all.doubles = new double[] {0.5, Double.NaN};
+        all.strings = new String[] {"x", null, "y"};
+        all.optionalText = Optional.of("here");
+        all.optionalNumber = Optional.of(7);
+        all.point = new AllTypes.Point(1, 2);
+        return all;
+    }
+
+    @Test
+    void every_value_returns_as_it_was_stored() throws Exception {
+        AllTypes expected = full();
+        AllTypes stored = full();
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(stored)));
+        try (PersistenceManager manager = STORE.manager()) {
+            AllTypes found = (AllTypes) manager.getObjectById(id);
+            for (var field : AllTypes.class.getFields()) {
+                if (field.getName().startsWith("dn")) {
+                    continue;
+                }
+                manager.retrieve(found);
+                Object is = read(found, field.getName());
+                Object should = field.get(expected);
+                if (should.getClass().isArray()) {
+                    assertArrayEquals(List.of(should).toArray(), List.of(is).toArray(), field.getName());
+                } else if (should instanceof java.util.Calendar calendar) {
+                    assertEquals(calendar.getTimeInMillis(), ((java.util.Calendar) is).getTimeInMillis());
+                } else {
+                    assertEquals(should, is, field.getName());
+                }
+            }
+        }
+    }
+
+    /** Reads a member as compiled code does, whose access is enhanced. */
+    private static Object read(AllTypes object, String name) throws Exception {
+        return AllTypes.class.getField(name).get(object);
+    }
+
+    @Test
+    void null_values_return_as_null() {
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(new AllTypes())));
+        STORE.run(manager -> {
+            AllTypes found = (AllTypes) manager.getObjectById(id);
+            manager.retrieve(found);
+            assertNull(found.boxedInt);
+            assertNull(found.text);
+            assertNull(found.decimal);
+            assertNull(found.bytes);
+            assertNull(found.color);
+            assertNull(found.zoned);
+            assertEquals(0, found.anInt);
+            assertEquals(0.0, found.aDouble);
+            assertEquals('\0', found.aChar);
+            assertEquals(Optional.empty(), found.optionalText);
+        });
+    }
+
+    @Test
+    void values_are_compared_by_the_store() throws Exception {
+        AllTypes all = full();
+        STORE.run(manager -> manager.makePersistent(all));
+        for (String filter : List.of(
+                "text.startsWith('né')", "decimal > 5 && integer < 0", "color == :p1 && ordinal == :p2",
+                "localDate < :p3", "instant == :p4", "uuid == :p5", "aChar == 'ß'", "boxedFloat == 5.5",
+                "aDouble > 3.14 && aDouble < 3.15", "optionalNumber.get() == 7", "date <= :p6", "zoned == :p7", "aBoolean")) {
+            STORE.run(manager -> {
+                var query = manager.newQuery(AllTypes.class, filter);
+                java.util.Map<String, Object> parameters = new java.util.HashMap<>();
+                if (filter.contains(":p1")) {
+                    parameters.putAll(java.util.Map.of("p1", AllTypes.Color.GREEN, "p2", AllTypes.Color.BLUE));
+                }
+                put(filter, parameters, "p3", LocalDate.EPOCH);
+                put(filter, parameters, "p4", Instant.parse("2026-07-01T12:30:00.123456789Z"));
+                put(filter, parameters, "p5", new UUID(1, 2));
+                put(filter, parameters, "p6", new Date());
+                put(filter, parameters, "p7", ZonedDateTime.of(
+                        LocalDateTime.of(2026, 7, 1, 12, 30, 0, 5), ZoneId.of("Europe/Berlin")));
+                assertEquals(false, ((List<?>) query.executeWithMap(parameters)).isEmpty(), filter);
+                assertEquals(List.of(), Queries.inMemory(query), filter);
+            });
+        }
+    }
+
+    private static void put(String filter, java.util.Map<String, Object> parameters, String name, Object value) {
+        if (filter.contains(':' + name)) {
+            parameters.put(name, value);
+        }
+    }
+}
