@@ -1,0 +1,84 @@
+package io.mortar.jukebox.audio;
+
+import io.mortar.jukebox.model.Library;
+import io.mortar.jukebox.model.Refusal;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.function.BooleanSupplier;
+import java.util.logging.Level;
+import java.util.logging.Logger;
+import java.util.stream.Stream;
+
+/** Adds the music of a folder to the library. Files that the library has are skipped. */
+public final class MusicImport {
+    private static final Logger LOG = Logger.getLogger(MusicImport.class.getName());
+    private static final Set<String> EXTENSIONS = Set.of("flac", "ogg", "oga", "wav", "m4a", "mp4", "mp3");
+
+    private final Library library;
+    private final String account;
+    private final long limit;
+    private final BooleanSupplier isStopping;
+
+    /**
+     * @param account the account to which the tracks belong
+     * @param limit the most bytes of a file
+     * @param isStopping whether the import ends early
+     */
+    public MusicImport(Library library, String account, long limit, BooleanSupplier isStopping) {
+        this.library = library;
+        this.account = account;
+        this.limit = limit;
+        this.isStopping = isStopping;
+    }
+
+    /**
+     * Adds all files of a folder and its subfolders.
+     *
+     * @return how many tracks are new
+     */
+    public int add(Path folder) throws IOException {
+        List<Path> files;
+        try (Stream<Path> all = Files.walk(folder)) {
+            files = all.filter(MusicImport::hasAudioName)
+                    .filter(Files::isRegularFile)
+                    .sorted()
+                    .toList();
+        }
+        int added = 0;
+        for (Path file : files) {
+            if (isStopping.getAsBoolean()) {
+                break;
+            }
+            added += addFile(file) ? 1 : 0;
+        }
+        return added;
+    }
+
+    private boolean addFile(Path file) throws IOException {
+        try (InputStream bytes = Files.newInputStream(file);
+                ReceivedFile received =
+                        ReceivedFile.receive(bytes, file.getFileName().toString(), limit)) {
+            if (library.contains(received.sha256())) {
+                return false;
+            }
+            library.add(account, received.examine());
+            return true;
+        } catch (Refusal refusal) {
+            if (refusal.reason() == Refusal.Reason.UNAVAILABLE) {
+                throw refusal;
+            }
+            LOG.log(Level.WARNING, "{0} is skipped: {1}", new Object[] {file, refusal.getMessage()});
+            return false;
+        }
+    }
+
+    private static boolean hasAudioName(Path file) {
+        String name = file.getFileName().toString();
+        return EXTENSIONS.contains(name.substring(name.lastIndexOf('.') + 1).toLowerCase(Locale.ROOT));
+    }
+}
