@@ -13,9 +13,43 @@ use client::{
 };
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// A stream, which one call at a time reads.
 pub(crate) type Stream<T> = Arc<tokio::sync::Mutex<T>>;
+
+/// A stream whose next item may never come. Releasing its handle ends the calls that wait for it.
+#[derive(Debug)]
+pub(crate) struct Subscription<T> {
+    stream: tokio::sync::Mutex<T>,
+    released: Notify,
+}
+
+impl<T> Subscription<T> {
+    pub(crate) fn new(stream: T) -> Arc<Self> {
+        Arc::new(Self { stream: tokio::sync::Mutex::new(stream), released: Notify::new() })
+    }
+
+    /// Waits for what `next` returns, or until the handle is released.
+    ///
+    /// # Errors
+    /// Those of `next`; [`ErrorKind::Invalid`] if the handle is released.
+    pub(crate) async fn wait<R>(&self, next: impl AsyncFnOnce(&mut T) -> Result<R>) -> Result<R> {
+        let wait = async { next(&mut *self.stream.lock().await).await };
+        tokio::select! {
+            come = wait => come,
+            () = self.released.notified() => {
+                // For the next one that waits.
+                self.release();
+                Err(closed_error())
+            }
+        }
+    }
+
+    pub(crate) fn release(&self) {
+        self.released.notify_one();
+    }
+}
 
 /// What a handle stands for.
 #[derive(Clone, Debug)]
@@ -27,11 +61,11 @@ pub(crate) enum Resource {
     Rows(Stream<Rows>),
     Names(Stream<Names>),
     Objects(Stream<Objects>),
-    Events(Stream<Events>),
+    Events(Arc<Subscription<Events>>),
     /// `None` once the upload is finished.
     Writer(Stream<Option<ContentWriter>>),
     Reader(Stream<ContentReader>),
-    Watch(Stream<Watch>),
+    Watch(Arc<Subscription<Watch>>),
     Staged(StagedContent),
 }
 
@@ -86,7 +120,7 @@ impl Handles {
     /// [`ErrorKind::Invalid`] if it was freed.
     pub(crate) fn get(&self, handle: u64) -> Result<Resource> {
         let found = self.part(handle).lock().get(&handle).cloned();
-        found.ok_or_else(|| Error::new(ErrorKind::Invalid, "it was closed and cannot be used any more"))
+        found.ok_or_else(closed_error)
     }
 
     /// Frees a handle. The resource ends when the last call that uses it ends.
@@ -121,11 +155,15 @@ of_kind! {
     rows: Rows => Stream<Rows>;
     names: Names => Stream<Names>;
     objects: Objects => Stream<Objects>;
-    events: Events => Stream<Events>;
+    events: Events => Arc<Subscription<Events>>;
     writer: Writer => Stream<Option<ContentWriter>>;
     reader: Reader => Stream<ContentReader>;
-    watch: Watch => Stream<Watch>;
+    watch: Watch => Arc<Subscription<Watch>>;
     staged: Staged => StagedContent;
+}
+
+fn closed_error() -> Error {
+    Error::new(ErrorKind::Invalid, "it was closed and cannot be used any more")
 }
 
 fn wrong_kind_error(resource: &Resource) -> Error {

@@ -1,12 +1,12 @@
 //! The native half of the Java client: [`client::Client`] behind five functions.
 //!
-//! The Java half (`java/client`) encodes a request, calls [`call`] with the number of an operation and the handle of what it is done
+//! The Java half (`java/client`) encodes a request, calls `call` with the number of an operation and the handle of what it is done
 //! with, and decodes the reply. So the bytes of objects cross once, many objects in one crossing, and no Java object is touched here.
 //!
 //! 1. Whatever Java passes, nothing here crashes the virtual machine: handles are numbers, messages are checked, and a panic is an
 //!    error of the call.
-//! 2. A platform thread waits in [`call`]. A virtual thread calls [`start`], which does not wait, and is unparked when one thread of the
-//!    Java half has received the reply from [`completed`]: so no waiting virtual thread pins its carrier.
+//! 2. A platform thread waits in `call`. A virtual thread calls `start`, which does not wait, and is unparked when one thread of the
+//!    Java half has received the reply from `completed`: so no waiting virtual thread pins its carrier.
 //! 3. A call that does not have to wait, such as a read of a cached object, is finished by the thread that makes it.
 
 mod codes;
@@ -99,6 +99,8 @@ fn release(handle: i64) {
             drop((client, embedded));
         }
         Some(Resource::Transaction(transaction)) => transaction.abort(),
+        Some(Resource::Events(events)) => events.release(),
+        Some(Resource::Watch(watch)) => watch.release(),
         other => drop(other),
     }
 }

@@ -6,7 +6,7 @@ use model::{Error, ErrorKind, Kind, NodeId, Oid, RecordRef, Result};
 use query::{Query, Row};
 
 use crate::codes::*;
-use crate::handles::{Handles, Resource};
+use crate::handles::{Handles, Resource, Subscription};
 use crate::message::{Reader, Writer};
 use crate::objects::{
     read_class, read_hint, read_object, read_options, read_txn, write_object, write_outcome, write_txn,
@@ -190,7 +190,7 @@ async fn space(client: &Client, handles: &Handles, code: i32, request: &mut Read
             reply.u64(handles.insert(Resource::stream(Resource::Names, names)));
         }
         OBJECTS => reply.u64(handles.insert(Resource::stream(Resource::Objects, client.objects()))),
-        EVENTS => reply.u64(handles.insert(Resource::stream(Resource::Events, client.events()?))),
+        EVENTS => reply.u64(handles.insert(Resource::Events(Subscription::new(client.events()?)))),
         WRITER => {
             let writer = client.content_writer(request.optional(Reader::u32)?.map(NodeId));
             reply.u64(handles.insert(Resource::stream(Resource::Writer, Some(writer))));
@@ -210,7 +210,7 @@ async fn space(client: &Client, handles: &Handles, code: i32, request: &mut Read
         ENTRY => reply.optional(client.entry(request.oid()?, &request.string()?).await?, Writer::oid),
         WATCH => {
             let watch = client.watch(request.list(Reader::oid)?).await?;
-            reply.u64(handles.insert(Resource::stream(Resource::Watch, watch)));
+            reply.u64(handles.insert(Resource::Watch(Subscription::new(watch))));
         }
         _ => return Err(unknown_operation_error(code)),
     }
@@ -442,7 +442,7 @@ async fn stream(handles: &Handles, handle: u64, code: i32, request: &mut Reader,
         }
         EVENTS_NEXT => {
             let events = handles.events(handle)?;
-            let event = events.lock().await.next().await;
+            let event = events.wait(async |events| Ok(events.next().await)).await?;
             reply.optional(event, |reply, event| {
                 reply.u8(event_code(&event));
                 reply.string(&event.to_string());
@@ -468,7 +468,7 @@ async fn stream(handles: &Handles, handle: u64, code: i32, request: &mut Reader,
         }
         WATCH_NEXT => {
             let watch = handles.watch(handle)?;
-            let changed = watch.lock().await.next().await?;
+            let changed = watch.wait(async |watch| watch.next().await).await?;
             reply.list(changed, |reply, (oid, _)| reply.oid(oid));
         }
         _ => return Err(unknown_operation_error(code)),

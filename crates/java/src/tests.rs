@@ -257,6 +257,25 @@ fn damaged_requests_are_errors() {
 }
 
 #[test]
+fn call_that_waits_for_a_change_ends_when_its_handle_is_released() {
+    let client = TestClient::new();
+    let watch = call(client.0, WATCH, |request| request.list([], Writer::oid)).unwrap().u64().unwrap();
+    let events = call(client.0, EVENTS, |_| ()).unwrap().u64().unwrap();
+    // The first event is there.
+    call(events, EVENTS_NEXT, |_| ()).unwrap();
+    for (handle, operation) in [(watch, WATCH_NEXT), (events, EVENTS_NEXT)] {
+        let waiting: Vec<_> = (0..3)
+            .map(|_| std::thread::spawn(move || call(handle, operation, |_| ()).map(drop).unwrap_err().0))
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        release(handle as i64);
+        for waiting in waiting {
+            assert_eq!(waiting.join().unwrap(), ErrorKind::Invalid);
+        }
+    }
+}
+
+#[test]
 fn started_calls_complete() {
     let native = native().unwrap();
     native.completed.push(7, encode_reply(Err(Error::new(ErrorKind::NotFound, "nothing"))));

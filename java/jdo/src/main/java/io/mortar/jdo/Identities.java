@@ -103,7 +103,7 @@ final class Identities {
                     + IdentityUtils.getPersistableIdentityForId(manager.getInternalObjectId()), manager.getInternalObjectId());
         }
         manager.setOid(found.oid());
-        manager.remember(session, found.record());
+        manager.rememberRead(session, found.record());
         return found.oid();
     }
 

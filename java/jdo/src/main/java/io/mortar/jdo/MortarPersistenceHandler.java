@@ -135,8 +135,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 List<Record> records = session.getAll(oids, true);
                 for (int i = 0; i < records.size(); i++) {
                     MortarStateManager state = unread.get(i);
-                    if (records.get(i) != null && (state.basis() == null || state.basis().equals(records.get(i)))) {
-                        state.remember(session, records.get(i));
+                    if (records.get(i) != null) {
+                        state.rememberRead(session, records.get(i));
                     }
                 }
             }
@@ -208,7 +208,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             List<Record> records = oids.isEmpty() ? List.of() : session.getAll(oids, false);
             for (int i = 0; i < records.size(); i++) {
                 if (records.get(i) != null) {
-                    unread.get(i).remember(session, records.get(i));
+                    unread.get(i).rememberRead(session, records.get(i));
                 }
             }
         });
@@ -223,7 +223,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             throw new NucleusObjectNotFoundException(
                     "there is no object with the identity " + name(manager), manager.getInternalObjectId());
         }
-        state(manager).remember(session, record);
+        state(manager).rememberRead(session, record);
         return record;
     }
 

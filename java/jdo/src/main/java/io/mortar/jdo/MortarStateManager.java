@@ -52,9 +52,21 @@ public final class MortarStateManager extends StateManagerImpl {
         return record != null && recordEpoch == session.epoch() ? record : null;
     }
 
+    /** Notes what the transaction has written. */
     void remember(StoreSession session, Record current) {
         record = current;
         recordEpoch = session.epoch();
+    }
+
+    /**
+     * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query may be older than.
+     * Nor does it replace another record that members were read from by an earlier transaction: then the object has changed, and writing it
+     * is a conflict.
+     */
+    void rememberRead(StoreSession session, Record read) {
+        if (record == null || record(session) == null && record.equals(read)) {
+            remember(session, read);
+        }
     }
 
     /** The record that the object's members were read from, perhaps by an earlier transaction; null if they were not read. */
@@ -71,6 +83,19 @@ public final class MortarStateManager extends StateManagerImpl {
     public void preRollback(Transaction transaction) {
         forgetRecord();
         super.preRollback(transaction);
+    }
+
+    /** Members are read again, so what they were read from before does not matter. */
+    @Override
+    public void refreshFieldsInFetchPlan() {
+        forgetRecord();
+        super.refreshFieldsInFetchPlan();
+    }
+
+    @Override
+    public void refreshLoadedFields() {
+        forgetRecord();
+        super.refreshLoadedFields();
     }
 
     @Override

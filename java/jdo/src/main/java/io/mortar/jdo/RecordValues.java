@@ -29,7 +29,7 @@ final class RecordValues implements FieldValues {
     public void fetchFields(DNStateManager manager) {
         remember(manager);
         manager.replaceFields(positions(manager), reader(manager));
-        loadVersion(manager, mapping, record);
+        loadVersion(manager, mapping, current(manager));
     }
 
     @Override
@@ -37,13 +37,19 @@ final class RecordValues implements FieldValues {
         remember(manager);
         manager.replaceNonLoadedFields(positions(manager), reader(manager));
         if (manager.getTransactionalVersion() == null) {
-            loadVersion(manager, mapping, record);
+            loadVersion(manager, mapping, current(manager));
         }
     }
 
     private void remember(DNStateManager manager) {
         ((MortarStateManager) manager).setOid(oid);
-        ((MortarStateManager) manager).remember(session, record);
+        ((MortarStateManager) manager).rememberRead(session, record);
+    }
+
+    /** What the transaction has read or written; the row may be older. */
+    private Record current(DNStateManager manager) {
+        Record known = ((MortarStateManager) manager).record(session);
+        return known == null ? record : known;
     }
 
     private int[] positions(DNStateManager manager) {
@@ -53,7 +59,7 @@ final class RecordValues implements FieldValues {
     }
 
     private RecordReader reader(DNStateManager manager) {
-        return RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), record);
+        return RecordReader.of(manager.getExecutionContext(), manager, mapping.members(), current(manager));
     }
 
     @Override

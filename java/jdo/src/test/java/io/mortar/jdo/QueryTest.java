@@ -8,6 +8,7 @@ import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.QPerson;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -168,6 +169,23 @@ class QueryTest {
             Query<?> having = manager.newQuery(
                     "select age from io.mortar.jdo.model.Person group by age having count(this) > 1");
             assertEquals(List.of(30), having.execute());
+        });
+    }
+
+    @Test
+    void a_result_is_computed_in_memory_if_its_order_is() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select name from io.mortar.jdo.model.Person order by name.substring(1)");
+            assertEquals(List.of("Dan", "Cid", "Ann", "Bob"), query.execute());
+            assertFalse(Queries.inMemory(query).isEmpty());
+        });
+    }
+
+    @Test
+    void a_number_behind_a_reference_that_is_null_is_null() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select boss.age from io.mortar.jdo.model.Person order by name");
+            assertEquals(Arrays.asList(null, 50, 50, 30), query.execute());
         });
     }
 

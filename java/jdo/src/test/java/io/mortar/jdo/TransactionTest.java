@@ -227,6 +227,48 @@ class TransactionTest {
     }
 
     @Test
+    void retained_values_that_are_out_of_date_are_a_conflict_after_a_query_too() {
+        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().setRetainValues(true);
+            manager.currentTransaction().begin();
+            Account account = manager.getObjectById(Account.class, 1L);
+            assertEquals(BigDecimal.ONE, account.getBalance());
+            manager.currentTransaction().commit();
+            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            manager.currentTransaction().begin();
+            assertEquals(List.of(account), List.copyOf(manager.newQuery(Account.class).executeList()));
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+            manager.currentTransaction().begin();
+            manager.refresh(account);
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            manager.currentTransaction().commit();
+        }
+        BigDecimal eleven = BigDecimal.TEN.add(BigDecimal.ONE);
+        store.run(manager -> assertEquals(eleven, manager.getObjectById(Account.class, 1L).getBalance()));
+    }
+
+    @Test
+    void a_row_that_is_older_than_a_change_of_the_transaction_does_not_undo_it() {
+        store.run(manager -> {
+            manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null));
+            manager.makePersistent(new Account(2, "B", BigDecimal.ONE, null));
+        });
+        store.run(manager -> {
+            List<Account> all = manager.newQuery(Account.class).executeList();
+            manager.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN);
+            manager.flush();
+            all.forEach(account -> account.setParent(account));
+        });
+        store.run(manager -> {
+            Account changed = manager.getObjectById(Account.class, 1L);
+            assertEquals(BigDecimal.TEN, changed.getBalance());
+            assertEquals(changed, changed.getParent());
+        });
+    }
+
+    @Test
     void bulk_changes_are_counted() {
         store.run(manager -> {
             manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null));

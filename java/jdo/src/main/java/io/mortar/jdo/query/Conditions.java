@@ -515,6 +515,10 @@ final class Conditions {
             boolean isOne = !(each.constant() instanceof Collection) && !each.constant().getClass().isArray();
             constants.addAll(isOne ? List.of(each.constant()) : Parameters.elements(each.constant()));
         }
+        // JPQL does not know whether a value differs from null.
+        if (negated && isThreeValued && constants.contains(null)) {
+            return NEVER;
+        }
         return guarded(value, value.text() + " in " + operands.parameters().listText(constants, value), negated);
     }
 }

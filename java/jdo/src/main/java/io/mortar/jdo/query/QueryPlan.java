@@ -206,6 +206,7 @@ final class QueryPlan {
             }
             columns = translated;
         } catch (Untranslatable why) {
+            returnObjects();
             inMemory.add("result: " + why.getMessage());
         }
     }
@@ -246,8 +247,15 @@ final class QueryPlan {
             }
             keys.forEach(text::order);
         } catch (Untranslatable why) {
+            returnObjects();
             inMemory.add("order: " + why.getMessage());
         }
+    }
+
+    /** What is evaluated in memory needs the candidates. */
+    private void returnObjects() {
+        text.clearResult();
+        columns = null;
     }
 
     private String key(OrderExpression order) {

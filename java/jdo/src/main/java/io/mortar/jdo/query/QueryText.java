@@ -36,6 +36,12 @@ public final class QueryText {
         group.add(key);
     }
 
+    /** Returns objects instead of columns. */
+    void clearResult() {
+        select.clear();
+        group.clear();
+    }
+
     public void order(String key) {
         order.add(key);
     }

@@ -42,13 +42,19 @@ final class ResultColumns {
         }
         return switch (term.kind()) {
             case REFERENCE -> new ResultColumn(term.text(), stored -> queries.object((Oid) stored));
-            case VALUE -> new ResultColumn(term.text(), toJava(term.codec()));
+            case VALUE -> new ResultColumn(term.text(), toJava(term));
             default -> throw new Untranslatable("a result is a collection or an embedded object");
         };
     }
 
-    private static Function<Object, Object> toJava(ValueCodec codec) {
-        return codec == null ? stored -> stored : stored -> codec.decode(stored == null ? codec.zero() : stored);
+    private static Function<Object, Object> toJava(Term term) {
+        ValueCodec codec = term.codec();
+        if (codec == null) {
+            return stored -> stored;
+        }
+        // A member of a primitive type that an older object lacks is zero. Behind a reference that is null there is no value.
+        Object missing = term.isPath() || codec.zero() == null ? null : codec.decode(codec.zero());
+        return stored -> stored == null ? missing : codec.decode(stored);
     }
 
     private ResultColumn aggregate(InvokeExpression invoke) {

@@ -4,15 +4,19 @@ import io.mortar.jukebox.model.Library;
 import io.mortar.jukebox.model.Refusal;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.function.BooleanSupplier;
 import java.util.logging.Level;
 import java.util.logging.Logger;
-import java.util.stream.Stream;
 
 /** Adds the music of a folder to the library. Files that the library has are skipped. */
 public final class MusicImport {
@@ -42,13 +46,23 @@ public final class MusicImport {
      * @return how many tracks are new
      */
     public int add(Path folder) throws IOException {
-        List<Path> files;
-        try (Stream<Path> all = Files.walk(folder)) {
-            files = all.filter(MusicImport::hasAudioName)
-                    .filter(Files::isRegularFile)
-                    .sorted()
-                    .toList();
-        }
+        List<Path> files = new ArrayList<>();
+        Files.walkFileTree(folder, new SimpleFileVisitor<>() {
+            @Override
+            public FileVisitResult visitFile(Path file, BasicFileAttributes attributes) {
+                if (attributes.isRegularFile() && hasAudioName(file)) {
+                    files.add(file);
+                }
+                return FileVisitResult.CONTINUE;
+            }
+
+            @Override
+            public FileVisitResult visitFileFailed(Path file, IOException error) {
+                skip(file, error);
+                return FileVisitResult.CONTINUE;
+            }
+        });
+        Collections.sort(files);
         int added = 0;
         for (Path file : files) {
             if (isStopping.getAsBoolean()) {
@@ -59,7 +73,7 @@ public final class MusicImport {
         return added;
     }
 
-    private boolean addFile(Path file) throws IOException {
+    private boolean addFile(Path file) {
         try (InputStream bytes = Files.newInputStream(file);
                 ReceivedFile received =
                         ReceivedFile.receive(bytes, file.getFileName().toString(), limit)) {
@@ -72,9 +86,17 @@ public final class MusicImport {
             if (refusal.reason() == Refusal.Reason.UNAVAILABLE) {
                 throw refusal;
             }
-            LOG.log(Level.WARNING, "{0} is skipped: {1}", new Object[] {file, refusal.getMessage()});
+            skip(file, refusal);
+            return false;
+        } catch (IOException error) {
+            skip(file, error);
             return false;
         }
+    }
+
+    private static void skip(Path file, Exception error) {
+        String why = error instanceof Refusal ? error.getMessage() : error.toString();
+        LOG.log(Level.WARNING, "{0} is skipped: {1}", new Object[] {file, why});
     }
 
     private static boolean hasAudioName(Path file) {

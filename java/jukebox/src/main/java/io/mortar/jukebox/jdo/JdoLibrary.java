@@ -78,9 +78,12 @@ final class JdoLibrary implements Library {
         try {
             return transactions.run(
                     manager -> add(manager, account, file, audio).view());
-        } catch (RuntimeException error) {
-            delete(audio);
-            throw error;
+        } catch (Refusal refusal) {
+            // While the store is unavailable the track may have been added all the same, and needs its audio.
+            if (refusal.reason() != Refusal.Reason.UNAVAILABLE) {
+                delete(audio);
+            }
+            throw refusal;
         }
     }
 
