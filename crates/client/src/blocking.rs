@@ -58,7 +58,8 @@ pub struct Client {
 }
 
 /// Waits for a future. One that does not have to wait, as a read of a cached object, is polled once without the machinery of waiting.
-fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+#[doc(hidden)]
+pub fn wait<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let mut future = pin!(future);
     {
         let _entered = runtime.enter();
@@ -120,6 +121,16 @@ impl Client {
     pub fn open(directory: impl AsRef<std::path::Path>) -> Result<Self> {
         let runtime = start_runtime()?;
         Ok(Self { inner: runtime.block_on(crate::Client::open(directory))?, runtime })
+    }
+
+    /// See [`crate::Client::in_memory`].
+    ///
+    /// # Errors
+    /// Those of that method.
+    #[cfg(feature = "embedded")]
+    pub fn in_memory() -> Result<Self> {
+        let runtime = start_runtime()?;
+        Ok(Self { inner: runtime.block_on(crate::Client::in_memory())?, runtime })
     }
 
     /// See [`crate::Client::shutdown`].

@@ -11,8 +11,9 @@
 //! connection; the simulator drives it over a simulated network.
 //!
 //! - A call finishes exactly once: with its result, with an error, or by [`ClientDriver::cancel`].
-//! - A call fails at the latest when the client's timeout has passed, but for one that waits for a change of an object. A write, or a commit, fails about a second after the
-//!   space was stopped or every peer server refused the client; calls that have changed nothing fail at once then.
+//! - A call fails at the latest when the client's timeout has passed, but for one that waits for a change of an object. A write, or a
+//!   commit, fails about a second after the space was stopped or every peer server refused the client; calls that have changed nothing
+//!   fail at once then.
 //! - When the caller of a commit goes away, or its time is up, the driver asks for the outcome: a participant that has not prepared
 //!   the transaction by then never will (C2).
 //! - An outcome that no call waits for is kept until a call requests it.
@@ -559,7 +560,7 @@ impl<T: DriverObject> ClientDriver<T> {
     }
 }
 
-/// The error of a call in a transaction that was aborted, or whose outcome was told.
+/// The error of a call in a transaction that was aborted, or whose outcome the caller has.
 fn over_error() -> Error {
     Error::new(ErrorKind::Invalid, "the transaction is over: begin another")
 }

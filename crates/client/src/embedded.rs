@@ -188,7 +188,28 @@ impl Client {
     /// # Errors
     /// As [`Embedded::open`] and [`Embedded::connect`].
     pub async fn open_with(directory: impl AsRef<Path>, options: ConnectOptions) -> Result<Self> {
-        let embedded = Embedded::open(directory).await?;
+        Self::of(Embedded::open(directory).await?, options).await
+    }
+
+    /// Runs a cluster in memory within this process, and connects to its space `main`: as [`Embedded::in_memory`]. The cluster ends with
+    /// the client.
+    ///
+    /// # Errors
+    /// As [`Embedded::in_memory`].
+    pub async fn in_memory() -> Result<Self> {
+        Self::in_memory_with(ConnectOptions::default()).await
+    }
+
+    /// The same with `options`.
+    ///
+    /// # Errors
+    /// As [`Embedded::in_memory`] and [`Embedded::connect`].
+    pub async fn in_memory_with(options: ConnectOptions) -> Result<Self> {
+        Self::of(Embedded::in_memory().await?, options).await
+    }
+
+    /// The client that owns a cluster.
+    async fn of(embedded: Embedded, options: ConnectOptions) -> Result<Self> {
         match embedded.connect_as(MAIN_SPACE, options, true).await {
             Ok(cluster) => Ok(cluster),
             Err(error) => {

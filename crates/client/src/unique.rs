@@ -91,7 +91,6 @@ impl Transaction {
         if known.is_empty() {
             return Ok(());
         }
-        self.check_written(&known)?;
         let new = self.new_unique_values(&known)?;
         for new in new.chunks(QUERIES_AT_ONCE) {
             let mut checks: Vec<_> = new.iter().map(|new| Box::pin(self.check_new_values(new))).collect();
@@ -117,20 +116,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Checks that no two objects that this transaction writes have the same values.
-    fn check_written(&self, known: &[UniqueIndex]) -> Result<()> {
-        let mut holders: BTreeMap<(u32, Vec<Value>), Oid> = BTreeMap::new();
-        for (oid, object) in self.written_objects()? {
-            for unique in known {
-                let Some(values) = unique.values(&object)? else { continue };
-                if let Some(other) = holders.insert((unique.id, values), oid) {
-                    return Err(unique.taken_error(other));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Checks that no object that this transaction does not write has these values.
     async fn check_new_values(&self, (oid, unique, values): &(Oid, &UniqueIndex, Vec<Value>)) -> Result<()> {
         let mut rows = self.run_query(&unique.holders_query(values), Some(unique.id)).await?;
@@ -146,8 +131,12 @@ impl Transaction {
     }
 
     /// The unique values that this transaction gives to objects that did not have them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Exists`] if it gives two objects the same values.
     fn new_unique_values<'k>(&self, known: &'k [UniqueIndex]) -> Result<Vec<(Oid, &'k UniqueIndex, Vec<Value>)>> {
         let mut gained = Vec::new();
+        let mut holders: BTreeMap<(u32, Vec<Value>), Oid> = BTreeMap::new();
         for (oid, object) in self.written_objects()? {
             let before = self.core().with_driver(|driver, now| match driver.peek(oid, now) {
                 Lookup::Value(before) if !oid.is_temporary() => Some(before.clone()),
@@ -155,6 +144,9 @@ impl Transaction {
             })?;
             for unique in known {
                 let Some(values) = unique.values(&object)? else { continue };
+                if let Some(other) = holders.insert((unique.id, values.clone()), oid) {
+                    return Err(unique.taken_error(other));
+                }
                 let had = before.as_ref().map(|before| unique.values(before)).transpose()?.flatten();
                 if had.as_ref() != Some(&values) {
                     gained.push((oid, unique, values));

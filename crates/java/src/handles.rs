@@ -1,15 +1,14 @@
 //! What the Java half holds, by number.
 //!
 //! A handle is a number that is never used again, not an address. So one that was freed, or is of another kind, is an error and cannot
-//! crash the virtual machine. A call keeps what it uses alive, whoever frees the handle meanwhile.
+//! crash the virtual machine. A call keeps what it uses alive while another thread frees the handle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::{
-    Attempts, Client, ContentReader, ContentWriter, Embedded, Events, Names, Objects, Rows, StagedContent, Transaction,
-    Watch,
+    Attempts, Client, ContentReader, ContentWriter, Events, Names, Objects, Rows, StagedContent, Transaction, Watch,
 };
 use model::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -54,8 +53,7 @@ impl<T> Subscription<T> {
 /// What a handle stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Resource {
-    /// A client; with the cluster in memory that it owns, if any.
-    Client(Client, Option<Embedded>),
+    Client(Client),
     Transaction(Transaction),
     Attempts(Stream<Attempts>),
     Rows(Stream<Rows>),
@@ -77,7 +75,7 @@ impl Resource {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::Client(..) => "client",
+            Self::Client(_) => "client",
             Self::Transaction(_) => "transaction",
             Self::Attempts(_) => "series of attempts",
             Self::Rows(_) => "result of a query",
@@ -140,7 +138,7 @@ macro_rules! of_kind {
         impl Handles {$(
             pub(crate) fn $name(&self, handle: u64) -> Result<$resource> {
                 match self.get(handle)? {
-                    Resource::$kind(resource, ..) => Ok(resource),
+                    Resource::$kind(resource) => Ok(resource),
                     other => Err(wrong_kind_error(&other)),
                 }
             }

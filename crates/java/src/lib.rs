@@ -9,20 +9,19 @@
 //!    Java half has received the reply from `completed`: so no waiting virtual thread pins its carrier.
 //! 3. A call that does not have to wait, such as a read of a cached object, is finished by the thread that makes it.
 
-mod codes;
 mod handles;
 mod message;
 mod objects;
+mod operation;
 mod operations;
 mod replies;
 mod schema;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::LazyLock;
-use std::task::{Context, Poll, Waker};
 
+use client::blocking;
 use jni::EnvUnowned;
 use jni::errors::LogErrorAndDefault;
 use jni::objects::{JByteArray, JClass};
@@ -32,6 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use handles::{Handles, Resource};
 use message::{Reader, Writer};
+use operation::Operation;
 use replies::{Completed, encode_reply};
 
 /// Everything that the Java half has.
@@ -67,6 +67,7 @@ async fn perform(handle: i64, operation: i32, request: Vec<u8>) -> Result<Vec<u8
     let native = native()?;
     let (mut request, mut reply) = (Reader::new(request), Writer::default());
     replies::begin_success(&mut reply);
+    let operation = Operation::from_code(operation)?;
     operations::perform(&native.handles, handle as u64, operation, &mut request, &mut reply).await?;
     request.end()?;
     Ok(reply.into_bytes())
@@ -74,17 +75,7 @@ async fn perform(handle: i64, operation: i32, request: Vec<u8>) -> Result<Vec<u8
 
 /// Performs an operation and waits for its end.
 fn perform_and_wait(handle: i64, operation: i32, request: Vec<u8>) -> Vec<u8> {
-    let wait = || {
-        let runtime = &native()?.runtime;
-        let mut future = pin!(perform(handle, operation, request));
-        {
-            let _entered = runtime.enter();
-            if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return done;
-            }
-        }
-        runtime.block_on(future)
-    };
+    let wait = || blocking::wait(&native()?.runtime, perform(handle, operation, request));
     encode_reply(catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|panic| Err(panic_error(&*panic))))
 }
 
@@ -94,10 +85,7 @@ fn release(handle: i64) {
     // Some resources tell servers of their end, by tasks of the runtime.
     let _entered = native.runtime.enter();
     match native.handles.remove(handle as u64) {
-        Some(Resource::Client(client, embedded)) => {
-            client.close();
-            drop((client, embedded));
-        }
+        Some(Resource::Client(client)) => client.close(),
         Some(Resource::Transaction(transaction)) => transaction.abort(),
         Some(Resource::Events(events)) => events.release(),
         Some(Resource::Watch(watch)) => watch.release(),

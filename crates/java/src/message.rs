@@ -140,11 +140,6 @@ impl Writer {
         self.message.extend_from_slice(value);
     }
 
-    /// Bytes without their length.
-    pub(crate) fn raw(&mut self, value: &[u8]) {
-        self.message.extend_from_slice(value);
-    }
-
     pub(crate) fn string(&mut self, value: &str) {
         self.bytes(value.as_bytes());
     }
@@ -173,6 +168,18 @@ impl Writer {
         let items = items.into_iter();
         self.count(items.len());
         items.for_each(|item| write(self, item));
+    }
+
+    /// Begins a list whose count is not known yet. Its items follow.
+    pub(crate) fn begin_list(&mut self) -> usize {
+        let at = self.message.len();
+        self.u32(0);
+        at
+    }
+
+    /// Ends the list that began at `begin`.
+    pub(crate) fn end_list(&mut self, begin: usize, count: u32) {
+        self.message[begin..begin + size_of::<u32>()].copy_from_slice(&count.to_be_bytes());
     }
 
     /// The count of a list whose items follow, or the length of bytes.

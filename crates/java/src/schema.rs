@@ -9,33 +9,33 @@ use wire::proto::schema::{
     IndexDefinition, IndexState, RemoveIndex, RenameField, SetDefault, Show, WidenField,
 };
 
-use crate::codes::{CREATE_INDEX, DEFINE, EVOLVE, REMOVE_CLASS, REMOVE_INDEX};
 use crate::message::{Reader, Writer};
+use crate::operation::ClientSchema;
 
-/// The classes and indexes of the client's space.
-pub(crate) async fn fetch(client: &Client) -> Result<Described> {
-    describe(client, Request::Show(Show {})).await
-}
-
-async fn describe(client: &Client, request: Request) -> Result<Described> {
-    client.describe(Describe { space: String::new(), request: Some(request) }).await
-}
-
-/// Performs an operation that changes classes or indexes.
-pub(crate) async fn change(client: &Client, code: i32, request: &mut Reader) -> Result<()> {
-    let change = match code {
-        DEFINE => Request::Define(Define { classes: request.list(read_class_definition)? }),
-        EVOLVE => Request::Evolve(Evolve { class: request.string()?, steps: request.list(read_step)? }),
-        CREATE_INDEX => {
+/// Performs an operation with the classes and indexes of the client's space.
+pub(crate) async fn perform(
+    client: &Client,
+    operation: ClientSchema,
+    request: &mut Reader,
+    reply: &mut Writer,
+) -> Result<()> {
+    let request = match operation {
+        ClientSchema::Schema => return write_schema(reply, describe(client, Request::Show(Show {})).await?),
+        ClientSchema::Define => Request::Define(Define { classes: request.list(read_class_definition)? }),
+        ClientSchema::Evolve => Request::Evolve(Evolve { class: request.string()?, steps: request.list(read_step)? }),
+        ClientSchema::CreateIndex => {
             let (class, name) = (request.string()?, request.string()?);
             let (fields, unique) = (request.list(Reader::string)?, request.bool()?);
             Request::CreateIndex(CreateIndex { class, index: Some(IndexDefinition { name, fields, unique }) })
         }
-        REMOVE_INDEX => Request::RemoveIndex(RemoveIndex { name: request.string()? }),
-        REMOVE_CLASS => return client.remove_class(&request.string()?).await,
-        _ => return Err(Error::new(ErrorKind::Invalid, format!("operation {code} changes no class"))),
+        ClientSchema::RemoveIndex => Request::RemoveIndex(RemoveIndex { name: request.string()? }),
+        ClientSchema::RemoveClass => return client.remove_class(&request.string()?).await,
     };
-    describe(client, change).await.map(drop)
+    describe(client, request).await.map(drop)
+}
+
+async fn describe(client: &Client, request: Request) -> Result<Described> {
+    client.describe(Describe { space: String::new(), request: Some(request) }).await
 }
 
 // ---------------------------------------------------------------------------------------------- reading
@@ -91,7 +91,7 @@ fn read_step(request: &mut Reader) -> Result<EvolutionStep> {
 // ---------------------------------------------------------------------------------------------- writing
 
 /// Writes the classes and indexes of a space.
-pub(crate) fn write_schema(reply: &mut Writer, described: Described) -> Result<()> {
+fn write_schema(reply: &mut Writer, described: Described) -> Result<()> {
     let Described { classes, indexes, .. } = described;
     reply.count(classes.len());
     for class in classes {

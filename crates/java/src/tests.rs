@@ -3,8 +3,11 @@
 use model::{ClassId, ErrorKind, FieldNumber, Kind, Object, Oid, RecordBuilder, RecordRef, Value};
 
 use super::*;
-use crate::codes::*;
 use crate::objects::write_object;
+use crate::operation::{
+    Attempt, ClientEntry, ClientLife, ClientObject, ClientSchema, ClientStream, Stream, TransactionObject,
+    TransactionPath,
+};
 
 /// The reply of an operation: what follows the byte for success, or the kind and the message of an error.
 fn call(handle: u64, operation: i32, write: impl FnOnce(&mut Writer)) -> Result<Reader, (ErrorKind, String)> {
@@ -31,26 +34,26 @@ struct TestClient(u64);
 
 impl TestClient {
     fn new() -> Self {
-        Self(call(0, IN_MEMORY, with_default_options).unwrap().u64().unwrap())
+        Self(call(0, ClientLife::InMemory as i32, with_default_options).unwrap().u64().unwrap())
     }
 
     fn begin(&self) -> u64 {
-        call(self.0, BEGIN, |request| request.u8(0)).unwrap().u64().unwrap()
+        call(self.0, ClientObject::Begin as i32, |request| request.u8(0)).unwrap().u64().unwrap()
     }
 }
 
 impl Drop for TestClient {
     fn drop(&mut self) {
-        call(self.0, SHUTDOWN, |_| ()).unwrap();
+        call(self.0, ClientLife::Shutdown as i32, |_| ()).unwrap();
     }
 }
 
 fn commit(transaction: u64) -> u8 {
-    call(transaction, T_COMMIT, |_| ()).unwrap().u8().unwrap()
+    call(transaction, TransactionObject::Commit as i32, |_| ()).unwrap().u8().unwrap()
 }
 
 fn get(client: u64, oid: Oid) -> Option<(u8, Vec<u8>)> {
-    let mut reply = call(client, GET, |request| request.oid(oid)).unwrap();
+    let mut reply = call(client, ClientObject::Get as i32, |request| request.oid(oid)).unwrap();
     let object = reply.optional(|reply| {
         let kind = reply.u8()?;
         assert!(reply.list(|reply| Ok((reply.bytes()?, reply.bytes()?)))?.is_empty());
@@ -65,22 +68,26 @@ fn blob_is_created_bound_and_read() {
     let client = TestClient::new();
     let transaction = client.begin();
     let blob = Object::blob("Hello".into());
-    let temporary = call(transaction, T_CREATE, |request| {
+    let temporary = call(transaction, TransactionObject::Create as i32, |request| {
         request.u32(0);
         write_object(request, &blob);
         request.u8(0);
     });
     let temporary = temporary.unwrap().oid().unwrap();
     assert!(temporary.is_temporary());
-    call(transaction, T_BIND, |request| {
+    call(transaction, TransactionPath::Bind as i32, |request| {
         request.string("/hello");
         request.oid(temporary);
     })
     .unwrap();
     assert_eq!(commit(transaction), 0);
-    let real = call(transaction, T_REAL_OIDS, |request| request.list([temporary], Writer::oid)).unwrap();
+    let real = call(transaction, TransactionObject::RealOids as i32, |request| request.list([temporary], Writer::oid))
+        .unwrap();
     let real = real.clone_list();
-    let named = call(client.0, RESOLVE, |request| request.string("/hello")).unwrap().optional(Reader::oid).unwrap();
+    let named = call(client.0, ClientEntry::Resolve as i32, |request| request.string("/hello"))
+        .unwrap()
+        .optional(Reader::oid)
+        .unwrap();
     assert_eq!(real, [named]);
     assert_eq!(get(client.0, named.unwrap()), Some((Kind::Blob as u8, b"Hello".to_vec())));
 }
@@ -94,7 +101,7 @@ impl Reader {
 #[test]
 fn records_are_created_in_one_call_under_permanent_identifiers() {
     let client = TestClient::new();
-    call(client.0, DEFINE, |request| {
+    call(client.0, ClientSchema::Define as i32, |request| {
         request.count(1);
         request.string("Person");
         request.bool(false);
@@ -105,13 +112,13 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
         request.bool(false);
     })
     .unwrap();
-    let mut schema = call(client.0, SCHEMA, |_| ()).unwrap();
+    let mut schema = call(client.0, ClientSchema::Schema as i32, |_| ()).unwrap();
     assert_eq!(schema.u32().unwrap(), 1);
     let class = schema.u32().unwrap();
     assert_eq!(schema.string().unwrap(), "Person");
 
     let transaction = client.begin();
-    let oids = call(transaction, T_ALLOCATE, |request| {
+    let oids = call(transaction, TransactionObject::Allocate as i32, |request| {
         request.u32(class);
         request.list([20, 20], |request, len| {
             request.u32(len);
@@ -127,7 +134,7 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
     };
     let written = |oids: &[Oid], code| {
         let changes: Vec<(Oid, &str)> = oids.iter().copied().zip(["Ann", "Bob"]).collect();
-        call(transaction, T_WRITE, |request| {
+        call(transaction, TransactionObject::Write as i32, |request| {
             request.list(changes, |request, (oid, name)| {
                 request.oid(oid);
                 request.u8(code);
@@ -139,7 +146,7 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
     written(&oids, 2).unwrap();
     assert_eq!(commit(transaction), 0);
 
-    let mut found = call(client.0, QUERY, |request| {
+    let mut found = call(client.0, ClientStream::Query as i32, |request| {
         request.string("select name from Person where name >= :from order by name");
         request.count(1);
         request.string("from");
@@ -149,7 +156,7 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
     let found = found.as_mut().unwrap();
     let rows = found.u64().unwrap();
     assert_eq!(found.list(Reader::string).unwrap(), ["name"]);
-    let mut found = call(rows, ROWS_NEXT, |request| request.u32(10)).unwrap();
+    let mut found = call(rows, Stream::RowsNext as i32, |request| request.u32(10)).unwrap();
     assert_eq!((found.u32().unwrap(), found.u8().unwrap()), (1, 1));
     assert_eq!(found.list(Reader::value).unwrap(), [Value::from("Bob")]);
     assert!(found.bool().unwrap());
@@ -161,7 +168,7 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
     );
     // An identifier of another transaction is not one that this one may create.
     let other = client.begin();
-    let refused = call(other, T_WRITE, |request| {
+    let refused = call(other, TransactionObject::Write as i32, |request| {
         request.list([oids[0]], |request, oid| {
             request.oid(oid);
             request.u8(2);
@@ -176,23 +183,26 @@ fn records_are_created_in_one_call_under_permanent_identifiers() {
 fn attempts_run_again_after_a_conflict() {
     let client = TestClient::new();
     let create = client.begin();
-    let oid = call(create, T_CREATE, |request| {
+    let oid = call(create, TransactionObject::Create as i32, |request| {
         request.u32(0);
         write_object(request, &Object::blob("0".into()));
         request.u8(0);
     });
     let oid = oid.unwrap().oid().unwrap();
     assert_eq!(commit(create), 0);
-    let oid = call(create, T_REAL_OIDS, |request| request.list([oid], Writer::oid)).unwrap().clone_list()[0].unwrap();
+    let oid = call(create, TransactionObject::RealOids as i32, |request| request.list([oid], Writer::oid))
+        .unwrap()
+        .clone_list()[0]
+        .unwrap();
 
-    let attempts = call(client.0, ATTEMPTS, |_| ()).unwrap().u64().unwrap();
+    let attempts = call(client.0, ClientObject::Attempts as i32, |_| ()).unwrap().u64().unwrap();
     let read_and_write = |transaction, text: &'static str| {
-        call(transaction, T_GET, |request| {
+        call(transaction, TransactionObject::Get as i32, |request| {
             request.list([oid], Writer::oid);
             request.bool(false);
         })
         .unwrap();
-        call(transaction, T_WRITE, |request| {
+        call(transaction, TransactionObject::Write as i32, |request| {
             request.list([oid], |request, oid| {
                 request.oid(oid);
                 request.u8(1);
@@ -203,7 +213,7 @@ fn attempts_run_again_after_a_conflict() {
         .unwrap();
     };
     let end = |transaction: u64| {
-        let ended = call(attempts, ATTEMPT_END, |request| {
+        let ended = call(attempts, Attempt::End as i32, |request| {
             request.u64(transaction);
             request.bool(false);
             request.u8(0);
@@ -211,16 +221,39 @@ fn attempts_run_again_after_a_conflict() {
         });
         ended.unwrap().bool().unwrap()
     };
-    let first = call(attempts, ATTEMPT_BEGIN, |_| ()).unwrap().u64().unwrap();
+    let first = call(attempts, Attempt::Begin as i32, |_| ()).unwrap().u64().unwrap();
     read_and_write(first, "first");
     let other = client.begin();
     read_and_write(other, "other");
     assert_eq!(commit(other), 0);
     assert!(!end(first), "it conflicts");
-    let second = call(attempts, ATTEMPT_BEGIN, |_| ()).unwrap().u64().unwrap();
+    let second = call(attempts, Attempt::Begin as i32, |_| ()).unwrap().u64().unwrap();
     read_and_write(second, "second");
     assert!(end(second));
     assert_eq!(get(client.0, oid).unwrap().1, b"second");
+}
+
+#[test]
+fn exception_of_a_body_counts_only_if_its_reads_could_be_checked() {
+    let client = call(0, ClientLife::InMemory as i32, with_default_options).unwrap().u64().unwrap();
+    let attempts = call(client, ClientObject::Attempts as i32, |_| ()).unwrap().u64().unwrap();
+    let end = |kind: u8| {
+        let transaction = call(attempts, Attempt::Begin as i32, |_| ()).unwrap().u64().unwrap();
+        call(attempts, Attempt::End as i32, |request| {
+            request.u64(transaction);
+            request.bool(true);
+            request.u8(kind);
+            request.string("the body has failed");
+        })
+    };
+    for kind in [0, ErrorKind::NotFound as u8] {
+        assert!(end(kind).unwrap().bool().unwrap(), "the caller throws its exception again");
+    }
+    call(client, ClientLife::Shutdown as i32, |_| ()).unwrap();
+    for kind in [0, ErrorKind::NotFound as u8] {
+        let (kind, message) = end(kind).unwrap_err();
+        assert!(kind == ErrorKind::Invalid && message.contains("closed"), "{message}");
+    }
 }
 
 #[test]
@@ -229,12 +262,12 @@ fn freed_handles_and_those_of_another_kind_are_errors() {
     let transaction = client.begin();
     release(transaction as i64);
     release(transaction as i64);
-    let (kind, message) = call(transaction, T_ROOT, |_| ()).unwrap_err();
+    let (kind, message) = call(transaction, TransactionPath::Root as i32, |_| ()).unwrap_err();
     assert!(kind == ErrorKind::Invalid && message.contains("closed"), "{message}");
-    let (kind, message) = call(client.0, T_ROOT, |_| ()).unwrap_err();
+    let (kind, message) = call(client.0, TransactionPath::Root as i32, |_| ()).unwrap_err();
     assert!(kind == ErrorKind::Invalid && message.contains("a client"), "{message}");
     for handle in [0, u64::MAX, 1 << 63] {
-        assert_eq!(call(handle, T_ROOT, |_| ()).unwrap_err().0, ErrorKind::Invalid);
+        assert_eq!(call(handle, TransactionPath::Root as i32, |_| ()).unwrap_err().0, ErrorKind::Invalid);
     }
 }
 
@@ -242,7 +275,10 @@ fn freed_handles_and_those_of_another_kind_are_errors() {
 fn damaged_requests_are_errors() {
     let client = TestClient::new();
     let transaction = client.begin();
-    for operation in (-1..120).chain([i32::MIN, i32::MAX]).filter(|code| ![IN_MEMORY, SHUTDOWN].contains(code)) {
+    for operation in (-1..120)
+        .chain([i32::MIN, i32::MAX])
+        .filter(|code| ![ClientLife::InMemory as i32, ClientLife::Shutdown as i32].contains(code))
+    {
         for bytes in [&[][..], &[0xff; 3], &[0xff; 40], &[0; 2], &[0; 64]] {
             for handle in [client.0, transaction] {
                 // It may succeed, but only if the request is one.
@@ -259,11 +295,12 @@ fn damaged_requests_are_errors() {
 #[test]
 fn call_that_waits_for_a_change_ends_when_its_handle_is_released() {
     let client = TestClient::new();
-    let watch = call(client.0, WATCH, |request| request.list([], Writer::oid)).unwrap().u64().unwrap();
-    let events = call(client.0, EVENTS, |_| ()).unwrap().u64().unwrap();
+    let watch =
+        call(client.0, ClientStream::Watch as i32, |request| request.list([], Writer::oid)).unwrap().u64().unwrap();
+    let events = call(client.0, ClientStream::Events as i32, |_| ()).unwrap().u64().unwrap();
     // The first event is there.
-    call(events, EVENTS_NEXT, |_| ()).unwrap();
-    for (handle, operation) in [(watch, WATCH_NEXT), (events, EVENTS_NEXT)] {
+    call(events, Stream::EventsNext as i32, |_| ()).unwrap();
+    for (handle, operation) in [(watch, Stream::WatchNext as i32), (events, Stream::EventsNext as i32)] {
         let waiting: Vec<_> = (0..3)
             .map(|_| std::thread::spawn(move || call(handle, operation, |_| ()).map(drop).unwrap_err().0))
             .collect();

@@ -2,7 +2,6 @@ package io.mortar;
 
 import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
-import java.util.Objects;
 
 /** The attempts of a transaction that runs again after a conflict: {@link Client#transact}. */
 final class Attempts implements AutoCloseable {
@@ -56,9 +55,6 @@ final class Attempts implements AutoCloseable {
         try {
             return end(transaction, true, kind, message);
         } catch (MortarException error) {
-            if (cause != null && error.kind() == cause.kind() && Objects.equals(error.getMessage(), message)) {
-                return true;
-            }
             // It cannot be checked whether the exception counts.
             error.addSuppressed(failure);
             throw error;

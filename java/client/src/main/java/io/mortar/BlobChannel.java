@@ -9,13 +9,13 @@ import java.util.function.Supplier;
 
 /** A blob in a transaction as a channel: {@link Transaction#channel}. Threads may share it. */
 final class BlobChannel implements SeekableByteChannel {
-    private final Transaction transaction;
+    private final BlobTransaction transaction;
     private final Oid oid;
     private final ReentrantLock lock = new ReentrantLock();
     private long position;
     private volatile boolean isClosed;
 
-    BlobChannel(Transaction transaction, Oid oid) {
+    BlobChannel(BlobTransaction transaction, Oid oid) {
         this.transaction = transaction;
         this.oid = oid;
     }

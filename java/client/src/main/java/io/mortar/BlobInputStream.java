@@ -2,11 +2,11 @@ package io.mortar;
 
 /** The bytes of a blob in a transaction, with the changes of the transaction. */
 final class BlobInputStream extends PieceInputStream {
-    private final Transaction transaction;
+    private final BlobTransaction transaction;
     private final Oid oid;
     private long offset;
 
-    BlobInputStream(Transaction transaction, Oid oid) {
+    BlobInputStream(BlobTransaction transaction, Oid oid) {
         this.transaction = transaction;
         this.oid = oid;
     }

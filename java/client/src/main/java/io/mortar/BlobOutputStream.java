@@ -4,11 +4,11 @@ import java.io.IOException;
 
 /** Writes bytes of a blob in a transaction, from an offset on. */
 final class BlobOutputStream extends PieceOutputStream {
-    private final Transaction transaction;
+    private final BlobTransaction transaction;
     private final Oid oid;
     private long offset;
 
-    BlobOutputStream(Transaction transaction, Oid oid, long offset) {
+    BlobOutputStream(BlobTransaction transaction, Oid oid, long offset) {
         this.transaction = transaction;
         this.oid = oid;
         this.offset = offset;

@@ -391,10 +391,7 @@ public final class Client implements AutoCloseable {
      * @return the members
      */
     public List<Oid> members(Oid collection, Oid after, int limit) {
-        MessageWriter request = new MessageWriter()
-                .oid(collection)
-                .optional(after, MessageWriter::oid)
-                .limit(limit);
+        MessageWriter request = new MessageWriter().oid(collection).range(after, MessageWriter::oid, limit);
         return handle.call(Operation.MEMBERS, request, reply -> reply.list(MessageReader::oid));
     }
 
@@ -419,10 +416,7 @@ public final class Client implements AutoCloseable {
      * @return the names
      */
     public List<DirectoryEntry> entries(Oid directory, String after, int limit) {
-        MessageWriter request = new MessageWriter()
-                .oid(directory)
-                .optional(after, MessageWriter::string)
-                .limit(limit);
+        MessageWriter request = new MessageWriter().oid(directory).range(after, MessageWriter::string, limit);
         return handle.call(Operation.ENTRIES, request, reply -> reply.list(DirectoryEntry::read));
     }
 
@@ -692,9 +686,9 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Watches objects: {@link Watch#next} waits until one of them has changed. The client keeps copies of them, and is
-     * told of changes as it is for any copy: nothing is polled. A change after this returns is noticed, whoever has
-     * made it.
+     * Watches objects: {@link Watch#next} waits until one of them has changed. The client keeps copies of them, and
+     * the messages that keep these copies current report the changes: nothing is polled. A change by any client after
+     * this returns is noticed.
      *
      * @param objects the objects; one that does not exist changes when it is created
      * @return the watch, which the caller closes

@@ -98,6 +98,11 @@ final class MessageWriter {
         return this;
     }
 
+    /** A range of a listing: the element after which it begins, or null for the beginning, and its maximum length. */
+    <T> MessageWriter range(T after, BiConsumer<MessageWriter, ? super T> write, int limit) {
+        return optional(after, write).limit(limit);
+    }
+
     /**
      * A maximum number of elements.
      *

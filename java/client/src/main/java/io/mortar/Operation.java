@@ -85,6 +85,7 @@ enum Operation {
     T_CREATE_BLOB_FROM(87, false),
     T_PUT_CONTENT(88, true),
     T_SET_ATTRIBUTE(89, true),
+    T_SIZE(90, true),
     // Of streams.
     ROWS_NEXT(100, true),
     ROWS_EXPLANATION(101, false),

@@ -41,7 +41,7 @@ final class PendingCalls {
         }
         // The receiver fails the calls that it finds when it ends; this one may have come later.
         if (ended != null) {
-            fail(call, reply);
+            fail(call, ended);
         }
         return reply;
     }
@@ -56,19 +56,25 @@ final class PendingCalls {
     }
 
     private static void receive() {
-        try {
-            byte[] replies = Native.completed();
-            while (replies != null) {
-                complete(new MessageReader(replies));
-                replies = Native.completed();
+        while (ended == null) {
+            try {
+                byte[] replies = Native.completed();
+                if (replies == null) {
+                    ended = new InternalException("the native library of Mortar has ended, and so have the calls in it");
+                    failAll(ended);
+                } else {
+                    complete(new MessageReader(replies));
+                }
+            } catch (Throwable error) {
+                // The replies are lost, such as those for which there is no memory. It is not known whose they were.
+                LOGGER.log(System.Logger.Level.ERROR, "replies of the native library of Mortar are lost", error);
+                failAll(new InternalException("the reply of the native library of Mortar may be lost: " + error, error));
             }
-            ended = new InternalException("the native library of Mortar has ended, and so have the calls in it");
-        } catch (Throwable error) {
-            LOGGER.log(System.Logger.Level.ERROR, "Mortar cannot receive replies of the native library", error);
-            ended = new InternalException(
-                    "replies of the native library of Mortar cannot be received: " + error, error);
         }
-        CALLS.forEach(PendingCalls::fail);
+    }
+
+    private static void failAll(MortarException why) {
+        CALLS.keySet().forEach(call -> fail(call, why));
     }
 
     private static void complete(MessageReader replies) {
@@ -82,8 +88,10 @@ final class PendingCalls {
         replies.end();
     }
 
-    private static void fail(Long call, CompletableFuture<byte[]> reply) {
-        CALLS.remove(call);
-        reply.completeExceptionally(ended);
+    private static void fail(Long call, MortarException why) {
+        CompletableFuture<byte[]> reply = CALLS.remove(call);
+        if (reply != null) {
+            reply.completeExceptionally(why);
+        }
     }
 }

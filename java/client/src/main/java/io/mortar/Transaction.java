@@ -1,9 +1,6 @@
 package io.mortar;
 
 import java.io.InputStream;
-import java.io.OutputStream;
-import java.lang.ref.Reference;
-import java.nio.channels.SeekableByteChannel;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -12,9 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.LongFunction;
 
 /**
  * A transaction: it reads and writes objects, and takes effect as a whole or not at all. It is closed at its end;
@@ -41,25 +35,19 @@ import java.util.function.LongFunction;
  *
  * <p>Threads may share a transaction.
  */
-public final class Transaction implements AutoCloseable {
+public final class Transaction extends BlobTransaction implements AutoCloseable {
     /** Objects that are requested at once. */
     private static final int GET_PORTION = 1024;
     /** Bytes after which a request to write is sent, so that requests are of limited size. */
     private static final int WRITE_PORTION = 8 << 20;
 
-    private final NativeHandle handle;
-    /** The temporary identifiers that it has given out, and the blobs that it has appended to. */
-    private final Set<Oid> created = ConcurrentHashMap.newKeySet();
-
-    private final Set<Oid> appended = ConcurrentHashMap.newKeySet();
-    /** What is known after the commit. */
+    /** The permanent identifiers of the objects that it has created, after the commit. */
     private volatile Map<Oid, Oid> realOids = Map.of();
 
-    private volatile Map<Oid, List<Long>> appendOffsets = Map.of();
     private volatile TransactionId id;
 
     Transaction(NativeHandle handle) {
-        this.handle = handle;
+        super(handle);
     }
 
     NativeHandle handle() {
@@ -291,12 +279,6 @@ public final class Transaction implements AutoCloseable {
         return noteCreated(Operation.T_CREATE_COLLECTION, null);
     }
 
-    private Oid noteCreated(Operation operation, MessageWriter request) {
-        Oid oid = handle.call(operation, request, MessageReader::oid);
-        created.add(oid);
-        return oid;
-    }
-
     /**
      * Returns the permanent identifier of an object that this transaction has created, after the commit.
      *
@@ -453,410 +435,6 @@ public final class Transaction implements AutoCloseable {
         handle.call(Operation.T_SET_ATTRIBUTE, request);
     }
 
-    // ------------------------------------------------------------------------------------------ names
-
-    /**
-     * Returns the root directory of the space. It exists without having been created, and cannot be deleted.
-     *
-     * @return the root directory
-     */
-    public Oid root() {
-        return handle.call(Operation.T_ROOT, null, MessageReader::oid);
-    }
-
-    /**
-     * Finds the object that a path is bound to.
-     *
-     * @param path the path; a {@code /} at its beginning means nothing
-     * @return the object, if the path is bound; the root directory for an empty path
-     * @throws InvalidRequestException for an invalid path
-     */
-    public Optional<Oid> resolve(String path) {
-        return handle.call(
-                Operation.T_RESOLVE, new MessageWriter().string(path), reply -> reply.maybe(MessageReader::oid));
-    }
-
-    /**
-     * Binds a path to an object. Missing parent directories are made. An earlier binding is replaced, unless it is to a
-     * directory.
-     *
-     * @param path the path
-     * @param target the object, which this transaction may have created
-     * @throws AlreadyExistsException if the path is that of another directory
-     * @throws InvalidRequestException for an invalid path, for one below an object that is not a directory, and for a
-     *     directory, which has one name only: {@link #rename}
-     */
-    public void bind(String path, Oid target) {
-        handle.call(Operation.T_BIND, new MessageWriter().string(path).oid(target));
-    }
-
-    /**
-     * Removes a path. The object stays.
-     *
-     * @param path the path
-     * @return whether the path was bound
-     * @throws InvalidRequestException for a directory: {@link #removeDirectory}
-     */
-    public boolean unbind(String path) {
-        return handle.call(Operation.T_UNBIND, new MessageWriter().string(path), MessageReader::bool);
-    }
-
-    /**
-     * Binds the object of one path to another path instead. A directory is moved with everything below it.
-     *
-     * @param from the path
-     * @param to the new path
-     * @throws NotFoundException if {@code from}, or the parent directory of {@code to}, is not bound
-     * @throws AlreadyExistsException if {@code to} is bound
-     * @throws InvalidRequestException if a directory would be moved below itself
-     */
-    public void rename(String from, String to) {
-        handle.call(Operation.T_RENAME, new MessageWriter().string(from).string(to));
-    }
-
-    /**
-     * Creates a directory, and its missing parents.
-     *
-     * @param path the path
-     * @return the temporary identifier of the directory
-     * @throws AlreadyExistsException if the path is bound
-     */
-    public Oid createDirectory(String path) {
-        return noteCreated(Operation.T_CREATE_DIRECTORY, new MessageWriter().string(path));
-    }
-
-    /**
-     * Removes an empty directory, and deletes it.
-     *
-     * @param path the path
-     * @throws NotFoundException if the path is not bound
-     * @throws InvalidRequestException if it is not a directory, or has entries
-     */
-    public void removeDirectory(String path) {
-        handle.call(Operation.T_REMOVE_DIRECTORY, new MessageWriter().string(path));
-    }
-
-    /**
-     * Lists names of a directory, in the order of their bytes.
-     *
-     * @param path the path of the directory
-     * @param after the name after which the list begins; null for the beginning
-     * @param limit the maximum number of names
-     * @return the names
-     * @throws NotFoundException if the path is not bound
-     * @throws InvalidRequestException if it is not a directory
-     */
-    public List<DirectoryEntry> list(String path, String after, int limit) {
-        MessageWriter request = new MessageWriter()
-                .string(path)
-                .optional(after, MessageWriter::string)
-                .limit(limit);
-        return handle.call(Operation.T_LIST, request, reply -> reply.list(DirectoryEntry::read));
-    }
-
-    // ------------------------------------------------------------------------------------------ collections
-
-    /**
-     * Adds a member to a set. It may be a member already.
-     *
-     * @param collection the set, which this transaction may have created
-     * @param member the member, whose identifier is permanent
-     * @throws NotFoundException if there is no such set
-     * @throws InvalidRequestException if the object is not a set, or the identifier of the member is temporary
-     */
-    public void addMember(Oid collection, Oid member) {
-        handle.call(Operation.T_ADD_MEMBER, new MessageWriter().oid(collection).oid(member));
-    }
-
-    /**
-     * Removes a member from a set.
-     *
-     * @param collection the set
-     * @param member the member
-     * @return whether it was a member
-     * @throws NotFoundException if there is no such set
-     */
-    public boolean removeMember(Oid collection, Oid member) {
-        return handle.call(
-                Operation.T_REMOVE_MEMBER, new MessageWriter().oid(collection).oid(member), MessageReader::bool);
-    }
-
-    /**
-     * Returns whether an object is a member of a set.
-     *
-     * @param collection the set
-     * @param member the object
-     * @return whether it is a member
-     */
-    public boolean contains(Oid collection, Oid member) {
-        return handle.call(
-                Operation.T_CONTAINS, new MessageWriter().oid(collection).oid(member), MessageReader::bool);
-    }
-
-    /**
-     * Lists members of a set, in the order of identifiers.
-     *
-     * @param collection the set
-     * @param after the member after which the list begins; null for the beginning
-     * @param limit the maximum number of members
-     * @return the members
-     */
-    public List<Oid> members(Oid collection, Oid after, int limit) {
-        MessageWriter request = new MessageWriter()
-                .oid(collection)
-                .optional(after, MessageWriter::oid)
-                .limit(limit);
-        return handle.call(Operation.T_MEMBERS, request, reply -> reply.list(MessageReader::oid));
-    }
-
-    /**
-     * Finds the object that a name in a directory is bound to.
-     *
-     * @param directory the directory
-     * @param name the name: one component of a path
-     * @return the object, if the name is bound
-     * @throws InvalidRequestException for a name that is not one component of a path
-     */
-    public Optional<Oid> entry(Oid directory, String name) {
-        MessageWriter request = new MessageWriter().oid(directory).string(name);
-        return handle.call(Operation.T_ENTRY, request, reply -> reply.maybe(MessageReader::oid));
-    }
-
-    /**
-     * Binds a name in a directory to an object. An earlier binding is replaced, and not read: transactions that put the
-     * same name do not conflict.
-     *
-     * @param directory the directory
-     * @param name the name: one component of a path
-     * @param target the object, which this transaction may have created
-     * @throws NotFoundException if there is no such directory
-     * @throws InvalidRequestException for a name that is not one component of a path, and for a directory, which has
-     *     one name only: {@link #rename}
-     */
-    public void putEntry(Oid directory, String name, Oid target) {
-        handle.call(
-                Operation.T_PUT_ENTRY,
-                new MessageWriter().oid(directory).string(name).oid(target));
-    }
-
-    /**
-     * Binds a free name in a directory to an object.
-     *
-     * @param directory the directory
-     * @param name the name: one component of a path
-     * @param target the object, which this transaction may have created
-     * @throws AlreadyExistsException if the name is bound
-     * @throws NotFoundException if there is no such directory
-     * @throws InvalidRequestException as {@link #putEntry}
-     */
-    public void addEntry(Oid directory, String name, Oid target) {
-        handle.call(
-                Operation.T_ADD_ENTRY,
-                new MessageWriter().oid(directory).string(name).oid(target));
-    }
-
-    /**
-     * Removes a name from a directory. The object stays.
-     *
-     * @param directory the directory
-     * @param name the name: one component of a path
-     * @return whether the name was bound
-     */
-    public boolean removeEntry(Oid directory, String name) {
-        return handle.call(
-                Operation.T_REMOVE_ENTRY, new MessageWriter().oid(directory).string(name), MessageReader::bool);
-    }
-
-    /**
-     * Lists names of a directory, in the order of their bytes.
-     *
-     * @param directory the directory
-     * @param after the name after which the list begins; null for the beginning
-     * @param prefix only names that begin with it; empty for all
-     * @param limit the maximum number of names
-     * @return the names
-     */
-    public List<DirectoryEntry> entries(Oid directory, String after, String prefix, int limit) {
-        MessageWriter request = new MessageWriter()
-                .oid(directory)
-                .optional(after, MessageWriter::string)
-                .string(prefix)
-                .limit(limit);
-        return handle.call(Operation.T_ENTRIES, request, reply -> reply.list(DirectoryEntry::read));
-    }
-
-    /**
-     * Counts the entries of a set or a directory. The count is read: a transaction that adds or removes an entry
-     * meanwhile conflicts with this one.
-     *
-     * @param collection the set or the directory
-     * @return the number of entries
-     */
-    public long count(Oid collection) {
-        return handle.call(Operation.T_COUNT, new MessageWriter().oid(collection), MessageReader::u64);
-    }
-
-    // ------------------------------------------------------------------------------------------ bytes of blobs
-
-    /**
-     * Returns the number of bytes of a blob, with the changes of this transaction.
-     *
-     * @param oid the blob
-     * @return the size in bytes
-     * @throws NotFoundException if there is no such blob
-     */
-    public long size(Oid oid) {
-        return get(oid).filter(object -> object.kind() == ObjectKind.BLOB)
-                .orElseThrow(() -> new NotFoundException("there is no blob " + oid))
-                .size();
-    }
-
-    /**
-     * Reads bytes of a blob, with the changes of this transaction.
-     *
-     * @param oid the blob
-     * @param offset the offset of the first byte
-     * @param length the number of bytes, at most 4 MiB
-     * @return the bytes; fewer at the end of the blob
-     * @throws NotFoundException if there is no such blob
-     * @throws TooLargeException for more than 4 MiB at once
-     * @throws UnsupportedException for bytes that were uploaded for this transaction: they can be read when it has
-     *     committed
-     */
-    public byte[] readAt(Oid oid, long offset, int length) {
-        MessageWriter.requireNotNegative(offset, "an offset");
-        MessageWriter request = new MessageWriter().oid(oid).u64(offset).limit(length);
-        return handle.call(Operation.T_READ_AT, request, MessageReader::bytes);
-    }
-
-    /**
-     * Writes bytes at an offset of a blob. A gap behind its old end reads as zeros.
-     *
-     * @param oid the blob; the commit throws {@link NotFoundException} if there is no such blob
-     * @param offset the offset of the first byte
-     * @param bytes the bytes
-     * @throws TooLargeException if a new blob gets more than 4 MiB: upload it with {@link Client#upload(InputStream)}
-     */
-    public void writeAt(Oid oid, long offset, byte[] bytes) {
-        writeAt(oid, offset, bytes, 0, bytes.length);
-    }
-
-    void writeAt(Oid oid, long offset, byte[] bytes, int from, int length) {
-        MessageWriter.requireNotNegative(offset, "an offset");
-        MessageWriter request =
-                new MessageWriter(length + 32).oid(oid).u64(offset).bytes(bytes, from, length);
-        handle.call(Operation.T_WRITE_AT, request);
-    }
-
-    /**
-     * Writes bytes at the end of a blob, wherever that is when the transaction commits. Transactions that append to one
-     * blob do not conflict with each other. {@link #appendOffsets} tells after the commit where the bytes are;
-     * {@link Client#append} does both.
-     *
-     * @param oid the blob; the commit throws {@link NotFoundException} if there is no such blob
-     * @param bytes the bytes
-     * @throws TooLargeException if a new blob gets more than 4 MiB: upload it with {@link Client#upload(InputStream)}
-     */
-    public void append(Oid oid, byte[] bytes) {
-        handle.call(
-                Operation.T_APPEND,
-                new MessageWriter(bytes.length + 32).oid(oid).bytes(bytes));
-        appended.add(oid);
-    }
-
-    /**
-     * Returns the offsets at which the appends of this transaction to a blob have put their bytes.
-     *
-     * @param oid the blob, by the identifier with which it was appended to
-     * @return the offsets, in the order of the appends; none before the commit
-     */
-    public List<Long> appendOffsets(Oid oid) {
-        return appendOffsets.getOrDefault(oid, List.of());
-    }
-
-    /**
-     * Cuts a blob, or extends it with zeros.
-     *
-     * @param oid the blob
-     * @param size its new size in bytes
-     */
-    public void truncate(Oid oid, long size) {
-        MessageWriter.requireNotNegative(size, "a size");
-        handle.call(Operation.T_TRUNCATE, new MessageWriter().oid(oid).u64(size));
-    }
-
-    /**
-     * Sets a range of a blob to zeros. Its size does not change.
-     *
-     * @param oid the blob
-     * @param offset the offset of the first byte
-     * @param length the number of bytes
-     */
-    public void zero(Oid oid, long offset, long length) {
-        MessageWriter.requireNotNegative(offset, "an offset");
-        MessageWriter.requireNotNegative(length, "a number of bytes");
-        handle.call(Operation.T_ZERO, new MessageWriter().oid(oid).u64(offset).u64(length));
-    }
-
-    /**
-     * Replaces the bytes of a blob by bytes that were uploaded to its logical node. Its attributes stay.
-     *
-     * @param oid the blob
-     * @param staged the bytes. The commit throws {@link NotFoundException} if they are not staged any more
-     * @throws NotFoundException if there is no such blob
-     * @throws InvalidRequestException if the bytes are at another logical node: {@link Client#upload(InputStream, int)}
-     */
-    public void putContent(Oid oid, StagedContent staged) {
-        withStaged(staged, number -> {
-            handle.call(Operation.T_PUT_CONTENT, new MessageWriter().oid(oid).u64(number));
-            return null;
-        });
-    }
-
-    private static <T> T withStaged(StagedContent staged, LongFunction<T> use) {
-        try {
-            return use.apply(staged.handle().number());
-        } finally {
-            Reference.reachabilityFence(staged);
-        }
-    }
-
-    /**
-     * Opens a blob as a channel. Its reads return the changes of this transaction. To close it does not end the
-     * transaction.
-     *
-     * @param oid the blob
-     * @return the channel, at position 0. Its methods throw {@link java.io.IOException} with a {@link MortarException}
-     *     as its cause
-     */
-    public SeekableByteChannel channel(Oid oid) {
-        return new BlobChannel(this, Objects.requireNonNull(oid));
-    }
-
-    /**
-     * Reads a blob as a stream, with the changes of this transaction.
-     *
-     * @param oid the blob
-     * @return the stream, which fetches 1 MiB at once. Its methods throw {@link java.io.IOException} with a
-     *     {@link MortarException} as its cause
-     */
-    public InputStream inputStream(Oid oid) {
-        return new BlobInputStream(this, Objects.requireNonNull(oid));
-    }
-
-    /**
-     * Replaces the bytes of a blob by those of a stream. The bytes are written when 1 MiB has come, and when the stream
-     * is flushed or closed.
-     *
-     * @param oid the blob
-     * @return the stream. Its methods throw {@link java.io.IOException} with a {@link MortarException} as its cause
-     * @throws NotFoundException if the blob was deleted in this transaction
-     */
-    public OutputStream outputStream(Oid oid) {
-        truncate(oid, 0);
-        return new BlobOutputStream(this, oid, 0);
-    }
-
     // ------------------------------------------------------------------------------------------ the end
 
     /**
@@ -911,10 +489,10 @@ public final class Transaction implements AutoCloseable {
 
     /** Handles the end of the transaction: keeps what callers may ask for, and releases the handle. */
     void end(boolean isCommitted) {
-        if (isCommitted && !(created.isEmpty() && appended.isEmpty())) {
+        if (isCommitted) {
             try {
-                realOids = fetchRealOids();
-                appendOffsets = fetchAppendOffsets();
+                fetchRealOids();
+                fetchAppendOffsets();
             } catch (MortarException closed) {
                 // The client was closed meanwhile. The commit is a fact all the same.
                 System.getLogger(Transaction.class.getName())
@@ -924,7 +502,10 @@ public final class Transaction implements AutoCloseable {
         handle.close();
     }
 
-    private Map<Oid, Oid> fetchRealOids() {
+    private void fetchRealOids() {
+        if (created.isEmpty()) {
+            return;
+        }
         List<Oid> temporary = new ArrayList<>(created);
         MessageWriter request = new MessageWriter().list(temporary, MessageWriter::oid);
         List<Oid> real =
@@ -935,19 +516,6 @@ public final class Transaction implements AutoCloseable {
                 byTemporary.put(temporary.get(index), real.get(index));
             }
         }
-        return byTemporary;
-    }
-
-    private Map<Oid, List<Long>> fetchAppendOffsets() {
-        Map<Oid, List<Long>> offsets = new HashMap<>();
-        for (Oid oid : appended) {
-            offsets.put(
-                    oid,
-                    handle.call(
-                            Operation.T_APPEND_OFFSETS,
-                            new MessageWriter().oid(oid),
-                            reply -> reply.list(MessageReader::u64)));
-        }
-        return offsets;
+        realOids = byTemporary;
     }
 }
