@@ -1,7 +1,6 @@
 package io.mortar;
 
 import java.lang.ref.Reference;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
 
@@ -17,8 +16,6 @@ final class Subscription implements AutoCloseable {
     /** Held while a thread waits, so that elements are returned in order. */
     private final ReentrantLock reading = new ReentrantLock();
 
-    private volatile CompletableFuture<byte[]> waiting = new CompletableFuture<>();
-
     Subscription(NativeHandle handle, Operation next, byte[] replyWhenClosed) {
         this.handle = handle;
         this.next = next;
@@ -29,13 +26,9 @@ final class Subscription implements AutoCloseable {
     <T> T next(Function<MessageReader, T> read) {
         reading.lock();
         try {
-            // It is started, also by a platform thread, because nothing can end a wait within the native library.
-            CompletableFuture<byte[]> reply = handle.start(next);
-            waiting = reply;
-            if (handle.isClosed()) {
-                reply.complete(replyWhenClosed);
-            }
-            return MessageReader.read(PendingCalls.await(reply), read);
+            // Closing the handle ends the call, with an error: then the reply is the one of a closed stream.
+            byte[] reply = PendingCalls.await(handle.start(next));
+            return MessageReader.read(handle.isClosed() ? replyWhenClosed : reply, read);
         } finally {
             reading.unlock();
             Reference.reachabilityFence(this);
@@ -45,6 +38,5 @@ final class Subscription implements AutoCloseable {
     @Override
     public void close() {
         handle.close();
-        waiting.complete(replyWhenClosed);
     }
 }

@@ -1,4 +1,4 @@
-// Hears from the service what has changed, whoever changed it and at whichever instance.
+// Receives changes from the service, including those that other accounts make and those at other instances.
 
 let source = null;
 let watched = "";

@@ -1,4 +1,4 @@
-// Begins the page, and shows what the address names.
+// Starts the application, and shows the page of the address.
 
 import * as api from "./api.js";
 import * as changes from "./changes.js";
@@ -22,7 +22,7 @@ function showAddress() {
   return loadPage(isNew);
 }
 
-/** Loads the page; what a later load has begun to replace is not shown any more. */
+/** Loads the page. If another load begins meanwhile, the result of this one is dropped. */
 async function loadPage(isNew) {
   const number = ++loading;
   let nodes;
@@ -30,8 +30,10 @@ async function loadPage(isNew) {
     nodes = await shown.page.load();
   } catch (error) {
     nodes = [h("p", { class: "empty", role: "alert" }, error.message)];
+    // The service refuses a watch of something that does not exist, and with it that of the account.
+    if (number === loading && error.status === 404) changes.watch(["account"], onChange);
   }
-  if (number !== loading || nodes === null) return;
+  if (number !== loading) return;
   const top = content.scrollTop;
   content.replaceChildren(...nodes.filter(Boolean));
   content.scrollTop = isNew ? 0 : top;

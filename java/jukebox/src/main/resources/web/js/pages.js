@@ -13,7 +13,7 @@ export function pageOf(address) {
   const [kind, ...rest] = address.replace(/^#?\/?/, "").split("/");
   const id = decodeURIComponent(rest.join("/"));
   switch (kind) {
-    case "artists": return id ? artistPage(id) : cardsPage("Artists", "artists", artistCard, "artist");
+    case "artists": return id ? artistPage(id) : cardsPage("Artists", "artists", countedCard("artists"), "artist");
     case "albums": return id ? albumPage(id) : cardsPage("Albums", "albums", albumCard);
     case "genres": return id ? genrePage(id) : genresPage();
     case "lists": return id ? listPage(id) : listsPage();
@@ -66,27 +66,31 @@ function tracksPage(title, path, empty) {
   };
 }
 
-function cardsPage(title, path, card, kind) {
+function cardsPage(title, path, cardOf, kind) {
   const shown = { pages: 1 };
   return {
     topics: ["library"],
     async load() {
       const list = await loadPages(path + "?", shown);
       return [head(title, "", null),
-        list.items.length ? h("ul", { class: "cards " + (kind ?? "") }, list.items.map(card)) : h("p", { class: "empty" }, "There is no music yet."),
-        moreButton(list, shown)];
+        cardsOrEmpty(list.items.map(cardOf), kind), moreButton(list, shown)];
     },
   };
 }
 
-function artistCard(artist) {
-  return h("li", {}, h("a", { href: "#/artists/" + artist.id }, cover(artist.name), h("div", { class: "name" }, artist.name),
-    h("div", { class: "muted" }, count(artist.tracks, "track", "tracks"))));
+function card(address, name, detail) {
+  return h("li", {}, h("a", { href: address }, cover(name), h("div", { class: "name" }, name), h("div", { class: "muted" }, detail)));
 }
 
+/** Returns the card of an artist, a genre or a play list; `kind` is the part of the address before its identifier. */
+const countedCard = (kind) => ({ id, name, tracks }) => card("#/" + kind + "/" + id, name, count(tracks, "track", "tracks"));
+
 function albumCard(album) {
-  return h("li", {}, h("a", { href: "#/albums/" + album.id }, cover(album.title), h("div", { class: "name" }, album.title),
-    h("div", { class: "muted" }, album.artist.name + (album.year ? " · " + album.year : ""))));
+  return card("#/albums/" + album.id, album.title, album.artist.name + (album.year ? " · " + album.year : ""));
+}
+
+function cardsOrEmpty(cards, kind = "") {
+  return cards.length ? h("ul", { class: "cards " + kind }, cards) : h("p", { class: "empty" }, "There is no music yet.");
 }
 
 function artistPage(id) {
@@ -117,9 +121,7 @@ function genresPage() {
     topics: ["library"],
     async load() {
       const genres = await api.get("genres");
-      return [head("Genres", "", null), genres.length ? h("ul", { class: "cards" }, genres.map((genre) => h("li", {},
-        h("a", { href: "#/genres/" + genre.id }, cover(genre.name), h("div", { class: "name" }, genre.name),
-          h("div", { class: "muted" }, count(genre.tracks, "track", "tracks")))))) : h("p", { class: "empty" }, "There is no music yet.")];
+      return [head("Genres", "", null), cardsOrEmpty(genres.map(countedCard("genres")))];
     },
   };
 }
@@ -150,15 +152,13 @@ export async function createList(event) {
   }
 }
 
-/** The play lists where the side has no room for them. */
+/** The page of all play lists, for screens that are too narrow for the list at the side. */
 function listsPage() {
   return {
     topics: ["account"],
     async load() {
       const lists = await api.get("lists");
-      return [head("Play lists", "", null), h("ul", { class: "cards" }, lists.map((list) => h("li", {},
-        h("a", { href: "#/lists/" + list.id }, cover(list.name), h("div", { class: "name" }, list.name),
-          h("div", { class: "muted" }, count(list.tracks, "track", "tracks")))))),
+      return [head("Play lists", "", null), h("ul", { class: "cards" }, lists.map(countedCard("lists"))),
       h("form", { class: "new-list", onsubmit: createList },
         h("input", { name: "name", placeholder: "New play list", "aria-label": "Name of a new play list", required: true, maxlength: 200 }),
         h("button", {}, "Create"))];

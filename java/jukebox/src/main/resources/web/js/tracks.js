@@ -6,8 +6,8 @@ import * as player from "./player.js";
 import { session } from "./session.js";
 
 /**
- * Returns a list of tracks. `options.numbered` shows the numbers on the album instead of a play button's place in the list;
- * `options.order` has {move(from, to, track), remove(position, track)} for a play list.
+ * Returns a list of tracks. `options.order` has {move(from, to, track), remove(position, track)} for a play list; without it,
+ * the rows have the buttons of the library.
  */
 export function trackList(tracks, options = {}) {
   return h("ol", { class: "tracks" }, tracks.map((track, index) => row(tracks, index, options)));

@@ -9,11 +9,8 @@ let last = Promise.resolve();
 
 export function uploadPage() {
   return {
-    topics: ["library"],
-    async load() {
-      // The page stays as it is while it is shown.
-      return document.getElementById("drop") ? null : [h("h1", {}, "Upload"), dropField(), list];
-    },
+    topics: [],
+    load: async () => [h("h1", {}, "Upload"), dropField(), list],
   };
 }
 

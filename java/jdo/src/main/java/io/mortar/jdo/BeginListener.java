@@ -12,7 +12,8 @@ import org.datanucleus.transaction.TransactionEventListener;
  * Makes a new transaction read objects anew that its context has read before. In an optimistic transaction of JDO, objects are
  * read without becoming transactional, so DataNucleus leaves their values when the transaction ends.
  *
- * <p>It does nothing if the application wants to retain values; see {@link MortarStateManager#basis}.
+ * <p>It does nothing if the application wants to retain values, as Jakarta Persistence does by default; see
+ * {@link MortarStateManager#basis}.
  */
 record BeginListener(ExecutionContext context) implements TransactionEventListener {
     /** Listens to the transactions of a context from now on. */
@@ -25,8 +26,7 @@ record BeginListener(ExecutionContext context) implements TransactionEventListen
 
     @Override
     public void transactionStarted() {
-        boolean isJdo = context.getApiAdapter().getName().equals("JDO");
-        if (!isJdo || context.getTransaction().getRetainValues() || context.getLevel1Cache() == null) {
+        if (context.getTransaction().getRetainValues() || context.getLevel1Cache() == null) {
             return;
         }
         List<DNStateManager> read = new ArrayList<>();

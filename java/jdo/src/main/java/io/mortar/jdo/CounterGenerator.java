@@ -2,8 +2,6 @@ package io.mortar.jdo;
 
 import io.mortar.AlreadyExistsException;
 import io.mortar.ClassDefinition;
-import io.mortar.Client;
-import io.mortar.ConflictException;
 import io.mortar.FieldDefinition;
 import io.mortar.FieldType;
 import io.mortar.IndexDefinition;
@@ -13,10 +11,10 @@ import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.Schema;
 import io.mortar.Transaction;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.stream.LongStream;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.store.StoreManager;
 import org.datanucleus.store.valuegenerator.AbstractGenerator;
@@ -32,10 +30,24 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
     private static final String CLASS = "mortar.jdo.Counter";
     private static final String NAME = "name";
     private static final String NEXT = "next";
+    private static final ClassDefinition DEFINITION = ClassDefinition.builder(CLASS)
+            .field(FieldDefinition.required(NAME, FieldType.STRING))
+            .field(FieldDefinition.required(NEXT, FieldType.INT64))
+            .build();
+    private static final IndexDefinition INDEX = new IndexDefinition(CLASS, CLASS + ".name", List.of(NAME), true);
     private static final int BLOCK = 32;
     private static final int ATTEMPTS = 8;
 
     private final String counter;
+    /** Known after the first block. */
+    private Layout layout;
+
+    /** The numbers of the class of counters and of its fields. */
+    private record Layout(int classNumber, int name, int next) {
+        static Layout in(Schema schema) {
+            return new Layout(schema.classNumber(CLASS), schema.fieldNumber(CLASS, NAME), schema.fieldNumber(CLASS, NEXT));
+        }
+    }
 
     public CounterGenerator(StoreManager store, String name, Properties properties) {
         super(store, name);
@@ -51,27 +63,22 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         if (size < 1) {
             return null;
         }
-        Client client = ((MortarStoreManager) storeMgr).client();
         try {
-            long first = take(client, size);
-            List<Long> numbers = new ArrayList<>();
-            for (long number = first; number < first + size; number++) {
-                numbers.add(number);
-            }
-            return new ValueGenerationBlock<>(numbers);
+            long first = take(size);
+            return new ValueGenerationBlock<>(LongStream.range(first, first + size).boxed().toList());
         } catch (MortarException error) {
             throw new NucleusDataStoreException("the counter " + counter + " gives no numbers: " + error.getMessage(), error);
         }
     }
 
-    private long take(Client client, long size) {
-        Schema schema = schema(client);
-        int classNumber = schema.classNumber(CLASS);
-        int name = schema.fieldNumber(CLASS, NAME);
-        int next = schema.fieldNumber(CLASS, NEXT);
+    private long take(long size) {
+        MortarStoreManager store = (MortarStoreManager) storeMgr;
+        if (layout == null) {
+            layout = Layout.in(store.schema().with(DEFINITION, INDEX));
+        }
         for (int attempt = 1; ; attempt++) {
             try {
-                return client.transact(transaction -> take(transaction, classNumber, name, next, size));
+                return store.client().transact(transaction -> take(transaction, layout, size));
             } catch (AlreadyExistsException raced) {
                 // Another program has created the counter in the same moment.
                 if (attempt == ATTEMPTS) {
@@ -81,34 +88,17 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         }
     }
 
-    private long take(Transaction transaction, int classNumber, int name, int next, long size) {
+    private long take(Transaction transaction, Layout in, long size) {
         try (Rows rows = transaction.query("from `" + CLASS + "` where name == :name", Map.of("name", counter))) {
             if (!rows.hasNext()) {
-                transaction.create(
-                        classNumber, Record.builder().set(name, counter).set(next, initialValue + size).build());
+                Record created = Record.builder().set(in.name(), counter).set(in.next(), initialValue + size).build();
+                transaction.create(in.classNumber(), created);
                 return initialValue;
             }
             Row row = rows.next();
-            long first = row.record().get(next, Long.class);
-            transaction.put(row.oid(), row.record().toBuilder().set(next, first + size).build());
+            long first = row.record().get(in.next(), Long.class);
+            transaction.put(row.oid(), row.record().toBuilder().set(in.next(), first + size).build());
             return first;
         }
-    }
-
-    private static Schema schema(Client client) {
-        Schema schema = client.schema();
-        if (schema.classNamed(CLASS).isPresent()) {
-            return schema;
-        }
-        try {
-            client.define(ClassDefinition.builder(CLASS)
-                    .field(FieldDefinition.required(NAME, FieldType.STRING))
-                    .field(FieldDefinition.required(NEXT, FieldType.INT64))
-                    .build());
-            client.createIndex(new IndexDefinition(CLASS, CLASS + ".name", List.of(NAME), true));
-        } catch (AlreadyExistsException | ConflictException raced) {
-            // Another program has created the class in the same moment.
-        }
-        return client.schema();
     }
 }

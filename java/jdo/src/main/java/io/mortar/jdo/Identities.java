@@ -1,5 +1,6 @@
 package io.mortar.jdo;
 
+import io.mortar.InvalidRequestException;
 import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.Record;
@@ -14,7 +15,6 @@ import io.mortar.jdo.mapping.RecordReader;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.ValueMapping;
 import io.mortar.jdo.query.QueryText;
-import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -65,7 +65,7 @@ final class Identities {
         Object key = id.getKeyAsObject();
         try {
             return key instanceof Oid oid ? oid : Oid.parse(key.toString());
-        } catch (io.mortar.InvalidRequestException error) {
+        } catch (InvalidRequestException error) {
             throw new NucleusObjectNotFoundException(
                     "there is no object with the identity " + id + ": " + error.getMessage(), id);
         }
@@ -75,8 +75,7 @@ final class Identities {
     Oid oid(DatastoreId id, AbstractClassMetaData metadata) {
         Oid oid = oid(id);
         ClassMapping mapping = store.mapping(metadata);
-        boolean isMeant = oid.classNumber() == mapping.number() || store.isA(oid.classNumber(), mapping);
-        if (!isMeant || oid.space() != store.client().space()) {
+        if (!store.isA(oid.classNumber(), mapping) || oid.space() != store.client().space()) {
             throw new NucleusObjectNotFoundException("there is no object of " + mapping.name() + " with the identity " + id, id);
         }
         return oid;
@@ -114,7 +113,7 @@ final class Identities {
             Record record = session.get(oid, false);
             return record == null ? null : new Found(oid, record);
         }
-        ClassMapping root = rootWithIdentity(store.mapping(metadata));
+        ClassMapping root = store.mapping(metadata).withIdentity();
         Map<Column, Object> values = new LinkedHashMap<>();
         for (int position : root.metadata().getPKMemberPositions()) {
             MemberMapping mapping = root.members().at(position);
@@ -137,17 +136,6 @@ final class Identities {
         return found;
     }
 
-    private static ClassMapping rootWithIdentity(ClassMapping mapping) {
-        ClassMapping root = mapping;
-        for (ClassMapping above = mapping.parent(); above != null; above = above.parent()) {
-            int[] key = above.metadata().getPKMemberPositions();
-            if (key != null && key.length > 0) {
-                root = above;
-            }
-        }
-        return root;
-    }
-
     private static Object valueInId(Object id, AbstractMemberMetaData member) {
         boolean isItself = member.isEmbedded() && member.getType().isInstance(id);
         return isItself ? id : IdentityUtils.getValueForMemberInId(id, member);
@@ -168,20 +156,10 @@ final class Identities {
         } else if (mapping instanceof EmbeddedMapping embedded) {
             for (int position : embedded.members().positions()) {
                 MemberMapping inner = embedded.members().at(position);
-                addValues(session, context, inner, valueByReflection(value, inner.member().getName()), values);
+                addValues(session, context, inner, ClassUtils.getValueOfFieldByReflection(value, inner.member().getName()), values);
             }
         } else {
             throw new NucleusException(mapping.member().getFullFieldName() + " cannot be a part of an identity").setFatal();
-        }
-    }
-
-    private static Object valueByReflection(Object object, String name) {
-        Field field = ClassUtils.getFieldForClass(object.getClass(), name);
-        try {
-            field.setAccessible(true);
-            return field.get(object);
-        } catch (IllegalAccessException error) {
-            throw new NucleusException("the member " + name + " of an identity cannot be read", error);
         }
     }
 

@@ -5,15 +5,14 @@ import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.RecordReader;
 import io.mortar.jdo.mapping.RecordWriter;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.identity.IdentityUtils;
-import org.datanucleus.metadata.AbstractClassMetaData;
-import org.datanucleus.metadata.VersionMetaData;
+import org.datanucleus.management.ManagerStatistics;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.LockMode;
 import org.datanucleus.store.AbstractPersistenceHandler;
@@ -49,9 +48,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             session.create(oid, record);
             state(manager).remember(session, record);
         });
-        if (manager.getExecutionContext().getStatistics() != null) {
-            manager.getExecutionContext().getStatistics().incrementInsertCount();
-        }
+        count(manager, ManagerStatistics::incrementInsertCount);
     }
 
     @Override
@@ -67,9 +64,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             session.replace(state(manager).oid(session), record);
             state(manager).remember(session, record);
         });
-        if (manager.getExecutionContext().getStatistics() != null) {
-            manager.getExecutionContext().getStatistics().incrementUpdateCount();
-        }
+        count(manager, ManagerStatistics::incrementUpdateCount);
     }
 
     private static int[] stored(ClassMapping mapping, int[] positions) {
@@ -90,9 +85,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             session.delete(state(manager).oid(session));
             state(manager).forgetRecord();
         });
-        if (context.getStatistics() != null) {
-            context.getStatistics().incrementDeleteCount();
-        }
+        count(manager, ManagerStatistics::incrementDeleteCount);
     }
 
     /** The record of an object that is going to be changed. Its version is that of the object. */
@@ -121,26 +114,14 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
 
     /** Reads the objects that a flush is going to change, with one call for all. */
     void readForUpdate(ExecutionContext context, List<DNStateManager> managers) {
-        store.useSession(context, session -> {
-            List<MortarStateManager> unread = new ArrayList<>();
-            List<Oid> oids = new ArrayList<>();
-            for (DNStateManager manager : managers) {
-                MortarStateManager state = state(manager);
-                if (state.record(session) == null && state.knownOid() != null) {
-                    unread.add(state);
-                    oids.add(state.knownOid());
-                }
-            }
-            if (oids.size() > 1) {
-                List<Record> records = session.getAll(oids, true);
-                for (int i = 0; i < records.size(); i++) {
-                    MortarStateManager state = unread.get(i);
-                    if (records.get(i) != null) {
-                        state.rememberRead(session, records.get(i));
-                    }
-                }
-            }
-        });
+        store.useSession(context, session -> readAll(session, managers, true));
+    }
+
+    private static void count(DNStateManager manager, Consumer<ManagerStatistics> increment) {
+        ManagerStatistics statistics = manager.getExecutionContext().getStatistics();
+        if (statistics != null) {
+            increment.accept(statistics);
+        }
     }
 
     // ------------------------------------------------------------------------------------------- reading
@@ -156,8 +137,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
 
     @Override
     public void fetchObjects(int[] positions, DNStateManager... managers) {
-        ExecutionContext context = managers[0].getExecutionContext();
-        readAll(context, managers);
+        readAll(managers[0].getExecutionContext(), managers);
         super.fetchObjects(positions, managers);
     }
 
@@ -172,13 +152,10 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 }
             }
         }
-        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
-        if (versions != null && manager.getTransactionalVersion() == null) {
-            manager.setVersion(Versions.stored(manager, mapping, versions, record));
+        if (manager.getTransactionalVersion() == null) {
+            Versions.load(manager, mapping, record);
         }
-        if (manager.getExecutionContext().getStatistics() != null) {
-            manager.getExecutionContext().getStatistics().incrementFetchCount();
-        }
+        count(manager, ManagerStatistics::incrementFetchCount);
     }
 
     @Override
@@ -195,23 +172,25 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     }
 
     private void readAll(ExecutionContext context, DNStateManager[] managers) {
-        store.useSession(context, session -> {
-            List<MortarStateManager> unread = new ArrayList<>();
-            List<Oid> oids = new ArrayList<>();
-            for (DNStateManager manager : managers) {
-                MortarStateManager state = state(manager);
-                if (state.record(session) == null && state.knownOid() != null && !isLocked(manager)) {
-                    unread.add(state);
-                    oids.add(state.knownOid());
-                }
+        List<DNStateManager> unlocked = Arrays.stream(managers).filter(manager -> !isLocked(manager)).toList();
+        store.useSession(context, session -> readAll(session, unlocked, false));
+    }
+
+    /** Reads the records that the transaction has not read, with one call. */
+    private static void readAll(StoreSession session, List<DNStateManager> managers, boolean forUpdate) {
+        List<MortarStateManager> unread = managers.stream()
+                .map(MortarPersistenceHandler::state)
+                .filter(state -> state.record(session) == null && state.knownOid() != null)
+                .toList();
+        if (unread.size() < 2) {
+            return;
+        }
+        List<Record> records = session.getAll(unread.stream().map(MortarStateManager::knownOid).toList(), forUpdate);
+        for (int i = 0; i < records.size(); i++) {
+            if (records.get(i) != null) {
+                unread.get(i).rememberRead(session, records.get(i));
             }
-            List<Record> records = oids.isEmpty() ? List.of() : session.getAll(oids, false);
-            for (int i = 0; i < records.size(); i++) {
-                if (records.get(i) != null) {
-                    unread.get(i).rememberRead(session, records.get(i));
-                }
-            }
-        });
+        }
     }
 
     /** Reads the record of an object, unless the transaction has read it. */
@@ -244,11 +223,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     }
 
     private ClassMapping mapping(DNStateManager manager) {
-        AbstractClassMetaData metadata = manager.getClassMetaData();
-        if (!store.managesClass(metadata.getFullClassName())) {
-            store.manageClasses(manager.getExecutionContext().getClassLoaderResolver(), metadata.getFullClassName());
-        }
-        return store.mapping(metadata);
+        return store.mapping(manager.getClassMetaData());
     }
 
     private static MortarStateManager state(DNStateManager manager) {

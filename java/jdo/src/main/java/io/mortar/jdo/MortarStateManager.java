@@ -59,9 +59,9 @@ public final class MortarStateManager extends StateManagerImpl {
     }
 
     /**
-     * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query may be older than.
-     * Nor does it replace another record that members were read from by an earlier transaction: then the object has changed, and writing it
-     * is a conflict.
+     * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query may be
+     * older than. Nor does it replace another record that members were read from by an earlier transaction: then the object has
+     * changed, and writing it is a conflict.
      */
     void rememberRead(StoreSession session, Record read) {
         if (record == null || record(session) == null && record.equals(read)) {

@@ -11,9 +11,11 @@ import io.mortar.jdo.query.JdoqlQuery;
 import io.mortar.jdo.query.JpqlQuery;
 import io.mortar.jdo.query.MortarExtent;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -27,7 +29,6 @@ import org.datanucleus.PropertyNames;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
-import org.datanucleus.flush.FlushProcess;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.identity.SCOID;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -60,6 +61,27 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     private static final String KEY_FILE = "mortar.keyfile";
     private static final String INSECURE = "mortar.insecure";
 
+    private static final Set<String> SUPPORTED = Set.of(
+            StoreManager.OPTION_APPLICATION_ID,
+            StoreManager.OPTION_APPLICATION_COMPOSITE_ID,
+            StoreManager.OPTION_DATASTORE_ID,
+            StoreManager.OPTION_ORM,
+            StoreManager.OPTION_ORM_EMBEDDED_PC,
+            StoreManager.OPTION_ORM_EMBEDDED_COLLECTION,
+            StoreManager.OPTION_ORM_EMBEDDED_MAP,
+            StoreManager.OPTION_ORM_EMBEDDED_ARRAY,
+            StoreManager.OPTION_ORM_SERIALISED_PC,
+            StoreManager.OPTION_ORM_SERIALISED_COLLECTION_ELEMENT,
+            StoreManager.OPTION_ORM_INHERITANCE_COMPLETE_TABLE,
+            StoreManager.OPTION_TXN_ISOLATION_READ_COMMITTED,
+            StoreManager.OPTION_TXN_ISOLATION_REPEATABLE_READ,
+            StoreManager.OPTION_TXN_ISOLATION_SERIALIZABLE,
+            StoreManager.OPTION_DATASTORE_TIME_STORES_NANOSECS,
+            StoreManager.OPTION_QUERY_JDOQL_BULK_DELETE,
+            StoreManager.OPTION_QUERY_JDOQL_BULK_UPDATE,
+            StoreManager.OPTION_QUERY_JPQL_BULK_DELETE,
+            StoreManager.OPTION_QUERY_JPQL_BULK_UPDATE);
+
     private final StoreLocation location;
     private final Client client;
     private final StoreSchema schema;
@@ -90,7 +112,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     }
 
     private static boolean isSet(Configuration configuration, String property) {
-        return configuration.getPersistenceProperties().containsKey(property.toLowerCase(java.util.Locale.ROOT));
+        return configuration.getPersistenceProperties().containsKey(property.toLowerCase(Locale.ROOT));
     }
 
     /** What is missing is created unless a property says no. */
@@ -102,7 +124,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
                 || configuration.getBooleanProperty(PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_ALL);
     }
 
-    private ConnectOptions options() {
+    /** The options of the client, from the properties of the factory. */
+    ConnectOptions options() {
         ConnectOptions.Builder options = ConnectOptions.builder().agent("mortar-jdo");
         if (getConnectionUserName() != null) {
             options.credentials(getConnectionUserName(), getConnectionPassword() == null ? "" : getConnectionPassword());
@@ -111,8 +134,18 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         if (text(CACHE_BYTES) != null) {
             options.cacheBytes(Long.parseLong(text(CACHE_BYTES)));
         }
+        // One limit is for all calls.
+        int limit = Math.max(
+                milliseconds(PropertyNames.PROPERTY_DATASTORE_READ_TIMEOUT),
+                milliseconds(PropertyNames.PROPERTY_DATASTORE_WRITE_TIMEOUT));
+        if (limit > 0) {
+            options.timeout(Duration.ofMillis(limit));
+        }
         if (text(CA_FILE) != null) {
             options.trustedCertificates(Path.of(text(CA_FILE)));
+        }
+        if ((text(CERTIFICATE_FILE) == null) != (text(KEY_FILE) == null)) {
+            throw new NucleusUserException("mortar.certificateFile and mortar.keyFile need each other");
         }
         if (text(CERTIFICATE_FILE) != null) {
             options.certificate(Path.of(text(CERTIFICATE_FILE)), Path.of(text(KEY_FILE)));
@@ -124,6 +157,10 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     private String text(String property) {
         Object value = nucleusContext.getConfiguration().getProperty(property);
         return value == null ? null : value.toString();
+    }
+
+    private int milliseconds(String property) {
+        return text(property) == null ? 0 : Integer.parseInt(text(property));
     }
 
     /** Whether the transactions of a context read a group snapshot. */
@@ -143,26 +180,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     @Override
     public Collection<String> getSupportedOptions() {
-        return Set.of(
-                StoreManager.OPTION_APPLICATION_ID,
-                StoreManager.OPTION_APPLICATION_COMPOSITE_ID,
-                StoreManager.OPTION_DATASTORE_ID,
-                StoreManager.OPTION_ORM,
-                StoreManager.OPTION_ORM_EMBEDDED_PC,
-                StoreManager.OPTION_ORM_EMBEDDED_COLLECTION,
-                StoreManager.OPTION_ORM_EMBEDDED_MAP,
-                StoreManager.OPTION_ORM_EMBEDDED_ARRAY,
-                StoreManager.OPTION_ORM_SERIALISED_PC,
-                StoreManager.OPTION_ORM_SERIALISED_COLLECTION_ELEMENT,
-                StoreManager.OPTION_ORM_INHERITANCE_COMPLETE_TABLE,
-                StoreManager.OPTION_TXN_ISOLATION_READ_COMMITTED,
-                StoreManager.OPTION_TXN_ISOLATION_REPEATABLE_READ,
-                StoreManager.OPTION_TXN_ISOLATION_SERIALIZABLE,
-                StoreManager.OPTION_DATASTORE_TIME_STORES_NANOSECS,
-                StoreManager.OPTION_QUERY_JDOQL_BULK_DELETE,
-                StoreManager.OPTION_QUERY_JDOQL_BULK_UPDATE,
-                StoreManager.OPTION_QUERY_JPQL_BULK_DELETE,
-                StoreManager.OPTION_QUERY_JPQL_BULK_UPDATE);
+        return SUPPORTED;
     }
 
     @Override
@@ -172,6 +190,10 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     Client client() {
         return client;
+    }
+
+    StoreSchema schema() {
+        return schema;
     }
 
     Identities identities() {
@@ -213,26 +235,35 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         if (classNames == null) {
             return;
         }
-        String[] persistent = nucleusContext.getTypeManager().filterOutSupportedSecondClassNames(classNames);
-        List<AbstractClassMetaData> added = new ArrayList<>();
-        for (AbstractClassMetaData metadata : getMetaDataManager().getReferencedClasses(persistent, loaders)) {
-            if (metadata.getPersistenceModifier() == ClassPersistenceModifier.PERSISTENCE_CAPABLE
-                    && metadata instanceof ClassMetaData
-                    && !storeDataMgr.managesClass(metadata.getFullClassName())) {
-                added.add(metadata);
-            }
-        }
+        List<ClassMetaData> added = persistentClasses(loaders, classNames);
+        added.removeIf(each -> storeDataMgr.managesClass(each.getFullClassName()));
         if (added.isEmpty()) {
             return;
         }
         try {
-            schema.add(added.stream().filter(each -> !each.isEmbeddedOnly()).toList(), loaders);
+            schema.add(ofTheirOwn(added), loaders);
         } catch (MortarException error) {
             throw new NucleusDataStoreException("the classes cannot be stored: " + error.getMessage(), error);
         }
-        for (AbstractClassMetaData metadata : added) {
-            registerStoreData(newStoreData((ClassMetaData) metadata, loaders));
+        added.forEach(metadata -> registerStoreData(newStoreData(metadata, loaders)));
+    }
+
+    /** The persistent ones of these classes, and those that they refer to. */
+    private List<ClassMetaData> persistentClasses(ClassLoaderResolver loaders, String... classNames) {
+        String[] persistent = nucleusContext.getTypeManager().filterOutSupportedSecondClassNames(classNames);
+        List<ClassMetaData> classes = new ArrayList<>();
+        for (AbstractClassMetaData metadata : getMetaDataManager().getReferencedClasses(persistent, loaders)) {
+            if (metadata.getPersistenceModifier() == ClassPersistenceModifier.PERSISTENCE_CAPABLE
+                    && metadata instanceof ClassMetaData type) {
+                classes.add(type);
+            }
         }
+        return classes;
+    }
+
+    /** The classes whose objects are not always embedded in others. */
+    private static List<ClassMetaData> ofTheirOwn(List<ClassMetaData> classes) {
+        return classes.stream().filter(each -> !each.isEmbeddedOnly()).toList();
     }
 
     /** The mapping of a class. */
@@ -245,30 +276,28 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     /** The mapping of the class of an object. */
     public ClassMapping mapping(Oid oid, ClassLoaderResolver loaders) {
-        String name = schema.className(oid.classNumber());
-        AbstractClassMetaData metadata = getMetaDataManager().getMetaDataForClass(name, loaders);
-        if (metadata == null) {
-            throw new NucleusUserException(
-                    "the object " + oid + " is of class " + name + ", which is not a persistent Java class");
+        ClassMapping mapping = mapping(oid.classNumber(), loaders);
+        if (mapping == null) {
+            throw new NucleusUserException("the object " + oid + " is of class " + schema.className(oid.classNumber())
+                    + ", which is not a persistent Java class");
         }
-        return mapping(metadata);
+        return mapping;
+    }
+
+    /** The mapping of the class with a number; null if it is not a persistent Java class. */
+    private ClassMapping mapping(int classNumber, ClassLoaderResolver loaders) {
+        ClassMapping known = schema.mapping(classNumber);
+        if (known != null) {
+            return known;
+        }
+        AbstractClassMetaData metadata = getMetaDataManager().getMetaDataForClass(schema.className(classNumber), loaders);
+        return metadata == null ? null : mapping(metadata);
     }
 
     /** Whether the class with a number is a class or extends it. */
     boolean isA(int classNumber, ClassMapping ancestor) {
-        ClassMapping each = classNumber == 0 ? null : mapping(classNumber);
-        for (; each != null; each = each.parent()) {
-            if (each == ancestor) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private ClassMapping mapping(int classNumber) {
-        ClassLoaderResolver loaders = nucleusContext.getClassLoaderResolver(null);
-        AbstractClassMetaData metadata = getMetaDataManager().getMetaDataForClass(schema.className(classNumber), loaders);
-        return metadata == null ? null : mapping(metadata);
+        ClassMapping mapping = classNumber == 0 ? null : mapping(classNumber, nucleusContext.getClassLoaderResolver(null));
+        return mapping != null && mapping.isA(ancestor);
     }
 
     /** Names an object for a message. */
@@ -407,14 +436,16 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     @Override
     public void deleteSchemaForClasses(Set<String> classNames, Properties properties) {
         try {
-            classNames.forEach(client::removeClass);
+            schema.remove(classNames);
         } catch (MortarException error) {
-            throw new NucleusDataStoreException(error.getMessage(), error);
+            throw new NucleusDataStoreException("the classes cannot be removed: " + error.getMessage(), error);
         }
+        classNames.forEach(storeDataMgr::deregisterClass);
     }
 
     @Override
     public void validateSchemaForClasses(Set<String> classNames, Properties properties) {
-        manageClasses(nucleusContext.getClassLoaderResolver(null), classNames.toArray(String[]::new));
+        ClassLoaderResolver loaders = nucleusContext.getClassLoaderResolver(null);
+        schema.validate(ofTheirOwn(persistentClasses(loaders, classNames.toArray(String[]::new))), loaders);
     }
 }

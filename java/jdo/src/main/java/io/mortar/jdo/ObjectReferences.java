@@ -92,7 +92,7 @@ final class ObjectReferences implements References {
         Object object = hollow(mapping, oid, record);
         if (context.findStateManager(object) instanceof MortarStateManager manager) {
             manager.setOid(oid);
-            manager.remember(session, record);
+            manager.rememberRead(session, record);
         }
         return object;
     }

@@ -5,31 +5,16 @@ import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.RecordReader;
 import org.datanucleus.FetchPlan;
-import org.datanucleus.metadata.VersionMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.FieldValues;
 
 /** The values of an object that a query has returned: its members of the fetch plan are loaded without another read. */
-final class RecordValues implements FieldValues {
-    private final StoreSession session;
-    private final ClassMapping mapping;
-    private final Oid oid;
-    private final Record record;
-    private final FetchPlan plan;
-
-    RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record record, FetchPlan plan) {
-        this.session = session;
-        this.mapping = mapping;
-        this.oid = oid;
-        this.record = record;
-        this.plan = plan;
-    }
-
+record RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record record, FetchPlan plan) implements FieldValues {
     @Override
     public void fetchFields(DNStateManager manager) {
         remember(manager);
         manager.replaceFields(positions(manager), reader(manager));
-        loadVersion(manager, mapping, current(manager));
+        Versions.load(manager, mapping, current(manager));
     }
 
     @Override
@@ -37,7 +22,7 @@ final class RecordValues implements FieldValues {
         remember(manager);
         manager.replaceNonLoadedFields(positions(manager), reader(manager));
         if (manager.getTransactionalVersion() == null) {
-            loadVersion(manager, mapping, current(manager));
+            Versions.load(manager, mapping, current(manager));
         }
     }
 
@@ -65,13 +50,5 @@ final class RecordValues implements FieldValues {
     @Override
     public FetchPlan getFetchPlanForLoading() {
         return plan;
-    }
-
-    /** Gives the object the version in its record, if its class has versions. */
-    static void loadVersion(DNStateManager manager, ClassMapping mapping, Record record) {
-        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
-        if (versions != null) {
-            manager.setVersion(Versions.stored(manager, mapping, versions, record));
-        }
     }
 }

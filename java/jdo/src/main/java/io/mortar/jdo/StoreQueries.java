@@ -1,13 +1,14 @@
 package io.mortar.jdo;
 
-import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.References;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
-import java.util.NoSuchElementException;
+import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.FetchPlan;
 
@@ -26,21 +27,25 @@ public final class StoreQueries {
         return store.withSession(context, session -> session.query(text, parameters));
     }
 
+    /** Runs a query and converts all its rows. */
+    public <T> List<T> all(String text, Map<String, ?> parameters, Function<Row, ? extends T> conversion) {
+        List<T> all = new ArrayList<>();
+        try (Rows rows = run(text, parameters)) {
+            while (hasNext(rows)) {
+                all.add(conversion.apply(next(rows)));
+            }
+        }
+        return all;
+    }
+
     /** Whether a query has another row. */
     public boolean hasNext(Rows rows) {
-        try {
-            return rows.hasNext();
-        } catch (MortarException error) {
-            throw StoreErrors.translate(context, error);
-        }
+        return StoreErrors.translating(context, rows::hasNext);
     }
 
     /** The next row of a query. */
     public Row next(Rows rows) {
-        if (!hasNext(rows)) {
-            throw new NoSuchElementException();
-        }
-        return rows.next();
+        return StoreErrors.translating(context, rows::next);
     }
 
     /** The object of a row. Its members of the fetch plan are loaded from the row. */

@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusException;
@@ -27,7 +28,7 @@ import org.datanucleus.util.NucleusLogger;
  *
  * <p>Writes are kept here and cross to the native library together, before a query, at a flush and at the commit. Reads of the
  * session see them. Outside of transactions of the context, a transaction begins with the first write and is committed when the
- * connection is released; reads are of the newest state.
+ * connection is released; reads are of the nearest copy.
  */
 final class StoreSession {
     private static final AtomicLong EPOCHS = new AtomicLong();
@@ -81,7 +82,7 @@ final class StoreSession {
         return !isImplicit && level() == IsolationLevel.LOCKS;
     }
 
-    private <T> T call(java.util.function.Supplier<T> call) {
+    private <T> T call(Supplier<T> call) {
         return StoreErrors.translating(context, call);
     }
 
@@ -175,7 +176,7 @@ final class StoreSession {
                 ? client.query(text, parameters) : transaction().query(text, parameters));
     }
 
-    /** Runs a query that only finds identifiers. A group snapshot has no queries, so it asks for the newest state. */
+    /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
     Rows lookUp(String text, Map<String, ?> parameters) {
         return isSnapshot() ? call(() -> client.query(text, parameters)) : query(text, parameters);
     }

@@ -15,8 +15,16 @@ import org.datanucleus.state.DNStateManager;
 final class Versions {
     private Versions() {}
 
+    /** Gives an object the version in its record, if its class has versions. */
+    static void load(DNStateManager manager, ClassMapping mapping, Record record) {
+        VersionMetaData versions = mapping.metadata().getVersionMetaDataForClass();
+        if (versions != null) {
+            manager.setVersion(stored(mapping, versions, record));
+        }
+    }
+
     /** The version in a record. */
-    static Object stored(DNStateManager manager, ClassMapping mapping, VersionMetaData versions, Record record) {
+    private static Object stored(ClassMapping mapping, VersionMetaData versions, Record record) {
         if (versions.getMemberName() == null) {
             Object stored = record.get(mapping.version().number());
             return stored instanceof Instant time ? Timestamp.from(time) : stored;
@@ -66,7 +74,7 @@ final class Versions {
         if (versions == null || versions.getStrategy() == null) {
             return;
         }
-        Object current = stored(manager, mapping, versions, stored);
+        Object current = stored(mapping, versions, stored);
         if (current != null) {
             manager.getExecutionContext().getLockManager()
                     .performOptimisticVersionCheck(manager, versions.getStrategy(), current);

@@ -50,9 +50,7 @@ class ExtentTest {
             manager.makePersistent(bob);
         });
         store.run(manager -> {
-            var connection = manager.getDataStoreConnection();
-            Client client = (Client) connection.getNativeConnection();
-            connection.close();
+            Client client = store.client();
             try (Rows rows = client.query("select name, boss.address_city from Person where boss.age > 40")) {
                 assertEquals(List.of("Bob", "Ulm"), rows.next().values());
             }

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Animal;
@@ -97,7 +98,7 @@ class IdentityTest {
                 () -> store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.ONE, null))));
         JDODataStoreException error = assertThrows(JDODataStoreException.class,
                 () -> store.run(manager -> manager.makePersistent(new Account(2, "A", BigDecimal.ONE, null))));
-        assertEquals(true, error.toString().contains("unique") || String.valueOf(error.getCause()).contains("unique"));
+        assertTrue(error.toString().contains("unique") || String.valueOf(error.getCause()).contains("unique"), error::toString);
     }
 
     @Test

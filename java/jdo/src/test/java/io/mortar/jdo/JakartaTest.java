@@ -27,6 +27,7 @@ import jakarta.persistence.OptimisticLockException;
 import jakarta.persistence.Persistence;
 import jakarta.persistence.RollbackException;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -116,6 +117,15 @@ class JakartaTest {
     }
 
     @Test
+    void a_sorted_list_has_no_orphans_and_a_filtered_one_has() {
+        Long id = miles();
+        run(manager -> manager.find(Artist.class, id).getAlbums().sort(Comparator.comparing(Album::getTitle)));
+        run(manager -> assertEquals(3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+        run(manager -> manager.find(Artist.class, id).getAlbums().removeIf(album -> album.getYear() > 1960));
+        run(manager -> assertEquals(1L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    @Test
     void a_detached_entity_is_merged() {
         Long id = miles();
         Artist detached = call(manager -> {
@@ -191,6 +201,9 @@ class JakartaTest {
                     .getResultList().size());
             assertEquals(List.of("Agharta", "Agharta"),
                     manager.createQuery("SELECT a.title FROM Album a JOIN a.tracks t ORDER BY t.title").getResultList());
+            assertEquals(List.of("Agharta", "Agharta"),
+                    manager.createQuery("SELECT a.title FROM Album a LEFT JOIN a.tracks t ORDER BY t.title NULLS LAST")
+                            .getResultList().subList(0, 2));
             assertEquals(1790.5, manager.createQuery("SELECT SUM(t.seconds) FROM Album a JOIN a.tracks t").getSingleResult());
             assertEquals(3, manager.createQuery("SELECT a FROM Album a, Artist r WHERE a.artist = r").getResultList().size());
             assertEquals(3, manager.createQuery("SELECT a FROM Album a JOIN a.artist r WHERE r.name = ?1").setParameter(1, "Miles")
@@ -261,6 +274,21 @@ class JakartaTest {
         assertFalse(second.getTransaction().isActive());
         first.close();
         second.close();
+    }
+
+    @Test
+    void a_new_transaction_reads_anew_if_values_are_not_retained() {
+        Long id = miles();
+        EntityManager manager = factory.createEntityManager(Map.of("datanucleus.RetainValues", "false"));
+        manager.getTransaction().begin();
+        Artist miles = manager.find(Artist.class, id);
+        assertEquals("Miles", miles.getName());
+        manager.getTransaction().commit();
+        run(other -> other.find(Artist.class, id).setName("Davis"));
+        manager.getTransaction().begin();
+        assertEquals("Davis", miles.getName());
+        manager.getTransaction().commit();
+        manager.close();
     }
 
     @Test

@@ -157,7 +157,7 @@ class QueryTest {
                     "select age, count(this) from io.mortar.jdo.model.Person group by age order by age desc");
             List<String> rows = new ArrayList<>();
             for (Object row : (List<?>) groups.execute()) {
-                rows.add(java.util.Arrays.toString((Object[]) row));
+                rows.add(Arrays.toString((Object[]) row));
             }
             assertEquals(List.of("[50, 1]", "[30, 2]", "[20, 1]"), rows);
             assertEquals(List.of(), Queries.inMemory(groups));
@@ -225,8 +225,10 @@ class QueryTest {
     void candidates_may_be_a_collection() {
         STORE.run(manager -> {
             List<Person> all = manager.newQuery(Person.class).executeList();
-            Query<Person> query = manager.newQuery(Person.class, all.subList(0, 0), "age > 1");
-            assertEquals(0, ((List<?>) query.execute()).size());
+            Query<Person> none = manager.newQuery(Person.class, all.subList(0, 0), "age > 1");
+            assertEquals(0, ((List<?>) none.execute()).size());
+            List<Person> withoutAnn = all.stream().filter(each -> !each.getName().equals("Ann")).toList();
+            assertEquals("Bob Cid", names((List<?>) manager.newQuery(Person.class, withoutAnn, "age > 25").execute()));
         });
     }
 

@@ -3,6 +3,8 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Circle;
@@ -13,8 +15,10 @@ import io.mortar.jdo.model.Project;
 import io.mortar.jdo.model.Square;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import javax.jdo.JDOException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -127,12 +131,23 @@ class RelationsTest {
     }
 
     @Test
+    void a_container_of_embedded_objects_cannot_contain_null() {
+        JDOException error = assertThrows(JDOException.class, () -> store.run(manager -> {
+            Drawing drawing = new Drawing();
+            drawing.getPlaces().add(null);
+            manager.makePersistent(drawing);
+        }));
+        assertTrue(error.toString().contains("places"), error.toString());
+    }
+
+    @Test
     void containers_hold_embedded_objects() {
         Object id = store.call(manager -> {
             Drawing drawing = new Drawing();
             drawing.getPlaces().add(new Address("Main", 1, "Ulm"));
             drawing.getPlaces().add(new Address("Side", 2, null));
             drawing.getPlacesByName().put("home", new Address("Main", 3, "Bonn"));
+            drawing.getSquares().put(new Address("Side", 4, "Ulm"), null);
             manager.makePersistent(drawing);
             return manager.getObjectId(drawing);
         });
@@ -142,6 +157,9 @@ class RelationsTest {
             assertEquals("Ulm", drawing.getPlaces().get(0).getCity());
             assertNull(drawing.getPlaces().get(1).getCity());
             assertEquals(3, drawing.getPlacesByName().get("home").getNumber());
+            Map.Entry<Address, Square> square = drawing.getSquares().entrySet().iterator().next();
+            assertEquals(4, square.getKey().getNumber());
+            assertNull(square.getValue());
             drawing.getPlaces().remove(0);
         });
         store.run(manager -> assertEquals(2, ((Drawing) manager.getObjectById(id)).getPlaces().get(0).getNumber()));

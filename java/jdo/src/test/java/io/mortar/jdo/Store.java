@@ -1,5 +1,6 @@
 package io.mortar.jdo;
 
+import io.mortar.Client;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.UUID;
@@ -8,6 +9,8 @@ import java.util.function.Function;
 import javax.jdo.JDOHelper;
 import javax.jdo.PersistenceManager;
 import javax.jdo.PersistenceManagerFactory;
+import javax.jdo.datastore.JDOConnection;
+import org.datanucleus.api.jdo.JDOPersistenceManagerFactory;
 
 /** A store in memory for the tests of one class. */
 final class Store implements AutoCloseable {
@@ -35,9 +38,25 @@ final class Store implements AutoCloseable {
         return factory;
     }
 
+    MortarStoreManager storeManager() {
+        return (MortarStoreManager) ((JDOPersistenceManagerFactory) factory).getNucleusContext().getStoreManager();
+    }
+
     /** A new persistence manager. */
     PersistenceManager manager() {
         return factory.getPersistenceManager();
+    }
+
+    /** The client of the store. */
+    Client client() {
+        try (PersistenceManager manager = manager()) {
+            JDOConnection connection = manager.getDataStoreConnection();
+            try {
+                return (Client) connection.getNativeConnection();
+            } finally {
+                connection.close();
+            }
+        }
     }
 
     /** Runs a transaction in a persistence manager of its own, and commits it. */

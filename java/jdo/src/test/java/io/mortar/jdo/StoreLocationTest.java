@@ -13,12 +13,13 @@ import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Person;
 import java.math.BigDecimal;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
 import javax.jdo.JDOException;
 import javax.jdo.PersistenceManager;
-import javax.jdo.datastore.JDOConnection;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -26,15 +27,6 @@ import org.junit.jupiter.api.io.TempDir;
 class StoreLocationTest {
     private static Store at(String url) {
         return Store.with(Map.of("javax.jdo.option.ConnectionURL", url));
-    }
-
-    private static Client client(PersistenceManager manager) {
-        JDOConnection connection = manager.getDataStoreConnection();
-        try {
-            return (Client) connection.getNativeConnection();
-        } finally {
-            connection.close();
-        }
     }
 
     @Test
@@ -65,9 +57,27 @@ class StoreLocationTest {
     }
 
     @Test
+    void the_longer_timeout_of_the_factory_limits_calls() {
+        Map<String, Object> timeouts = Map.of(
+                "javax.jdo.option.DatastoreReadTimeoutMillis", 5_000, "javax.jdo.option.DatastoreWriteTimeoutMillis", 7_000);
+        try (Store store = Store.with(timeouts)) {
+            String options = store.storeManager().options().toString();
+            assertTrue(options.contains(", timeout=PT7S"), options);
+        }
+    }
+
+    @Test
+    void a_certificate_without_its_key_is_refused() {
+        Map<String, Object> properties =
+                Map.of("javax.jdo.option.ConnectionURL", "mortar://localhost:1/main", "mortar.certificateFile", "x.pem");
+        JDOException error = assertThrows(JDOException.class, () -> Store.with(properties).manager());
+        assertTrue(error.toString().contains("mortar.keyFile"), error.toString());
+    }
+
+    @Test
     void a_class_grows_by_the_members_that_it_lacks() {
         try (Store store = Store.inMemory(); PersistenceManager manager = store.manager()) {
-            Client client = client(manager);
+            Client client = store.client();
             client.define(ClassDefinition.builder(Person.class.getName())
                     .field(FieldDefinition.optional("name", FieldType.STRING))
                     .field(FieldDefinition.optional("unknown", FieldType.STRING))
@@ -111,8 +121,8 @@ class StoreLocationTest {
     void many_threads_have_a_persistence_manager_each() throws Exception {
         try (Store store = Store.inMemory()) {
             Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 0))));
-            List<Thread> threads = new java.util.ArrayList<>();
-            java.util.concurrent.atomic.AtomicInteger read = new java.util.concurrent.atomic.AtomicInteger();
+            List<Thread> threads = new ArrayList<>();
+            AtomicInteger read = new AtomicInteger();
             for (int i = 0; i < 200; i++) {
                 Thread thread = new Thread(() -> store.run(manager -> {
                     Person ann = (Person) manager.getObjectById(id);

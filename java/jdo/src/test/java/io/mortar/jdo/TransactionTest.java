@@ -3,6 +3,7 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -209,16 +210,22 @@ class TransactionTest {
         }
     }
 
+    /** An account whose balance a manager retains from a transaction, after another one has changed it. */
+    private Account outdatedAccount(PersistenceManager manager) {
+        store.run(other -> other.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
+        manager.currentTransaction().setRetainValues(true);
+        manager.currentTransaction().begin();
+        Account account = manager.getObjectById(Account.class, 1L);
+        assertEquals(BigDecimal.ONE, account.getBalance());
+        manager.currentTransaction().commit();
+        store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+        return account;
+    }
+
     @Test
     void retained_values_that_are_out_of_date_are_a_conflict() {
-        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
         try (PersistenceManager manager = store.manager()) {
-            manager.currentTransaction().setRetainValues(true);
-            manager.currentTransaction().begin();
-            Account account = manager.getObjectById(Account.class, 1L);
-            assertEquals(BigDecimal.ONE, account.getBalance());
-            manager.currentTransaction().commit();
-            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            Account account = outdatedAccount(manager);
             manager.currentTransaction().begin();
             account.setBalance(account.getBalance().add(BigDecimal.ONE));
             assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
@@ -228,14 +235,8 @@ class TransactionTest {
 
     @Test
     void retained_values_that_are_out_of_date_are_a_conflict_after_a_query_too() {
-        store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
         try (PersistenceManager manager = store.manager()) {
-            manager.currentTransaction().setRetainValues(true);
-            manager.currentTransaction().begin();
-            Account account = manager.getObjectById(Account.class, 1L);
-            assertEquals(BigDecimal.ONE, account.getBalance());
-            manager.currentTransaction().commit();
-            store.run(other -> other.getObjectById(Account.class, 1L).setBalance(BigDecimal.TEN));
+            Account account = outdatedAccount(manager);
             manager.currentTransaction().begin();
             assertEquals(List.of(account), List.copyOf(manager.newQuery(Account.class).executeList()));
             account.setBalance(account.getBalance().add(BigDecimal.ONE));
@@ -247,6 +248,22 @@ class TransactionTest {
         }
         BigDecimal eleven = BigDecimal.TEN.add(BigDecimal.ONE);
         store.run(manager -> assertEquals(eleven, manager.getObjectById(Account.class, 1L).getBalance()));
+    }
+
+    @Test
+    void retained_values_that_are_out_of_date_are_a_conflict_after_a_reference_to_their_object_was_followed() {
+        try (PersistenceManager manager = store.manager()) {
+            Account account = outdatedAccount(manager);
+            store.run(other -> {
+                Account child = new Account(2, "B", BigDecimal.ONE, null);
+                child.setParent(other.getObjectById(Account.class, 1L));
+                other.makePersistent(child);
+            });
+            manager.currentTransaction().begin();
+            assertSame(account, manager.getObjectById(Account.class, 2L).getParent());
+            account.setBalance(account.getBalance().add(BigDecimal.ONE));
+            assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+        }
     }
 
     @Test

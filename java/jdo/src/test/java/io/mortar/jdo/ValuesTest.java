@@ -16,11 +16,14 @@ import java.time.LocalTime;
 import java.time.Period;
 import java.time.ZoneId;
 import java.time.ZonedDateTime;
+import java.util.Calendar;
 import java.util.Currency;
 import java.util.Date;
 import java.util.GregorianCalendar;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
 import javax.jdo.PersistenceManager;
@@ -102,8 +105,8 @@ class ValuesTest {
                 Object should = field.get(expected);
                 if (should.getClass().isArray()) {
                     assertArrayEquals(List.of(should).toArray(), List.of(is).toArray(), field.getName());
-                } else if (should instanceof java.util.Calendar calendar) {
-                    assertEquals(calendar.getTimeInMillis(), ((java.util.Calendar) is).getTimeInMillis());
+                } else if (should instanceof Calendar calendar) {
+                    assertEquals(calendar.getTimeInMillis(), ((Calendar) is).getTimeInMillis());
                 } else {
                     assertEquals(should, is, field.getName());
                 }
@@ -145,9 +148,9 @@ class ValuesTest {
                 "aDouble > 3.14 && aDouble < 3.15", "optionalNumber.get() == 7", "date <= :p6", "zoned == :p7", "aBoolean")) {
             STORE.run(manager -> {
                 var query = manager.newQuery(AllTypes.class, filter);
-                java.util.Map<String, Object> parameters = new java.util.HashMap<>();
+                Map<String, Object> parameters = new HashMap<>();
                 if (filter.contains(":p1")) {
-                    parameters.putAll(java.util.Map.of("p1", AllTypes.Color.GREEN, "p2", AllTypes.Color.BLUE));
+                    parameters.putAll(Map.of("p1", AllTypes.Color.GREEN, "p2", AllTypes.Color.BLUE));
                 }
                 put(filter, parameters, "p3", LocalDate.EPOCH);
                 put(filter, parameters, "p4", Instant.parse("2026-07-01T12:30:00.123456789Z"));
@@ -155,13 +158,13 @@ class ValuesTest {
                 put(filter, parameters, "p6", new Date());
                 put(filter, parameters, "p7", ZonedDateTime.of(
                         LocalDateTime.of(2026, 7, 1, 12, 30, 0, 5), ZoneId.of("Europe/Berlin")));
-                assertEquals(false, ((List<?>) query.executeWithMap(parameters)).isEmpty(), filter);
+                assertEquals(1, ((List<?>) query.executeWithMap(parameters)).size(), filter);
                 assertEquals(List.of(), Queries.inMemory(query), filter);
             });
         }
     }
 
-    private static void put(String filter, java.util.Map<String, Object> parameters, String name, Object value) {
+    private static void put(String filter, Map<String, Object> parameters, String name, Object value) {
         if (filter.contains(':' + name)) {
             parameters.put(name, value);
         }

@@ -41,7 +41,7 @@ public final class Jukebox implements Callable<Integer> {
     @Option(
             names = "--ca-file",
             paramLabel = "FILE",
-            description = "The certificates that the store's one is checked with.")
+            description = "A file with the certificates of the authorities that may sign the certificate of the store.")
     private Path caFile;
 
     /** Where the objects are. */

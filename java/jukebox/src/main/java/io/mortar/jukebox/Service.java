@@ -10,8 +10,11 @@ import io.mortar.jukebox.web.WebOptions;
 import io.mortar.jukebox.web.WebServer;
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Objects;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.function.BooleanSupplier;
@@ -50,8 +53,15 @@ public final class Service {
             names = "--upload-limit",
             paramLabel = "MIB",
             defaultValue = "200",
-            description = "The largest file that is taken, in MiB. Default: ${DEFAULT-VALUE}.")
+            description = "The largest file that can be added, in MiB. Default: ${DEFAULT-VALUE}.")
     private int uploadMib;
+
+    @Option(
+            names = "--trusted-proxy",
+            paramLabel = "ADDRESS",
+            description = "A proxy in front of the service; may be repeated. Its X-Forwarded-For tells the addresses of"
+                    + " browsers, for which wrong passwords are counted.")
+    private Set<InetAddress> trustedProxies = Set.of();
 
     /** Runs a command line and ends the process. */
     public static void main(Callable<Integer> command, String[] arguments) throws IOException {
@@ -65,7 +75,7 @@ public final class Service {
                 .execute(arguments));
     }
 
-    /** Refuses options that cannot be right, before anything is opened. */
+    /** Refuses invalid options before anything is opened. */
     public void check() {
         if (music != null && !Files.isDirectory(music)) {
             throw new IllegalArgumentException("--music: " + music + " is not a folder");
@@ -84,20 +94,21 @@ public final class Service {
      * @param store the store, which is open
      */
     public void run(MusicStore store) throws IOException, InterruptedException {
-        WebOptions options = new WebOptions(host, port, (long) uploadMib << 20, WebOptions.DEFAULT_HASH_ROUNDS);
-        CountDownLatch asked = new CountDownLatch(1);
+        WebOptions options =
+                new WebOptions(host, port, (long) uploadMib << 20, WebOptions.DEFAULT_HASH_ROUNDS, trustedProxies);
+        CountDownLatch stopRequested = new CountDownLatch(1);
         CountDownLatch stopped = new CountDownLatch(1);
         try (WebServer server = WebServer.start(store, options)) {
             Runtime.getRuntime()
                     .addShutdownHook(new Thread(
                             () -> {
-                                asked.countDown();
+                                stopRequested.countDown();
                                 await(stopped);
                             },
                             "jukebox-stop"));
             System.out.println("The jukebox is at http://" + options.host() + ':' + server.port() + '/');
-            addMusic(store, options.uploadBytes(), () -> asked.getCount() == 0);
-            asked.await();
+            addMusic(store, options.uploadBytes(), () -> stopRequested.getCount() == 0);
+            stopRequested.await();
             System.out.println("The jukebox stops.");
         } finally {
             store.close();
@@ -129,7 +140,7 @@ public final class Service {
                 + store.library().totals().tracks() + '.');
     }
 
-    /** The account of imported music. It has no password, so nobody can log in with it. */
+    /** The account of imported music. Its password hash is empty, which matches no password, so a login is refused. */
     private static String houseAccount(MusicStore store) {
         try {
             return store.accounts().register(Accounts.HOUSE, "").id();
@@ -154,15 +165,10 @@ public final class Service {
     private static final class StartFailure implements CommandLine.IExecutionExceptionHandler {
         @Override
         public int handleExecutionException(Exception error, CommandLine command, CommandLine.ParseResult arguments) {
-            if (error instanceof JavalinBindException) {
-                command.getErr()
-                        .println(
-                                "mortar-jukebox: the address is in use, or is not one of this machine: choose another --port or"
-                                        + " --host");
-            } else {
-                command.getErr()
-                        .println("mortar-jukebox: " + (error.getMessage() == null ? error : error.getMessage()));
-            }
+            String reason = error instanceof JavalinBindException
+                    ? "the address is in use, or is not one of this machine: choose another --port or --host"
+                    : Objects.requireNonNullElse(error.getMessage(), error.toString());
+            command.getErr().println(command.getCommandName() + ": " + reason);
             Logger.getLogger(Service.class.getName()).log(Level.FINE, "the reason", error);
             return 1;
         }

@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.jukebox.model.Accounts;
+import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.util.Map;
 import org.junit.jupiter.api.AfterAll;
@@ -57,7 +59,7 @@ class AccountsTest {
         String secure = byProxy.send(byProxy.request("login")
                         .header("Content-Type", "application/json")
                         .header("X-Forwarded-Proto", "https")
-                        .POST(java.net.http.HttpRequest.BodyPublishers.ofString(body)))
+                        .POST(BodyPublishers.ofString(body)))
                 .headers()
                 .firstValue("Set-Cookie")
                 .orElseThrow();
@@ -98,9 +100,15 @@ class AccountsTest {
         HttpResponse<String> wrong =
                 jukebox.visitor(0).post("login", Map.of("name", "fred", "password", "another password"));
         HttpResponse<String> unknown =
-                jukebox.visitor(0).post("login", Map.of("name", "nobody", "password", "another password"));
+                jukebox.visitor(0).post("login", Map.of("name", "unknown", "password", "another password"));
         assertEquals(401, wrong.statusCode());
+        assertEquals(401, unknown.statusCode());
         assertEquals(wrong.body(), unknown.body());
+    }
+
+    @Test
+    void the_account_of_imported_music_has_no_login() {
+        jukebox.store().accounts().register(Accounts.HOUSE, "");
         assertEquals(
                 401,
                 jukebox.visitor(0)

@@ -3,7 +3,9 @@ package io.mortar.jukebox;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import io.mortar.jukebox.sample.TestPiece;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -84,6 +86,32 @@ class ChangesTest {
     }
 
     @Test
+    void new_tracks_of_an_artist_an_album_and_a_genre_are_told() throws Exception {
+        JsonNode first = here.uploaded(TestPiece.wav("First", "Watched", "Watched", "Watched", 1));
+        int number = 1;
+        for (String kind : List.of("artist", "album", "genre")) {
+            String topic = kind + ":" + first.at("/" + kind + "/id").asText();
+            try (ChangeStream changes = there.changes(topic)) {
+                number++;
+                here.uploaded(TestPiece.wav("Track " + number, "Watched", "Watched", "Watched", number));
+                assertEquals("changed [\"" + topic + "\"]", changes.next());
+            }
+        }
+    }
+
+    @Test
+    void the_identifier_of_a_topic_names_an_object_of_its_kind() throws IOException {
+        JsonNode track = here.uploaded(TestPiece.wav("Kinds", "Kinds", "Kinds", "Kinds", 1));
+        for (String kind : List.of("artist", "album", "genre")) {
+            String topic = kind + ":" + track.get("id").asText();
+            assertEquals(
+                    404,
+                    here.send(here.request("changes?topic=" + topic).header("Accept", "text/event-stream"))
+                            .statusCode());
+        }
+    }
+
+    @Test
     void changes_of_one_play_list_at_both_instances_all_count() throws Exception {
         String track = here.uploaded(TestPiece.wav("Contended", "Artist", "Album", "", 3))
                 .get("id")
@@ -112,6 +140,9 @@ class ChangesTest {
                 "changes",
                 "changes?topic=nothing",
                 "changes?topic=artist:x",
+                "changes?topic=artist:7fff.1.1.1.1",
+                "changes?topic=album:1.ffffffff.1.1.1",
+                "changes?topic=genre:1.2.3.4.5",
                 "changes?topic=list:1.2.3.4.5",
                 "changes?topic=account&topic=b&topic=c&topic=d&topic=e&topic=f&topic=g&topic=h&topic=i"
             })
@@ -122,7 +153,7 @@ class ChangesTest {
     }
 
     @Test
-    void changes_of_somebody_else_s_play_list_are_not_told() {
+    void changes_of_a_play_list_of_another_account_are_not_told() {
         String list = here.newList("Mine");
         Visitor bob = jukebox.visitor(0).register("bob");
         assertEquals(

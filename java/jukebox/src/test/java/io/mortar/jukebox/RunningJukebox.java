@@ -3,8 +3,10 @@ package io.mortar.jukebox;
 import io.mortar.jukebox.model.MusicStore;
 import io.mortar.jukebox.web.WebOptions;
 import io.mortar.jukebox.web.WebServer;
+import java.net.InetAddress;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.UUID;
 
 /** Instances of the jukebox on one store. */
@@ -16,12 +18,17 @@ public final class RunningJukebox implements AutoCloseable {
     private final List<WebServer> servers = new ArrayList<>();
 
     public RunningJukebox(int instances) {
+        this(instances, Set.of());
+    }
+
+    public RunningJukebox(int instances, Set<InetAddress> trustedProxies) {
         StoreFixture fixture = StoreFixture.load();
         String name = "jukebox" + UUID.randomUUID().toString().replace("-", "");
         for (int i = 0; i < instances; i++) {
             MusicStore store = fixture.open(name);
             stores.add(store);
-            servers.add(WebServer.start(store, new WebOptions("127.0.0.1", 0, UPLOAD_BYTES, FEW_ROUNDS)));
+            servers.add(
+                    WebServer.start(store, new WebOptions("127.0.0.1", 0, UPLOAD_BYTES, FEW_ROUNDS, trustedProxies)));
         }
     }
 

@@ -7,7 +7,7 @@ import io.mortar.jukebox.model.MusicStore;
  * tests run on every kind of store.
  */
 public interface StoreFixture {
-    /** Opens a store; those with one name share what they hold. It is empty when it is opened first. */
+    /** Opens a store, which is empty at first. Stores with the same name share their data. */
     MusicStore open(String name);
 
     static StoreFixture load() {

@@ -7,11 +7,15 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.mortar.jukebox.sample.TestPiece;
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -77,8 +81,7 @@ class UploadTest {
                 ann.bytes(ann.request(path).header("Range", "bytes=0-9").header("If-Range", "\"another\""))
                         .statusCode());
 
-        HttpResponse<byte[]> head =
-                ann.bytes(ann.request(path).method("HEAD", java.net.http.HttpRequest.BodyPublishers.noBody()));
+        HttpResponse<byte[]> head = ann.bytes(ann.request(path).method("HEAD", BodyPublishers.noBody()));
         assertEquals(200, head.statusCode());
         assertEquals(
                 wav.length, head.headers().firstValueAsLong("Content-Length").orElseThrow());
@@ -94,7 +97,7 @@ class UploadTest {
     }
 
     @Test
-    void what_is_no_audio_is_refused() {
+    void files_without_audio_are_refused() {
         for (byte[] bytes : List.of(
                 new byte[0],
                 "<script>alert(1)</script>".getBytes(StandardCharsets.UTF_8),
@@ -112,8 +115,7 @@ class UploadTest {
     void a_file_over_the_limit_is_refused() throws Exception {
         byte[] large = new byte[(int) RunningJukebox.UPLOAD_BYTES + 1];
         HttpResponse<String> unannounced = ann.send(ann.request("tracks?name=large.wav")
-                .POST(java.net.http.HttpRequest.BodyPublishers.ofInputStream(
-                        () -> new java.io.ByteArrayInputStream(large))));
+                .POST(BodyPublishers.ofInputStream(() -> new ByteArrayInputStream(large))));
         assertEquals(413, unannounced.statusCode());
         assertTrue(unannounced.body().contains("4 MiB"), unannounced.body());
     }
@@ -127,7 +129,7 @@ class UploadTest {
 
     @Test
     void uploads_at_the_same_time_share_a_new_artist() throws Exception {
-        List<byte[]> pieces = new java.util.ArrayList<>();
+        List<byte[]> pieces = new ArrayList<>();
         for (int i = 0; i < 6; i++) {
             pieces.add(TestPiece.wav("Piece " + i, "Newcomer", "Debut", "Jazz", i));
         }
@@ -155,9 +157,7 @@ class UploadTest {
         Visitor bob = jukebox.visitor(0).register("bob");
         String list = bob.newList("Comets");
         assertEquals(
-                204,
-                bob.post("lists/" + list + "/tracks", java.util.Map.of("track", id))
-                        .statusCode());
+                204, bob.post("lists/" + list + "/tracks", Map.of("track", id)).statusCode());
 
         assertEquals(403, bob.delete("tracks/" + id).statusCode());
         assertEquals(204, ann.delete("tracks/" + id).statusCode());

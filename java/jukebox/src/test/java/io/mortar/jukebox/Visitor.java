@@ -18,7 +18,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
 
-/** A person with a browser, without the browser: requests with cookies. */
+/** An HTTP client that keeps cookies as the browser of one person does. */
 public final class Visitor {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String PASSWORD = "a long password";

@@ -48,6 +48,30 @@ public final class ClassMapping {
         return parent;
     }
 
+    /** Whether the members of the application identity are here and not in a class above. */
+    boolean declaresIdentity() {
+        return hasIdentity() && (parent == null || !parent.hasIdentity());
+    }
+
+    /** The topmost class with the members of the application identity. */
+    public ClassMapping withIdentity() {
+        ClassMapping top = this;
+        while (top.parent != null && top.parent.hasIdentity()) {
+            top = top.parent;
+        }
+        return top;
+    }
+
+    private boolean hasIdentity() {
+        int[] key = metadata.getPKMemberPositions();
+        return key != null && key.length > 0;
+    }
+
+    /** Whether this is a class or extends it. */
+    public boolean isA(ClassMapping ancestor) {
+        return this == ancestor || parent != null && parent.isA(ancestor);
+    }
+
     public MemberMappings members() {
         return members;
     }

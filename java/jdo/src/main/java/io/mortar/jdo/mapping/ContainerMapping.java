@@ -1,6 +1,5 @@
 package io.mortar.jdo.mapping;
 
-import java.lang.reflect.Array;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Iterator;
@@ -9,11 +8,10 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.function.Consumer;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /** A member with an array, a collection or a map of values or of references: one list, set or map. */
-public final class ContainerMapping extends MemberMapping {
+public final class ContainerMapping extends ColumnMapping {
     /** What the column holds. */
     public enum Shape {
         LIST,
@@ -21,22 +19,16 @@ public final class ContainerMapping extends MemberMapping {
         MAP
     }
 
-    private final Column column;
     private final Shape shape;
     /** Of maps only. */
     private final Element key;
     private final Element element;
 
     ContainerMapping(AbstractMemberMetaData member, Column column, Shape shape, Element key, Element element) {
-        super(member);
-        this.column = column;
+        super(member, column);
         this.shape = shape;
         this.key = key;
         this.element = element;
-    }
-
-    public Column column() {
-        return column;
     }
 
     public Shape shape() {
@@ -54,13 +46,8 @@ public final class ContainerMapping extends MemberMapping {
     }
 
     @Override
-    public void forEachColumn(Consumer<Column> action) {
-        action.accept(column);
-    }
-
-    @Override
     Object read(RecordReader from) {
-        Object stored = from.get(column);
+        Object stored = from.get(column());
         if (stored == null) {
             return null;
         }
@@ -80,7 +67,7 @@ public final class ContainerMapping extends MemberMapping {
     private Object readMap(RecordReader from, Map<?, ?> stored) {
         Map<Object, Object> map = Containers.newMap(from.context(), member());
         Iterator<Object> keys = key.decode(from, stored.keySet()).iterator();
-        Iterator<Object> values = element.decode(from, new ArrayList<>(stored.values())).iterator();
+        Iterator<Object> values = element.decode(from, stored.values()).iterator();
         while (keys.hasNext()) {
             Object nextKey = keys.next();
             Object value = values.next();
@@ -93,7 +80,7 @@ public final class ContainerMapping extends MemberMapping {
 
     @Override
     void write(RecordWriter to, Object value) {
-        to.set(column, value == null ? null : encode(to, value));
+        to.set(column(), value == null ? null : encode(to, value));
     }
 
     private Object encode(RecordWriter to, Object value) {
@@ -101,19 +88,13 @@ public final class ContainerMapping extends MemberMapping {
             Map<Object, Object> stored = new LinkedHashMap<>();
             // A copy: an object that becomes persistent may change its hash code.
             for (Map.Entry<?, ?> entry : new ArrayList<>(map.entrySet())) {
-                stored.put(key.encode(to, this, entry.getKey()), element.encode(to, this, entry.getValue()));
+                stored.put(key.encode(to, member(), entry.getKey()), element.encode(to, member(), entry.getValue()));
             }
             return stored;
         }
         Collection<Object> stored = shape == Shape.SET ? new LinkedHashSet<>() : new ArrayList<>();
-        if (value instanceof Collection<?> collection) {
-            for (Object each : new ArrayList<>(collection)) {
-                stored.add(element.encode(to, this, each));
-            }
-        } else {
-            for (int i = 0; i < Array.getLength(value); i++) {
-                stored.add(element.encode(to, this, Array.get(value, i)));
-            }
+        for (Object each : Containers.elements(value)) {
+            stored.add(element.encode(to, member(), each));
         }
         return stored;
     }

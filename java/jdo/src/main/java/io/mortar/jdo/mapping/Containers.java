@@ -1,6 +1,7 @@
 package io.mortar.jdo.mapping;
 
 import java.lang.reflect.Array;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.List;
@@ -16,9 +17,29 @@ import org.datanucleus.metadata.OrderMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.SCOUtils;
 
-/** Builds arrays, collections and maps of the type of a member. */
-final class Containers {
+/** Takes arrays, collections and maps apart, and builds those of the type of a member. */
+public final class Containers {
     private Containers() {}
+
+    /** A copy of the elements of an array or a collection, or of the values of a map. */
+    public static List<Object> elements(Object container) {
+        if (container instanceof Collection<?> collection) {
+            return new ArrayList<>(collection);
+        }
+        if (container instanceof Map<?, ?> map) {
+            return new ArrayList<>(map.values());
+        }
+        List<Object> elements = new ArrayList<>(Array.getLength(container));
+        for (int i = 0; i < Array.getLength(container); i++) {
+            elements.add(Array.get(container, i));
+        }
+        return elements;
+    }
+
+    /** Whether a value has elements. */
+    public static boolean isContainer(Object value) {
+        return value instanceof Collection || value instanceof Map || value != null && value.getClass().isArray();
+    }
 
     /** The array or collection with these elements. */
     static Object build(ExecutionContext context, AbstractMemberMetaData member, List<Object> elements) {

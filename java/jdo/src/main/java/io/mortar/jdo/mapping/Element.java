@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /**
  * How the elements, keys or values of a container are stored.
@@ -18,20 +19,20 @@ public record Element(FieldType type, ValueCodec codec) {
         return codec == null;
     }
 
-    Object encode(RecordWriter to, ContainerMapping mapping, Object value) {
+    Object encode(RecordWriter to, AbstractMemberMetaData member, Object value) {
         if (value == null) {
             return null;
         }
-        return isReference() ? to.references().persist(value, mapping.member()) : codec.encode(value);
+        return isReference() ? to.references().persist(value, member) : codec.encode(value);
     }
 
     List<Object> decode(RecordReader from, Collection<?> stored) {
-        List<Object> values = new ArrayList<>(stored.size());
         if (isReference()) {
             List<Oid> oids = new ArrayList<>(stored.size());
             stored.forEach(oid -> oids.add((Oid) oid));
             return from.references().objects(oids);
         }
+        List<Object> values = new ArrayList<>(stored.size());
         for (Object value : stored) {
             values.add(codec.decode(value instanceof ByteBuffer buffer ? bytes(buffer) : value));
         }

@@ -1,14 +1,13 @@
 package io.mortar.jdo.mapping;
 
-import java.lang.reflect.Array;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.datanucleus.PersistableObjectType;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
 
@@ -103,29 +102,17 @@ public final class EmbeddedElementsMapping extends MemberMapping {
             write(to, keys, new ArrayList<>(map.keySet()));
             write(to, elements, new ArrayList<>(map.values()));
         } else {
-            List<Object> list = toList(value);
+            List<Object> list = Containers.elements(value);
             to.set(count, (long) list.size());
             write(to, elements, list);
         }
-    }
-
-    private static List<Object> toList(Object container) {
-        if (container instanceof Collection<?> collection) {
-            return new ArrayList<>(collection);
-        }
-        List<Object> list = new ArrayList<>();
-        for (int i = 0; i < Array.getLength(container); i++) {
-            list.add(Array.get(container, i));
-        }
-        return list;
     }
 
     private void write(RecordWriter to, Part part, List<?> values) {
         if (part.plain() != null) {
             List<Object> stored = new ArrayList<>(values.size());
             for (Object value : values) {
-                stored.add(part.plain().isReference() && value != null
-                        ? to.references().persist(value, member()) : part.plain().codec().encode(value));
+                stored.add(part.plain().encode(to, member(), value));
             }
             to.set(part.column(), stored);
             return;
@@ -133,6 +120,10 @@ public final class EmbeddedElementsMapping extends MemberMapping {
         Map<Column, List<Object>> stored = new HashMap<>();
         part.lists().keySet().forEach(column -> stored.put(column, new ArrayList<>(values.size())));
         for (Object value : values) {
+            if (value == null) {
+                throw new NucleusUserException(
+                        member().getFullFieldName() + " contains null, which has no members that could be stored");
+            }
             DNStateManager embedded =
                     to.context().findStateManagerForEmbedded(value, to.owner(), member(), part.type());
             Map<Column, Object> row = new HashMap<>();

@@ -1,12 +1,14 @@
 package io.mortar.jdo.mapping;
 
 import io.mortar.IndexDefinition;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -52,8 +54,7 @@ final class IndexPlan {
 
     private void addIdentity() {
         AbstractClassMetaData metadata = type.metadata();
-        boolean isInherited = type.parent() != null && hasIdentity(type.parent());
-        if (metadata.getIdentityType() != IdentityType.APPLICATION || isInherited || !hasIdentity(type)) {
+        if (metadata.getIdentityType() != IdentityType.APPLICATION || !type.declaresIdentity()) {
             return;
         }
         List<String> columns = new ArrayList<>();
@@ -61,11 +62,6 @@ final class IndexPlan {
             columns.addAll(valueColumns(type.members().at(position)));
         }
         add(columns, true);
-    }
-
-    private static boolean hasIdentity(ClassMapping mapping) {
-        int[] key = mapping.metadata().getPKMemberPositions();
-        return key != null && key.length > 0;
     }
 
     private void addDeclared() {
@@ -148,10 +144,16 @@ final class IndexPlan {
             return;
         }
         String name = type.name() + '.' + String.join(".", columns) + (unique ? ".unique" : "");
-        name = name.replaceAll("[^A-Za-z0-9_.-]", "-");
-        if (name.length() > NAME_LIMIT) {
-            name = name.substring(name.length() - NAME_LIMIT);
+        byName.putIfAbsent(permitted(name), new IndexDefinition(type.name(), permitted(name), columns, unique));
+    }
+
+    /** A name as the catalogue permits it. One that must be changed has a hash, so that two do not become the same. */
+    static String permitted(String name) {
+        String plain = name.replaceAll("[^A-Za-z0-9_.-]", "-");
+        if (plain.equals(name) && name.length() <= NAME_LIMIT) {
+            return name;
         }
-        byName.putIfAbsent(name, new IndexDefinition(type.name(), name, columns, unique));
+        String hash = '-' + UUID.nameUUIDFromBytes(name.getBytes(StandardCharsets.UTF_8)).toString().substring(0, 8);
+        return plain.substring(Math.max(0, plain.length() + hash.length() - NAME_LIMIT)) + hash;
     }
 }

@@ -1,13 +1,12 @@
 package io.mortar.jdo.mapping;
 
-import java.util.ArrayList;
-import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.datanucleus.api.ApiAdapter;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
 
 /**
  * The object, or a collection or map of the objects, that refer to this one: the other side of a relation that these objects
@@ -56,7 +55,7 @@ public final class InverseMapping extends MemberMapping {
     }
 
     private Object keyOf(RecordReader from, Object element, String keyMember) {
-        var manager = from.context().findStateManager(element);
+        DNStateManager manager = from.context().findStateManager(element);
         AbstractClassMetaData metadata = manager.getClassMetaData();
         int position = keyMember == null ? metadata.getPKMemberPositions()[0] : metadata.getAbsolutePositionOfMember(keyMember);
         manager.loadField(position);
@@ -68,10 +67,8 @@ public final class InverseMapping extends MemberMapping {
         if (value == null || !member().isCascadePersist()) {
             return;
         }
-        Collection<?> elements = value instanceof Map<?, ?> map
-                ? map.values() : value instanceof Collection<?> collection ? collection : List.of(value);
         ApiAdapter api = to.context().getApiAdapter();
-        for (Object element : new ArrayList<>(elements)) {
+        for (Object element : member().hasContainer() ? Containers.elements(value) : List.of(value)) {
             if (element != null && !api.isPersistent(element)) {
                 to.references().persist(element, member());
             }

@@ -17,6 +17,7 @@ import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.FieldPersistenceModifier;
 import org.datanucleus.metadata.FieldRole;
+import org.datanucleus.metadata.MapMetaData;
 import org.datanucleus.metadata.MetaDataManager;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.metadata.VersionMetaData;
@@ -154,7 +155,8 @@ final class MappingBuilder {
             return map(member, name, relation, depth);
         }
         boolean isArray = member.hasArray();
-        String elementType = isArray ? member.getType().getComponentType().getName() : member.getCollection().getElementType();
+        Class<?> elementType = isArray
+                ? member.getType().getComponentType() : loaders.classForName(member.getCollection().getElementType());
         AbstractClassMetaData target = isArray
                 ? member.getArray().getElementClassMetaData(loaders) : member.getCollection().getElementClassMetaData(loaders);
         boolean embedded = isArray ? member.getArray().isEmbeddedElement() : member.getCollection().isEmbeddedElement();
@@ -169,15 +171,11 @@ final class MappingBuilder {
             return new InverseMapping(member, target);
         }
         FieldRole role = isArray ? FieldRole.ROLE_ARRAY_ELEMENT : FieldRole.ROLE_COLLECTION_ELEMENT;
-        Element element = element(member, role, typeOf(member, elementType), target, relation, serialized);
+        Element element = element(member, role, elementType, target, relation, serialized);
         boolean isSet = Set.class.isAssignableFrom(member.getType()) && member.getOrderMetaData() == null;
         FieldType type = isSet ? FieldType.set(element.type()) : FieldType.list(element.type());
         return new ContainerMapping(member, Column.optional(name, type),
                 isSet ? ContainerMapping.Shape.SET : ContainerMapping.Shape.LIST, null, element);
-    }
-
-    private Class<?> typeOf(AbstractMemberMetaData member, String name) {
-        return member.getType().isArray() ? member.getType().getComponentType() : loaders.classForName(name);
     }
 
     /** Whether the elements own the relation and can be found by their references. The order of a list is kept by its owner. */
@@ -219,7 +217,7 @@ final class MappingBuilder {
     }
 
     private MemberMapping map(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
-        var map = member.getMap();
+        MapMetaData map = member.getMap();
         AbstractClassMetaData keyClass = map.getKeyClassMetaData(loaders);
         AbstractClassMetaData valueClass = map.getValueClassMetaData(loaders);
         if (valueClass != null && isInverse(member, relation)) {

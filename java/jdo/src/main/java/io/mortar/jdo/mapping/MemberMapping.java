@@ -5,8 +5,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /** How a persistent member of a Java class is stored: in which columns, and in what form. */
 public abstract sealed class MemberMapping
-        permits ContainerMapping, EmbeddedElementsMapping, EmbeddedMapping, InverseMapping, OptionalMapping, ReferenceMapping,
-                ValueMapping {
+        permits ColumnMapping, EmbeddedElementsMapping, EmbeddedMapping, InverseMapping, OptionalMapping {
     private final AbstractMemberMetaData member;
 
     MemberMapping(AbstractMemberMetaData member) {

@@ -1,6 +1,7 @@
 package io.mortar.jdo.mapping;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -23,8 +24,7 @@ public final class MemberMappings {
                 byName.put(mapping.member().getName(), mapping);
             }
         }
-        int[] all = metadata.getAllMemberPositions();
-        positions = java.util.Arrays.stream(all).filter(position -> byPosition.get(position) != null).toArray();
+        positions = Arrays.stream(metadata.getAllMemberPositions()).filter(position -> byPosition.get(position) != null).toArray();
     }
 
     /** The metadata of the class. */

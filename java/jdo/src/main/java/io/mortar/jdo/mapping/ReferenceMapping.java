@@ -1,34 +1,22 @@
 package io.mortar.jdo.mapping;
 
 import io.mortar.Oid;
-import java.util.function.Consumer;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /** A member that refers to another object. */
-public final class ReferenceMapping extends MemberMapping {
-    private final Column column;
+public final class ReferenceMapping extends ColumnMapping {
 
     ReferenceMapping(AbstractMemberMetaData member, Column column) {
-        super(member);
-        this.column = column;
-    }
-
-    public Column column() {
-        return column;
-    }
-
-    @Override
-    public void forEachColumn(Consumer<Column> action) {
-        action.accept(column);
+        super(member, column);
     }
 
     @Override
     Object read(RecordReader from) {
-        return from.references().object((Oid) from.get(column));
+        return from.references().object((Oid) from.get(column()));
     }
 
     @Override
     void write(RecordWriter to, Object value) {
-        to.set(column, value == null ? null : to.references().persist(value, member()));
+        to.set(column(), value == null ? null : to.references().persist(value, member()));
     }
 }

@@ -8,6 +8,7 @@ import io.mortar.EvolutionStep;
 import io.mortar.FieldDefinition;
 import io.mortar.FieldType;
 import io.mortar.IndexDefinition;
+import io.mortar.InvalidRequestException;
 import io.mortar.MortarException;
 import io.mortar.Schema;
 import io.mortar.SchemaClass;
@@ -16,10 +17,15 @@ import io.mortar.SchemaIndex;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.PersistenceNucleusContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
@@ -36,6 +42,8 @@ import org.datanucleus.util.NucleusLogger;
 public final class StoreSchema {
     /** Attempts while other programs change the schema. */
     private static final int ATTEMPTS = 8;
+    /** The most that {@link Client#define(List)} accepts. */
+    private static final int CLASSES_IN_A_CALL = 40;
     private static final long INDEX_POLL_MS = 5;
     private static final long INDEX_WAIT_MS = 60_000;
 
@@ -52,6 +60,7 @@ public final class StoreSchema {
     private final PersistenceNucleusContext nucleus;
     private final Permissions permissions;
     private final Map<String, ClassMapping> mappings = new ConcurrentHashMap<>();
+    private final Map<Integer, ClassMapping> byNumber = new ConcurrentHashMap<>();
     private volatile Map<Integer, String> classNames = Map.of();
 
     public StoreSchema(Client client, PersistenceNucleusContext nucleus, Permissions permissions) {
@@ -71,6 +80,11 @@ public final class StoreSchema {
 
     public boolean has(String className) {
         return mappings.containsKey(className);
+    }
+
+    /** The mapping of the class with a number, or null if it has not been added. */
+    public ClassMapping mapping(int number) {
+        return byNumber.get(number);
     }
 
     /** The name of the class with a number, which an identifier contains. */
@@ -95,7 +109,7 @@ public final class StoreSchema {
     /** Adds classes, and creates what the space lacks for them. */
     public synchronized void add(Collection<? extends AbstractClassMetaData> classes, ClassLoaderResolver loaders) {
         MappingBuilder builder = new MappingBuilder(nucleus, loaders);
-        Map<String, ClassMapping> added = new java.util.LinkedHashMap<>();
+        Map<String, ClassMapping> added = new LinkedHashMap<>();
         for (AbstractClassMetaData metadata : classes) {
             build(metadata, builder, added);
         }
@@ -104,8 +118,46 @@ public final class StoreSchema {
         }
         Schema schema = synchronize(added.values());
         bind(added.values(), schema);
-        mappings.putAll(added);
         createIndexes(added.values(), loaders);
+        added.values().forEach(mapping -> byNumber.put(mapping.number(), mapping));
+        mappings.putAll(added);
+    }
+
+    /** Fails if the space lacks a class or a field of a class. */
+    public void validate(Collection<? extends AbstractClassMetaData> classes, ClassLoaderResolver loaders) {
+        new StoreSchema(client, nucleus, new Permissions(false, false, false)).add(classes, loaders);
+    }
+
+    /** Removes the classes with these names that the space has, with their indexes. They must have no objects. */
+    public synchronized void remove(Collection<String> names) {
+        Schema schema = client.schema();
+        List<SchemaClass> stored = schema.classes().stream().filter(each -> names.contains(each.name())).toList();
+        Set<Integer> numbers = stored.stream().map(SchemaClass::number).collect(Collectors.toSet());
+        schema.indexes().stream()
+                .filter(index -> numbers.contains(index.classNumber()))
+                .forEach(index -> client.removeIndex(index.name()));
+        List<SchemaClass> rest = stored;
+        while (!rest.isEmpty()) {
+            rest = removeUnneeded(rest);
+        }
+    }
+
+    /** Removes the classes that no other class extends or refers to, and returns those that remain. */
+    private List<SchemaClass> removeUnneeded(List<SchemaClass> classes) {
+        List<SchemaClass> needed = new ArrayList<>();
+        for (SchemaClass each : classes) {
+            try {
+                client.removeClass(each.name());
+                mappings.remove(each.name());
+                byNumber.remove(each.number());
+            } catch (InvalidRequestException needs) {
+                needed.add(each);
+                if (needed.size() == classes.size()) {
+                    throw needs;
+                }
+            }
+        }
+        return needed;
     }
 
     private ClassMapping build(AbstractClassMetaData metadata, MappingBuilder builder, Map<String, ClassMapping> added) {
@@ -121,19 +173,25 @@ public final class StoreSchema {
     }
 
     private Schema synchronize(Collection<ClassMapping> added) {
+        Set<String> defined = new HashSet<>();
+        return retrying(() -> {
+            Schema before = client.schema();
+            Schema schema = define(added, before, defined) ? client.schema() : before;
+            boolean changed = false;
+            for (ClassMapping mapping : added) {
+                boolean isPermitted = permissions.fields() || defined.contains(mapping.name());
+                changed |= evolve(mapping, schema.classNamed(mapping.name()).orElseThrow(), isPermitted);
+            }
+            return changed ? client.schema() : schema;
+        });
+    }
+
+    /** Repeats a change that fails because another program has changed the schema at the same time. */
+    private static <T> T retrying(Supplier<T> change) {
         for (int attempt = 1; ; attempt++) {
             try {
-                Schema schema = client.schema();
-                boolean changed = define(added, schema);
-                for (ClassMapping mapping : added) {
-                    Optional<SchemaClass> stored = schema.classNamed(mapping.name());
-                    if (stored.isPresent()) {
-                        changed |= evolve(mapping, stored.get());
-                    }
-                }
-                return changed ? client.schema() : schema;
+                return change.get();
             } catch (AlreadyExistsException | ConflictException raced) {
-                // Another program has created the class meanwhile.
                 if (attempt == ATTEMPTS) {
                     throw raced;
                 }
@@ -141,16 +199,36 @@ public final class StoreSchema {
         }
     }
 
-    private boolean define(Collection<ClassMapping> added, Schema schema) {
-        List<ClassDefinition> missing = new ArrayList<>();
-        for (ClassMapping mapping : added) {
-            if (schema.classNamed(mapping.name()).isEmpty()) {
-                require(permissions.classes(), "class " + mapping.name());
-                missing.add(definition(mapping));
+    /** The schema with a class and its index, which are created if the space lacks them. */
+    public Schema with(ClassDefinition type, IndexDefinition index) {
+        return retrying(() -> {
+            Schema schema = client.schema();
+            boolean hasClass = schema.classNamed(index.className()).isPresent();
+            if (hasClass && schema.indexNamed(index.name()).isPresent()) {
+                return schema;
             }
-        }
-        if (!missing.isEmpty()) {
-            client.define(missing.toArray(ClassDefinition[]::new));
+            require(permissions.classes(), "class " + index.className());
+            client.define(type);
+            client.createIndex(index);
+            return client.schema();
+        });
+    }
+
+    /**
+     * Creates the classes that the schema lacks, without some of their fields if they are many.
+     *
+     * @param defined receives the names of the created classes
+     */
+    private boolean define(Collection<ClassMapping> added, Schema schema, Set<String> defined) {
+        List<ClassMapping> missing =
+                added.stream().filter(mapping -> schema.classNamed(mapping.name()).isEmpty()).toList();
+        missing.forEach(mapping -> require(permissions.classes(), "class " + mapping.name()));
+        // Classes may refer to each other if one call creates them. A superclass is before its subclasses.
+        boolean isOneCall = missing.size() <= CLASSES_IN_A_CALL;
+        for (int from = 0; from < missing.size(); from += CLASSES_IN_A_CALL) {
+            List<ClassMapping> some = missing.subList(from, Math.min(missing.size(), from + CLASSES_IN_A_CALL));
+            client.define(some.stream().map(mapping -> definition(mapping, isOneCall)).toList());
+            some.forEach(mapping -> defined.add(mapping.name()));
         }
         return !missing.isEmpty();
     }
@@ -162,13 +240,21 @@ public final class StoreSchema {
         }
     }
 
-    private static ClassDefinition definition(ClassMapping mapping) {
+    private static ClassDefinition definition(ClassMapping mapping, boolean withReferences) {
         ClassDefinition.Builder builder = ClassDefinition.builder(mapping.name());
         if (mapping.parent() != null) {
             builder.parent(mapping.parent().name());
         }
-        mapping.ownColumns().forEach(column -> builder.field(field(column)));
+        mapping.ownColumns().stream()
+                .filter(column -> withReferences || !refersToClass(column.type()))
+                .forEach(column -> builder.field(field(column)));
         return builder.build();
+    }
+
+    private static boolean refersToClass(FieldType type) {
+        return type.className().isPresent()
+                || type.element().map(StoreSchema::refersToClass).orElse(false)
+                || type.key().map(StoreSchema::refersToClass).orElse(false);
     }
 
     private static FieldDefinition field(Column column) {
@@ -177,21 +263,22 @@ public final class StoreSchema {
                 : FieldDefinition.optional(column.name(), column.type());
     }
 
-    private boolean evolve(ClassMapping mapping, SchemaClass stored) {
+    private boolean evolve(ClassMapping mapping, SchemaClass stored, boolean isPermitted) {
         List<EvolutionStep> steps = new ArrayList<>();
         for (Column column : mapping.ownColumns()) {
             Optional<SchemaField> known = stored.field(column.name());
             if (known.isEmpty()) {
-                require(permissions.fields(), "field " + column.name() + " of " + mapping.name());
+                require(isPermitted, "field " + column.name() + " of " + mapping.name());
                 steps.add(EvolutionStep.addField(field(column)));
                 continue;
             }
             if (!known.get().type().equals(column.type()) && !isWider(known.get().type(), column.type())) {
-                require(permissions.fields(),
+                require(isPermitted,
                         "field " + column.name() + " of " + mapping.name() + " with the type " + column.type());
                 steps.add(EvolutionStep.widenField(column.name(), column.type()));
             }
             if (known.get().required() && !column.isRequired()) {
+                require(isPermitted, "optional field " + column.name() + " of " + mapping.name());
                 steps.add(EvolutionStep.makeOptional(column.name()));
             }
         }
@@ -222,26 +309,24 @@ public final class StoreSchema {
     }
 
     private void createIndexes(Collection<ClassMapping> added, ClassLoaderResolver loaders) {
-        if (!permissions.indexes()) {
+        List<IndexDefinition> indexes =
+                added.stream().flatMap(mapping -> new IndexPlan(mapping, loaders).indexes().stream()).toList();
+        if (!permissions.indexes() || indexes.isEmpty()) {
             return;
         }
-        List<String> awaited = new ArrayList<>();
-        for (ClassMapping mapping : added) {
-            for (IndexDefinition index : new IndexPlan(mapping, loaders).indexes()) {
-                if (client.schema().indexNamed(index.name()).isEmpty()) {
-                    createIndex(index);
-                    awaited.add(index.name());
-                }
-            }
-        }
-        awaitReady(awaited);
+        retrying(() -> {
+            Schema schema = client.schema();
+            indexes.stream().filter(index -> schema.indexNamed(index.name()).isEmpty()).forEach(this::createIndex);
+            return null;
+        });
+        awaitReady(new ArrayList<>(indexes.stream().map(IndexDefinition::name).toList()));
     }
 
     private void createIndex(IndexDefinition index) {
         try {
             client.createIndex(index);
         } catch (AlreadyExistsException | ConflictException raced) {
-            NucleusLogger.DATASTORE_SCHEMA.debug("another program has created the index " + index.name());
+            throw raced;
         } catch (MortarException error) {
             throw new NucleusDataStoreException("the index " + index.name() + " cannot be created: " + error.getMessage(), error);
         }
@@ -250,10 +335,14 @@ public final class StoreSchema {
     /** Until an index is ready, queries do not use it. */
     private void awaitReady(List<String> names) {
         long deadline = System.nanoTime() + INDEX_WAIT_MS * 1_000_000;
-        while (!names.isEmpty() && System.nanoTime() < deadline) {
+        while (true) {
             Schema schema = client.schema();
             names.removeIf(name -> schema.indexNamed(name).map(StoreSchema::isSettled).orElse(true));
             if (names.isEmpty()) {
+                return;
+            }
+            if (System.nanoTime() >= deadline) {
+                NucleusLogger.DATASTORE_SCHEMA.warn("the indexes " + names + " are not ready yet, so queries scan their classes");
                 return;
             }
             try {

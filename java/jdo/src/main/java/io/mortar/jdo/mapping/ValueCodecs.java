@@ -21,6 +21,7 @@ import java.util.GregorianCalendar;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.UUID;
+import java.util.function.Function;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -96,12 +97,12 @@ final class ValueCodecs {
         }
         TypeConverter<?, ?> text = types.getTypeConverterForType(type, String.class);
         if (text != null) {
-            return asUnordered(converted(text, type));
+            return converted(text, type);
         }
         TypeConverter<?, ?> byDefault = types.getDefaultTypeConverterForType(type);
         if (byDefault != null && !(byDefault instanceof MultiColumnConverter)
                 && BASIC.containsKey(types.getDatastoreTypeForTypeConverter(byDefault, type))) {
-            return asUnordered(converted(byDefault, type));
+            return converted(byDefault, type);
         }
         return serialized();
     }
@@ -135,10 +136,6 @@ final class ValueCodecs {
         // A converter may not keep the order. Only equality is certain.
         return ValueCodec.unordered(below.type(),
                 v -> below.encode(untyped.toDatastoreType(v)), v -> untyped.toMemberType(below.decode(v)));
-    }
-
-    private static ValueCodec asUnordered(ValueCodec codec) {
-        return ValueCodec.unordered(codec.type(), codec.toStored(), codec.toJava());
     }
 
     private ValueCodec enumeration(Class<?> type, AbstractMemberMetaData member, FieldRole role) {
@@ -209,11 +206,11 @@ final class ValueCodecs {
         BASIC.put(boxed, codec);
     }
 
-    private static ValueCodec integer(java.util.function.Function<Number, Object> narrow) {
+    private static ValueCodec integer(Function<Number, Object> narrow) {
         return ValueCodec.of(FieldType.INT64, v -> ((Number) v).longValue(), v -> narrow.apply((Number) v));
     }
 
-    private static ValueCodec floating(java.util.function.Function<Number, Object> narrow) {
+    private static ValueCodec floating(Function<Number, Object> narrow) {
         return ValueCodec.of(FieldType.FLOAT64, v -> ((Number) v).doubleValue(), v -> narrow.apply((Number) v));
     }
 

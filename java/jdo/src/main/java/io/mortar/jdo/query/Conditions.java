@@ -112,7 +112,7 @@ final class Conditions {
     private Set<String> freeVariables(Expression expression) {
         Set<String> found = new HashSet<>();
         collectVariables(expression, found);
-        found.removeIf(name -> operands.scope().isDefined(name) || operands.scope().isCandidate(name));
+        found.removeIf(name -> operands.scope().named(name) != null || operands.scope().isCandidate(name));
         return found;
     }
 
@@ -167,7 +167,7 @@ final class Conditions {
         if (collection.isConstant()) {
             throw new Untranslatable("the variable " + variable + " is an element of a parameter");
         }
-        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+        if (!collection.isListOrSet()) {
             throw new Untranslatable("the elements of the collection are found by their references to its owner");
         }
         List<Expression> others = new ArrayList<>(parts);
@@ -349,17 +349,13 @@ final class Conditions {
         if (invoke.getOperation().equals("indexOf") && invoke.getArguments().size() == 1) {
             Term text = operands.term(invoke.getLeft());
             return switch (test) {
-                case ">= 0", "> -1", "!= -1" -> guarded(text, contains(text, invoke), negated);
-                case "< 0", "== -1", "<= -1" -> guarded(text, contains(text, invoke), !negated);
+                case ">= 0", "> -1", "!= -1" -> guarded(text, call(text, "contains", invoke), negated);
+                case "< 0", "== -1", "<= -1" -> guarded(text, call(text, "contains", invoke), !negated);
                 case "== 0" -> guarded(text, call(text, "startsWith", invoke), negated);
                 default -> null;
             };
         }
         return null;
-    }
-
-    private String contains(Term text, InvokeExpression invoke) {
-        return call(text, "contains", invoke);
     }
 
     /** A string test, whose negation is false for null where tests have three values. */
@@ -429,7 +425,7 @@ final class Conditions {
     }
 
     private String empty(Term collection, boolean negated) {
-        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+        if (!collection.isListOrSet()) {
             throw new Untranslatable("the size of the collection is not stored");
         }
         String any = collection.text() + ".any(e_ => " + ALWAYS + ')';
@@ -451,7 +447,7 @@ final class Conditions {
     }
 
     private String isIn(Term value, Term collection) {
-        if (collection.kind() != Term.Kind.CONTAINER || collection.container().shape() == ContainerMapping.Shape.MAP) {
+        if (!collection.isListOrSet()) {
             throw new Untranslatable("the collection is not a list or a set");
         }
         Term form = operands.scope().element(collection.container(), "e_");

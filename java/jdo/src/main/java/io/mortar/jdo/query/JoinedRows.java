@@ -1,6 +1,8 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.mapping.Containers;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -15,6 +17,7 @@ import java.util.Objects;
 import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.store.query.NullOrderingType;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
@@ -91,7 +94,7 @@ final class JoinedRows {
         for (Map<String, Object> tuple : tuples) {
             int before = rows.size();
             Object joined = value(join.getJoinedExpression(), tuple);
-            for (Object element : joined == null ? List.of() : elements(joined)) {
+            for (Object element : elements(joined)) {
                 Map<String, Object> row = with(tuple, join.getAlias(), element);
                 if (join.getOnExpression() == null || Boolean.TRUE.equals(value(join.getOnExpression(), row))) {
                     rows.add(row);
@@ -104,9 +107,11 @@ final class JoinedRows {
         return rows;
     }
 
-    private static Collection<?> elements(Object joined) {
-        boolean isContainer = joined instanceof Collection || joined instanceof Map || joined.getClass().isArray();
-        return isContainer ? Parameters.elements(joined) : List.of(joined);
+    private static List<Object> elements(Object joined) {
+        if (joined == null) {
+            return List.of();
+        }
+        return Containers.isContainer(joined) ? Containers.elements(joined) : List.of(joined);
     }
 
     private static Map<String, Object> with(Map<String, Object> tuple, String alias, Object value) {
@@ -210,20 +215,29 @@ final class JoinedRows {
         }
         BigDecimal sum = values.stream().map(each -> new BigDecimal(each.toString())).reduce(BigDecimal.ZERO, BigDecimal::add);
         return first instanceof BigDecimal ? (Object) sum
-                : first instanceof java.math.BigInteger ? (Object) sum.toBigInteger() : (Object) sum.longValueExact();
+                : first instanceof BigInteger ? (Object) sum.toBigInteger() : (Object) sum.longValueExact();
     }
 
     private Comparator<List<Map<String, Object>>> order() {
         return (left, right) -> {
             for (Expression each : compilation.getExprOrdering()) {
                 OrderExpression key = (OrderExpression) each;
-                int order = compare(result(key.getLeft(), left), result(key.getLeft(), right));
+                int order = compare(key, result(key.getLeft(), left), result(key.getLeft(), right));
                 if (order != 0) {
-                    return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
+                    return order;
                 }
             }
             return 0;
         };
+    }
+
+    private static int compare(OrderExpression key, Object left, Object right) {
+        if (key.getNullOrder() != null && (left == null) != (right == null)) {
+            boolean isFirst = (left == null) == (key.getNullOrder() == NullOrderingType.NULLS_FIRST);
+            return isFirst ? -1 : 1;
+        }
+        int order = compare(left, right);
+        return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
     }
 
     private static int compare(Object left, Object right) {

@@ -1,13 +1,11 @@
 package io.mortar.jdo.query;
 
 import io.mortar.jdo.mapping.ClassMapping;
-import io.mortar.jdo.mapping.ContainerMapping;
+import io.mortar.jdo.mapping.ColumnMapping;
 import io.mortar.jdo.mapping.EmbeddedMapping;
 import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.MemberMappings;
 import io.mortar.jdo.mapping.OptionalMapping;
-import io.mortar.jdo.mapping.ReferenceMapping;
-import io.mortar.jdo.mapping.ValueMapping;
 import java.util.ArrayList;
 import java.util.List;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -46,17 +44,11 @@ public record MemberPath(MemberMapping mapping, String text) {
     }
 
     private static String columnOf(MemberMapping mapping, ClassMapping type, String path) {
-        if (mapping instanceof ValueMapping value) {
-            return value.column().name();
-        }
-        if (mapping instanceof ReferenceMapping reference) {
-            return reference.column().name();
+        if (mapping instanceof ColumnMapping stored) {
+            return stored.column().name();
         }
         if (mapping instanceof OptionalMapping optional) {
             return columnOf(optional.content(), type, path);
-        }
-        if (mapping instanceof ContainerMapping container) {
-            return container.column().name();
         }
         throw new NucleusUserException(path + " of " + type + " is not stored as one value");
     }

@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.mapping.ClassMapping;
 import java.math.BigDecimal;
 import java.util.List;
 import java.util.Map;
@@ -72,8 +73,9 @@ final class Operands {
     }
 
     private Term variable(String name) {
-        if (scope.isDefined(name)) {
-            return scope.named(name);
+        Term defined = scope.named(name);
+        if (defined != null) {
+            return defined;
         }
         if (scope.isCandidate(name)) {
             return scope.self();
@@ -121,7 +123,7 @@ final class Operands {
     private Term cast(DyadicExpression expression) {
         Term operand = term(expression.getLeft());
         String name = String.valueOf(((Literal) expression.getRight()).getLiteral());
-        for (var type = operand.type(); type != null; type = type.parent()) {
+        for (ClassMapping type = operand.type(); type != null; type = type.parent()) {
             if (type.name().equals(name) || type.metadata().getName().equals(name)) {
                 return operand;
             }

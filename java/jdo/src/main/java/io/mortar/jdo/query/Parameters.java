@@ -2,13 +2,12 @@ package io.mortar.jdo.query;
 
 import io.mortar.FieldType;
 import io.mortar.Oid;
+import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.mapping.ValueCodec;
-import java.lang.reflect.Array;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -55,21 +54,11 @@ final class Parameters {
         return add(stored);
     }
 
-    static Collection<?> elements(Object container) {
-        if (container instanceof Collection<?> collection) {
-            return collection;
+    static List<Object> elements(Object container) {
+        if (!Containers.isContainer(container)) {
+            throw new Untranslatable("a constant is not a collection");
         }
-        if (container instanceof Map<?, ?> map) {
-            return map.values();
-        }
-        if (container != null && container.getClass().isArray()) {
-            List<Object> elements = new ArrayList<>();
-            for (int i = 0; i < Array.getLength(container); i++) {
-                elements.add(Array.get(container, i));
-            }
-            return elements;
-        }
-        throw new Untranslatable("a constant is not a collection");
+        return Containers.elements(container);
     }
 
     Oid identifier(Object constant) {

@@ -7,6 +7,7 @@ import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
@@ -63,31 +64,25 @@ final class QueryExecution {
     Object execute(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
         if (candidates != null) {
             nativeQuery = new NativeQuery("", Map.of(), List.of("the candidates are a collection"));
-            return finish(evaluate(new ArrayList<>(candidates), true), type);
+            return finish(evaluate(new ArrayList<>(candidates)), type);
         }
         List<ClassMapping> classes = candidateClasses();
         if (classes.size() == 1) {
             return finish(execute(classes.get(0), onlyInMemory), type);
         }
         List<Object> all = new ArrayList<>();
-        for (ClassMapping each : classes) {
-            try (Rows rows = queries.run(allOf(each, query.isSubclasses()), Map.of())) {
-                while (queries.hasNext(rows)) {
-                    all.add(object(queries.next(rows)));
-                }
-            }
-        }
+        classes.forEach(each -> all.addAll(all(each)));
         nativeQuery = new NativeQuery("from " + classes, Map.of(), List.of("there are several candidate classes"));
-        return finish(evaluate(all, true), type);
+        return finish(evaluate(all), type);
     }
 
     private Object object(Row row) {
         return queries.object(row, query.getFetchPlan(), query.getIgnoreCache());
     }
 
-    private static String allOf(ClassMapping type, boolean subclasses) {
+    private String allOf(ClassMapping type) {
         QueryText text = new QueryText();
-        text.from(type.name(), !subclasses);
+        text.from(type.name(), !query.isSubclasses());
         return text.toString();
     }
 
@@ -95,12 +90,11 @@ final class QueryExecution {
     private List<ClassMapping> candidateClasses() {
         Class<?> type = compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass();
         if (!type.isInterface()) {
-            AbstractClassMetaData metadata =
-                    context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
-            if (metadata == null) {
+            ClassMapping mapping = mapping(type);
+            if (mapping == null) {
                 throw new NucleusUserException(type.getName() + " is not a persistent class");
             }
-            return List.of(store.mapping(metadata));
+            return List.of(mapping);
         }
         List<ClassMapping> classes = new ArrayList<>();
         String[] implementing =
@@ -110,20 +104,11 @@ final class QueryExecution {
                     context.getMetaDataManager().getMetaDataForClass(name, context.getClassLoaderResolver())));
         }
         // A class whose superclass is there too is among its subclasses.
-        classes.removeIf(each -> classes.stream().anyMatch(other -> other != each && isAbove(other, each)));
+        classes.removeIf(each -> classes.stream().anyMatch(other -> other != each && each.isA(other)));
         if (classes.isEmpty()) {
             throw new NucleusUserException("no persistent class implements " + type.getName());
         }
         return classes;
-    }
-
-    private static boolean isAbove(ClassMapping ancestor, ClassMapping mapping) {
-        for (ClassMapping above = mapping.parent(); above != null; above = above.parent()) {
-            if (above == ancestor) {
-                return true;
-            }
-        }
-        return false;
     }
 
     private Object execute(ClassMapping candidate, boolean onlyInMemory) {
@@ -133,53 +118,43 @@ final class QueryExecution {
             NucleusLogger.DATASTORE_NATIVE.debug(nativeQuery.toString());
         }
         if (onlyInMemory) {
-            nativeQuery = new NativeQuery(allOf(candidate, query.isSubclasses()), Map.of(), List.of("all, as requested"));
+            nativeQuery = new NativeQuery(allOf(candidate), Map.of(), List.of("all, as requested"));
         }
         if (plan.isJoin()) {
             nativeQuery = new NativeQuery("from " + candidate, Map.of(), plan.nativeQuery().inMemory());
-            return ranged(new JoinedRows(query, compilation, parameters, this::all).evaluate());
+            return ranged(new JoinedRows(query, compilation, parameters, type -> all(mapping(type))).evaluate());
         }
         if (!plan.isComplete() && compilation.getSubqueryAliases() != null) {
             // The evaluator of DataNucleus would not evaluate the subquery for each candidate.
             throw new NucleusUserException("a query with a subquery cannot be evaluated in memory: " + nativeQuery);
         }
         if (onlyInMemory || !plan.isComplete()) {
-            NativeQuery partial = nativeQuery;
-            List<Object> candidates = new ArrayList<>();
-            try (Rows rows = queries.run(partial.text(), partial.parameters())) {
-                while (queries.hasNext(rows)) {
-                    candidates.add(object(queries.next(rows)));
-                }
-            }
-            return evaluate(candidates, true);
+            return evaluate(queries.all(nativeQuery.text(), nativeQuery.parameters(), this::object));
+        }
+        if (plan.columns() != null) {
+            return values(plan.columns());
         }
         Rows rows = queries.run(nativeQuery.text(), nativeQuery.parameters());
-        if (plan.columns() != null) {
-            return values(rows, plan.columns());
-        }
         // The first portion; a short result is complete then, and needs nothing at the server any more.
         queries.hasNext(rows);
         StreamedResult<Object> result = new StreamedResult<>(
                 (Query<Object>) query, queries, rows, query.getFetchPlan(), query.getIgnoreCache());
         if (query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()) {
-            List<Object> objects = new ArrayList<>(result);
-            result.close();
-            return map(objects);
+            return map(drained(result));
         }
         return result;
     }
 
     /** All objects of a class. */
-    private List<Object> all(Class<?> type) {
+    private List<Object> all(ClassMapping type) {
+        return queries.all(allOf(type), Map.of(), this::object);
+    }
+
+    /** The mapping of a class; null if it is not persistent. */
+    private ClassMapping mapping(Class<?> type) {
         AbstractClassMetaData metadata =
                 context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
-        List<Object> all = new ArrayList<>();
-        try (Rows rows = queries.run(allOf(store.mapping(metadata), query.isSubclasses()), Map.of())) {
-            while (queries.hasNext(rows)) {
-                all.add(object(queries.next(rows)));
-            }
-        }
-        return all;
+        return metadata == null ? null : store.mapping(metadata);
     }
 
     private List<Object> ranged(List<Object> rows) {
@@ -207,24 +182,16 @@ final class QueryExecution {
                 throw new Untranslatable("a subquery joins several candidates");
             }
             QueryExecution execution = new QueryExecution(definition, subquery, parameters, isJpql);
-            Class<?> type = subquery.getCandidateClass();
-            AbstractClassMetaData metadata =
-                    context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
-            if (metadata == null) {
+            ClassMapping candidate = mapping(subquery.getCandidateClass());
+            if (candidate == null) {
                 throw new Untranslatable("a subquery has candidates that depend on the query");
             }
-            QueryPlan plan = new QueryPlan(
-                    store, definition, subquery, store.mapping(metadata), parameters, execution.subqueries(), isJpql);
+            QueryPlan plan = new QueryPlan(store, definition, subquery, candidate, parameters, execution.subqueries(), isJpql);
             if (!plan.isComplete()) {
                 throw new Untranslatable("a subquery is " + plan.nativeQuery());
             }
-            List<Object> values = new ArrayList<>();
-            try (Rows rows = queries.run(plan.nativeQuery().text(), plan.nativeQuery().parameters())) {
-                while (queries.hasNext(rows)) {
-                    Row row = queries.next(rows);
-                    values.add(plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
-                }
-            }
+            List<Object> values = queries.all(plan.nativeQuery().text(), plan.nativeQuery().parameters(),
+                    row -> plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
             boolean isSingle = plan.columns() != null && subquery.getExprGrouping() == null
                     && ResultColumns.isAggregate(subquery.getExprResult()[0]);
             return isSingle ? values.isEmpty() ? null : values.get(0) : values;
@@ -233,13 +200,8 @@ final class QueryExecution {
 
     // ------------------------------------------------------------------------------------------- results
 
-    private List<Object> values(Rows rows, List<ResultColumn> columns) {
-        List<Object> values = new ArrayList<>();
-        try (rows) {
-            while (queries.hasNext(rows)) {
-                values.add(row(queries.next(rows), columns));
-            }
-        }
+    private List<Object> values(List<ResultColumn> columns) {
+        List<Object> values = queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row(row, columns));
         Expression[] result = compilation.getExprResult();
         if (result.length == 1 && result[0] instanceof CreatorExpression creator) {
             return created(values, creator, columns.size());
@@ -282,26 +244,24 @@ final class QueryExecution {
     }
 
     /** Evaluates the query for candidates in memory. */
-    private Collection<?> evaluate(List<Object> candidates, boolean filter) {
+    private Collection<?> evaluate(List<Object> candidates) {
         JavaQueryInMemoryEvaluator evaluator = isJpql
                 ? new JPQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver())
                 : new JDOQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver());
         return evaluator.execute(
-                filter, true, compilation.getExprResult() != null, query.getResultClass() != null, query.getRange() != null);
+                true, true, compilation.getExprResult() != null, query.getResultClass() != null, query.getRange() != null);
     }
 
     // ------------------------------------------------------------------------------------------- bulk changes
 
     private Object finish(Object result, Query.QueryType type) {
         if (type == Query.QueryType.BULK_DELETE) {
-            List<Object> objects = new ArrayList<>((Collection<?>) result);
-            close(result);
+            List<Object> objects = drained(result);
             context.deleteObjects(objects.toArray());
             return (long) objects.size();
         }
         if (type == Query.QueryType.BULK_UPDATE) {
-            List<Object> objects = new ArrayList<>((Collection<?>) result);
-            close(result);
+            List<Object> objects = drained(result);
             objects.forEach(this::update);
             context.flushInternal(true);
             return (long) objects.size();
@@ -312,15 +272,18 @@ final class QueryExecution {
         return result;
     }
 
-    private static void close(Object result) {
+    /** All objects of a result, which is closed. */
+    private static List<Object> drained(Object result) {
+        List<Object> objects = new ArrayList<>((Collection<?>) result);
         if (result instanceof StreamedResult<?> streamed) {
             streamed.close();
         }
+        return objects;
     }
 
     private void update(Object object) {
         DNStateManager manager = context.findStateManager(object);
-        Map<String, Object> state = new java.util.HashMap<>();
+        Map<String, Object> state = new HashMap<>();
         state.put(compilation.getCandidateAlias(), object);
         InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, state,
                 query.getParsedImports(), context.getClassLoaderResolver(), compilation.getCandidateAlias(), query.getLanguage());

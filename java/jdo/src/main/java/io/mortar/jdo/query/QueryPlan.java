@@ -13,6 +13,7 @@ import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
 import org.datanucleus.store.query.expression.JoinExpression;
@@ -111,7 +112,7 @@ final class QueryPlan {
         Expression filter = compilation.getExprFilter();
         for (Expression join : joins) {
             filter = filter == null
-                    ? join : new org.datanucleus.store.query.expression.DyadicExpression(join, Expression.OP_AND, filter);
+                    ? join : new DyadicExpression(join, Expression.OP_AND, filter);
         }
         Conditions.Filter translated = new Conditions(operands, isJpql).filter(filter);
         if (translated.text() != null) {
@@ -182,7 +183,7 @@ final class QueryPlan {
     // ------------------------------------------------------------------------------------------- result
 
     /** Whether the query returns something else than its candidates. */
-    boolean hasResult() {
+    private boolean hasResult() {
         Expression[] result = compilation.getExprResult();
         return result != null && !isSelf(result);
     }

@@ -36,10 +36,6 @@ final class Scope {
         this.alias = alias;
     }
 
-    ClassMapping candidate() {
-        return candidate;
-    }
-
     Term self() {
         return Term.reference("this", candidate, false);
     }
@@ -52,8 +48,9 @@ final class Scope {
         names.remove(name);
     }
 
-    boolean isDefined(String name) {
-        return names.containsKey(name);
+    /** What a name stands for; null if it is not defined. */
+    Term named(String name) {
+        return names.get(name);
     }
 
     void addJoined(String name) {
@@ -66,14 +63,6 @@ final class Scope {
 
     boolean isCandidate(String name) {
         return name.equals(alias) || name.equals("this");
-    }
-
-    Term named(String name) {
-        Term term = names.get(name);
-        if (term == null) {
-            throw new Untranslatable("the variable " + name + " is not an element of a collection");
-        }
-        return term;
     }
 
     /** The meaning of names with dots between them. */
@@ -146,7 +135,7 @@ final class Scope {
         return mapping(type);
     }
 
-    ClassMapping mapping(Class<?> type) {
+    private ClassMapping mapping(Class<?> type) {
         if (type.isInterface()) {
             return null;
         }

@@ -71,11 +71,8 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
 
     @Override
     public synchronized E get(int index) {
-        assertIsOpen();
-        while (entries.size() <= index) {
-            if (!readNext()) {
-                throw new IndexOutOfBoundsException("the result has " + entries.size() + " objects; there is no number " + index);
-            }
+        if (!has(index)) {
+            throw new IndexOutOfBoundsException("the result has " + entries.size() + " objects; there is no number " + index);
         }
         Entry entry = entries.get(index);
         Object object = entry.get();

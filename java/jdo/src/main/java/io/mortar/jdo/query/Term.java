@@ -78,6 +78,10 @@ record Term(
         return kind == Kind.VALUE && codec != null && codec.type().equals(FieldType.BOOL);
     }
 
+    boolean isListOrSet() {
+        return kind == Kind.CONTAINER && container.shape() != ContainerMapping.Shape.MAP;
+    }
+
     boolean isText() {
         return kind == Kind.VALUE && (codec == null || codec.type().equals(FieldType.STRING));
     }

@@ -1,12 +1,14 @@
 package io.mortar.jdo.model;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import javax.jdo.annotations.Element;
 import javax.jdo.annotations.Extension;
 import javax.jdo.annotations.IdentityType;
+import javax.jdo.annotations.Key;
 import javax.jdo.annotations.PersistenceCapable;
 import javax.jdo.annotations.Persistent;
 import javax.jdo.annotations.Value;
@@ -38,6 +40,10 @@ public class Drawing {
     @Value(embedded = "true")
     private Map<String, Address> placesByName = new LinkedHashMap<>();
 
+    @Persistent
+    @Key(embedded = "true")
+    private Map<Address, Square> squares = new HashMap<>();
+
     public Shape getMain() {
         return main;
     }
@@ -64,5 +70,9 @@ public class Drawing {
 
     public Map<String, Address> getPlacesByName() {
         return placesByName;
+    }
+
+    public Map<Address, Square> getSquares() {
+        return squares;
     }
 }

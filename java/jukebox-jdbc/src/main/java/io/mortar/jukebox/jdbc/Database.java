@@ -52,10 +52,6 @@ final class Database implements AutoCloseable {
         });
     }
 
-    Connection connect() throws SQLException {
-        return connections.getConnection();
-    }
-
     <T> T transact(Work<T> work) {
         try {
             return transactIo(work);
@@ -67,15 +63,11 @@ final class Database implements AutoCloseable {
     /** Runs work, which may run several times. */
     <T> T transactIo(Work<T> work) throws IOException {
         for (int attempt = 1; ; attempt++) {
-            try (Connection connection = connect()) {
-                try {
-                    T result = work.run(connection);
-                    connection.commit();
-                    return result;
-                } catch (SQLException | IOException | RuntimeException error) {
-                    connection.rollback();
-                    throw error;
-                }
+            // The pool rolls back what is not committed when a connection is closed.
+            try (Connection connection = connections.getConnection()) {
+                T result = work.run(connection);
+                connection.commit();
+                return result;
             } catch (SQLException error) {
                 if (attempt == ATTEMPTS || !REPEATABLE.contains(String.valueOf(error.getSQLState()))) {
                     throw new Refusal(

@@ -25,6 +25,7 @@ import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.function.Function;
 
@@ -78,11 +79,13 @@ final class JdbcLibrary implements Library {
             }
             TrackTags tags = file.tags();
             String artistKey = SearchText.key(tags.artist());
-            long artist = findOrAdd(connection, "artist", artistKey, tags.artist());
-            long album = findOrAddAlbum(connection, SearchText.key(tags.album()) + '\t' + artistKey, tags, artist);
+            long artist = findOrAdd(connection, "artist", "key, name", artistKey, tags.artist());
+            String albumKey = SearchText.key(tags.album()) + '\t' + artistKey;
+            long album = findOrAdd(connection, "album", "key, title, artist", albumKey, tags.album(), artist);
+            Sql.update(connection, "update album set year = ? where id = ? and year = 0", tags.year(), album);
             Long genre = tags.genre().isEmpty()
                     ? null
-                    : findOrAdd(connection, "genre", SearchText.key(tags.genre()), tags.genre());
+                    : findOrAdd(connection, "genre", "key, name", SearchText.key(tags.genre()), tags.genre());
             long audio;
             try (InputStream bytes = Files.newInputStream(file.file())) {
                 audio = LargeObjects.create(connection, bytes);
@@ -114,33 +117,20 @@ final class JdbcLibrary implements Library {
         });
     }
 
-    private static long findOrAdd(Connection connection, String table, String key, String name) throws SQLException {
-        Long found = Sql.first(connection, row -> row.getLong("id"), "select id from " + table + " where key = ?", key);
-        return found != null
-                ? found
-                : Sql.first(
-                        connection,
-                        row -> row.getLong("id"),
-                        "insert into " + table + " (key, name) values (?, ?) returning id",
-                        key,
-                        name);
-    }
-
-    private static long findOrAddAlbum(Connection connection, String key, TrackTags tags, long artist)
+    /** @param values of the columns, first the key */
+    private static long findOrAdd(Connection connection, String table, String columns, Object... values)
             throws SQLException {
-        Long found = Sql.first(connection, row -> row.getLong("id"), "select id from album where key = ?", key);
-        if (found == null) {
-            return Sql.first(
-                    connection,
-                    row -> row.getLong("id"),
-                    "insert into album (key, title, artist, year) values (?, ?, ?, ?) returning id",
-                    key,
-                    tags.album(),
-                    artist,
-                    tags.year());
+        Long found = Sql.first(
+                connection, row -> row.getLong("id"), "select id from " + table + " where key = ?", values[0]);
+        if (found != null) {
+            return found;
         }
-        Sql.update(connection, "update album set year = ? where id = ? and year = 0", tags.year(), found);
-        return found;
+        String parameters = String.join(", ", Collections.nCopies(values.length, "?"));
+        return Sql.first(
+                connection,
+                row -> row.getLong("id"),
+                "insert into " + table + " (" + columns + ") values (" + parameters + ") returning id",
+                values);
     }
 
     /** What the removal of a track needs to know. */
@@ -166,28 +156,25 @@ final class JdbcLibrary implements Library {
             }
             JdbcPlayLists.removeEverywhere(connection, track);
             Sql.update(connection, "delete from track where id = ?", track);
-            Sql.update(
-                    connection,
-                    "delete from album where id = ? and not exists (select 1 from track where album = ?)",
-                    removal.album(),
-                    removal.album());
-            Sql.update(
-                    connection,
-                    "delete from artist where id = ? and not exists (select 1 from track where artist = ?)",
-                    removal.artist(),
-                    removal.artist());
+            leave(connection, "album", removal.album());
+            leave(connection, "artist", removal.artist());
             if (removal.genre() != null) {
-                Sql.update(
-                        connection,
-                        "delete from genre where id = ? and not exists (select 1 from track where genre = ?)",
-                        removal.genre(),
-                        removal.genre());
-                Notifications.send(connection, removal.genre());
+                leave(connection, "genre", removal.genre());
             }
             LargeObjects.delete(connection, removal.audio());
-            Notifications.send(connection, LIBRARY, removal.artist(), removal.album());
+            Notifications.send(connection, LIBRARY);
             return null;
         });
+    }
+
+    /** Deletes what a removed track belonged to, if that was its last track. */
+    private static void leave(Connection connection, String table, long id) throws SQLException {
+        Sql.update(
+                connection,
+                "delete from " + table + " where id = ? and not exists (select 1 from track where " + table + " = ?)",
+                id,
+                id);
+        Notifications.send(connection, id);
     }
 
     // ------------------------------------------------------------------------------------------- pages
@@ -275,16 +262,19 @@ final class JdbcLibrary implements Library {
 
     @Override
     public GenrePage genre(String id, Slice slice) {
-        long key = Identifiers.parse(id, "genre");
-        GenreView genre = database.transact(connection -> Sql.require(
-                connection, "genre", JdbcLibrary::genre, GENRE_COUNTS + "where g.id = ? group by g.id", key));
-        return new GenrePage(
-                genre,
-                listing(
-                        TrackRows::view,
-                        slice,
-                        TrackRows.SELECT + "where t.genre = ? order by t.title_key, t.id",
-                        key));
+        return database.transact(connection -> {
+            long key = Identifiers.parse(id, "genre");
+            GenreView genre = Sql.require(
+                    connection, "genre", JdbcLibrary::genre, GENRE_COUNTS + "where g.id = ? group by g.id", key);
+            return new GenrePage(
+                    genre,
+                    listing(
+                            connection,
+                            TrackRows::view,
+                            slice,
+                            TrackRows.SELECT + "where t.genre = ? order by t.title_key, t.id",
+                            key));
+        });
     }
 
     private static GenreView genre(ResultSet row) throws SQLException {
@@ -309,11 +299,16 @@ final class JdbcLibrary implements Library {
     }
 
     private <T> Listing<T> listing(Sql.Mapper<T> mapper, Slice slice, String sql, Object... parameters) {
+        return database.transact(connection -> listing(connection, mapper, slice, sql, parameters));
+    }
+
+    private static <T> Listing<T> listing(
+            Connection connection, Sql.Mapper<T> mapper, Slice slice, String sql, Object... parameters)
+            throws SQLException {
         List<Object> all = new ArrayList<>(Arrays.asList(parameters));
         all.add(slice.offset());
         all.add(slice.limit() + 1);
-        List<T> found =
-                database.transact(connection -> Sql.list(connection, mapper, sql + " offset ? limit ?", all.toArray()));
+        List<T> found = Sql.list(connection, mapper, sql + " offset ? limit ?", all.toArray());
         return Listing.of(found, slice, Function.identity());
     }
 }

@@ -7,7 +7,6 @@ import io.mortar.jukebox.model.Refusal;
 import java.sql.Connection;
 import java.sql.ResultSet;
 import java.sql.SQLException;
-import java.util.ArrayList;
 import java.util.List;
 
 /** The play lists in SQL. The positions of a list are 0, 1, 2 and so on, without gaps. */
@@ -21,10 +20,10 @@ final class JdbcPlayLists implements PlayLists {
         this.database = database;
     }
 
-    /** Changes the tracks of a list, whose identifiers are in their order. */
+    /** Changes a list. */
     @FunctionalInterface
     private interface Change {
-        void apply(Connection connection, long list, List<String> tracks) throws SQLException;
+        void apply(Connection connection, long list) throws SQLException;
     }
 
     @Override
@@ -87,22 +86,20 @@ final class JdbcPlayLists implements PlayLists {
         change(
                 account,
                 list,
-                (connection, id, tracks) ->
-                        Sql.update(connection, "update play_list set name = ? where id = ?", name, id));
+                (connection, id) -> Sql.update(connection, "update play_list set name = ? where id = ?", name, id));
     }
 
     @Override
     public void delete(String account, String list) {
-        change(
-                account,
-                list,
-                (connection, id, tracks) -> Sql.update(connection, "delete from play_list where id = ?", id));
+        change(account, list, (connection, id) -> Sql.update(connection, "delete from play_list where id = ?", id));
     }
 
     @Override
     public void add(String account, String list, String track) {
-        change(account, list, (connection, id, tracks) -> {
-            if (tracks.size() >= TRACKS_LIMIT) {
+        change(account, list, (connection, id) -> {
+            int tracks = Sql.first(
+                    connection, row -> row.getInt(1), "select count(*) from play_list_track where play_list = ?", id);
+            if (tracks >= TRACKS_LIMIT) {
                 throw new Refusal(Refusal.Reason.TOO_MANY, "a play list has at most " + TRACKS_LIMIT + " tracks");
             }
             long added = Sql.require(
@@ -115,15 +112,15 @@ final class JdbcPlayLists implements PlayLists {
                     connection,
                     "insert into play_list_track (play_list, position, track) values (?, ?, ?)",
                     id,
-                    tracks.size(),
+                    tracks,
                     added);
         });
     }
 
     @Override
     public void remove(String account, String list, int position, String track) {
-        change(account, list, (connection, id, tracks) -> {
-            PlayLists.requireAt(tracks, position, track);
+        change(account, list, (connection, id) -> {
+            PlayLists.requireAt(tracks(connection, id), position, track);
             Sql.update(connection, "delete from play_list_track where play_list = ? and position = ?", id, position);
             Sql.update(
                     connection,
@@ -135,7 +132,8 @@ final class JdbcPlayLists implements PlayLists {
 
     @Override
     public void move(String account, String list, int from, int to, String track) {
-        change(account, list, (connection, id, tracks) -> {
+        change(account, list, (connection, id) -> {
+            List<String> tracks = tracks(connection, id);
             PlayLists.requireAt(tracks, from, track);
             if (to < 0 || to >= tracks.size()) {
                 throw new Refusal(Refusal.Reason.INVALID, "the play list has no position " + to);
@@ -186,14 +184,17 @@ final class JdbcPlayLists implements PlayLists {
                     "select 1 from play_list where id = ? and owner = ?",
                     id,
                     owner);
-            List<String> tracks = new ArrayList<>(Sql.list(
-                    connection,
-                    row -> row.getString("track"),
-                    "select track from play_list_track where play_list = ? order by position",
-                    id));
-            change.apply(connection, id, tracks);
+            change.apply(connection, id);
             Notifications.send(connection, id, owner);
             return null;
         });
+    }
+
+    private static List<String> tracks(Connection connection, long list) throws SQLException {
+        return Sql.list(
+                connection,
+                row -> row.getString("track"),
+                "select track from play_list_track where play_list = ? order by position",
+                list);
     }
 }

@@ -75,6 +75,7 @@ final class Notifications implements AutoCloseable {
         while (!isClosed) {
             try {
                 Thread.sleep(RECONNECT_MS);
+                connection.close();
                 connection = listen();
                 // Anything may have changed meanwhile.
                 watches.forEach(Watch::allChanged);
@@ -96,8 +97,8 @@ final class Notifications implements AutoCloseable {
     @Override
     public void close() throws SQLException {
         isClosed = true;
-        connection.close();
         watches.forEach(Watch::close);
+        connection.close();
     }
 
     private final class Watch implements ChangeWatch {

@@ -2,6 +2,7 @@ package io.mortar.jukebox.audio;
 
 import io.mortar.jukebox.model.Library;
 import io.mortar.jukebox.model.Refusal;
+import io.mortar.jukebox.model.Sha256;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.FileVisitResult;
@@ -74,13 +75,15 @@ public final class MusicImport {
     }
 
     private boolean addFile(Path file) {
-        try (InputStream bytes = Files.newInputStream(file);
-                ReceivedFile received =
-                        ReceivedFile.receive(bytes, file.getFileName().toString(), limit)) {
-            if (library.contains(received.sha256())) {
+        try {
+            if (Files.size(file) > limit) {
+                throw ReceivedFile.tooLarge(limit);
+            }
+            // Most files of a folder that is imported again are in the library: only the others are copied.
+            if (library.contains(Sha256.of(file))) {
                 return false;
             }
-            library.add(account, received.examine());
+            addCopy(file);
             return true;
         } catch (Refusal refusal) {
             if (refusal.reason() == Refusal.Reason.UNAVAILABLE) {
@@ -91,6 +94,15 @@ public final class MusicImport {
         } catch (IOException error) {
             skip(file, error);
             return false;
+        }
+    }
+
+    /** Adds a file as it is now, even if it changes meanwhile. */
+    private void addCopy(Path file) throws IOException {
+        try (InputStream bytes = Files.newInputStream(file);
+                ReceivedFile copy =
+                        ReceivedFile.receive(bytes, file.getFileName().toString(), limit)) {
+            library.add(account, copy.examine());
         }
     }
 

@@ -2,20 +2,22 @@ package io.mortar.jukebox.audio;
 
 import io.mortar.jukebox.model.NewTrack;
 import io.mortar.jukebox.model.Refusal;
+import io.mortar.jukebox.model.Sha256;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
-import java.util.HexFormat;
 
-/** A temporary copy of a file that somebody sends. Tags are at the end of some formats, so a stream is not enough. */
+/**
+ * A temporary copy of a file that arrives as a stream. Some formats have their tags at the end, so the whole file is
+ * needed before the tags can be read.
+ */
 public final class ReceivedFile implements AutoCloseable {
     private static final int PIECE_BYTES = 64 * 1024;
 
-    private Path file;
+    private final Path file;
     private final String name;
     private final String sha256;
     private final long size;
@@ -37,7 +39,7 @@ public final class ReceivedFile implements AutoCloseable {
     public static ReceivedFile receive(InputStream bytes, String name, long limit) throws IOException {
         Path file = Files.createTempFile("jukebox-", ".upload");
         try (OutputStream out = Files.newOutputStream(file)) {
-            MessageDigest digest = MessageDigest.getInstance("SHA-256");
+            MessageDigest digest = Sha256.digest();
             byte[] piece = new byte[PIECE_BYTES];
             long size = 0;
             for (int read = bytes.read(piece); read >= 0; read = bytes.read(piece)) {
@@ -48,12 +50,10 @@ public final class ReceivedFile implements AutoCloseable {
                 digest.update(piece, 0, read);
                 out.write(piece, 0, read);
             }
-            return new ReceivedFile(file, name, HexFormat.of().formatHex(digest.digest()), size);
+            return new ReceivedFile(file, name, Sha256.hex(digest.digest()), size);
         } catch (IOException | RuntimeException error) {
             Files.deleteIfExists(file);
             throw error;
-        } catch (NoSuchAlgorithmException error) {
-            throw new IllegalStateException("every Java platform has SHA-256", error);
         }
     }
 
@@ -74,8 +74,6 @@ public final class ReceivedFile implements AutoCloseable {
         AudioFormat format = AudioFormat.of(file)
                 .orElseThrow(() -> new Refusal(
                         Refusal.Reason.UNSUPPORTED, name + " is not audio in FLAC, Ogg Vorbis, MP3, MP4 or WAV"));
-        // The library that reads tags tells formats by extensions.
-        file = Files.move(file, file.resolveSibling(file.getFileName() + "." + format.extension()));
         return new NewTrack(TagReader.read(file, format, name), format.mediaType(), sha256, file, size);
     }
 

@@ -3,8 +3,6 @@ package io.mortar.jukebox.audio;
 import io.mortar.jukebox.model.Refusal;
 import io.mortar.jukebox.model.TrackTags;
 import java.nio.file.Path;
-import java.util.logging.Level;
-import java.util.logging.Logger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.jaudiotagger.audio.AudioFile;
@@ -22,17 +20,11 @@ public final class TagReader {
     private static final int MAX_SECONDS = 24 * 60 * 60;
     private static final Pattern NUMBER = Pattern.compile("\\d{1,4}");
     private static final Pattern INVISIBLE = Pattern.compile("[\\p{Cntrl}\\p{Cf}\\p{Cs}]");
-    /** Kept, because loggers without references are collected with their levels. */
-    private static final Logger LIBRARY = Logger.getLogger("org.jaudiotagger");
-
-    static {
-        LIBRARY.setLevel(Level.OFF);
-    }
 
     private TagReader() {}
 
     /**
-     * Reads the tags of a file whose name has the extension of its format.
+     * Reads the tags of a file. Its name on disk need not have the extension of its format.
      *
      * @param name the name that the file had; it is the title if the tags have none
      * @throws Refusal UNSUPPORTED, if the file is damaged or of an unknown codec
@@ -40,7 +32,7 @@ public final class TagReader {
     public static TrackTags read(Path file, AudioFormat format, String name) {
         AudioFile audio;
         try {
-            audio = AudioFileIO.read(file.toFile());
+            audio = AudioFileIO.readAs(file.toFile(), format.extension());
         } catch (Exception | StackOverflowError error) {
             // The library has unchecked exceptions for some kinds of damage.
             throw new Refusal(
@@ -67,7 +59,8 @@ public final class TagReader {
         try {
             String value = tag.getFirst(key);
             return value == null ? "" : clean(value);
-        } catch (RuntimeException noSuchField) {
+        } catch (RuntimeException absentOrDamaged) {
+            // The other fields are good all the same.
             return "";
         }
     }

@@ -23,10 +23,19 @@ final class AudioContents {
 
     /** Stores all bytes of a stream, and returns what identifies them. */
     String store(InputStream bytes) throws IOException {
-        StagedContent staged = client.upload(bytes);
-        return client.transact(transaction -> new Created(transaction, transaction.createBlob(staged)))
-                .permanent()
-                .toString();
+        try {
+            StagedContent staged = client.upload(bytes);
+            return client.transact(transaction -> new Created(transaction, transaction.createBlob(staged)))
+                    .permanent()
+                    .toString();
+        } catch (IOException error) {
+            if (error.getCause() instanceof MortarException store) {
+                throw Transactions.refusal(store);
+            }
+            throw error;
+        } catch (MortarException error) {
+            throw Transactions.refusal(error);
+        }
     }
 
     /** A blob with the transaction that knows its permanent identifier after the commit. */

@@ -4,7 +4,6 @@ import io.mortar.jukebox.model.Refusal;
 import java.util.regex.Pattern;
 import javax.jdo.JDOHelper;
 import javax.jdo.JDOObjectNotFoundException;
-import javax.jdo.JDOUserException;
 import javax.jdo.PersistenceManager;
 import org.datanucleus.identity.DatastoreId;
 
@@ -19,26 +18,18 @@ final class Identifiers {
         return ((DatastoreId) JDOHelper.getObjectId(object)).getKeyAsObject().toString();
     }
 
-    static boolean isValid(String id) {
-        return id.length() <= LENGTH && FORM.matcher(id).matches();
-    }
-
     /**
      * Loads the object that an address names.
      *
      * @param what what a person calls it
      */
     static <T> T load(PersistenceManager manager, Class<T> type, String id, String what) {
-        if (!isValid(id)) {
+        if (id.length() > LENGTH || !FORM.matcher(id).matches()) {
             throw Refusal.notFound(what);
         }
         try {
-            Object found = manager.getObjectById(type, id);
-            if (type.isInstance(found)) {
-                return type.cast(found);
-            }
-            throw Refusal.notFound(what);
-        } catch (JDOObjectNotFoundException | JDOUserException | ClassCastException error) {
+            return manager.getObjectById(type, id);
+        } catch (JDOObjectNotFoundException none) {
             throw Refusal.notFound(what);
         }
     }

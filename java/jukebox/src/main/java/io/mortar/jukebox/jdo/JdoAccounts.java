@@ -37,11 +37,11 @@ final class JdoAccounts implements Accounts {
 
     @Override
     public void openSession(String account, String tokenHash, Instant expires) {
-        transactions.run(manager -> {
+        transactions.execute(manager -> {
             Account owner = Identifiers.load(manager, Account.class, account, "account");
             manager.newQuery(LoginSession.class, "account == :owner && expires < :now")
                     .deletePersistentAll(owner, Instant.now());
-            return manager.makePersistent(new LoginSession(tokenHash, owner, expires)) != null;
+            manager.makePersistent(new LoginSession(tokenHash, owner, expires));
         });
     }
 
@@ -54,12 +54,11 @@ final class JdoAccounts implements Accounts {
 
     @Override
     public void closeSession(String tokenHash) {
-        transactions.run(manager -> {
+        transactions.execute(manager -> {
             LoginSession session = find(manager, tokenHash);
             if (session != null) {
                 manager.deletePersistent(session);
             }
-            return session;
         });
     }
 

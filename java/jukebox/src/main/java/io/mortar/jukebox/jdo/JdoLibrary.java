@@ -45,11 +45,10 @@ final class JdoLibrary implements Library {
     JdoLibrary(Transactions transactions, AudioContents contents) {
         this.transactions = transactions;
         this.contents = contents;
-        transactions.run(manager -> {
+        transactions.execute(manager -> {
             if (totals(manager) == null) {
                 manager.makePersistent(new Totals());
             }
-            return null;
         });
     }
 

@@ -1,6 +1,8 @@
 package io.mortar.jukebox.jdo;
 
 import io.mortar.Client;
+import io.mortar.InvalidRequestException;
+import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.jukebox.model.Accounts;
 import io.mortar.jukebox.model.ChangeWatch;
@@ -93,10 +95,13 @@ public final class JdoMusicStore implements MusicStore {
 
     @Override
     public ChangeWatch watch(Collection<String> ids) {
-        if (!ids.stream().allMatch(Identifiers::isValid)) {
+        try {
+            return new StoreWatch(client.watch(ids.stream().map(Oid::parse).toList()));
+        } catch (InvalidRequestException malformedOrOfAnotherSpace) {
             throw Refusal.notFound("object");
+        } catch (MortarException error) {
+            throw Transactions.refusal(error);
         }
-        return new StoreWatch(client.watch(ids.stream().map(Oid::parse).toList()));
     }
 
     /** Closes the store. Transactions that still run, for example because the cluster does not respond, fail. */

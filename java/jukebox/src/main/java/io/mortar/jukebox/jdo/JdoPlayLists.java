@@ -53,23 +53,21 @@ final class JdoPlayLists implements PlayLists {
 
     @Override
     public void delete(String account, String list) {
-        transactions.run(manager -> {
+        transactions.execute(manager -> {
             PlayList found = load(manager, account, list);
             found.owner().playLists().remove(found);
             manager.deletePersistent(found);
-            return null;
         });
     }
 
     @Override
     public void add(String account, String list, String track) {
-        transactions.run(manager -> {
+        transactions.execute(manager -> {
             PlayList found = load(manager, account, list);
             if (found.tracks().size() >= TRACKS_LIMIT) {
                 throw new Refusal(Refusal.Reason.TOO_MANY, "a play list has at most " + TRACKS_LIMIT + " tracks");
             }
             found.add(Identifiers.load(manager, Track.class, track, "track"));
-            return null;
         });
     }
 
@@ -97,10 +95,7 @@ final class JdoPlayLists implements PlayLists {
     }
 
     private void change(String account, String list, Consumer<PlayList> change) {
-        transactions.run(manager -> {
-            change.accept(load(manager, account, list));
-            return null;
-        });
+        transactions.execute(manager -> change.accept(load(manager, account, list)));
     }
 
     private static PlayList load(PersistenceManager manager, String account, String list) {

@@ -6,7 +6,7 @@ import javax.jdo.annotations.Index;
 import javax.jdo.annotations.PersistenceCapable;
 import javax.jdo.annotations.PrimaryKey;
 
-/** A browser in which somebody has logged in. Its secret is not stored, only a hash of it. */
+/** The login of an account in one browser. The browser has a secret; the store has only a hash of it. */
 @PersistenceCapable(identityType = IdentityType.APPLICATION)
 class LoginSession {
     @PrimaryKey

@@ -91,7 +91,7 @@ class Track {
         return Identifiers.of(owner).equals(account);
     }
 
-    /** Counts the track where it belongs to. */
+    /** Counts the track in the totals and in its artist, album and genre. */
     void enter(Totals totals, int year) {
         totals.add(this);
         artist.add();
@@ -101,7 +101,7 @@ class Track {
         }
     }
 
-    /** Deletes the track, and with it what has no track any more. */
+    /** Deletes the track, and its artist, album and genre if they have no other track. */
     void leave(PersistenceManager manager, Totals totals) {
         totals.remove(this);
         List<Object> empty = new ArrayList<>(List.of(this));

@@ -5,6 +5,7 @@ import io.mortar.MortarException;
 import io.mortar.jukebox.model.Refusal;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import javax.jdo.JDOException;
 import javax.jdo.JDOObjectNotFoundException;
@@ -16,7 +17,7 @@ import javax.jdo.Transaction;
 /** Runs each piece of work in an optimistic transaction, again if another transaction was first. */
 final class Transactions {
     private static final int ATTEMPTS = 20;
-    /** No attempt begins after this time: somebody waits in front of a browser. */
+    /** No attempt begins after this time, because a person waits for the page. */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(10);
 
     private static final int LONGEST_PAUSE_MS = 250;
@@ -41,6 +42,14 @@ final class Transactions {
             }
             pause(attempt);
         }
+    }
+
+    /** Runs work without a result, which may run several times. */
+    void execute(Consumer<PersistenceManager> work) {
+        run(manager -> {
+            work.accept(manager);
+            return null;
+        });
     }
 
     private <T> T runOnce(Function<PersistenceManager, T> work) {
@@ -84,7 +93,8 @@ final class Transactions {
         return error.getCause() != null && error.getCause() != error && isRepeatable(error.getCause());
     }
 
-    private static RuntimeException refusal(JDOException error) {
+    /** What the caller of a method of the store gets: UNAVAILABLE if the same call may succeed later. */
+    static RuntimeException refusal(RuntimeException error) {
         if (isRepeatable(error)) {
             return new Refusal(Refusal.Reason.UNAVAILABLE, "the store is busy or cannot be reached; try again", error);
         }

@@ -5,7 +5,7 @@ import java.util.Optional;
 
 /** The accounts and their sessions. Names that differ in case only are the same. */
 public interface Accounts {
-    /** The account that imported music belongs to. Nobody can register or log in with this name. */
+    /** The name of the account that owns imported music. Registration and login refuse it. */
     String HOUSE = "jukebox";
 
     /**

@@ -3,7 +3,8 @@ package io.mortar.jukebox.model;
 import java.util.Collection;
 
 /**
- * Where a jukebox keeps everything. Threads may share it, and instances of the service share what it holds.
+ * The accounts, the music and the play lists of a jukebox. Threads can share a store, and instances of the service its
+ * data.
  *
  * <p>Each method is one transaction. A store that cannot be reached is a {@link Refusal} UNAVAILABLE.
  */

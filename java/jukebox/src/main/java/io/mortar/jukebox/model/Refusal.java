@@ -8,9 +8,9 @@ public final class Refusal extends RuntimeException {
         NOT_SIGNED_IN(401),
         FORBIDDEN(403),
         NOT_FOUND(404),
-        /** What is to be created exists. */
+        /** The object to create exists. */
         EXISTS(409),
-        /** What the person has seen has changed since. */
+        /** The object has changed since the person saw it. */
         CHANGED(409),
         TOO_LARGE(413),
         UNSUPPORTED(415),

@@ -3,8 +3,6 @@ package io.mortar.jukebox.sample;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.logging.Level;
-import java.util.logging.Logger;
 import org.jaudiotagger.audio.AudioFile;
 import org.jaudiotagger.audio.AudioFileIO;
 import org.jaudiotagger.audio.exceptions.CannotReadException;
@@ -17,9 +15,6 @@ import org.jaudiotagger.tag.TagException;
 
 /** Makes a folder of music to try the jukebox with: short tagged WAV files, about 10 MB together. */
 public final class SampleMusic {
-    /** Kept, because loggers without references are collected with their levels. */
-    private static final Logger LIBRARY = Logger.getLogger("org.jaudiotagger");
-
     private SampleMusic() {}
 
     /** Writes the files into a folder that exists. */
@@ -31,7 +26,6 @@ public final class SampleMusic {
     }
 
     static void write(SamplePiece piece, Path file) throws IOException {
-        LIBRARY.setLevel(Level.OFF);
         Files.write(file, Synthesizer.wav(piece.melody()));
         try {
             AudioFile audio = AudioFileIO.read(file.toFile());

@@ -2,7 +2,7 @@ package io.mortar.jukebox.sample;
 
 import java.util.List;
 
-/** A piece of sample music: old tunes that belong to everybody. */
+/** A piece of sample music: old tunes in the public domain. */
 record SamplePiece(String title, String artist, String album, String genre, int year, int number, Melody melody) {
     private static final String ODE = """
             E4 E4 F4 G4 G4 F4 E4 D4 C4 C4 D4 E4 E4:1.5 D4:0.5 D4:2

@@ -71,11 +71,10 @@ final class AccountRoutes {
             throw wrong();
         }
         String key = login.name().toLowerCase(Locale.ROOT);
-        throttle.check(key, context.ip());
+        throttle.attempt(key, context.ip());
         Optional<Credentials> found = accounts.credentials(login.name());
         if (!hasher.matches(
                 login.password(), found.map(Credentials::passwordHash).orElse(null))) {
-            throttle.failed(key, context.ip());
             throw wrong();
         }
         throttle.succeeded(key, context.ip());

@@ -8,13 +8,11 @@ import io.mortar.jukebox.model.Audio;
 import io.mortar.jukebox.model.Library;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
 import java.util.Optional;
 
 /** Streams audio, in bounded memory. */
 final class AudioRoute {
     private static final String PATH = "/api/tracks/{id}/audio";
-    private static final int PIECE_BYTES = 64 * 1024;
 
     private final Library library;
     private final Sessions sessions;
@@ -50,17 +48,9 @@ final class AudioRoute {
         }
         context.res().setContentLengthLong(sent.length());
         if (context.method() != HandlerType.HEAD) {
-            copy(audio, sent, context.res().getOutputStream());
-        }
-    }
-
-    private static void copy(Audio audio, ByteRange range, OutputStream out) throws IOException {
-        try (InputStream in = audio.open(range.from(), range.end())) {
-            byte[] piece = new byte[PIECE_BYTES];
-            for (int read = in.read(piece); read >= 0; read = in.read(piece)) {
-                out.write(piece, 0, read);
+            try (InputStream in = audio.open(sent.from(), sent.end())) {
+                in.transferTo(context.res().getOutputStream());
             }
         }
-        out.flush();
     }
 }

@@ -7,7 +7,6 @@ import io.javalin.http.sse.SseClient;
 import io.mortar.jukebox.model.ChangeWatch;
 import io.mortar.jukebox.model.MusicStore;
 import io.mortar.jukebox.model.Refusal;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -19,8 +18,8 @@ import java.util.logging.Level;
 import java.util.logging.Logger;
 
 /**
- * Tells pages what has changed, as server-sent events: {@code ready} when changes from now on are told, and
- * {@code changed} with topics. Each page has a watch of the store and a thread that waits for it; nothing is polled.
+ * Sends server-sent events to pages: {@code ready} when the watch of a page has begun, and {@code changed} with the
+ * topics of each change. Each page has a watch of the store and a thread that waits for it; nothing is polled.
  */
 final class ChangeRoute implements AutoCloseable {
     private static final Logger LOG = Logger.getLogger(ChangeRoute.class.getName());
@@ -33,12 +32,15 @@ final class ChangeRoute implements AutoCloseable {
 
     private final MusicStore store;
     private final Sessions sessions;
-    private final Set<Subscription> open = ConcurrentHashMap.newKeySet();
-    private final ExecutorService waiting = Executors.newCachedThreadPool(task -> daemon(task, "jukebox-changes"));
+    private final Set<Page> open = ConcurrentHashMap.newKeySet();
+    private final ExecutorService sending = Executors.newCachedThreadPool(task -> daemon(task, "jukebox-changes"));
     private final ScheduledExecutorService heartbeat =
             Executors.newSingleThreadScheduledExecutor(task -> daemon(task, "jukebox-heartbeat"));
 
-    private record Subscription(ChangeWatch watch, Map<String, String> topics, SseClient client) {}
+    /** @param topics by the identifiers of their objects */
+    private record Subscription(ChangeWatch watch, Map<String, String> topics) {}
+
+    private record Page(Subscription subscription, EventStream events) {}
 
     ChangeRoute(MusicStore store, Sessions sessions) {
         this.store = store;
@@ -66,64 +68,63 @@ final class ChangeRoute implements AutoCloseable {
             throw new Refusal(Refusal.Reason.TOO_MANY, "too many pages are open");
         }
         Map<String, String> topics = ChangeTopics.of(context, sessions.account(context), store);
-        context.attribute(SUBSCRIPTION, new Subscription(store.watch(topics.keySet()), topics, null));
+        context.attribute(SUBSCRIPTION, new Subscription(store.watch(topics.keySet()), topics));
     }
 
     private void begin(SseClient client) {
-        Subscription asked = client.ctx().attribute(SUBSCRIPTION);
-        Subscription subscription = new Subscription(asked.watch(), asked.topics(), client);
-        open.add(subscription);
-        client.onClose(() -> end(subscription));
+        Subscription subscription = client.ctx().attribute(SUBSCRIPTION);
+        Page page = new Page(subscription, new EventStream(client));
+        open.add(page);
+        client.onClose(() -> forget(page));
         client.keepAlive();
-        // With data: browsers ignore an event without.
-        client.sendEvent("ready", List.copyOf(subscription.topics().values()));
-        waiting.execute(() -> report(subscription));
+        page.events().send("ready", subscription.topics().values());
+        sending.execute(() -> serve(page, () -> report(page)));
     }
 
-    private void report(Subscription subscription) {
+    private static void report(Page page) {
+        Subscription subscription = page.subscription();
         try {
-            while (!subscription.client().terminated()) {
+            while (!page.events().isOver()) {
                 Set<String> changed = subscription.watch().next();
                 if (changed.isEmpty()) {
                     break;
                 }
-                List<String> topics =
-                        changed.stream().map(subscription.topics()::get).toList();
-                subscription.client().sendEvent("changed", topics);
+                page.events()
+                        .send(
+                                "changed",
+                                changed.stream().map(subscription.topics()::get).toList());
             }
+        } finally {
+            page.events().close();
+        }
+    }
+
+    /** Each heartbeat has a thread, so a browser that reads nothing delays only its own. */
+    private void sendHeartbeats() {
+        open.forEach(page -> sending.execute(() -> serve(page, page.events()::sendHeartbeat)));
+    }
+
+    /** Runs work for a page, and ends its stream if that fails. */
+    private static void serve(Page page, Runnable work) {
+        try {
+            work.run();
         } catch (RuntimeException error) {
             // The browser connects again, to this instance or another one.
             LOG.log(Level.INFO, "the changes for a page end: {0}", error.toString());
-        } finally {
-            subscription.client().close();
-            end(subscription);
+            page.events().close();
         }
     }
 
-    private void end(Subscription subscription) {
-        if (open.remove(subscription)) {
-            subscription.watch().close();
-        }
-    }
-
-    /** Finds out which browsers are gone. */
-    private void sendHeartbeats() {
-        for (Subscription subscription : open) {
-            try {
-                subscription.client().sendComment("");
-            } catch (RuntimeException gone) {
-                end(subscription);
-            }
+    private void forget(Page page) {
+        if (open.remove(page)) {
+            page.subscription().watch().close();
         }
     }
 
     @Override
     public void close() {
         heartbeat.shutdownNow();
-        for (Subscription subscription : open) {
-            subscription.client().close();
-            end(subscription);
-        }
-        waiting.shutdown();
+        open.forEach(page -> page.events().close());
+        sending.shutdown();
     }
 }

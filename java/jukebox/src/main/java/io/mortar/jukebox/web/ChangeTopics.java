@@ -4,16 +4,18 @@ import io.javalin.http.Context;
 import io.mortar.jukebox.model.AccountView;
 import io.mortar.jukebox.model.MusicStore;
 import io.mortar.jukebox.model.Refusal;
+import io.mortar.jukebox.model.Slice;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
 /**
- * What a page wants to hear about: {@code library}, {@code account}, and {@code artist:ID}, {@code list:ID} and the
- * like.
+ * The topics that a page can watch: {@code library}, {@code account}, {@code artist:ID}, {@code album:ID},
+ * {@code genre:ID} and {@code list:ID}.
  */
 final class ChangeTopics {
     private static final int LIMIT = 8;
+    private static final Slice ONE_TRACK = new Slice(0, 1);
 
     private ChangeTopics() {}
 
@@ -30,6 +32,7 @@ final class ChangeTopics {
         return byObject;
     }
 
+    /** The identifier of the object of a topic. An account cannot watch a play list that it cannot read. */
     private static String object(String topic, AccountView account, MusicStore store) {
         int colon = topic.indexOf(':');
         String kind = colon < 0 ? topic : topic.substring(0, colon);
@@ -37,9 +40,10 @@ final class ChangeTopics {
         return switch (kind) {
             case "library" -> store.library().totals().id();
             case "account" -> account.id();
-            // Refuses a list of somebody else.
             case "list" -> store.playLists().get(account.id(), id).list().id();
-            case "artist", "album", "genre" -> id;
+            case "artist" -> store.library().artist(id).artist().id();
+            case "album" -> store.library().album(id).album().id();
+            case "genre" -> store.library().genre(id, ONE_TRACK).genre().id();
             default -> throw new Refusal(Refusal.Reason.INVALID, "there is no such topic");
         };
     }

@@ -4,7 +4,7 @@ import io.javalin.config.RoutesConfig;
 import io.mortar.jukebox.model.Library;
 import io.mortar.jukebox.model.SearchText;
 
-/** What there is in the library. */
+/** The artists, albums, genres and tracks of the library. */
 final class LibraryRoutes {
     private final Library library;
     private final Sessions sessions;

@@ -27,20 +27,21 @@ final class LoginThrottle {
         this.clock = clock;
     }
 
-    /** Refuses an attempt after too many failures. */
-    synchronized void check(String name, String address) {
-        Failures before = current(key(name, address));
-        if (before != null && before.count() >= FAILURES) {
-            throw new Refusal(Refusal.Reason.TOO_MANY, "too many wrong passwords; try again in some minutes");
-        }
-    }
-
-    synchronized void failed(String name, String address) {
+    /**
+     * Counts an attempt as a failure until it succeeds, so that attempts at the same time are not more than the limit.
+     *
+     * @throws Refusal TOO_MANY, after too many failures
+     */
+    synchronized void attempt(String name, String address) {
         String key = key(name, address);
         Failures before = current(key);
-        failures.put(
-                key,
-                before == null ? new Failures(clock.instant(), 1) : new Failures(before.since(), before.count() + 1));
+        if (before == null) {
+            failures.put(key, new Failures(clock.instant(), 1));
+        } else if (before.count() < FAILURES) {
+            failures.put(key, new Failures(before.since(), before.count() + 1));
+        } else {
+            throw new Refusal(Refusal.Reason.TOO_MANY, "too many wrong passwords; try again in some minutes");
+        }
     }
 
     synchronized void succeeded(String name, String address) {

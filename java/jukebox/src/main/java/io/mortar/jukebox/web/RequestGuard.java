@@ -7,7 +7,7 @@ import java.net.URI;
 import java.util.Map;
 import java.util.Set;
 
-/** What holds for each request: headers that restrict what a page may do, and no changes on behalf of other sites. */
+/** Adds headers that restrict the page to each response, and refuses changes that other sites request. */
 final class RequestGuard {
     private static final Set<HandlerType> SAFE = Set.of(HandlerType.GET, HandlerType.HEAD, HandlerType.OPTIONS);
     private static final Map<String, String> HEADERS = Map.of(
@@ -33,7 +33,7 @@ final class RequestGuard {
         }
     }
 
-    /** Browsers send at least one of these headers; other programs have to say {@code Origin}. */
+    /** Browsers send at least one of these headers; other programs have to send {@code Origin}. */
     private static boolean isFromThisSite(Context context) {
         String site = context.header("Sec-Fetch-Site");
         if (site != null && !site.equals("same-origin")) {

@@ -4,7 +4,7 @@ import io.javalin.http.Context;
 import io.mortar.jukebox.model.Refusal;
 import io.mortar.jukebox.model.Slice;
 
-/** Reads what a request says, and refuses what is malformed. */
+/** Reads the values of a request, and refuses malformed ones. */
 final class RequestInput {
     private static final int TEXT_LENGTH = 200;
 

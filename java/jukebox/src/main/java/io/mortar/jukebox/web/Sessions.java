@@ -7,19 +7,17 @@ import io.javalin.http.SameSite;
 import io.mortar.jukebox.model.AccountView;
 import io.mortar.jukebox.model.Accounts;
 import io.mortar.jukebox.model.Refusal;
+import io.mortar.jukebox.model.Sha256;
 import java.nio.charset.StandardCharsets;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Base64;
-import java.util.HexFormat;
 import java.util.Optional;
 
 /**
- * Knows who makes a request, by a cookie with a random secret. The store has a hash of it, so instances share the
- * sessions, and what is stored lets nobody in.
+ * Identifies the account of a request by a cookie with a random secret. All instances share the sessions in the store.
+ * The store has only a hash of each secret, so a copy of the store does not permit a login.
  */
 final class Sessions {
     private static final Duration LENGTH = Duration.ofDays(30);
@@ -34,7 +32,7 @@ final class Sessions {
     private final SecureRandom random = new SecureRandom();
     private final Accounts accounts;
 
-    /** Handles a request of somebody. */
+    /** Handles a request of an account. */
     @FunctionalInterface
     interface AccountHandler {
         void handle(Context context, AccountView account) throws Exception;
@@ -85,11 +83,6 @@ final class Sessions {
     }
 
     private static String hash(String token) {
-        try {
-            byte[] digest = MessageDigest.getInstance("SHA-256").digest(token.getBytes(StandardCharsets.UTF_8));
-            return HexFormat.of().formatHex(digest);
-        } catch (NoSuchAlgorithmException error) {
-            throw new IllegalStateException("every Java platform has SHA-256", error);
-        }
+        return Sha256.hex(Sha256.digest().digest(token.getBytes(StandardCharsets.UTF_8)));
     }
 }

@@ -11,8 +11,10 @@ import io.mortar.jukebox.model.Refusal;
 import java.io.IOException;
 import java.time.Clock;
 import java.util.Map;
+import java.util.concurrent.TimeoutException;
 import java.util.logging.Level;
 import java.util.logging.Logger;
+import org.eclipse.jetty.io.EofException;
 
 /** Serves the pages of a jukebox, and the JSON that they are made of. */
 public final class WebServer implements AutoCloseable {
@@ -34,6 +36,7 @@ public final class WebServer implements AutoCloseable {
                 options.uploadBytes());
         server = Javalin.create(config -> {
             configure(config);
+            config.contextResolver.ip = new BrowserAddress(options.trustedProxies())::of;
             mapErrors(config.routes);
             config.routes.before(RequestGuard::before);
             config.routes.get("/api/health", context -> {
@@ -88,14 +91,19 @@ public final class WebServer implements AutoCloseable {
             fail(context, refusal.reason().status(), refusal.getMessage());
         });
         routes.exception(Exception.class, (error, context) -> {
-            if (error instanceof IOException && context.res().isCommitted()) {
-                // The browser has closed the connection, as it does when a person skips a track.
-                LOG.log(Level.FINE, "a response was not sent completely", error);
-                return;
-            }
-            LOG.log(Level.SEVERE, context.method() + " " + context.path(), error);
+            Level level = isBrowserGone(error) ? Level.FINE : Level.SEVERE;
+            LOG.log(level, context.method() + " " + context.path(), error);
             fail(context, 500, "the service has failed; its log says why");
         });
+    }
+
+    /**
+     * Whether the browser has closed the connection, as it does when a person skips a track, or reads no more, as when
+     * the person pauses it. The store can fail while a response is sent, too: those errors are of other classes.
+     */
+    private static boolean isBrowserGone(Exception error) {
+        return error instanceof EofException
+                || error instanceof IOException && error.getCause() instanceof TimeoutException;
     }
 
     private static void fail(Context context, int status, String message) {

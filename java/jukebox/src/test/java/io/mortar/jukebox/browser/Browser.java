@@ -155,8 +155,8 @@ final class Browser implements AutoCloseable {
     }
 
     /**
-     * What the page has reported as errors, such as violations of its security policy, since the last call. The first
-     * question of a page, who uses it, is no error.
+     * The errors that the page has reported since the last call, such as violations of its security policy. The first
+     * request of a page, for the account, is refused before the login, and does not count.
      */
     List<String> errors() {
         return driver.manage().logs().get(LogType.BROWSER).getAll().stream()

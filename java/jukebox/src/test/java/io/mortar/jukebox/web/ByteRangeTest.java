@@ -21,7 +21,7 @@ class ByteRangeTest {
         "bytes=90-1000,90,100",
         "bytes= 1 - 2,1,3"
     })
-    void parts(String header, long from, long end) {
+    void a_range_is_cut_at_the_end_of_the_file(String header, long from, long end) {
         assertEquals(Optional.of(new ByteRange(from, end)), ByteRange.parse(header, 100));
     }
 
@@ -40,13 +40,13 @@ class ByteRangeTest {
                 "bytes=99999999999999999999-",
                 "bytes=--1"
             })
-    void what_is_ignored(String header) {
+    void malformed_and_several_ranges_are_ignored(String header) {
         assertEquals(Optional.empty(), ByteRange.parse(header, 100));
     }
 
     @ParameterizedTest
     @ValueSource(strings = {"bytes=100-", "bytes=100-200", "bytes=-0", "bytes=999999999999999999-"})
-    void what_the_file_does_not_have(String header) {
+    void a_range_behind_the_end_is_empty(String header) {
         assertTrue(ByteRange.parse(header, 100).orElseThrow().isEmpty());
     }
 

@@ -1,0 +1,78 @@
+package io.mortar.jdo.containers;
+
+import java.util.AbstractList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.types.wrappers.ArrayList;
+
+/**
+ * A list of a persistent object. The list of DataNucleus inherits the methods below from {@link java.util.ArrayList}, whose own
+ * elements it does not use, so they would change nothing.
+ */
+public final class PersistentArrayList<E> extends ArrayList<E> {
+    private final transient Elements elements = new Elements();
+
+    /** Makes each method of a list out of the five that DataNucleus implements. */
+    private final class Elements extends AbstractList<E> {
+        @Override
+        public E get(int index) {
+            return PersistentArrayList.this.get(index);
+        }
+
+        @Override
+        public int size() {
+            return PersistentArrayList.this.size();
+        }
+
+        @Override
+        public E set(int index, E element) {
+            return PersistentArrayList.this.set(index, element);
+        }
+
+        @Override
+        public void add(int index, E element) {
+            modCount++;
+            PersistentArrayList.this.add(index, element);
+        }
+
+        @Override
+        public E remove(int index) {
+            modCount++;
+            return PersistentArrayList.this.remove(index);
+        }
+    }
+
+    public PersistentArrayList(DNStateManager owner, AbstractMemberMetaData member) {
+        super(owner, member);
+    }
+
+    @Override
+    public boolean removeIf(Predicate<? super E> filter) {
+        return elements.removeIf(filter);
+    }
+
+    @Override
+    public void replaceAll(UnaryOperator<E> operator) {
+        elements.replaceAll(operator);
+    }
+
+    @Override
+    public void sort(Comparator<? super E> order) {
+        // An element that is not in the list for a moment is not deleted.
+        sorting = true;
+        try {
+            elements.sort(order);
+        } finally {
+            sorting = false;
+        }
+    }
+
+    @Override
+    public List<E> subList(int from, int to) {
+        return elements.subList(from, to);
+    }
+}

@@ -1,0 +1,2 @@
+/** Lists and maps of persistent objects, which notice every change. */
+package io.mortar.jdo.containers;
