@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, ErrorKind, IsolationLevel, Ref, Result};
+use client::{Client, CommitOutcome, ErrorKind, IsolationLevel, Ref, Result};
 use meta::catalog::{IndexState, SchemaAnswer, SchemaRequest};
 use model::{Object, RecordBuilder};
 use node::catalog_messages::{schema_answer_from_proto, schema_request_to_proto};
@@ -83,6 +83,25 @@ async fn value_of_unique_index_is_refused_for_second_object() {
     assert_eq!(kind(taken.await), ErrorKind::Exists);
     one.transact(|t| async move { t.remove(ann).await }).await.unwrap();
     create(&two, user(Some("anna@example.org"), 1)).await.unwrap();
+    world.end().await;
+}
+
+/// Bricks learn before peer servers, or after them, that queries may use the index.
+#[tokio::test]
+async fn transaction_right_after_the_creation_of_a_unique_index_commits() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<User>().await.unwrap();
+    for round in 0..10 {
+        let (name, fields) = (format!("again_{round}"), vec!["number".to_owned()]);
+        ask(&cluster, &SchemaRequest::CreateIndex { name, class: "User".to_owned(), fields, unique: true }).await;
+        for number in 0..20 {
+            let t = cluster.begin(IsolationLevel::Optimistic);
+            t.create(user(None, 100 * round + number)).await.unwrap();
+            let outcome = t.commit().await.unwrap();
+            assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
+        }
+    }
     world.end().await;
 }
 

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use meta::catalog::{Index, IndexState, ResolvedClass, Schema};
+use meta::catalog::{Index, ResolvedClass, Schema};
 use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
 use protocol::commit::Part;
 use protocol::ident::TxnId;
@@ -42,9 +42,8 @@ const MAX_RECENT: usize = 10_000;
 pub(crate) struct MaintainedIndex {
     pub(crate) id: IndexId,
     pub(crate) fields: Vec<FieldNumber>,
-    /// Whether values are unique, and whether queries use the index, by the local catalogue.
+    /// Whether values are unique, by the local catalogue.
     unique: bool,
-    ready: bool,
 }
 
 impl MaintainedIndex {
@@ -61,7 +60,6 @@ pub(crate) struct IndexSpec {
     pub(crate) index: u32,
     pub(crate) fields: Vec<FieldNumber>,
     pub(crate) unique: bool,
-    pub(crate) ready: bool,
     /// The classes whose objects it contains.
     pub(crate) classes: Vec<ClassId>,
 }
@@ -73,7 +71,6 @@ impl IndexSpec {
             index: index.id.0,
             fields: index.fields.iter().take(query::limits::KEY_FIELDS).copied().collect(),
             unique: index.unique,
-            ready: index.state == IndexState::Ready,
             classes: schema.family(index.class).map(|shape| shape.class().id).collect(),
         };
         schema.indexes().map(wanted).collect()
@@ -233,7 +230,7 @@ impl Indexes {
                 }
             };
             let kept = || TrackedIndex {
-                index: Arc::new(MaintainedIndex { id, fields, unique: false, ready: false }),
+                index: Arc::new(MaintainedIndex { id, fields, unique: false }),
                 classes: BTreeMap::new(),
                 dropped: None,
             };
@@ -291,7 +288,7 @@ impl Indexes {
     ) {
         self.postponed_specs = None;
         let (mut stays, mut changed) = (BTreeSet::new(), false);
-        for IndexSpec { index, fields, unique, ready, classes } in wanted {
+        for IndexSpec { index, fields, unique, classes } in wanted {
             let id = IndexId { node, space, index: *index };
             // The entries of a dropped index with the same number must be removed first.
             let is_dropped = self.tracked.get(&id).is_some_and(|known| known.dropped.is_some());
@@ -300,13 +297,13 @@ impl Indexes {
                 continue;
             }
             stays.insert(id);
-            let kept = || Arc::new(MaintainedIndex { id, fields: fields.clone(), unique: *unique, ready: *ready });
+            let kept = || Arc::new(MaintainedIndex { id, fields: fields.clone(), unique: *unique });
             let known = self.tracked.entry(id).or_insert_with(|| TrackedIndex {
                 index: kept(),
                 classes: BTreeMap::new(),
                 dropped: None,
             });
-            if (known.index.unique, known.index.ready) != (*unique, *ready) {
+            if known.index.unique != *unique {
                 known.index = kept();
                 changed = true;
             }
@@ -321,7 +318,7 @@ impl Indexes {
         for (id, known) in self.tracked.iter_mut().filter(|(id, known)| !stays.contains(id) && known.dropped.is_none())
         {
             let fields = known.index.fields.clone();
-            known.index = Arc::new(MaintainedIndex { id: *id, fields, unique: false, ready: false });
+            known.index = Arc::new(MaintainedIndex { id: *id, fields, unique: false });
             known.dropped = Some(if planted(Bug::DroppedAtOnce) { BTreeSet::new() } else { prepared.clone() });
             changed = true;
         }
@@ -390,7 +387,7 @@ impl Indexes {
     }
 
     /// The unique index for whose values of `object` the transaction has not searched. A search has read the question, and a guard
-    /// of the values in the index or, while queries do not use the index yet, the guard of the class.
+    /// of the values in the index or, if the peer server did not use the index yet, the guard of the class.
     fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
         let all = self.by_class.get(&(space, object.class))?;
@@ -401,7 +398,7 @@ impl Indexes {
             relies_on(guards::of_question(space, node, index))
                 && (relies_on(guards::of_bucket(space, node, index, first))
                     || relies_on(guards::of_index(space, node, index))
-                    || !kept.ready && relies_on(guards::of_class(space, node, object.class)))
+                    || relies_on(guards::of_class(space, node, object.class)))
         };
         let not_asked = all.iter().filter(|kept| kept.unique).find(|kept| {
             let entry = kept.entry(object).filter(|entry| !entry.has_null);
