@@ -9,8 +9,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "long runs report what was checked")]
 
+mod acts;
 mod errors;
+mod java;
+mod java_clients;
 mod judge;
+mod jvm;
 mod levels;
 mod objects;
 mod plan;

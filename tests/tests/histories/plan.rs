@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use wire::proto::moves;
 use wire::proto::moves::r#move::Request;
 
+use crate::java_clients::JavaClients;
 use crate::objects::Objects;
 use crate::relay::NetworkConditions;
 use crate::test_cluster::{ServerId, TestCluster};
@@ -45,6 +46,8 @@ pub(crate) enum Fault {
     KillMoving,
     /// Moves are cancelled.
     CancelMoves,
+    /// A Java virtual machine is killed and replaced.
+    KillJvm,
 }
 
 /// An event at a server.
@@ -65,6 +68,8 @@ pub(crate) enum FaultEvent {
         to: u32,
     },
     CancelMoves,
+    /// The Java virtual machine with this number is killed and replaced.
+    KillJvm(usize),
 }
 
 /// The events in order, with their times in milliseconds since the start.
@@ -139,6 +144,7 @@ impl FaultPlan {
             Fault::ClientDies => (FaultEvent::ClientDies(rng.random_range(0..1_000)), None, 0),
             Fault::Move | Fault::KillMoving => return self.add_move(rng, at, servers, fault),
             Fault::CancelMoves => (FaultEvent::CancelMoves, None, 0),
+            Fault::KillJvm => (FaultEvent::KillJvm(rng.random_range(0..1_000)), None, 0),
             Fault::Delay => {
                 let delay = Duration::from_millis(*[1, 5, 20, 100, 400].choose(rng).unwrap());
                 let weather = NetworkConditions { delay, one_in, ..NetworkConditions::default() };
@@ -180,7 +186,13 @@ impl FaultPlan {
 
 impl FaultEvent {
     /// Carries out the event.
-    pub(crate) fn apply(self, ground: &mut TestCluster, objects: &Arc<Objects>, server: ServerId) {
+    pub(crate) fn apply(
+        self,
+        ground: &mut TestCluster,
+        java: &mut JavaClients,
+        objects: &Arc<Objects>,
+        server: ServerId,
+    ) {
         match self {
             Self::Kill => ground.kill(server),
             Self::Launch => ground.launch(server),
@@ -193,6 +205,7 @@ impl FaultEvent {
                 ground.ask_to_move(Request::To(moves::MoveTo { nodes: vec![node], brick: to, dry_run: false }));
             }
             Self::CancelMoves => ground.ask_to_move(Request::Cancel(moves::Cancel::default())),
+            Self::KillJvm(which) => java.replace(which, &ground.url(which as u64)),
             Self::ClientDies(list) => spawn_dying_client(ground.url(0), objects.clone(), list),
         }
     }

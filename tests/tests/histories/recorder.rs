@@ -62,6 +62,11 @@ impl Recorder {
         self.operations.lock().unwrap().push(operation);
     }
 
+    /// Records the last operation of a client that was killed meanwhile. Its outcome is unknown.
+    pub(crate) fn abandon_operation(&self, operation: Operation) {
+        self.operations.lock().unwrap().push(operation);
+    }
+
     /// Records an error that no client should get.
     pub(crate) fn record_unexpected(&self, what: String) {
         self.unexpected_errors.lock().unwrap().push(what);
@@ -76,6 +81,11 @@ impl Recorder {
         let mut operations = self.operations.lock().unwrap();
         let operation = operations.iter_mut().find(|operation| operation.number == number);
         operation.unwrap().outcome = Outcome::Failed;
+    }
+
+    /// The number of operations that have ended.
+    pub(crate) fn operation_count(&self) -> usize {
+        self.operations.lock().unwrap().len()
     }
 
     pub(crate) fn history(&self) -> History {

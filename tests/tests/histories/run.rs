@@ -11,15 +11,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 
+use crate::java_clients::JavaClients;
 use crate::judge::{self, CheckSummary, FinalState};
-use crate::objects::{Objects, value};
+use crate::jvm::Jvm;
+use crate::objects::Objects;
 use crate::plan::{Fault, FaultPlan};
 use crate::recorder::{InDoubt, Recorder};
 use crate::test_cluster::{ServerId, TestCluster};
 use crate::worker::{self, ClientWork, Worker};
 
 /// Time limit of any step while nothing fails.
-const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Clients that make large writes, if disks are small.
 const BALLAST_CLIENTS: u64 = 3;
 /// How long clients work after the recovery.
@@ -34,6 +36,13 @@ pub(crate) struct Scenario {
     /// Clients that use transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
+    /// Java virtual machines, and clients in each of them. The first one creates the objects.
+    pub(crate) jvms: usize,
+    pub(crate) java_threads: u64,
+    /// A planted fault: Java clients read values of an earlier transaction.
+    pub(crate) retains_values: bool,
+    /// Whether a Java client has to get a conflict that names an object.
+    pub(crate) needs_conflicts: bool,
     /// Whether the space refuses all requests while a brick is unreachable.
     pub(crate) fail_stop: bool,
     /// Whether bricks have small disks and clients make large writes.
@@ -56,6 +65,10 @@ impl Scenario {
             peers: 2,
             transactional: 8,
             writers: 3,
+            jvms: 0,
+            java_threads: 0,
+            retains_values: false,
+            needs_conflicts: false,
             fail_stop: false,
             small_disks: false,
             faults: &[],
@@ -91,6 +104,18 @@ pub(crate) async fn run(scenario: &Scenario, seed: u64) {
 
 /// Transactions whose clients could not determine the outcome.
 type InDoubtList = Vec<(Client, InDoubt)>;
+/// The current activity of a client, and its task.
+pub(crate) type RunningClient = (Arc<Mutex<String>>, JoinHandle<InDoubtList>);
+
+/// Starts the Java virtual machines of a run and waits until they are connected.
+async fn start_jvms(scenario: &Scenario, ground: &TestCluster) -> Vec<Arc<Jvm>> {
+    let start = |number| Jvm::start(number, &ground.url(number as u64), ground.dir(), scenario.retains_values);
+    let jvms: Vec<Arc<Jvm>> = (0..scenario.jvms).map(start).collect();
+    for jvm in &jvms {
+        jvm.ready().await.unwrap_or_else(|why| panic!("Java virtual machine {}: {why}", jvm.number));
+    }
+    jvms
+}
 
 /// A cluster and its clients.
 pub(crate) struct World {
@@ -100,7 +125,8 @@ pub(crate) struct World {
     rng: StdRng,
     plan: FaultPlan,
     end: watch::Sender<bool>,
-    workers: Vec<(Arc<Mutex<String>>, JoinHandle<InDoubtList>)>,
+    workers: Vec<RunningClient>,
+    java: JavaClients,
 }
 
 impl World {
@@ -113,20 +139,32 @@ impl World {
         let ground = TestCluster::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
         let record = Arc::new(Recorder::new(scenario.fail_stop));
         let setup = Client::connect(&ground.url(0)).await.unwrap();
-        let objects = Arc::new(Objects::create(&setup, scenario.bricks, scenario.writers).await);
+        let jvms = start_jvms(scenario, &ground).await;
+        let objects = match jvms.first() {
+            Some(jvm) => Objects::create_in_java(jvm, &setup, scenario.bricks).await,
+            None => Objects::create(&setup, scenario.bricks, scenario.writers).await,
+        };
+        let objects = Arc::new(objects);
         setup.close();
         if scenario.fail_stop {
             ground.set_fail_stop();
         }
-        let mut world = Self {
-            test_cluster: ground,
-            record,
-            objects,
-            rng,
-            plan: FaultPlan::default(),
-            end: watch::channel(false).0,
-            workers: Vec::new(),
+        let end = watch::channel(false).0;
+        let java = JavaClients {
+            jvms,
+            running: Vec::new(),
+            tally: Arc::default(),
+            record: record.clone(),
+            objects: objects.clone(),
+            rng: StdRng::seed_from_u64(!seed),
+            end: end.subscribe(),
+            threads: scenario.java_threads,
+            dir: ground.dir().to_owned(),
+            retains_values: scenario.retains_values,
         };
+        let plan = FaultPlan::default();
+        let mut world = Self { test_cluster: ground, record, objects, rng, plan, end, workers: Vec::new(), java };
+        (0..scenario.jvms).for_each(|jvm| world.java.spawn_clients(jvm));
         let transactional = (0..scenario.transactional).map(|_| ClientWork::Transactions);
         let writers = (0..scenario.writers).map(|writer| ClientWork::Singles(writer as usize));
         let large = (0..BALLAST_CLIENTS).map(|_| ClientWork::Ballast).filter(|_| scenario.small_disks);
@@ -162,10 +200,18 @@ impl World {
             println!("{}: logical nodes have moved {moves} times", scenario.name);
         }
         time::sleep(SETTLE_TIME).await;
+        self.java.wait_commits().await?;
         let opens = self.stop().await?;
         let happened = self.resolve_in_doubt(opens).await?;
         let finals = self.read_final_state().await?;
-        self.judge(&finals, &happened)
+        if scenario.jvms > 0 {
+            println!("{}: Java: {}", scenario.name, self.java.tally);
+        }
+        let summary = self.judge(&finals, &happened)?;
+        match scenario.needs_conflicts && self.java.tally.named_conflicts() == 0 {
+            true => Err("no Java client has got a conflict that names its object".to_owned()),
+            false => Ok(summary),
+        }
     }
 
     /// Injects the planned faults, or none, for this long.
@@ -177,7 +223,7 @@ impl World {
             if !ended.is_empty() {
                 return Err(ended.join("; "));
             }
-            event.apply(&mut self.test_cluster, &self.objects, server);
+            event.apply(&mut self.test_cluster, &mut self.java, &self.objects, server);
         }
         time::sleep_until(began + Duration::from_millis(length_ms)).await;
         Ok(())
@@ -187,7 +233,7 @@ impl World {
     pub(crate) async fn stop(&mut self) -> Result<InDoubtList, String> {
         self.end.send_replace(true);
         let mut opens = Vec::new();
-        for (doing, worker) in self.workers.drain(..) {
+        for (doing, worker) in self.workers.drain(..).chain(self.java.running.drain(..)) {
             match time::timeout(RECOVERY_TIMEOUT, worker).await {
                 Ok(Ok(open)) => opens.extend(open),
                 Ok(Err(error)) => return Err(format!("a client has panicked: {error}")),
@@ -229,10 +275,10 @@ impl World {
         let failed = |error: client::Error| format!("after the recovery, a read fails: {error}");
         for kept in self.objects.singles.iter().flatten() {
             let mut operation = self.record.begin_operation(reader, Kind::Read);
-            let got = value(cluster.get(kept.oid).await.map_err(failed)?.as_ref())?;
+            let got = kept.value(cluster.get(kept.oid).await.map_err(failed)?.as_ref())?;
             operation.steps.push(Step::read(&kept.key, got));
             self.record.end_operation(operation, Outcome::Ok);
-            let newest = value(cluster.read_latest(kept.oid).await.map_err(failed)?.as_ref())?;
+            let newest = kept.value(cluster.read_latest(kept.oid).await.map_err(failed)?.as_ref())?;
             finals.singles.insert(kept.key.clone(), newest);
         }
         let named = self.objects.check_names(&cluster.begin(IsolationLevel::Optimistic)).await.map_err(failed)?;

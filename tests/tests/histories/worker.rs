@@ -12,7 +12,8 @@ use sim::history::{Kind, Operation, Outcome, Step};
 use tokio::sync::watch;
 use tokio::time;
 
-use crate::objects::{self, KeyedObject, Objects, elements, value};
+use crate::acts::{self, Act};
+use crate::objects::{self, KeyedObject, Objects};
 use crate::recorder::{InDoubt, Recorder};
 
 /// Timeout of a client while servers fail.
@@ -59,20 +60,6 @@ fn options() -> ConnectOptions {
     options
 }
 
-/// The operation of one step of a transaction on an object.
-#[derive(Clone, Debug)]
-enum Act {
-    Read(KeyedObject),
-    /// Appends this element.
-    Append(KeyedObject, i64),
-    /// Reads a balance.
-    Balance(KeyedObject),
-    /// Adds this amount to a balance.
-    Add(KeyedObject, i64),
-    /// Writes the current value again.
-    Touch(KeyedObject),
-}
-
 impl Worker {
     pub(crate) async fn connect(
         does: ClientWork,
@@ -114,23 +101,23 @@ impl Worker {
     async fn transaction(&mut self) {
         match self.rng.random_range(0..200) {
             0..70 => {
-                let acts = self.list_acts(60);
+                let acts = acts::use_lists(&mut self.rng, &self.objects, &self.record, 60);
                 self.run_explicit(IsolationLevel::Optimistic, acts).await;
             }
             70..100 => {
-                let acts = self.list_acts(70);
+                let acts = acts::use_lists(&mut self.rng, &self.objects, &self.record, 70);
                 self.run_explicit(IsolationLevel::Locks, acts).await;
             }
             100..125 => {
-                let acts = self.list_acts(80);
+                let acts = acts::use_lists(&mut self.rng, &self.objects, &self.record, 80);
                 self.transact(acts).await;
             }
             125..145 => {
-                let acts = self.list_acts(0);
+                let acts = acts::use_lists(&mut self.rng, &self.objects, &self.record, 0);
                 self.run_explicit(IsolationLevel::Snapshot, acts).await;
             }
             145..175 => {
-                let acts = self.transfer();
+                let acts = acts::transfer(&mut self.rng, &self.objects);
                 match self.rng.random_range(0..4) {
                     0 => self.run_explicit(IsolationLevel::Locks, acts).await,
                     1 => self.run_explicit(IsolationLevel::Optimistic, acts).await,
@@ -138,7 +125,7 @@ impl Worker {
                 }
             }
             175..199 => {
-                let acts = self.objects.accounts.iter().cloned().map(Act::Balance).collect();
+                let acts = acts::audit(&self.objects);
                 let level = *[IsolationLevel::Optimistic, IsolationLevel::Snapshot, IsolationLevel::Locks]
                     .choose(&mut self.rng)
                     .unwrap();
@@ -148,29 +135,8 @@ impl Worker {
         }
     }
 
-    /// Some lists, each read or appended to. `appends` is the percentage of appends.
-    fn list_acts(&mut self, appends: u32) -> Vec<Act> {
-        let count = *[1, 1, 2, 2, 3, 4].choose(&mut self.rng).unwrap();
-        let lists: Vec<KeyedObject> = self.objects.lists.sample(&mut self.rng, count).cloned().collect();
-        let mut acts = Vec::new();
-        for list in lists {
-            if self.rng.random_range(0..100) < appends {
-                acts.push(Act::Append(list, self.record.next_element()));
-            } else {
-                acts.push(Act::Read(list));
-            }
-        }
-        acts
-    }
-
-    fn transfer(&mut self) -> Vec<Act> {
-        let two: Vec<KeyedObject> = self.objects.accounts.sample(&mut self.rng, 2).cloned().collect();
-        let amount = self.rng.random_range(1..10);
-        vec![Act::Add(two[0].clone(), -amount), Act::Add(two[1].clone(), amount)]
-    }
-
     async fn run_explicit(&mut self, level: IsolationLevel, acts: Vec<Act>) {
-        let writes = acts.iter().any(|act| matches!(act, Act::Append(..) | Act::Add(..)));
+        let writes = acts.iter().any(Act::writes);
         let kind = match level {
             IsolationLevel::Snapshot => Kind::Snapshot,
             IsolationLevel::Locks => Kind::Locks,
@@ -280,7 +246,7 @@ impl Worker {
         let kept = of.choose(&mut self.rng).unwrap().clone();
         let mut operation = self.begin(Kind::Read, "get");
         let outcome = match self.cluster.get(kept.oid).await {
-            Ok(object) => match value(object.as_ref()) {
+            Ok(object) => match kept.value(object.as_ref()) {
                 Ok(value) => {
                     operation.steps.push(Step::read(kept.key, value));
                     Outcome::Ok
@@ -334,28 +300,26 @@ async fn connect_client(url: &str, record: &Recorder) -> Client {
 async fn run_acts(t: &Transaction, acts: &[Act], ahead: bool, steps: &mut Vec<Step>) -> client::Result<()> {
     let torn = |what: String| Error::new(ErrorKind::Corrupt, what);
     for act in acts {
-        let (Act::Read(kept) | Act::Append(kept, _) | Act::Balance(kept) | Act::Add(kept, _) | Act::Touch(kept)) = act;
-        let writes = !matches!(act, Act::Read(_) | Act::Balance(_));
+        let (kept, writes) = (act.object(), act.writes());
         let object = if writes && ahead { t.get_for_update(kept.oid).await? } else { t.get(kept.oid).await? };
-        let KeyedObject { key, oid } = kept;
+        let KeyedObject { key, oid, .. } = kept;
         match act {
-            Act::Read(_) => steps.push(Step::read_list(key, elements(object.as_ref()).map_err(torn)?)),
+            Act::Read(_) => steps.push(Step::read_list(key, kept.elements(object.as_ref()).map_err(torn)?)),
             Act::Append(_, element) => {
-                let mut all = elements(object.as_ref()).map_err(torn)?;
+                let mut all = kept.elements(object.as_ref()).map_err(torn)?;
                 steps.push(Step::read_list(key, all.clone()));
                 if all.len() < MAX_LIST_LEN {
                     all.push(*element);
-                    let is_record = object.is_some_and(|object| object.kind == model::Kind::Record);
-                    t.put(*oid, objects::list_object(is_record, &all)).await?;
+                    t.put(*oid, kept.with_elements(object.as_ref(), &all).map_err(torn)?).await?;
                     steps.push(Step::append(key, *element));
                 }
             }
-            Act::Balance(_) => steps.push(Step::read(key, value(object.as_ref()).map_err(torn)?)),
+            Act::Balance(_) => steps.push(Step::read(key, kept.value(object.as_ref()).map_err(torn)?)),
             Act::Add(_, amount) => {
-                let balance = value(object.as_ref()).map_err(torn)?;
+                let balance = kept.value(object.as_ref()).map_err(torn)?;
                 steps.push(Step::read(key, balance));
                 let new = balance.unwrap_or(0) + amount;
-                t.put(*oid, objects::single_object(new)).await?;
+                t.put(*oid, kept.with_value(object.as_ref(), new).map_err(torn)?).await?;
                 steps.push(Step::write(key, new));
             }
             Act::Touch(_) => {

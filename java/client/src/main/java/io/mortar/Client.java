@@ -686,9 +686,9 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Watches objects: {@link Watch#next} waits until one of them has changed. The client keeps copies of them, and
-     * the messages that keep these copies current report the changes: nothing is polled. A change by any client after
-     * this returns is noticed.
+     * Watches objects: {@link Watch#next} waits until one of them has changed. The client keeps copies of them, and the
+     * messages that keep these copies current report the changes: nothing is polled. A change by any client after this
+     * returns is noticed.
      *
      * @param objects the objects; one that does not exist changes when it is created
      * @return the watch, which the caller closes

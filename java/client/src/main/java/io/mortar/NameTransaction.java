@@ -6,8 +6,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A transaction with the names of objects: paths, and the entries of sets and directories. It is a part of {@link Transaction},
- * which has these methods.
+ * A transaction with the names of objects: paths, and the entries of sets and directories. It is a part of
+ * {@link Transaction}, which has these methods.
  */
 abstract class NameTransaction {
     final NativeHandle handle;
@@ -243,8 +243,10 @@ abstract class NameTransaction {
      * @return the names
      */
     public List<DirectoryEntry> entries(Oid directory, String after, String prefix, int limit) {
-        MessageWriter request =
-                new MessageWriter().oid(directory).range(after, MessageWriter::string, limit).string(prefix);
+        MessageWriter request = new MessageWriter()
+                .oid(directory)
+                .range(after, MessageWriter::string, limit)
+                .string(prefix);
         return handle.call(Operation.T_ENTRIES, request, reply -> reply.list(DirectoryEntry::read));
     }
 

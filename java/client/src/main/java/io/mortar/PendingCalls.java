@@ -60,7 +60,8 @@ final class PendingCalls {
             try {
                 byte[] replies = Native.completed();
                 if (replies == null) {
-                    ended = new InternalException("the native library of Mortar has ended, and so have the calls in it");
+                    ended = new InternalException(
+                            "the native library of Mortar has ended, and so have the calls in it");
                     failAll(ended);
                 } else {
                     complete(new MessageReader(replies));
@@ -68,7 +69,8 @@ final class PendingCalls {
             } catch (Throwable error) {
                 // The replies are lost, such as those for which there is no memory. It is not known whose they were.
                 LOGGER.log(System.Logger.Level.ERROR, "replies of the native library of Mortar are lost", error);
-                failAll(new InternalException("the reply of the native library of Mortar may be lost: " + error, error));
+                failAll(new InternalException(
+                        "the reply of the native library of Mortar may be lost: " + error, error));
             }
         }
     }

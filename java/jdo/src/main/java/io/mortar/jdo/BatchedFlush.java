@@ -35,7 +35,12 @@ final class BatchedFlush extends FlushOrdered {
             if (changed.size() > 1) {
                 ((MortarPersistenceHandler) store.getPersistenceHandler()).readForUpdate(context, changed);
             }
-            return super.execute(context, primary, secondary, operations);
+            List<NucleusOptimisticException> conflicts = super.execute(context, primary, secondary, operations);
+            if (conflicts != null && conflicts.size() == 1) {
+                // Within the exception for all conflicts of a flush, the APIs do not show its object.
+                throw conflicts.get(0);
+            }
+            return conflicts;
         } finally {
             connection.release();
         }

@@ -81,7 +81,10 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
 
         @Override
         public void transactionFlushed() {
-            session.flush();
+            // Both ends of a transaction flush. The commit of the session sends its writes itself, and a rollback needs none.
+            if (!context.getTransaction().isCommitting()) {
+                session.flush();
+            }
             super.transactionFlushed();
         }
 

@@ -42,11 +42,11 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         store.useSession(manager.getExecutionContext(), session -> {
             Oid oid = state(manager).oid(session);
             Record.Builder builder = Record.builder();
-            manager.provideFields(mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder));
+            manager.provideFields(mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder, null));
             Versions.advance(manager, mapping, null, builder);
             Record record = builder.build();
             session.create(oid, record);
-            state(manager).remember(session, record);
+            remember(session, manager, mapping, record);
         });
         count(manager, ManagerStatistics::incrementInsertCount);
     }
@@ -58,13 +58,23 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         store.useSession(manager.getExecutionContext(), session -> {
             Record before = current(session, manager, mapping);
             Record.Builder builder = before.toBuilder();
-            manager.provideFields(stored(mapping, positions), RecordWriter.of(manager, mapping.members(), builder));
+            manager.provideFields(stored(mapping, positions), RecordWriter.of(manager, mapping.members(), builder, before));
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
             session.replace(state(manager).oid(session), record);
-            state(manager).remember(session, record);
+            remember(session, manager, mapping, record);
         });
         count(manager, ManagerStatistics::incrementUpdateCount);
+    }
+
+    /** Notes what was written. The commit gives new blobs other identifiers. */
+    private static void remember(StoreSession session, DNStateManager manager, ClassMapping mapping, Record record) {
+        state(manager).remember(session, record);
+        mapping.members().forEachColumn(column -> {
+            if (column.isContent() && record.get(column.number()) instanceof Oid blob && blob.isTemporary()) {
+                session.afterCommit(real -> state(manager).replaceReference(column.number(), blob, real.apply(blob)));
+            }
+        });
     }
 
     private static int[] stored(ClassMapping mapping, int[] positions) {
@@ -77,11 +87,16 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         ClassMapping mapping = mapping(manager);
         ExecutionContext context = manager.getExecutionContext();
         store.useSession(context, session -> {
-            current(session, manager, mapping);
+            Record record = current(session, manager, mapping);
             if (mapping.metadata().hasRelations(context.getClassLoaderResolver())) {
                 manager.loadUnloadedFields();
                 manager.provideFields(mapping.members().positions(), new DeleteFieldManager(manager, true));
             }
+            mapping.members().forEachColumn(column -> {
+                if (column.isContent() && record.get(column.number()) instanceof Oid blob) {
+                    session.delete(blob);
+                }
+            });
             session.delete(state(manager).oid(session));
             state(manager).forgetRecord();
         });

@@ -3,6 +3,8 @@ package io.mortar.jdo;
 import io.mortar.Oid;
 import io.mortar.Record;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.IdentityType;
@@ -66,6 +68,13 @@ public final class MortarStateManager extends StateManagerImpl {
     void rememberRead(StoreSession session, Record read) {
         if (record == null || record(session) == null && record.equals(read)) {
             remember(session, read);
+        }
+    }
+
+    /** Notes the permanent identifier of an object that the record refers to; null if it is not known. */
+    void replaceReference(int field, Oid temporary, Oid permanent) {
+        if (record != null && temporary.equals(record.get(field))) {
+            record = permanent == null ? null : record.toBuilder().set(field, permanent).build();
         }
     }
 
@@ -138,6 +147,26 @@ public final class MortarStateManager extends StateManagerImpl {
             Traversal.run(myEC, step);
         } finally {
             connection.release();
+        }
+    }
+
+    /** An assignment in a datastore transaction is flushed at once, so errors of the store reach the application from here. */
+    @Override
+    protected void postWriteField(boolean wasDirty) {
+        withErrorsOfApi(() -> super.postWriteField(wasDirty));
+    }
+
+    /** Fields are read when the application uses them, and by {@code find} of Jakarta Persistence, which converts no errors. */
+    @Override
+    protected void loadFieldsFromDatastore(int[] positions) {
+        withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+    }
+
+    private void withErrorsOfApi(Runnable step) {
+        try {
+            step.run();
+        } catch (NucleusOptimisticException | NucleusDataStoreException error) {
+            throw myEC.getApiAdapter().getApiExceptionForNucleusException(error);
         }
     }
 

@@ -11,6 +11,8 @@ import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.query.MemberPath;
 import io.mortar.jdo.query.QueryText;
+import java.io.IOException;
+import java.io.InputStream;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -122,6 +124,52 @@ final class ObjectReferences implements References {
             throw new NucleusUserException("the object " + persistent + " is of another persistence manager");
         }
         return store.withSession(context, manager::oid);
+    }
+
+    @Override
+    public LargeObject content(Oid blob) {
+        if (blob == null) {
+            return null;
+        }
+        LargeObject content = LargeObject.stored(blob, store.client());
+        if (blob.isTemporary()) {
+            store.useSession(context, session -> resolveAfterCommit(session, content));
+        }
+        return content;
+    }
+
+    @Override
+    public Oid store(LargeObject content, Oid before) {
+        if (before != null && before.equals(content.stored())) {
+            return before;
+        }
+        return store.withSession(context, session -> {
+            try (InputStream bytes = content.openToStore()) {
+                Oid blob = session.createBlob(bytes);
+                content.setStored(blob, store.client());
+                resolveAfterCommit(session, content);
+                return blob;
+            } catch (IOException error) {
+                if (error.getCause() instanceof MortarException cause) {
+                    throw StoreErrors.translate(context, cause);
+                }
+                throw new NucleusUserException("the bytes of a large object cannot be read: " + error.getMessage(), error);
+            }
+        });
+    }
+
+    private void resolveAfterCommit(StoreSession session, LargeObject content) {
+        Oid temporary = content.stored();
+        session.afterCommit(real -> {
+            if (temporary.equals(content.stored())) {
+                content.setStored(real.apply(temporary), store.client());
+            }
+        });
+    }
+
+    @Override
+    public void deleteContent(Oid blob) {
+        store.useSession(context, session -> session.delete(blob));
     }
 
     @Override

@@ -8,19 +8,26 @@ import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.Rows;
+import io.mortar.StagedContent;
 import io.mortar.StoredObject;
 import io.mortar.Transaction;
 import io.mortar.TransactionId;
+import io.mortar.UnknownOutcomeException;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.SequenceInputStream;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
-import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.util.NucleusLogger;
 
 /**
@@ -33,6 +40,8 @@ import org.datanucleus.util.NucleusLogger;
 final class StoreSession {
     private static final AtomicLong EPOCHS = new AtomicLong();
     private static final int TYPICAL_BYTES = 200;
+    /** Bytes of a blob that are stored with the other objects of the transaction. */
+    private static final int FEW_BYTES = 64 << 10;
     private static final int OUTCOME_ATTEMPTS = 20;
     private static final long OUTCOME_PAUSE_MS = 500;
 
@@ -45,6 +54,7 @@ final class StoreSession {
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
+    private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
 
     private record Write(Change change, Record record, boolean isNew) {}
 
@@ -135,6 +145,26 @@ final class StoreSession {
         write(oid, Change.create(oid, StoredObject.record(record)), record, true);
     }
 
+    /**
+     * Creates a blob. Bytes that are not few are uploaded, in bounded memory.
+     *
+     * @return a temporary identifier, which the commit replaces in records; see {@link #afterCommit}
+     */
+    Oid createBlob(InputStream bytes) throws IOException {
+        hasWrites = true;
+        byte[] first = bytes.readNBytes(FEW_BYTES + 1);
+        if (first.length <= FEW_BYTES) {
+            return call(() -> transaction().createBlob(first));
+        }
+        StagedContent content = client.upload(new SequenceInputStream(new ByteArrayInputStream(first), bytes));
+        return call(() -> transaction().createBlob(content));
+    }
+
+    /** Runs an action after the commit, with the permanent identifiers of new blobs; null if such a one is not known. */
+    void afterCommit(Consumer<UnaryOperator<Oid>> action) {
+        afterCommit.add(action);
+    }
+
     void replace(Oid oid, Record record) {
         Write before = pending.get(oid);
         boolean isNew = before != null && before.isNew();
@@ -200,6 +230,7 @@ final class StoreSession {
                 if (outcome instanceof CommitOutcome.Conflict conflict) {
                     throw StoreErrors.conflict(context, conflict.reason(), conflict.object());
                 }
+                afterCommit.forEach(action -> action.accept(oid -> ending.realOid(oid).orElse(null)));
             }
         } finally {
             end();
@@ -208,7 +239,7 @@ final class StoreSession {
 
     /** Asks until the cluster knows how a transaction has ended. */
     private CommitOutcome outcomeOf(TransactionId id) {
-        NucleusException last = null;
+        MortarException last = null;
         for (int attempt = 0; attempt < OUTCOME_ATTEMPTS; attempt++) {
             try {
                 CommitOutcome outcome = client.outcome(id);
@@ -216,7 +247,7 @@ final class StoreSession {
                     return outcome;
                 }
             } catch (MortarException error) {
-                last = StoreErrors.translate(context, error);
+                last = error;
             }
             try {
                 Thread.sleep(OUTCOME_PAUSE_MS);
@@ -225,8 +256,8 @@ final class StoreSession {
                 break;
             }
         }
-        throw new NucleusDataStoreException(
-                "it is not known whether the transaction " + id + " was committed: read what it has written", last).setFatal();
+        String unknown = "it is not known whether the transaction " + id + " was committed: read what it has written";
+        throw new NucleusDataStoreException(unknown, new UnknownOutcomeException(unknown, last)).setFatal();
     }
 
     /** Aborts, unless the transaction has ended. */
@@ -236,6 +267,7 @@ final class StoreSession {
 
     private void end() {
         pending.clear();
+        afterCommit.clear();
         hasWrites = false;
         hasAllocated = false;
         epoch = EPOCHS.incrementAndGet();

@@ -2,6 +2,7 @@ package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Address;
@@ -12,6 +13,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import javax.jdo.JDOException;
 import javax.jdo.JDOQLTypedQuery;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
@@ -218,6 +220,49 @@ class QueryTest {
                     "select from io.mortar.jdo.model.Person where age > (select avg(p.age) from io.mortar.jdo.model.Person p)");
             assertEquals("Ann", names((List<?>) query.execute()));
             assertEquals(List.of(), Queries.inMemory(query));
+        });
+    }
+
+    @ParameterizedTest
+    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
+        "select boss.name from P order by name => [null, Ann, Ann, Bob] => store",
+        "select boss.name.substring(1) from P order by name => [null, nn, nn, ob] => memory",
+        "select boss.name, count(this) from P group by boss.name having count(this) > 1 => [[Ann, 2]] => store",
+        "select age, max(height) from P group by age having max(height) > 1.75 => [[30, 1.8]] => store",
+        "select count(distinct age) from P => 3 => store",
+        "select avg(distinct age) from P where boss != null => 25.0 => store",
+        "select age, count(distinct boss) from P group by age order by age => [[20, 1], [30, 1], [50, 0]] => memory",
+        "select name, f.name from P where friends.contains(f) && age == 30 variables io.mortar.jdo.model.Person f order by f.name "
+                + "=> [[Cid, Ann], [Bob, Cid], [Bob, Dan]] => memory",
+        "select f.age, count(this) from P where friends.contains(f) variables io.mortar.jdo.model.Person f group by f.age order by f.age "
+                + "=> [[20, 1], [30, 1], [50, 1]] => memory",
+        "select name, t from P where tags.contains(t) && age > 20 variables String t order by name, t => [[Ann, a], [Ann, b], [Bob, b]] => memory",
+        "select sum(age) from P where name.substring(0, 1) != 'A' => 80 => memory",
+        "select max(age) - min(age) from P => 30 => memory",
+        "select name from P where name.charAt(1) != 'o' order by name desc range 1,3 => [Cid, Ann] => memory",
+        "select name from P where boss.name.substring(0) != 'Ann' => [Dan] => memory",
+        "select name from P where boss.name == null => [] => store",
+        "select name from P where !(friends.contains(f) && f.name.substring(0, 1) == 'D') variables io.mortar.jdo.model.Person f order by name "
+                + "=> [Ann, Cid, Dan] => memory",
+        "select name from P where (select count(p) from io.mortar.jdo.model.Person p where p.boss == this) > 1 => [Ann] => memory",
+        "select name from P where age > (select avg(p.age) from io.mortar.jdo.model.Person p where p.boss == this.boss) => [] => memory",
+    })
+    void a_result_is_the_same_in_the_store_and_in_memory(String text, String expected, String where) {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery(text.replace(" P ", " io.mortar.jdo.model.Person ").replaceAll(" P$", " io.mortar.jdo.model.Person"));
+            Object result = query.execute();
+            assertEquals(expected, result instanceof List<?> rows
+                    ? rows.stream().map(row -> row instanceof Object[] values ? Arrays.asList(values) : row).toList().toString()
+                    : String.valueOf(result));
+            assertEquals(where, Queries.inMemory(query).isEmpty() ? "store" : "memory", () -> "" + Queries.nativeQuery(query));
+        });
+    }
+
+    @Test
+    void a_variable_without_a_collection_is_refused() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select from io.mortar.jdo.model.Person where f.age > 3 variables io.mortar.jdo.model.Person f");
+            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the variable f"));
         });
     }
 

@@ -13,11 +13,9 @@ import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Person;
 import java.math.BigDecimal;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import java.util.concurrent.atomic.AtomicInteger;
 import javax.jdo.JDOException;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.Test;
@@ -114,27 +112,6 @@ class StoreLocationTest {
             reader.run(manager -> assertEquals("A", manager.getObjectById(Account.class, 1L).getIban()));
             assertThrows(JDOException.class, () -> reader.run(manager -> ((Person) manager.getObjectById(id)).setAge(1)));
             assertThrows(JDOException.class, () -> reader.run(manager -> manager.newQuery(Person.class).execute()));
-        }
-    }
-
-    @Test
-    void many_threads_have_a_persistence_manager_each() throws Exception {
-        try (Store store = Store.inMemory()) {
-            Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 0))));
-            List<Thread> threads = new ArrayList<>();
-            AtomicInteger read = new AtomicInteger();
-            for (int i = 0; i < 200; i++) {
-                Thread thread = new Thread(() -> store.run(manager -> {
-                    Person ann = (Person) manager.getObjectById(id);
-                    read.addAndGet(ann.getName().length());
-                }));
-                threads.add(thread);
-                thread.start();
-            }
-            for (Thread thread : threads) {
-                thread.join();
-            }
-            assertEquals(600, read.get());
         }
     }
 }

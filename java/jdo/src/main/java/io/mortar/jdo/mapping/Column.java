@@ -14,20 +14,33 @@ public final class Column {
     private final FieldType type;
     /** The value of records that lack the field. A column with one is never null. */
     private final Object initial;
+    /** Whether the column refers to a blob that is deleted with its object. */
+    private final boolean isContent;
     private volatile int number = UNKNOWN;
 
-    private Column(String name, FieldType type, Object initial) {
+    private Column(String name, FieldType type, Object initial, boolean isContent) {
         this.name = name;
         this.type = type;
         this.initial = initial;
+        this.isContent = isContent;
     }
 
     static Column optional(String name, FieldType type) {
-        return new Column(name, type, null);
+        return new Column(name, type, null, false);
     }
 
     static Column required(String name, FieldType type, Object initial) {
-        return new Column(name, type, initial);
+        return new Column(name, type, initial, false);
+    }
+
+    /** A column with a reference to the blob of a large object. */
+    static Column content(String name) {
+        return new Column(name, FieldType.REFERENCE, null, true);
+    }
+
+    /** Whether the column refers to a blob that is deleted with its object. */
+    public boolean isContent() {
+        return isContent;
     }
 
     public String name() {

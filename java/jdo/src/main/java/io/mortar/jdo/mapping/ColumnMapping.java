@@ -4,7 +4,8 @@ import java.util.function.Consumer;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /** A member that is stored in one column. */
-public abstract sealed class ColumnMapping extends MemberMapping permits ContainerMapping, ReferenceMapping, ValueMapping {
+public abstract sealed class ColumnMapping extends MemberMapping
+        permits ContainerMapping, LargeObjectMapping, ReferenceMapping, ValueMapping {
     private final Column column;
 
     ColumnMapping(AbstractMemberMetaData member, Column column) {

@@ -1,6 +1,7 @@
 package io.mortar.jdo.mapping;
 
 import io.mortar.FieldType;
+import io.mortar.jdo.LargeObject;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashSet;
@@ -78,6 +79,9 @@ final class MappingBuilder {
     private MemberMapping member(AbstractMemberMetaData member, String prefix, int depth) {
         String name = prefix + member.getName();
         RelationType relation = member.getRelationType(loaders);
+        if (member.getType() == LargeObject.class) {
+            return new LargeObjectMapping(member, Column.content(name));
+        }
         if (member.isSerialized()) {
             return value(member, name, codecs.serialized());
         }
@@ -212,8 +216,16 @@ final class MappingBuilder {
         if (relation != RelationType.NONE && (type.isInterface() || type == Object.class)) {
             return new Element(FieldType.REFERENCE, null);
         }
+        if (type == LargeObject.class) {
+            throw noElement(member);
+        }
         ValueCodec codec = codecs.of(type, member, role);
         return new Element(codec.type(), codec);
+    }
+
+    private static NucleusUserException noElement(AbstractMemberMetaData member) {
+        return new NucleusUserException(member.getFullFieldName() + " has large objects in a collection, an array or a map; "
+                + "give each an object of its own");
     }
 
     private MemberMapping map(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
@@ -254,6 +266,11 @@ final class MappingBuilder {
             PersistableObjectType objectType,
             int depth) {
         MemberMappings members = embedded(type, member, prefix, depth);
+        members.forEachColumn(column -> {
+            if (column.isContent()) {
+                throw noElement(member);
+            }
+        });
         Map<Column, Column> lists = new LinkedHashMap<>();
         members.forEachColumn(column ->
                 lists.put(column, Column.optional(column.name(), FieldType.list(column.type()))));

@@ -51,7 +51,8 @@ public final class MemberMappings {
         return byPosition;
     }
 
-    void forEachColumn(Consumer<Column> action) {
+    /** Passes the columns of all members. */
+    public void forEachColumn(Consumer<Column> action) {
         for (MemberMapping mapping : byPosition) {
             if (mapping != null) {
                 mapping.forEachColumn(action);

@@ -1,5 +1,6 @@
 package io.mortar.jdo.mapping;
 
+import io.mortar.Oid;
 import io.mortar.Record;
 import java.util.function.BiConsumer;
 import org.datanucleus.ExecutionContext;
@@ -13,29 +14,40 @@ public final class RecordWriter extends AbstractFieldManager {
     private final DNStateManager owner;
     private final MemberMappings members;
     private final BiConsumer<Column, Object> store;
+    /** The record that is changed; null for a new object. */
+    private final Record changed;
 
     private RecordWriter(
-            ExecutionContext context, DNStateManager owner, MemberMappings members, BiConsumer<Column, Object> store) {
+            ExecutionContext context,
+            DNStateManager owner,
+            MemberMappings members,
+            BiConsumer<Column, Object> store,
+            Record changed) {
         this.context = context;
         this.owner = owner;
         this.members = members;
         this.store = store;
+        this.changed = changed;
     }
 
-    /** Writes an object of a context into a record. */
-    public static RecordWriter of(DNStateManager owner, MemberMappings members, Record.Builder record) {
+    /**
+     * Writes an object of a context into a record.
+     *
+     * @param changed the record before; null for a new object
+     */
+    public static RecordWriter of(DNStateManager owner, MemberMappings members, Record.Builder record, Record changed) {
         return new RecordWriter(
-                owner.getExecutionContext(), owner, members, (column, value) -> record.set(column.number(), value));
+                owner.getExecutionContext(), owner, members, (column, value) -> record.set(column.number(), value), changed);
     }
 
     /** Writes an object that is embedded in this one. */
     RecordWriter within(DNStateManager embedded, MemberMappings itsMembers) {
-        return new RecordWriter(context, embedded, itsMembers, store);
+        return new RecordWriter(context, embedded, itsMembers, store, changed);
     }
 
     /** Writes the same object into other columns. */
     RecordWriter to(BiConsumer<Column, Object> otherColumns) {
-        return new RecordWriter(context, owner, members, otherColumns);
+        return new RecordWriter(context, owner, members, otherColumns, null);
     }
 
     ExecutionContext context() {
@@ -50,7 +62,15 @@ public final class RecordWriter extends AbstractFieldManager {
         return References.of(context);
     }
 
+    /** The stored value of a column before the object is written. */
+    Object before(Column column) {
+        return changed == null ? null : changed.get(column.number());
+    }
+
     void set(Column column, Object stored) {
+        if (column.isContent() && before(column) instanceof Oid blob && !blob.equals(stored)) {
+            references().deleteContent(blob);
+        }
         store.accept(column, stored);
     }
 

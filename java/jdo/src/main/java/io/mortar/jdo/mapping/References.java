@@ -1,6 +1,7 @@
 package io.mortar.jdo.mapping;
 
 import io.mortar.Oid;
+import io.mortar.jdo.LargeObject;
 import java.util.List;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -27,6 +28,20 @@ public interface References {
 
     /** The identifier of a persistent object. */
     Oid identifier(Object persistent);
+
+    /** The large object in a blob; null for null. */
+    LargeObject content(Oid blob);
+
+    /**
+     * Stores a large object of a member.
+     *
+     * @param before the blob that the member refers to in the store, or null
+     * @return the blob, which is the same if the large object is in it
+     */
+    Oid store(LargeObject content, Oid before);
+
+    /** Deletes a blob. */
+    void deleteContent(Oid blob);
 
     /** The objects of the element class of an inverse relation that refer to an owner, in the order of the relation. */
     List<Object> referrers(Oid owner, InverseMapping relation);

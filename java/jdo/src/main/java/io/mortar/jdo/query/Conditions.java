@@ -10,7 +10,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.datanucleus.store.query.expression.ArrayExpression;
-import org.datanucleus.store.query.expression.CaseExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
@@ -55,7 +54,7 @@ final class Conditions {
     Filter filter(Expression filter) {
         List<Expression> parts = new ArrayList<>();
         if (filter != null) {
-            flatten(filter, Expression.OP_AND, parts);
+            Evaluator.flatten(filter, Expression.OP_AND, parts);
         }
         List<String> texts = new ArrayList<>();
         List<String> remaining = new ArrayList<>();
@@ -69,13 +68,8 @@ final class Conditions {
         return new Filter(texts.isEmpty() ? null : joined(texts, " && "), remaining);
     }
 
-    private static void flatten(Expression expression, Expression.Operator operator, List<Expression> parts) {
-        if (expression instanceof DyadicExpression && expression.getOperator() == operator) {
-            flatten(expression.getLeft(), operator, parts);
-            flatten(expression.getRight(), operator, parts);
-        } else {
-            parts.add(expression);
-        }
+    static boolean isComparison(Expression.Operator operator) {
+        return COMPARISONS.containsKey(operator);
     }
 
     private static String joined(List<String> texts, String operator) {
@@ -111,39 +105,16 @@ final class Conditions {
 
     private Set<String> freeVariables(Expression expression) {
         Set<String> found = new HashSet<>();
-        collectVariables(expression, found);
+        ExpressionTree.forEach(expression, each -> {
+            if (each instanceof PrimaryExpression primary && primary.getLeft() == null
+                    && operands.scope().isJoined(primary.getTuples().get(0))) {
+                found.add(primary.getTuples().get(0));
+            } else if (each instanceof VariableExpression variable) {
+                found.add(variable.getId());
+            }
+        });
         found.removeIf(name -> operands.scope().named(name) != null || operands.scope().isCandidate(name));
         return found;
-    }
-
-    private void collectVariables(Expression expression, Set<String> found) {
-        if (expression == null) {
-            return;
-        }
-        if (expression instanceof PrimaryExpression primary && primary.getLeft() == null
-                && operands.scope().isJoined(primary.getTuples().get(0))) {
-            found.add(primary.getTuples().get(0));
-        }
-        if (expression instanceof VariableExpression variable) {
-            found.add(variable.getId());
-        }
-        collectVariables(expression.getLeft(), found);
-        collectVariables(expression.getRight(), found);
-        if (expression instanceof InvokeExpression invoke && invoke.getArguments() != null) {
-            invoke.getArguments().forEach(argument -> collectVariables(argument, found));
-        }
-        if (expression instanceof ArrayExpression array) {
-            for (int i = 0; i < array.getArraySize(); i++) {
-                collectVariables(array.getElement(i), found);
-            }
-        }
-        if (expression instanceof CaseExpression cases) {
-            cases.getConditions().forEach(pair -> {
-                collectVariables(pair.getWhenExpression(), found);
-                collectVariables(pair.getActionExpression(), found);
-            });
-            collectVariables(cases.getElseExpression(), found);
-        }
     }
 
     /** A conjunction. {@code collection.contains(variable)} becomes an {@code any} with the operands of the variable. */
@@ -219,12 +190,12 @@ final class Conditions {
         boolean isOr = operator == Expression.OP_OR || operator == Expression.OP_BIT_OR;
         if (isAnd && !negated) {
             List<Expression> parts = new ArrayList<>();
-            flatten(expression, operator, parts);
+            Evaluator.flatten(expression, operator, parts);
             return and(parts);
         }
         if (isAnd || isOr) {
             List<Expression> parts = new ArrayList<>();
-            flatten(expression, operator, parts);
+            Evaluator.flatten(expression, operator, parts);
             List<String> texts = parts.stream().map(part -> condition(part, negated)).toList();
             return joined(texts, isAnd == negated ? " || " : " && ");
         }
@@ -276,7 +247,7 @@ final class Conditions {
         }
         if (right.isNull()) {
             boolean isUnknown = isThreeValued && rightExpression instanceof ParameterExpression;
-            return !isEquality || isUnknown ? NEVER : left.text() + ' ' + used + " null";
+            return !isEquality || isUnknown ? NEVER : nullTest(left, used);
         }
         if (left.kind() == Term.Kind.EMBEDDED || left.kind() == Term.Kind.CONTAINER || left.kind() == Term.Kind.INVERSE) {
             throw new Untranslatable("collections or embedded objects are compared");
@@ -305,6 +276,13 @@ final class Conditions {
         }
         String test = "!(" + left.text() + " == " + constant + ')';
         return left.isPath() ? owner(left.text()) + " != null && " + test : test;
+    }
+
+    /** A test whether a member is null. Behind a reference that is null there is no member, unless an outer join gives null. */
+    private String nullTest(Term left, String operator) {
+        String test = left.text() + ' ' + operator + " null";
+        boolean isInner = left.isPath() && !operands.scope().isOuter(owner(left.text()));
+        return isInner && operator.equals("==") ? owner(left.text()) + " != null && " + test : test;
     }
 
     private static String owner(String path) {

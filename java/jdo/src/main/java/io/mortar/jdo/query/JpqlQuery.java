@@ -22,6 +22,26 @@ public final class JpqlQuery extends AbstractJPQLQuery {
     }
 
     @Override
+    public void compileGeneric(Map parameterValues) {
+        if (compilation == null) {
+            repair();
+        }
+        super.compileGeneric(parameterValues);
+    }
+
+    private void repair() {
+        filter = JpqlText.repaired(filter);
+        result = JpqlText.repaired(result);
+        grouping = JpqlText.repaired(grouping);
+        having = JpqlText.repaired(having);
+        ordering = JpqlText.repaired(ordering);
+        update = JpqlText.repaired(update);
+        if (subqueries != null) {
+            ((Map<String, SubqueryDefinition>) subqueries).values().forEach(each -> ((JpqlQuery) each.getQuery()).repair());
+        }
+    }
+
+    @Override
     protected boolean isCompiled() {
         return compilation != null;
     }

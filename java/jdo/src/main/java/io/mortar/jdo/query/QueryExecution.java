@@ -6,10 +6,13 @@ import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusException;
@@ -27,12 +30,8 @@ import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.inmemory.AbstractResultClassMapper;
-import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
-import org.datanucleus.store.query.inmemory.JDOQLInMemoryEvaluator;
 import org.datanucleus.store.query.inmemory.JDOQLResultClassMapper;
-import org.datanucleus.store.query.inmemory.JPQLInMemoryEvaluator;
 import org.datanucleus.store.query.inmemory.JPQLResultClassMapper;
-import org.datanucleus.store.query.inmemory.JavaQueryInMemoryEvaluator;
 import org.datanucleus.store.types.converters.TypeConversionHelper;
 import org.datanucleus.util.NucleusLogger;
 
@@ -64,7 +63,7 @@ final class QueryExecution {
     Object execute(Collection<?> candidates, boolean onlyInMemory, Query.QueryType type) {
         if (candidates != null) {
             nativeQuery = new NativeQuery("", Map.of(), List.of("the candidates are a collection"));
-            return finish(evaluate(new ArrayList<>(candidates)), type);
+            return finish(inMemory(new ArrayList<>(candidates)), type);
         }
         List<ClassMapping> classes = candidateClasses();
         if (classes.size() == 1) {
@@ -73,7 +72,7 @@ final class QueryExecution {
         List<Object> all = new ArrayList<>();
         classes.forEach(each -> all.addAll(all(each)));
         nativeQuery = new NativeQuery("from " + classes, Map.of(), List.of("there are several candidate classes"));
-        return finish(evaluate(all), type);
+        return finish(inMemory(all), type);
     }
 
     private Object object(Row row) {
@@ -112,7 +111,7 @@ final class QueryExecution {
     }
 
     private Object execute(ClassMapping candidate, boolean onlyInMemory) {
-        QueryPlan plan = new QueryPlan(store, query, compilation, candidate, parameters, subqueries(), isJpql);
+        QueryPlan plan = new QueryPlan(store, query, compilation, candidate, parameters, subqueries(), isJpql, false);
         nativeQuery = plan.nativeQuery();
         if (NucleusLogger.DATASTORE_NATIVE.isDebugEnabled()) {
             NucleusLogger.DATASTORE_NATIVE.debug(nativeQuery.toString());
@@ -122,17 +121,13 @@ final class QueryExecution {
         }
         if (plan.isJoin()) {
             nativeQuery = new NativeQuery("from " + candidate, Map.of(), plan.nativeQuery().inMemory());
-            return ranged(new JoinedRows(query, compilation, parameters, type -> all(mapping(type))).evaluate());
-        }
-        if (!plan.isComplete() && compilation.getSubqueryAliases() != null) {
-            // The evaluator of DataNucleus would not evaluate the subquery for each candidate.
-            throw new NucleusUserException("a query with a subquery cannot be evaluated in memory: " + nativeQuery);
+            return inMemory(null);
         }
         if (onlyInMemory || !plan.isComplete()) {
-            return evaluate(queries.all(nativeQuery.text(), nativeQuery.parameters(), this::object));
+            return inMemory(queries.all(nativeQuery.text(), nativeQuery.parameters(), this::object));
         }
         if (plan.columns() != null) {
-            return values(plan.columns());
+            return values(plan);
         }
         Rows rows = queries.run(nativeQuery.text(), nativeQuery.parameters());
         // The first portion; a short result is complete then, and needs nothing at the server any more.
@@ -161,8 +156,8 @@ final class QueryExecution {
         if (query.getRange() == null) {
             return rows;
         }
-        int from = (int) Math.min(rows.size(), query.getRangeFromIncl());
-        int to = (int) Math.min(rows.size(), query.getRangeToExcl());
+        int from = (int) Math.min(rows.size(), QueryPlan.rangeFrom(query, parameters));
+        int to = (int) Math.min(rows.size(), QueryPlan.rangeTo(query, parameters));
         return new ArrayList<>(rows.subList(from, Math.max(from, to)));
     }
 
@@ -186,27 +181,94 @@ final class QueryExecution {
             if (candidate == null) {
                 throw new Untranslatable("a subquery has candidates that depend on the query");
             }
-            QueryPlan plan = new QueryPlan(store, definition, subquery, candidate, parameters, execution.subqueries(), isJpql);
-            if (!plan.isComplete()) {
+            QueryPlan plan =
+                    new QueryPlan(store, definition, subquery, candidate, parameters, execution.subqueries(), isJpql, true);
+            if (!plan.isComplete() || plan.isProcessedFurther()) {
                 throw new Untranslatable("a subquery is " + plan.nativeQuery());
             }
             List<Object> values = queries.all(plan.nativeQuery().text(), plan.nativeQuery().parameters(),
                     row -> plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
-            boolean isSingle = plan.columns() != null && subquery.getExprGrouping() == null
-                    && ResultColumns.isAggregate(subquery.getExprResult()[0]);
-            return isSingle ? values.isEmpty() ? null : values.get(0) : values;
+            return result(subquery, values);
         };
+    }
+
+    /** The value of a subquery that is one aggregate, or all its values. */
+    private static Object result(QueryCompilation subquery, List<Object> values) {
+        boolean isSingle = subquery.getExprResult() != null && subquery.getExprGrouping() == null
+                && ResultColumns.isAggregate(subquery.getExprResult()[0]);
+        return isSingle ? values.isEmpty() ? null : values.get(0) : values;
+    }
+
+    /** The value of a subquery for a row of a query that is evaluated in memory. */
+    private Object subquery(String name, Evaluator.Row row, Map<Class<?>, List<Object>> extents) {
+        QueryCompilation subquery = compilation.getCompilationForSubquery(name);
+        Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
+        if (subquery == null || definition.getCandidateExpression() != null) {
+            throw new NucleusUserException("the subquery " + name + " cannot be evaluated in memory");
+        }
+        QueryExecution inner = new QueryExecution(definition.getQuery(), subquery, parameters, isJpql);
+        return result(subquery, inner.rows(null, row, extents));
+    }
+
+    /** The rows of the query, evaluated in memory. */
+    private List<Object> rows(List<Object> candidates, Evaluator.Row outer, Map<Class<?>, List<Object>> extents) {
+        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters,
+                (name, row) -> subquery(name, row, extents), isJpql);
+        return new MemoryRows(query, compilation, evaluator, type -> extents.computeIfAbsent(type, this::extent), isJpql)
+                .evaluate(candidates, outer);
+    }
+
+    private List<Object> extent(Class<?> type) {
+        ClassMapping mapping = mapping(type);
+        if (mapping == null) {
+            throw new NucleusUserException(type.getName() + " is not a persistent class");
+        }
+        return all(mapping);
+    }
+
+    /** The result of the query, evaluated in memory for candidates; null for all objects. */
+    private Object inMemory(List<Object> candidates) {
+        List<Object> rows = ranged(rows(candidates, new Evaluator.Row(Map.of(), null), new HashMap<>()));
+        boolean isMapped = query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()
+                && !(compilation.getExprResult()[0] instanceof CreatorExpression);
+        return isMapped ? map(rows) : rows;
     }
 
     // ------------------------------------------------------------------------------------------- results
 
-    private List<Object> values(List<ResultColumn> columns) {
+    private Object values(QueryPlan plan) {
+        List<ResultColumn> columns = plan.columns();
         List<Object> values = queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row(row, columns));
+        if (plan.distinctAggregate() != null) {
+            values.removeIf(Objects::isNull);
+            return map(ranged(new ArrayList<>(Collections.singletonList(Aggregates.compute(plan.distinctAggregate(), values)))));
+        }
+        int size = columns.size() - plan.groupFilter().size();
+        if (size < columns.size()) {
+            values = ranged(filtered(values, plan.groupFilter(), size));
+        }
         Expression[] result = compilation.getExprResult();
         if (result.length == 1 && result[0] instanceof CreatorExpression creator) {
-            return created(values, creator, columns.size());
+            return created(values, creator, size);
         }
-        return query.getResultClass() == null ? values : map(values);
+        return map(values);
+    }
+
+    /** The rows whose last columns, the values of operands of {@code having}, satisfy it, without these columns. */
+    private List<Object> filtered(List<Object> rows, List<String> operands, int size) {
+        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters, (name, row) -> null, isJpql);
+        List<Object> filtered = new ArrayList<>();
+        for (Object each : rows) {
+            Object[] row = (Object[]) each;
+            Map<String, Object> values = new HashMap<>();
+            for (int i = 0; i < operands.size(); i++) {
+                values.put(operands.get(i), row[size + i]);
+            }
+            if (evaluator.isTrue(compilation.getExprHaving(), new Evaluator.Row(values, null))) {
+                filtered.add(size == 1 ? row[0] : Arrays.copyOf(row, size));
+            }
+        }
+        return filtered;
     }
 
     private static Object row(Row row, List<ResultColumn> columns) {
@@ -238,18 +300,12 @@ final class QueryExecution {
     }
 
     private List<Object> map(List<Object> values) {
+        if (query.getResultClass() == null) {
+            return values;
+        }
         AbstractResultClassMapper mapper = isJpql
                 ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
         return new ArrayList<>(mapper.map(values, compilation.getExprResult()));
-    }
-
-    /** Evaluates the query for candidates in memory. */
-    private Collection<?> evaluate(List<Object> candidates) {
-        JavaQueryInMemoryEvaluator evaluator = isJpql
-                ? new JPQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver())
-                : new JDOQLInMemoryEvaluator(query, candidates, compilation, parameters, context.getClassLoaderResolver());
-        return evaluator.execute(
-                true, true, compilation.getExprResult() != null, query.getResultClass() != null, query.getRange() != null);
     }
 
     // ------------------------------------------------------------------------------------------- bulk changes
@@ -283,13 +339,12 @@ final class QueryExecution {
 
     private void update(Object object) {
         DNStateManager manager = context.findStateManager(object);
-        Map<String, Object> state = new HashMap<>();
-        state.put(compilation.getCandidateAlias(), object);
-        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, state,
-                query.getParsedImports(), context.getClassLoaderResolver(), compilation.getCandidateAlias(), query.getLanguage());
+        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters,
+                (name, row) -> subquery(name, row, new HashMap<>()), isJpql);
+        Evaluator.Row row = new Evaluator.Row(Map.of(compilation.getCandidateAlias(), object), null);
         Object[] values = new Object[compilation.getExprUpdate().length];
         for (int i = 0; i < values.length; i++) {
-            values[i] = compilation.getExprUpdate()[i].getRight().evaluate(evaluator);
+            values[i] = evaluator.value(compilation.getExprUpdate()[i].getRight(), row);
         }
         for (int i = 0; i < values.length; i++) {
             assign(manager, (DyadicExpression) compilation.getExprUpdate()[i], values[i]);

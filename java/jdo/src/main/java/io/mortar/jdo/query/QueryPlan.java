@@ -4,10 +4,12 @@ import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ClassMapping;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.NullOrderingType;
 import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
@@ -17,6 +19,7 @@ import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
 import org.datanucleus.store.query.expression.JoinExpression;
+import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.expression.OrderExpression;
 import org.datanucleus.store.query.expression.ParameterExpression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
@@ -41,6 +44,10 @@ final class QueryPlan {
     private final StoreQueries queries;
     /** The columns of a result that the store computes; null if it returns objects. */
     private List<ResultColumn> columns;
+    /** The expressions of {@code having} that have columns behind those of the result, as texts. */
+    private List<String> groupFilter = List.of();
+    /** The aggregate that is the result, of the distinct values that the store returns; null for another result. */
+    private InvokeExpression distinctAggregate;
     /** Whether the result may have several rows for one candidate. */
     private boolean isJoin;
 
@@ -51,20 +58,21 @@ final class QueryPlan {
             ClassMapping candidate,
             Map<?, ?> values,
             Function<String, Object> subqueries,
-            boolean isJpql) {
+            boolean isJpql,
+            boolean isSubquery) {
         ExecutionContext context = query.getExecutionContext();
         this.query = query;
         this.compilation = compilation;
         this.isJpql = isJpql;
         this.queries = store.queries(context);
         parameters = new Parameters(context);
-        scope = new Scope(store, context, candidate, compilation.getCandidateAlias());
+        scope = new Scope(store, context, candidate, compilation.getCandidateAlias(), isJpql && isSubquery);
         operands = new Operands(scope, parameters, parameter -> value(values, parameter), subqueries);
         text.from(candidate.name(), !query.isSubclasses());
         build(values);
     }
 
-    private static Object value(Map<?, ?> values, ParameterExpression<?> parameter) {
+    static Object value(Map<?, ?> values, ParameterExpression<?> parameter) {
         if (values.containsKey(parameter.getId())) {
             return values.get(parameter.getId());
         }
@@ -79,7 +87,7 @@ final class QueryPlan {
         } catch (NumberFormatException named) {
             // The parameter has a name.
         }
-        throw new Untranslatable("the parameter " + parameter.getId() + " has no value");
+        throw new NucleusUserException("the parameter " + parameter.getId() + " has no value");
     }
 
     NativeQuery nativeQuery() {
@@ -95,6 +103,21 @@ final class QueryPlan {
         return columns;
     }
 
+    /** The expressions of {@code having} that have columns behind those of the result. */
+    List<String> groupFilter() {
+        return groupFilter;
+    }
+
+    /** The aggregate of the distinct values that the store returns; null if the result is another one. */
+    InvokeExpression distinctAggregate() {
+        return distinctAggregate;
+    }
+
+    /** Whether the rows of the store are filtered, or aggregated, in memory. */
+    boolean isProcessedFurther() {
+        return distinctAggregate != null || !groupFilter.isEmpty();
+    }
+
     boolean isJoin() {
         return isJoin;
     }
@@ -108,6 +131,9 @@ final class QueryPlan {
             inMemory.add("from: " + why.getMessage());
             isJoin = true;
             return;
+        }
+        if (isJpql) {
+            requirePaths(conditions);
         }
         Expression filter = compilation.getExprFilter();
         for (Expression join : joins) {
@@ -133,6 +159,40 @@ final class QueryPlan {
         }
     }
 
+    /** Makes a path of JPQL in the result, the order or the groups an inner join. */
+    private void requirePaths(List<String> conditions) {
+        for (Expression clause : navigating(compilation)) {
+            ExpressionTree.forEach(clause, each -> {
+                if (each instanceof PrimaryExpression primary && primary.getLeft() == null) {
+                    try {
+                        for (String reference : scope.navigated(primary.getTuples())) {
+                            if (!conditions.contains(reference + " != null")) {
+                                conditions.add(reference + " != null");
+                            }
+                        }
+                    } catch (Untranslatable inMemory) {
+                        // The clause is evaluated in memory, and the path with it.
+                    }
+                }
+            });
+        }
+    }
+
+    /** The expressions whose paths of JPQL are inner joins. */
+    static List<Expression> navigating(QueryCompilation compilation) {
+        List<Expression> expressions = new ArrayList<>();
+        for (Expression[] clause : new Expression[][] {
+            compilation.getExprResult(), compilation.getExprGrouping(), compilation.getExprOrdering()
+        }) {
+            expressions.addAll(clause == null ? List.of() : List.of(clause));
+        }
+        return expressions;
+    }
+
+    static PrimaryExpression path(String text) {
+        return new PrimaryExpression(List.of(text.split("\\.")));
+    }
+
     // ------------------------------------------------------------------------------------------- from
 
     /** An alias of a joined reference stands for its path; one of a joined collection is a variable. */
@@ -155,11 +215,12 @@ final class QueryPlan {
                 throw new Untranslatable("a join has a condition");
             }
             Term joined = scope.resolve(path.getTuples());
-            boolean isOuter = join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER
-                    || join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER_FETCH;
+            boolean isOuter = isOuter(join);
             if (joined.kind() == Term.Kind.REFERENCE || joined.kind() == Term.Kind.EMBEDDED) {
                 scope.define(join.getAlias(), joined);
-                if (!isOuter) {
+                if (isOuter) {
+                    scope.addOuter(joined);
+                } else {
                     conditions.add(joined.text() + " != null");
                 }
             } else if (!isOuter && isDistinctSelf()) {
@@ -169,6 +230,11 @@ final class QueryPlan {
                 throw new Untranslatable("a collection is joined, and the result has a row for each element");
             }
         }
+    }
+
+    static boolean isOuter(JoinExpression join) {
+        return join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER
+                || join.getType() == JoinExpression.JoinType.JOIN_LEFT_OUTER_FETCH;
     }
 
     private boolean isDistinctSelf() {
@@ -190,26 +256,84 @@ final class QueryPlan {
 
     private void translateResult() {
         try {
+            List<Expression> result = resultExpressions();
+            if (isDistinctAggregate(result)) {
+                translateDistinctAggregate((InvokeExpression) result.get(0));
+                return;
+            }
             ResultColumns translator = new ResultColumns(operands, queries, isJpql);
             List<ResultColumn> translated = new ArrayList<>();
             boolean aggregates = false;
-            for (Expression each : resultExpressions()) {
+            for (Expression each : result) {
                 translated.add(translator.column(each));
                 aggregates |= ResultColumns.isAggregate(each);
             }
-            if (compilation.getExprHaving() != null) {
-                throw new Untranslatable("groups are filtered");
-            }
-            addGroups(translated, aggregates);
-            translated.stream().filter(column -> column.text() != null).forEach(column -> text.select(column.text()));
             if (translated.stream().allMatch(column -> column.text() == null)) {
                 throw new Untranslatable("the result is constant");
             }
+            addGroups(translated, aggregates);
+            if (compilation.getExprHaving() != null) {
+                translateGroupFilter(translator, translated);
+            }
+            translated.stream().filter(column -> column.text() != null).forEach(column -> text.select(column.text()));
             columns = translated;
         } catch (Untranslatable why) {
             returnObjects();
             inMemory.add("result: " + why.getMessage());
         }
+    }
+
+    /** Adds the operands of {@code having} to the columns. The store has no filter of groups, so these are filtered in memory. */
+    private void translateGroupFilter(ResultColumns translator, List<ResultColumn> translated) {
+        Map<String, Expression> operandsOfFilter = new LinkedHashMap<>();
+        collectOperands(compilation.getExprHaving(), operandsOfFilter);
+        for (Expression operand : operandsOfFilter.values()) {
+            ResultColumn column = translator.column(operand);
+            if (column.text() == null) {
+                throw new Untranslatable("groups are filtered by a constant");
+            }
+            translated.add(column);
+        }
+        if (operandsOfFilter.isEmpty()) {
+            throw new Untranslatable("groups are filtered by a constant");
+        }
+        groupFilter = List.copyOf(operandsOfFilter.keySet());
+    }
+
+    private void collectOperands(Expression expression, Map<String, Expression> found) {
+        if (expression == null) {
+            return;
+        }
+        if (ResultColumns.isAggregate(expression) || expression instanceof PrimaryExpression) {
+            found.put(expression.toString(), expression);
+        } else if (expression instanceof DyadicExpression) {
+            collectOperands(expression.getLeft(), found);
+            collectOperands(expression.getRight(), found);
+        } else if (!(expression instanceof Literal) && !(expression instanceof ParameterExpression)) {
+            throw new Untranslatable("groups are filtered by " + expression);
+        }
+    }
+
+    private boolean isDistinctAggregate(List<Expression> result) {
+        return result.size() == 1 && compilation.getExprGrouping() == null && compilation.getExprHaving() == null
+                && ResultColumns.isAggregate(result.get(0)) && !(compilation.getExprResult()[0] instanceof CreatorExpression)
+                && ((InvokeExpression) result.get(0)).getArguments().get(0).getOperator() == Expression.OP_DISTINCT;
+    }
+
+    /** The store returns each value once. */
+    private void translateDistinctAggregate(InvokeExpression aggregate) {
+        Expression argument = aggregate.getArguments().get(0).getLeft();
+        Term term = operands.term(argument);
+        if (term.kind() != Term.Kind.VALUE && term.kind() != Term.Kind.REFERENCE || term.text().equals("this")) {
+            throw new Untranslatable("an aggregate of distinct objects has no counterpart");
+        }
+        boolean isCount = aggregate.getOperation().equalsIgnoreCase("count");
+        columns = List.of(isCount
+                ? new ResultColumn(term.text(), stored -> stored)
+                : new ResultColumns(operands, queries, isJpql).column(argument));
+        text.select(term.text());
+        text.group(term.text());
+        distinctAggregate = aggregate;
     }
 
     private List<Expression> resultExpressions() {
@@ -238,7 +362,7 @@ final class QueryPlan {
 
     private void translateOrder() {
         Expression[] ordering = compilation.getExprOrdering();
-        if (ordering == null) {
+        if (ordering == null || distinctAggregate != null) {
             return;
         }
         try {
@@ -257,10 +381,12 @@ final class QueryPlan {
     private void returnObjects() {
         text.clearResult();
         columns = null;
+        groupFilter = List.of();
+        distinctAggregate = null;
     }
 
     private String key(OrderExpression order) {
-        Expression by = aliased(order.getLeft());
+        Expression by = aliased(compilation, order.getLeft());
         String key;
         if (ResultColumns.isAggregate(by)) {
             key = new ResultColumns(operands, queries, isJpql).column(by).text();
@@ -278,7 +404,7 @@ final class QueryPlan {
     }
 
     /** The result that a name in the order stands for. */
-    private Expression aliased(Expression by) {
+    static Expression aliased(QueryCompilation compilation, Expression by) {
         if (compilation.getExprResult() != null && by instanceof PrimaryExpression primary && primary.getTuples().size() == 1) {
             for (Expression result : compilation.getExprResult()) {
                 if (primary.getId().equals(result.getAlias())) {
@@ -290,15 +416,23 @@ final class QueryPlan {
     }
 
     private void translateRange(Map<?, ?> values) {
-        if (query.getRange() == null) {
+        if (query.getRange() == null || isProcessedFurther()) {
             return;
         }
-        long from = bound(values, query.getRangeFromInclParam(), query.getRangeFromIncl());
-        long to = bound(values, query.getRangeToExclParam(), query.getRangeToExcl());
+        long from = rangeFrom(query, values);
+        long to = rangeTo(query, values);
         text.skip(from);
         if (to != Long.MAX_VALUE) {
             text.limit(Math.max(0, to - from));
         }
+    }
+
+    static long rangeFrom(Query<?> query, Map<?, ?> values) {
+        return bound(values, query.getRangeFromInclParam(), query.getRangeFromIncl());
+    }
+
+    static long rangeTo(Query<?> query, Map<?, ?> values) {
+        return bound(values, query.getRangeToExclParam(), query.getRangeToExcl());
     }
 
     private static long bound(Map<?, ?> values, String parameter, long fixed) {

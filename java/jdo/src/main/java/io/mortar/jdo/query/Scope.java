@@ -5,10 +5,12 @@ import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.ContainerMapping;
 import io.mortar.jdo.mapping.EmbeddedMapping;
 import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.LargeObjectMapping;
 import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.OptionalMapping;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.ValueMapping;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -28,12 +30,20 @@ final class Scope {
     private final Map<String, Term> names = new HashMap<>();
     /** Aliases of joined collections, which are variables. */
     private final Set<String> joined = new HashSet<>();
+    /** The references that outer joins follow. */
+    private final Set<String> outer = new HashSet<>();
+    /** Whether other names than those of the scope are of an outer query. */
+    private final boolean isStrict;
 
-    Scope(MortarStoreManager store, ExecutionContext context, ClassMapping candidate, String alias) {
+    /**
+     * @param isStrict whether paths begin with a name of this scope; members of the candidate have no name before them otherwise
+     */
+    Scope(MortarStoreManager store, ExecutionContext context, ClassMapping candidate, String alias, boolean isStrict) {
         this.store = store;
         this.context = context;
         this.candidate = candidate;
         this.alias = alias;
+        this.isStrict = isStrict;
     }
 
     Term self() {
@@ -61,8 +71,17 @@ final class Scope {
         return joined.contains(name);
     }
 
+    void addOuter(Term reference) {
+        outer.add(reference.text());
+    }
+
+    /** Whether a reference is followed by an outer join. */
+    boolean isOuter(String reference) {
+        return outer.contains(reference);
+    }
+
     boolean isCandidate(String name) {
-        return name.equals(alias) || name.equals("this");
+        return name.equals(alias);
     }
 
     /** The meaning of names with dots between them. */
@@ -74,7 +93,26 @@ final class Scope {
         if (isCandidate(first)) {
             return walk(self(), path.subList(1, path.size()));
         }
+        if (isStrict || first.equals("this")) {
+            throw new Untranslatable("the subquery depends on " + first + " of the query around it");
+        }
         return walk(self(), path);
+    }
+
+    /** The references that a path leads through, without the one that its first name stands for. */
+    List<String> navigated(List<String> path) {
+        String first = path.get(0);
+        boolean isNamed = names.containsKey(first) || isCandidate(first);
+        Term term = names.containsKey(first) ? names.get(first) : self();
+        List<String> references = new ArrayList<>();
+        List<String> members = isNamed ? path.subList(1, path.size()) : path;
+        for (int i = 0; i < members.size(); i++) {
+            if (i > 0 && term.kind() == Term.Kind.REFERENCE) {
+                references.add(term.text());
+            }
+            term = member(term, members.get(i));
+        }
+        return references;
     }
 
     /** The member of an object at the end of a path. */
@@ -104,6 +142,9 @@ final class Scope {
         boolean isPath = object.isPath() || object.kind() == Term.Kind.REFERENCE && !isRoot;
         if (mapping instanceof ValueMapping value) {
             return Term.value(before + QueryText.quote(value.column().name()), value.codec(), isPath);
+        }
+        if (mapping instanceof LargeObjectMapping content) {
+            return Term.content(before + QueryText.quote(content.column().name()), isPath);
         }
         if (mapping instanceof ReferenceMapping reference) {
             return Term.reference(before + QueryText.quote(reference.column().name()), target(reference.member()), isPath);

@@ -1,6 +1,5 @@
 package io.mortar.jdo.query;
 
-import io.mortar.Oid;
 import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.jdo.StoreQueries;
@@ -16,20 +15,27 @@ import org.datanucleus.store.query.AbstractQueryResultIterator;
 import org.datanucleus.store.query.Query;
 
 /**
- * The objects that a query returns, in a list that is read as far as it is used. Of an object that was read the list keeps the
- * identifier, so a long result needs little memory; {@link #forEachOnce} keeps nothing.
+ * The objects that a query returns, in a list that is read as far as it is used. The list keeps the identifiers of the
+ * objects that were read, and the first objects as long as there is memory. It finds the others again by their
+ * identifiers. {@link #forEachOnce} keeps nothing.
  */
 final class StreamedResult<E> extends AbstractQueryResult<E> {
+    /** A longer result has only identifiers of what follows. */
+    private static final int OBJECTS_KEPT = 10_000;
+
     private final transient StoreQueries queries;
     private final transient FetchPlan plan;
     private final boolean ignoreCache;
     private transient Rows rows;
+    private final transient OidList oids = new OidList();
     private final transient List<Entry> entries = new ArrayList<>();
+    /** The object that was read last. */
+    private transient Object last;
 
     /** An object that was read. Once the connection is closed the list keeps it. */
-    private record Entry(Oid oid, SoftReference<Object> object, Object kept) {
-        static Entry of(Oid oid, Object object) {
-            return new Entry(oid, new SoftReference<>(object), null);
+    private record Entry(SoftReference<Object> object, Object kept) {
+        static Entry of(Object object) {
+            return new Entry(new SoftReference<>(object), null);
         }
 
         Object get() {
@@ -65,27 +71,36 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
             return false;
         }
         Row row = queries.next(rows);
-        entries.add(Entry.of(row.oid(), queries.object(row, plan, ignoreCache)));
+        last = queries.object(row, plan, ignoreCache);
+        oids.add(row.oid());
+        if (entries.size() < OBJECTS_KEPT) {
+            entries.add(Entry.of(last));
+        }
         return true;
     }
 
     @Override
     public synchronized E get(int index) {
         if (!has(index)) {
-            throw new IndexOutOfBoundsException("the result has " + entries.size() + " objects; there is no number " + index);
+            throw new IndexOutOfBoundsException(
+                    "the result has " + oids.size() + " objects; there is no number " + index);
         }
-        Entry entry = entries.get(index);
-        Object object = entry.get();
+        if (index == oids.size() - 1) {
+            return (E) last;
+        }
+        Object object = index < entries.size() ? entries.get(index).get() : null;
         if (object == null) {
-            object = queries.object(entry.oid());
-            entries.set(index, Entry.of(entry.oid(), object));
+            object = queries.object(oids.get(index));
+            if (index < entries.size()) {
+                entries.set(index, Entry.of(object));
+            }
         }
         return (E) object;
     }
 
     private synchronized boolean has(int index) {
         assertIsOpen();
-        while (entries.size() <= index) {
+        while (oids.size() <= index) {
             if (!readNext()) {
                 return false;
             }
@@ -97,7 +112,7 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
     protected int getSizeUsingMethod() {
         if ("last".equalsIgnoreCase(resultSizeMethod)) {
             has(Integer.MAX_VALUE);
-            return entries.size();
+            return oids.size();
         }
         return super.getSizeUsingMethod();
     }
@@ -112,7 +127,7 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
         if (loadResultsAtCommit && isOpen() && rows != null) {
             has(Integer.MAX_VALUE);
         }
-        entries.replaceAll(entry -> new Entry(entry.oid(), entry.object(), entry.get()));
+        entries.replaceAll(entry -> new Entry(entry.object(), entry.get()));
     }
 
     @Override

@@ -39,6 +39,7 @@ record Term(
         EMBEDDED,
         CONTAINER,
         INVERSE,
+        CONTENT,
         CONSTANT
     }
 
@@ -60,6 +61,10 @@ record Term(
 
     static Term inverse(InverseMapping mapping, Term owner) {
         return new Term(null, Kind.INVERSE, null, null, null, null, mapping, owner, null, owner.isPath());
+    }
+
+    static Term content(String text, boolean isPath) {
+        return new Term(text, Kind.CONTENT, null, null, null, null, null, null, null, isPath);
     }
 
     static Term constant(Object value) {

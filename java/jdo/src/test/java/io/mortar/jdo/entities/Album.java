@@ -48,7 +48,7 @@ public class Album {
 
     protected Album() {}
 
-    Album(String title, int year, Artist artist) {
+    public Album(String title, int year, Artist artist) {
         this.title = title;
         this.year = year;
         this.artist = artist;

@@ -1,0 +1,642 @@
+package io.mortar.jdo.query;
+
+import io.mortar.jdo.mapping.Containers;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.math.MathContext;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.function.BiFunction;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.RelationType;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.query.Query;
+import org.datanucleus.store.query.expression.ArrayExpression;
+import org.datanucleus.store.query.expression.CaseExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.Literal;
+import org.datanucleus.store.query.expression.ParameterExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.SubqueryExpression;
+import org.datanucleus.store.query.expression.TypeExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+import org.datanucleus.store.query.inmemory.InMemoryExpressionEvaluator;
+import org.datanucleus.store.query.inmemory.InMemoryFailure;
+import org.datanucleus.store.query.inmemory.InvocationEvaluator;
+import org.datanucleus.util.ClassUtils;
+
+/**
+ * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator of
+ * DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
+ *
+ * <p>A condition of JPQL is true, false, or null, which means unknown. One of JDOQL is true or false. A path through a null
+ * reference is {@link #NOTHING}, which no test accepts.
+ */
+final class Evaluator {
+    /** The value of a path through a reference that is null. */
+    private static final Object NOTHING = new Object();
+
+    private static final MathContext QUOTIENT = MathContext.DECIMAL128;
+
+    private final Query<?> query;
+    private final ExecutionContext context;
+    private final String candidate;
+    private final Map<Object, Object> parameters;
+    private final BiFunction<String, Row, Object> subqueries;
+    private final boolean isThreeValued;
+
+    /**
+     * A row: the objects that names stand for.
+     *
+     * @param names the candidate and the variables with their values, and expressions whose values are known
+     * @param group the rows of which aggregates are computed; null outside of groups
+     */
+    record Row(Map<String, Object> names, List<Row> group) {
+        Row with(String name, Object value) {
+            Map<String, Object> more = new HashMap<>(names);
+            more.put(name, value);
+            return new Row(more, group);
+        }
+    }
+
+    /**
+     * @param candidate the name of the candidate
+     * @param subqueries the values of subqueries for a row
+     */
+    Evaluator(
+            Query<?> query,
+            String candidate,
+            Map<Object, Object> parameters,
+            BiFunction<String, Row, Object> subqueries,
+            boolean isThreeValued) {
+        this.query = query;
+        this.context = query.getExecutionContext();
+        this.candidate = candidate;
+        this.parameters = parameters;
+        this.subqueries = subqueries;
+        this.isThreeValued = isThreeValued;
+    }
+
+    /** Whether a condition is true. */
+    boolean isTrue(Expression condition, Row row) {
+        return Boolean.TRUE.equals(condition(condition, row));
+    }
+
+    /** The value of an expression; null if it has none. */
+    Object value(Expression expression, Row row) {
+        Object value = evaluate(expression, row);
+        return value == NOTHING ? null : value;
+    }
+
+    // ------------------------------------------------------------------------------------------- conditions
+
+    private Boolean condition(Expression expression, Row row) {
+        Object value = evaluate(expression, row);
+        if (value == null || value == NOTHING) {
+            return isThreeValued ? null : (Boolean) false;
+        }
+        if (value instanceof Boolean truth) {
+            return truth;
+        }
+        throw new NucleusUserException("a condition is not true or false: " + expression);
+    }
+
+    private Boolean not(Boolean truth) {
+        return truth == null ? null : (Boolean) !truth;
+    }
+
+    private Boolean or(Expression expression, Row row) {
+        Boolean left = condition(expression.getLeft(), row);
+        if (Boolean.TRUE.equals(left)) {
+            return true;
+        }
+        Boolean right = condition(expression.getRight(), row);
+        return Boolean.TRUE.equals(right) ? (Boolean) true : left == null || right == null ? null : (Boolean) false;
+    }
+
+    /** A conjunction is true if the variables that its operands declare have elements for which all operands are true. */
+    private Boolean and(List<Expression> parts, Row row) {
+        for (Expression part : parts) {
+            String variable = declared(part, row);
+            if (variable != null) {
+                List<Expression> rest = new ArrayList<>(parts);
+                rest.remove(part);
+                return elements(value(part.getLeft(), row)).stream()
+                        .anyMatch(element -> Boolean.TRUE.equals(and(rest, row.with(variable, element))));
+            }
+        }
+        Boolean result = true;
+        for (Expression part : parts) {
+            Boolean truth = condition(part, row);
+            if (Boolean.FALSE.equals(truth)) {
+                return false;
+            }
+            if (truth == null) {
+                result = null;
+            }
+        }
+        return result;
+    }
+
+    /** The variable that {@code collection.contains(variable)} declares; null for other expressions and known variables. */
+    String declared(Expression part, Row row) {
+        return part instanceof InvokeExpression invoke && invoke.getLeft() != null && invoke.getOperation().equals("contains")
+                && invoke.getArguments().get(0) instanceof VariableExpression variable
+                && !row.names().containsKey(variable.getId()) && !isSubquery(variable.getId()) ? variable.getId() : null;
+    }
+
+    private boolean isSubquery(String name) {
+        return query.getSubqueryForVariable(name) != null;
+    }
+
+    static void flatten(Expression expression, Expression.Operator operator, List<Expression> parts) {
+        if (expression instanceof DyadicExpression && expression.getOperator() == operator) {
+            flatten(expression.getLeft(), operator, parts);
+            flatten(expression.getRight(), operator, parts);
+        } else if (expression != null) {
+            parts.add(expression);
+        }
+    }
+
+    /** The elements of a container, or the one object that is not null. */
+    static List<Object> elements(Object joined) {
+        if (joined == null) {
+            return List.of();
+        }
+        return Containers.isContainer(joined) ? Containers.elements(joined) : List.of(joined);
+    }
+
+    private Boolean comparison(DyadicExpression expression, Row row) {
+        Expression.Operator operator = expression.getOperator();
+        boolean isNullTest = isNull(expression.getLeft()) || isNull(expression.getRight());
+        if (expression.getRight() instanceof SubqueryExpression subquery) {
+            return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
+        }
+        return compare(evaluate(expression.getLeft(), row), operator, evaluate(expression.getRight(), row), isNullTest);
+    }
+
+    private static boolean isNull(Expression expression) {
+        return expression instanceof Literal literal && literal.getLiteral() == null;
+    }
+
+    private Boolean compare(Object left, Expression.Operator operator, Object right, boolean isNullTest) {
+        if (left == NOTHING || right == NOTHING) {
+            return isThreeValued ? null : (Boolean) false;
+        }
+        boolean isEquality = operator == Expression.OP_EQ || operator == Expression.OP_NOTEQ;
+        if (left == null || right == null) {
+            if (isEquality && (isNullTest || !isThreeValued)) {
+                return (left == right) == (operator == Expression.OP_EQ);
+            }
+            return isThreeValued ? null : (Boolean) false;
+        }
+        if (isEquality) {
+            return isSame(left, right) == (operator == Expression.OP_EQ);
+        }
+        int order = order(left, right);
+        return operator == Expression.OP_LT ? order < 0 : operator == Expression.OP_LTEQ ? order <= 0
+                : operator == Expression.OP_GT ? order > 0 : order >= 0;
+    }
+
+    /** Whether two values are equal, numbers of different types too. */
+    static boolean isSame(Object left, Object right) {
+        if (left instanceof Number && right instanceof Number) {
+            return order(left, right) == 0;
+        }
+        return Objects.deepEquals(plain(left), plain(right));
+    }
+
+    /** Compares two values that are not null. */
+    static int order(Object left, Object right) {
+        if (left instanceof Number one && right instanceof Number other) {
+            boolean isExact = isFinite(one) && isFinite(other);
+            return isExact ? decimal(one).compareTo(decimal(other)) : Double.compare(one.doubleValue(), other.doubleValue());
+        }
+        try {
+            return ((Comparable<Object>) plain(left)).compareTo(plain(right));
+        } catch (ClassCastException error) {
+            throw new NucleusUserException("a " + left.getClass().getName() + " is compared with a " + right.getClass().getName());
+        }
+    }
+
+    private static Object plain(Object value) {
+        return value instanceof Character || value instanceof StringBuilder ? value.toString() : value;
+    }
+
+    private static boolean isFinite(Number number) {
+        return !(number instanceof Double || number instanceof Float) || Double.isFinite(number.doubleValue());
+    }
+
+    static BigDecimal decimal(Number number) {
+        return number instanceof BigDecimal decimal ? decimal
+                : number instanceof BigInteger integer ? new BigDecimal(integer) : new BigDecimal(number.toString());
+    }
+
+    private Boolean in(Expression left, Expression right, Row row) {
+        Object value = evaluate(left, row);
+        Object list = right instanceof SubqueryExpression subquery ? subquery(subquery, row) : value(right, row);
+        if (value == NOTHING || value == null && isThreeValued) {
+            return isThreeValued ? null : (Boolean) false;
+        }
+        List<Object> candidates = new ArrayList<>();
+        for (Object each : elements(list)) {
+            candidates.addAll(each instanceof Collection ? elements(each) : Collections.singletonList(each));
+        }
+        if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && isSame(value, each))) {
+            return true;
+        }
+        return isThreeValued && candidates.contains(null) ? null : (Boolean) false;
+    }
+
+    // ------------------------------------------------------------------------------------------- subqueries
+
+    private Object subquery(SubqueryExpression expression, Row row) {
+        return subqueries.apply(((VariableExpression) expression.getRight()).getId(), row);
+    }
+
+    private Boolean quantified(Object left, Expression.Operator operator, SubqueryExpression expression, Row row) {
+        boolean isAll = expression.getKeyword().equalsIgnoreCase("ALL");
+        Boolean result = isAll;
+        for (Object each : elements(subquery(expression, row))) {
+            Boolean truth = compare(left, operator, each, false);
+            if (truth == null) {
+                result = null;
+            } else if (truth != isAll) {
+                return truth;
+            }
+        }
+        return result;
+    }
+
+    private Object exists(SubqueryExpression expression, Row row) {
+        boolean hasRows = !elements(subquery(expression, row)).isEmpty();
+        return switch (expression.getKeyword().toUpperCase(Locale.ROOT)) {
+            case "EXISTS" -> hasRows;
+            case "NOT EXISTS" -> !hasRows;
+            default -> throw unsupported(expression);
+        };
+    }
+
+    // ------------------------------------------------------------------------------------------- values
+
+    private Object evaluate(Expression expression, Row row) {
+        if (row.names().containsKey(expression.toString())) {
+            return row.names().get(expression.toString());
+        }
+        if (expression instanceof PrimaryExpression primary) {
+            return primary(primary, row);
+        }
+        if (expression instanceof Literal literal) {
+            return literal.getLiteral();
+        }
+        if (expression instanceof ParameterExpression<?> parameter) {
+            return QueryPlan.value(parameters, parameter);
+        }
+        if (expression instanceof VariableExpression variable) {
+            return variable(variable, row);
+        }
+        if (expression instanceof InvokeExpression invoke) {
+            return invocation(invoke, row);
+        }
+        if (expression instanceof DyadicExpression dyadic) {
+            return dyadic(dyadic, row);
+        }
+        if (expression instanceof CaseExpression cases) {
+            for (CaseExpression.ExpressionPair pair : cases.getConditions()) {
+                if (isTrue(pair.getWhenExpression(), row)) {
+                    return evaluate(pair.getActionExpression(), row);
+                }
+            }
+            return cases.getElseExpression() == null ? null : evaluate(cases.getElseExpression(), row);
+        }
+        if (expression instanceof ArrayExpression array) {
+            List<Object> elements = new ArrayList<>();
+            for (int i = 0; i < array.getArraySize(); i++) {
+                elements.add(value(array.getElement(i), row));
+            }
+            return elements;
+        }
+        if (expression instanceof SubqueryExpression subquery) {
+            return exists(subquery, row);
+        }
+        if (expression instanceof TypeExpression type) {
+            Object typed = value(type.getContainedExpression(), row);
+            return typed == null ? null : typed.getClass();
+        }
+        throw unsupported(expression);
+    }
+
+    private static NucleusUserException unsupported(Expression expression) {
+        return new NucleusUserException("the query needs an evaluation in memory that is not supported: " + expression);
+    }
+
+    private Object variable(VariableExpression variable, Row row) {
+        if (row.names().containsKey(variable.getId())) {
+            return row.names().get(variable.getId());
+        }
+        if (isSubquery(variable.getId())) {
+            return subqueries.apply(variable.getId(), row);
+        }
+        throw new NucleusUserException("the variable " + variable.getId() + " is not declared as an element of a collection by contains"
+                + " beside the conditions that use it");
+    }
+
+    private Object dyadic(DyadicExpression expression, Row row) {
+        Expression.Operator operator = expression.getOperator();
+        if (operator == Expression.OP_AND || operator == Expression.OP_BIT_AND) {
+            List<Expression> parts = new ArrayList<>();
+            flatten(expression, operator, parts);
+            return and(parts, row);
+        }
+        if (operator == Expression.OP_OR || operator == Expression.OP_BIT_OR) {
+            return or(expression, row);
+        }
+        if (operator == Expression.OP_NOT) {
+            return not(condition(expression.getLeft(), row));
+        }
+        if (Conditions.isComparison(operator)) {
+            return comparison(expression, row);
+        }
+        if (operator == Expression.OP_IN) {
+            return in(expression.getLeft(), expression.getRight(), row);
+        }
+        if (operator == Expression.OP_NOTIN) {
+            return not(in(expression.getLeft(), expression.getRight(), row));
+        }
+        if (operator == Expression.OP_IS || operator == Expression.OP_ISNOT) {
+            return isOfType(expression, row);
+        }
+        if (operator == Expression.OP_CAST) {
+            return cast(expression, row);
+        }
+        if (operator == Expression.OP_DISTINCT) {
+            return evaluate(expression.getLeft(), row);
+        }
+        return arithmetic(expression, row);
+    }
+
+    /** {@code instanceof} of JDOQL is true for subclasses; {@code TYPE} of JPQL is not. */
+    private Boolean isOfType(DyadicExpression expression, Row row) {
+        Object left = value(expression.getLeft(), row);
+        Object right = value(expression.getRight(), row);
+        Class<?> type = right instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(right));
+        Class<?> actual = left instanceof Class<?> known ? known : left == null ? null : left.getClass();
+        boolean is = actual != null && (isThreeValued ? type == actual : type.isAssignableFrom(actual));
+        return is == (expression.getOperator() == Expression.OP_IS);
+    }
+
+    private Object cast(DyadicExpression expression, Row row) {
+        Object value = value(expression.getLeft(), row);
+        String name = String.valueOf(((Literal) expression.getRight()).getLiteral());
+        return value != null && query.resolveClassDeclaration(name).isInstance(value) ? value : NOTHING;
+    }
+
+    private Object arithmetic(DyadicExpression expression, Row row) {
+        Object left = evaluate(expression.getLeft(), row);
+        if (expression.getOperator() == Expression.OP_NEG) {
+            return left == null || left == NOTHING ? left : calculate(0L, Expression.OP_SUB, left, expression);
+        }
+        Object right = evaluate(expression.getRight(), row);
+        if (left == null || right == null || left == NOTHING || right == NOTHING) {
+            return left == NOTHING || right == NOTHING ? NOTHING : null;
+        }
+        return calculate(left, expression.getOperator(), right, expression);
+    }
+
+    private static Object calculate(Object left, Expression.Operator operator, Object right, Expression expression) {
+        if (operator == Expression.OP_ADD && !(left instanceof Number && right instanceof Number)) {
+            return "" + left + right;
+        }
+        if (!(left instanceof Number one) || !(right instanceof Number other)) {
+            throw unsupported(expression);
+        }
+        try {
+            return calculate(one, operator, other, expression);
+        } catch (ArithmeticException error) {
+            throw new NucleusUserException(expression + " cannot be computed: " + error.getMessage(), error);
+        }
+    }
+
+    private static Object calculate(Number left, Expression.Operator operator, Number right, Expression expression) {
+        if (isFloating(left) || isFloating(right)) {
+            double one = left.doubleValue();
+            double other = right.doubleValue();
+            return operator == Expression.OP_ADD ? one + other : operator == Expression.OP_SUB ? one - other
+                    : operator == Expression.OP_MUL ? one * other : operator == Expression.OP_DIV ? one / other
+                    : operator == Expression.OP_MOD ? (Object) (one % other) : fail(expression);
+        }
+        BigDecimal one = decimal(left);
+        BigDecimal other = decimal(right);
+        boolean isInteger = !(left instanceof BigDecimal) && !(right instanceof BigDecimal);
+        BigDecimal result = operator == Expression.OP_ADD ? one.add(other) : operator == Expression.OP_SUB ? one.subtract(other)
+                : operator == Expression.OP_MUL ? one.multiply(other) : operator == Expression.OP_MOD ? one.remainder(other)
+                : operator != Expression.OP_DIV ? (BigDecimal) fail(expression)
+                : isInteger ? one.divideToIntegralValue(other) : one.divide(other, QUOTIENT);
+        boolean isBig = left instanceof BigInteger || right instanceof BigInteger;
+        return !isInteger ? result : isBig ? (Object) result.toBigInteger() : (Object) result.longValueExact();
+    }
+
+    private static Object fail(Expression expression) {
+        throw unsupported(expression);
+    }
+
+    static boolean isFloating(Number number) {
+        return number instanceof Double || number instanceof Float;
+    }
+
+    // ------------------------------------------------------------------------------------------- functions
+
+    private Object invocation(InvokeExpression invoke, Row row) {
+        if (ResultColumns.isAggregate(invoke)) {
+            return Aggregates.compute(invoke, row, this);
+        }
+        Object receiver = invoke.getLeft() == null ? null : evaluate(invoke.getLeft(), row);
+        String name = invoke.getOperation();
+        if (receiver == NOTHING) {
+            return NOTHING;
+        }
+        if (invoke.getLeft() != null && receiver == null) {
+            return name.equals("isEmpty") ? (Object) true : name.equals("size") ? (Object) 0
+                    : name.equals("isPresent") || name.startsWith("contains") ? (Object) false : null;
+        }
+        List<Object> arguments = new ArrayList<>();
+        for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
+            arguments.add(value(argument, row));
+        }
+        if (receiver instanceof Optional<?> optional) {
+            return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
+        }
+        if (receiver != null && Containers.isContainer(receiver)) {
+            return ofContainer(receiver, invoke, arguments);
+        }
+        if (receiver instanceof String text) {
+            return ofText(text, invoke, arguments);
+        }
+        return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
+    }
+
+    private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
+        return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
+            case "COALESCE" -> arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
+            case "NULLIF" -> {
+                Object value = arguments.get(0);
+                yield value != null && arguments.get(1) != null && isSame(value, arguments.get(1)) ? null : value;
+            }
+            case "ABS", "MATH.ABS" -> arguments.get(0) instanceof Number number && order(number, 0L) < 0
+                    ? calculate(0L, Expression.OP_SUB, number, invoke) : arguments.get(0);
+            default -> function(null, invoke, arguments);
+        };
+    }
+
+    private Object ofText(String text, InvokeExpression invoke, List<Object> arguments) {
+        if (arguments.contains(null)) {
+            return null;
+        }
+        return switch (invoke.getOperation()) {
+            case "length" -> text.length();
+            case "substring" -> {
+                int from = position(text, arguments.get(0));
+                yield text.substring(from, arguments.size() < 2
+                        ? text.length() : Math.max(from, position(text, arguments.get(1))));
+            }
+            case "charAt" -> {
+                int at = ((Number) arguments.get(0)).intValue();
+                yield at < 0 || at >= text.length() ? NOTHING : String.valueOf(text.charAt(at));
+            }
+            case "indexOf" -> text.indexOf(arguments.get(0).toString(), arguments.size() < 2 ? 0 : position(text, arguments.get(1)));
+            case "startsWith" -> text.startsWith(arguments.get(0).toString(), arguments.size() < 2
+                    ? 0 : ((Number) arguments.get(1)).intValue());
+            case "endsWith" -> text.endsWith(arguments.get(0).toString());
+            case "contains" -> text.contains(arguments.get(0).toString());
+            default -> function(text, invoke, arguments);
+        };
+    }
+
+    /** A position in a text; the nearest one for a number outside of it. */
+    private static int position(String text, Object number) {
+        return Math.max(0, Math.min(text.length(), ((Number) number).intValue()));
+    }
+
+    private static Object ofContainer(Object container, InvokeExpression invoke, List<Object> arguments) {
+        List<Object> elements = Containers.elements(container);
+        Map<Object, Object> map = container instanceof Map<?, ?> known ? (Map<Object, Object>) known : Map.of();
+        return switch (invoke.getOperation()) {
+            case "size", "length" -> elements.size();
+            case "isEmpty" -> elements.isEmpty();
+            case "contains", "containsValue" -> has(elements, arguments.get(0));
+            case "containsKey" -> has(map.keySet(), arguments.get(0));
+            case "containsEntry" -> has(map.keySet(), arguments.get(0)) && isSame(map.get(arguments.get(0)), arguments.get(1));
+            case "indexOf" -> elements.indexOf(arguments.get(0));
+            case "get" -> container instanceof Map ? map.get(arguments.get(0)) : element(elements, arguments.get(0));
+            default -> throw unsupported(invoke);
+        };
+    }
+
+    private static Object element(List<Object> elements, Object index) {
+        int number = ((Number) index).intValue();
+        return number < 0 || number >= elements.size() ? null : elements.get(number);
+    }
+
+    private static boolean has(Collection<Object> elements, Object value) {
+        return elements.stream().anyMatch(each -> each == null || value == null ? each == value : isSame(each, value));
+    }
+
+    /** A function of DataNucleus, with values for its receiver and its arguments. */
+    private Object function(Object receiver, InvokeExpression invoke, List<Object> arguments) {
+        InvocationEvaluator function = context.getStoreManager().getQueryManager()
+                .getInMemoryEvaluatorForMethod(receiver == null ? null : receiver.getClass(), invoke.getOperation());
+        if (function == null) {
+            throw unsupported(invoke);
+        }
+        List<Expression> literals = new ArrayList<>();
+        arguments.forEach(argument -> literals.add(new Literal(plain(argument))));
+        InvokeExpression call =
+                new InvokeExpression(receiver == null ? null : new Literal(receiver), invoke.getOperation(), literals);
+        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, new HashMap<>(),
+                query.getParsedImports(), context.getClassLoaderResolver(), candidate, query.getLanguage());
+        Object value = function.evaluate(call, receiver, evaluator);
+        if (value instanceof InMemoryFailure) {
+            throw unsupported(invoke);
+        }
+        return value;
+    }
+
+    // ------------------------------------------------------------------------------------------- paths
+
+    private Object primary(PrimaryExpression primary, Row row) {
+        List<String> path = primary.getTuples();
+        if (primary.getLeft() != null) {
+            return walk(evaluate(primary.getLeft(), row), path);
+        }
+        String first = path.get(0);
+        if (row.names().containsKey(first)) {
+            return walk(row.names().get(first), path.subList(1, path.size()));
+        }
+        if (row.names().isEmpty()) {
+            return null;
+        }
+        Object self = row.names().get(candidate);
+        return walk(self, first.equals("this") ? path.subList(1, path.size()) : path);
+    }
+
+    private Object walk(Object from, List<String> path) {
+        Object value = from;
+        for (int i = 0; i < path.size(); i++) {
+            if (value instanceof Optional<?> optional) {
+                value = optional.orElse(null);
+            }
+            if (value == null || value == NOTHING) {
+                // An alias of an outer join that is null has null members; behind another reference there is nothing.
+                return i == 0 ? value : NOTHING;
+            }
+            Object member = member(value, path.get(i));
+            boolean isNullEmbedded = member == null && isEmbedded(value, path.get(i));
+            if (isNullEmbedded) {
+                return null;
+            }
+            value = member;
+        }
+        return value;
+    }
+
+    private Object member(Object object, String name) {
+        DNStateManager manager = context.findStateManager(object);
+        int position = manager == null ? -1 : manager.getClassMetaData().getAbsolutePositionOfMember(name);
+        if (position >= 0) {
+            manager.loadField(position);
+            return manager.provideField(position);
+        }
+        return ClassUtils.getValueOfFieldByReflection(object, name);
+    }
+
+    private boolean isEmbedded(Object object, String name) {
+        AbstractClassMetaData metadata =
+                context.getMetaDataManager().getMetaDataForClass(object.getClass(), context.getClassLoaderResolver());
+        AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
+        return member != null && (member.isEmbedded()
+                || !RelationType.isRelationSingleValued(member.getRelationType(context.getClassLoaderResolver())));
+    }
+
+    /** Whether a path in an expression leads through a reference that is null, so that an inner join has no row. */
+    boolean hasNullPath(Expression expression, Row row) {
+        boolean[] found = {false};
+        ExpressionTree.forEach(expression, each -> {
+            if (each instanceof PrimaryExpression primary && primary.getLeft() == null) {
+                found[0] |= primary(primary, row) == NOTHING;
+            }
+        });
+        return found[0];
+    }
+}

@@ -1,0 +1,264 @@
+package io.mortar.jdo.query;
+
+import io.mortar.jdo.query.Evaluator.Row;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.IdentityHashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+import org.datanucleus.store.query.NullOrderingType;
+import org.datanucleus.store.query.Query;
+import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.expression.ClassExpression;
+import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.Expression;
+import org.datanucleus.store.query.expression.JoinExpression;
+import org.datanucleus.store.query.expression.OrderExpression;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+
+/**
+ * Evaluates a query in memory: joins, the filter, groups, their filter, order and result. A joined collection, and in JDOQL a
+ * variable that the result has, gives a row for each element.
+ */
+final class MemoryRows {
+    private final Query<?> query;
+    private final QueryCompilation compilation;
+    private final Evaluator evaluator;
+    private final Function<Class<?>, List<Object>> extents;
+    private final boolean isJpql;
+
+    /** @param extents all objects of a class */
+    MemoryRows(
+            Query<?> query,
+            QueryCompilation compilation,
+            Evaluator evaluator,
+            Function<Class<?>, List<Object>> extents,
+            boolean isJpql) {
+        this.query = query;
+        this.compilation = compilation;
+        this.evaluator = evaluator;
+        this.extents = extents;
+        this.isJpql = isJpql;
+    }
+
+    /**
+     * The rows of the result, in order and without the range.
+     *
+     * @param candidates the objects that may satisfy the query; null for all
+     * @param outer the row of the query that this is a subquery of, or a row without names
+     */
+    List<Object> evaluate(List<Object> candidates, Row outer) {
+        List<Row> rows = new ArrayList<>();
+        for (Row row : filtered(candidates(candidates, outer))) {
+            if (!isJpql || !hasNullPath(row)) {
+                rows.add(row);
+            }
+        }
+        List<Row> groups = new ArrayList<>(grouped(rows));
+        if (compilation.getExprHaving() != null) {
+            groups.removeIf(group -> !evaluator.isTrue(compilation.getExprHaving(), group));
+        }
+        if (compilation.getExprOrdering() != null) {
+            sort(groups);
+        }
+        List<Object> results = new ArrayList<>();
+        groups.forEach(group -> results.add(result(group)));
+        return compilation.getResultDistinct() || query.getResultDistinct() ? distinct(results) : results;
+    }
+
+    // ------------------------------------------------------------------------------------------- rows
+
+    private List<Row> candidates(List<Object> candidates, Row outer) {
+        Expression[] from = compilation.getExprFrom();
+        if (from == null) {
+            List<Object> all = candidates == null ? extents.apply(compilation.getCandidateClass()) : candidates;
+            return all.stream().map(each -> outer.with(compilation.getCandidateAlias(), each)).toList();
+        }
+        List<Row> rows = List.of(outer);
+        for (int i = 0; i < from.length; i++) {
+            rows = joined(rows, (ClassExpression) from[i], i == 0 ? candidates : null);
+        }
+        return rows;
+    }
+
+    private List<Row> joined(List<Row> rows, ClassExpression from, List<Object> candidates) {
+        List<Row> joined = new ArrayList<>();
+        for (Row row : rows) {
+            // IN(a.tracks) is another clause with the candidate of the first one.
+            List<Object> all = row.names().containsKey(from.getAlias()) ? List.of(row.names().get(from.getAlias()))
+                    : candidates != null ? candidates
+                    : from.getCandidateExpression() != null ? elements(from.getCandidateExpression(), row)
+                    : extents.apply(typeOf(from.getAlias()));
+            all.forEach(each -> joined.add(row.with(from.getAlias(), each)));
+        }
+        List<Row> all = joined;
+        for (Expression each = from.getRight(); each instanceof JoinExpression join; each = each.getRight()) {
+            if (join.getAlias() != null) {
+                all = joined(all, join);
+            }
+        }
+        return all;
+    }
+
+    private List<Object> elements(String path, Row row) {
+        return Evaluator.elements(evaluator.value(QueryPlan.path(path), row));
+    }
+
+    private List<Row> joined(List<Row> rows, JoinExpression join) {
+        boolean isOuter = QueryPlan.isOuter(join);
+        List<Row> joined = new ArrayList<>();
+        for (Row row : rows) {
+            int before = joined.size();
+            for (Object element : joined(join, row)) {
+                Row extended = row.with(join.getAlias(), element);
+                if (join.getOnExpression() == null || evaluator.isTrue(join.getOnExpression(), extended)) {
+                    joined.add(extended);
+                }
+            }
+            if (isOuter && joined.size() == before) {
+                joined.add(row.with(join.getAlias(), null));
+            }
+        }
+        return joined;
+    }
+
+    /** What a join has for a row: the elements of a collection, an object, or all objects of a class. */
+    private List<Object> joined(JoinExpression join, Row row) {
+        boolean isClass = join.getJoinedExpression() instanceof PrimaryExpression path && path.getLeft() == null
+                && path.getTuples().size() == 1 && !row.names().containsKey(path.getId());
+        return isClass ? extents.apply(typeOf(join.getAlias()))
+                : Evaluator.elements(evaluator.value(join.getJoinedExpression(), row));
+    }
+
+    private Class<?> typeOf(String alias) {
+        return compilation.getSymbolTable().getSymbol(alias).getValueType();
+    }
+
+    private List<Row> filtered(List<Row> rows) {
+        if (compilation.getExprFilter() == null) {
+            return rows;
+        }
+        List<Expression> parts = new ArrayList<>();
+        Evaluator.flatten(compilation.getExprFilter(), Expression.OP_AND, parts);
+        Set<String> wanted = variablesOfResult();
+        List<Row> filtered = new ArrayList<>();
+        rows.forEach(row -> extend(row, parts, wanted, filtered));
+        return filtered.stream().filter(row -> evaluator.isTrue(compilation.getExprFilter(), row)).toList();
+    }
+
+    /** Adds a row for each element that the variables of the result may be. */
+    private void extend(Row row, List<Expression> parts, Set<String> wanted, List<Row> to) {
+        for (Expression part : parts) {
+            String variable = evaluator.declared(part, row);
+            if (variable != null && wanted.contains(variable)) {
+                for (Object element : Evaluator.elements(evaluator.value(part.getLeft(), row))) {
+                    extend(row.with(variable, element), parts, wanted, to);
+                }
+                return;
+            }
+        }
+        to.add(row);
+    }
+
+    private Set<String> variablesOfResult() {
+        Set<String> names = new HashSet<>();
+        for (Expression[] clause : List.of(
+                clause(compilation.getExprResult()), clause(compilation.getExprGrouping()), clause(compilation.getExprOrdering()))) {
+            ExpressionTree.forEach(clause, each -> {
+                if (each instanceof VariableExpression variable) {
+                    names.add(variable.getId());
+                }
+            });
+        }
+        return names;
+    }
+
+    private static Expression[] clause(Expression[] expressions) {
+        return expressions == null ? new Expression[0] : expressions;
+    }
+
+    private boolean hasNullPath(Row row) {
+        return QueryPlan.navigating(compilation).stream().anyMatch(each -> evaluator.hasNullPath(each, row));
+    }
+
+    // ------------------------------------------------------------------------------------------- groups and results
+
+    private List<Row> grouped(List<Row> rows) {
+        Expression[] grouping = compilation.getExprGrouping();
+        if (grouping == null) {
+            return isOneGroup() ? List.of(group(rows)) : rows;
+        }
+        Map<List<Object>, List<Row>> byKey = new LinkedHashMap<>();
+        for (Row row : rows) {
+            List<Object> key = new ArrayList<>();
+            for (Expression each : grouping) {
+                key.add(evaluator.value(each, row));
+            }
+            byKey.computeIfAbsent(key, unused -> new ArrayList<>()).add(row);
+        }
+        return byKey.values().stream().map(MemoryRows::group).toList();
+    }
+
+    private static Row group(List<Row> rows) {
+        return new Row(rows.isEmpty() ? new HashMap<>() : rows.get(0).names(), rows);
+    }
+
+    private boolean isOneGroup() {
+        boolean[] found = {compilation.getExprHaving() != null};
+        ExpressionTree.forEach(compilation.getExprResult(), each -> found[0] |= ResultColumns.isAggregate(each));
+        return found[0];
+    }
+
+    private Object result(Row row) {
+        Expression[] result = compilation.getExprResult();
+        if (result == null) {
+            return row.names().get(compilation.getCandidateAlias());
+        }
+        Object[] values = Arrays.stream(result).map(each -> result(each, row)).toArray();
+        return values.length == 1 ? values[0] : values;
+    }
+
+    private Object result(Expression expression, Row row) {
+        if (!(expression instanceof CreatorExpression creator)) {
+            return evaluator.value(expression, row);
+        }
+        Object[] arguments = creator.getArguments().stream().map(each -> evaluator.value(each, row)).toArray();
+        return QueryExecution.create(query.resolveClassDeclaration(creator.getId()), arguments);
+    }
+
+    private static List<Object> distinct(List<Object> results) {
+        Map<Object, Object> byKey = new LinkedHashMap<>();
+        results.forEach(each -> byKey.putIfAbsent(each instanceof Object[] row ? Arrays.asList(row) : each, each));
+        return new ArrayList<>(byKey.values());
+    }
+
+    // ------------------------------------------------------------------------------------------- order
+
+    private void sort(List<Row> rows) {
+        List<Comparator<Row>> keys = new ArrayList<>();
+        for (Expression each : compilation.getExprOrdering()) {
+            OrderExpression key = (OrderExpression) each;
+            Expression by = QueryPlan.aliased(compilation, key.getLeft());
+            Map<Row, Object> values = new IdentityHashMap<>();
+            rows.forEach(row -> values.put(row, evaluator.value(by, row)));
+            keys.add((left, right) -> compare(key, values.get(left), values.get(right)));
+        }
+        keys.stream().reduce(Comparator::thenComparing).ifPresent(rows::sort);
+    }
+
+    private static int compare(OrderExpression key, Object left, Object right) {
+        if (key.getNullOrder() != null && (left == null) != (right == null)) {
+            boolean isFirst = (left == null) == (key.getNullOrder() == NullOrderingType.NULLS_FIRST);
+            return isFirst ? -1 : 1;
+        }
+        int order = left == null || right == null ? Boolean.compare(left != null, right != null) : Evaluator.order(left, right);
+        return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
+    }
+}
