@@ -39,8 +39,7 @@ const REPEAT_MS: Ms = 200;
 
 /// The indexes that there are. Another one by age comes and goes, each time with another number.
 pub(super) fn specs(another: Option<u32>) -> Vec<IndexSpec> {
-    let by_age =
-        |index| IndexSpec { index, fields: vec![AGE], unique: false, classes: vec![PERSON, STUDENT] };
+    let by_age = |index| IndexSpec { index, fields: vec![AGE], unique: false, classes: vec![PERSON, STUDENT] };
     let by_number = IndexSpec { index: BY_NUMBER, fields: vec![AGE], unique: true, classes: vec![BADGE] };
     [by_age(BY_AGE), by_number].into_iter().chain(another.map(by_age)).collect()
 }
