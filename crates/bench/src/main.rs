@@ -3,6 +3,7 @@
 mod contest;
 mod figure;
 mod hammer;
+mod java;
 mod load;
 mod machine;
 mod mortar;
@@ -76,6 +77,9 @@ enum Benchmark {
     Endurance,
     /// A directory of ten million names: its first names, and creates in it.
     Names,
+    /// Java programs: small transactions, lookups, OO7 and embedded stores, beside DataNucleus and Hibernate on PostgreSQL, EclipseStore
+    /// and H2. About an hour and a half.
+    Java,
     /// The figures of the papers.
     Figures,
 }
@@ -141,6 +145,7 @@ impl Benchmark {
             Self::Open => "open",
             Self::Endurance => "endurance",
             Self::Names => "names",
+            Self::Java => "java",
             Self::Figures => "figures",
         }
     }
@@ -168,6 +173,7 @@ impl Benchmark {
             Self::Open => workload::open::measure(run),
             Self::Endurance => workload::endurance::measure(run),
             Self::Names => workload::names::measure(run),
+            Self::Java => java::measure(run),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Servers that a benchmark starts and stops, on loopback addresses and in their own directories.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -87,6 +88,27 @@ impl Server {
         Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
     }
 
+    /// The number of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Current memory of the process and of all its descendants, in KiB. Of a page that several processes share, each has its part.
+    pub(crate) fn proportional_memory(&self) -> Result<u64> {
+        let parents = parents()?;
+        let is_ours = |process: u32| {
+            let mut ancestors = std::iter::successors(Some(process), |process| parents.get(process).copied());
+            ancestors.any(|ancestor| ancestor == self.child.id())
+        };
+        // A process may end meanwhile.
+        let sizes = parents.keys().copied().filter(|process| is_ours(*process)).filter_map(|process| {
+            let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            line.trim().split(' ').next()?.parse::<u64>().ok()
+        });
+        Ok(sizes.sum())
+    }
+
     /// Current memory.
     pub(crate) fn memory(&self) -> Result<Memory> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
@@ -132,6 +154,19 @@ impl Drop for Server {
             crate::progress::line(format_args!("{} was not stopped: {error}", self.name));
         }
     }
+}
+
+/// The parent of each process.
+fn parents() -> Result<HashMap<u32, u32>> {
+    let mut parents = HashMap::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(text) = fs::read_to_string(format!("/proc/{process}/stat")) else { continue };
+        // The second field is a name in parentheses that may contain blanks; the parent is field 4.
+        let parent = text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parents.extend(parent.map(|parent| (process, parent)));
+    }
+    Ok(parents)
 }
 
 /// Finds a program in the search path, and where Debian installs servers.

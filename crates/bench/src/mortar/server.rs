@@ -1,6 +1,7 @@
 //! Mortar as users run it: the released binary, `mortar dev`, in a process of its own.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -107,6 +108,13 @@ pub(crate) fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
+}
+
+/// Bytes that the files below a directory take on the disk.
+pub(crate) fn bytes_on_disk(directory: &Path) -> Result<u64> {
+    // A file may be removed meanwhile.
+    let sizes = files_below(directory)?.into_iter().filter_map(|file| Some(file.metadata().ok()?.blocks() * 512));
+    Ok(sizes.sum())
 }
 
 /// A runtime for clients with one thread, like the generator.

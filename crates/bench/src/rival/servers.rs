@@ -41,6 +41,11 @@ pub(crate) fn memcached(directory: &Path, address: &Address) -> Result<Server> {
     Server::start("memcached", &mut command, &directory.join("memcached.log"), std::slice::from_ref(address))
 }
 
+/// Whether PostgreSQL is installed.
+pub(crate) fn has_postgres() -> bool {
+    postgres_program("initdb").is_ok() && postgres_program("postgres").is_ok()
+}
+
 /// Creates a database in a directory and starts PostgreSQL for it, on TCP, with its default durability: a transaction is on disk
 /// when it is answered.
 pub(crate) fn postgres(directory: &Path) -> Result<(Server, Address)> {

@@ -2,8 +2,6 @@
 //! commits at every logical node again.
 
 use std::cell::RefCell;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::figure::{Better, Figure, Row, Shape};
 use crate::hammer::new_histogram;
-use crate::mortar::server::{Engine, MortarServer, files_below, runtime};
+use crate::mortar::server::{Engine, MortarServer, bytes_on_disk, runtime};
 use crate::mortar::{commit_new, measure_clients};
 use crate::progress;
 use crate::run::Run;
@@ -187,11 +185,4 @@ async fn commit_at_each_node(served: &MortarServer) -> Result<usize> {
         count += 1;
     }
     Ok(count)
-}
-
-/// Bytes that the files below a directory take on the disk.
-fn bytes_on_disk(directory: &Path) -> Result<u64> {
-    // A file may be removed meanwhile.
-    let sizes = files_below(directory)?.into_iter().filter_map(|file| Some(file.metadata().ok()?.blocks() * 512));
-    Ok(sizes.sum())
 }

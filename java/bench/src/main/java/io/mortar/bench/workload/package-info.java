@@ -1,0 +1,2 @@
+/** What is applied to the stores and measured. */
+package io.mortar.bench.workload;
