@@ -15,7 +15,9 @@ import io.mortar.jdo.entities.Guest;
 import io.mortar.jdo.entities.Label;
 import io.mortar.jdo.entities.Medium;
 import io.mortar.jdo.entities.Passport;
+import io.mortar.jdo.entities.Pen;
 import io.mortar.jdo.entities.Room;
+import io.mortar.jdo.entities.Ruler;
 import io.mortar.jdo.entities.Tape;
 import io.mortar.jdo.entities.Track;
 import io.mortar.jdo.entities.Vinyl;
@@ -123,6 +125,22 @@ class JakartaTest {
         run(manager -> assertEquals(3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
         run(manager -> manager.find(Artist.class, id).getAlbums().removeIf(album -> album.getYear() > 1960));
         run(manager -> assertEquals(1L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    @Test
+    void values_from_a_mapped_superclass_are_unique_within_each_entity() {
+        run(manager -> {
+            manager.persist(new Pen(1, "a"));
+            manager.persist(new Ruler(1, "a"));
+        });
+        run(manager -> {
+            assertEquals("a", manager.find(Pen.class, 1L).getLabel());
+            assertEquals("a", manager.find(Ruler.class, 1L).getLabel());
+            assertNull(manager.find(Ruler.class, 2L));
+        });
+        assertThrows(RollbackException.class, () -> run(manager -> manager.persist(new Pen(1, "b"))));
+        assertThrows(RollbackException.class, () -> run(manager -> manager.persist(new Ruler(2, "a"))));
+        run(manager -> manager.persist(new Ruler(2, "b")));
     }
 
     @Test

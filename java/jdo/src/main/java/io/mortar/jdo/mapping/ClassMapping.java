@@ -48,18 +48,34 @@ public final class ClassMapping {
         return parent;
     }
 
-    /** Whether the members of the application identity are here and not in a class above. */
-    boolean declaresIdentity() {
-        return hasIdentity() && (parent == null || !parent.hasIdentity());
+    /** The nearest superclass with objects of its own: not a mapped superclass, which only has members for others. Null if there is none. */
+    private ClassMapping entityAbove() {
+        ClassMapping above = parent;
+        while (above != null && above.isMappedSuperclass()) {
+            above = above.parent;
+        }
+        return above;
     }
 
-    /** The topmost class with the members of the application identity. */
+    boolean isMappedSuperclass() {
+        return metadata.isMappedSuperclass();
+    }
+
+    /** The number of members of the superclasses that have indexes of their own. */
+    int membersIndexedAbove() {
+        ClassMapping above = entityAbove();
+        return above == null ? 0 : above.members.all().size();
+    }
+
+    /** Whether the application identity is unique among the objects of this class, and not of a class above. */
+    boolean declaresIdentity() {
+        return hasIdentity() && withIdentity() == this;
+    }
+
+    /** The topmost class among whose objects the application identity is unique. */
     public ClassMapping withIdentity() {
-        ClassMapping top = this;
-        while (top.parent != null && top.parent.hasIdentity()) {
-            top = top.parent;
-        }
-        return top;
+        ClassMapping above = entityAbove();
+        return above == null || !above.hasIdentity() ? this : above.withIdentity();
     }
 
     private boolean hasIdentity() {

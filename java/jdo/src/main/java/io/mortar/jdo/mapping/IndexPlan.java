@@ -35,12 +35,11 @@ final class IndexPlan {
     IndexPlan(ClassMapping type, ClassLoaderResolver loaders) {
         this.type = type;
         this.loaders = loaders;
-        addIdentity();
-        addDeclared();
-        for (MemberMapping mapping : type.members().all()) {
-            if (mapping != null && isOwn(mapping)) {
-                addOfMember(mapping);
-            }
+        // Values are unique within each entity that inherits a member from a mapped superclass, so each has its own indexes.
+        if (!type.isMappedSuperclass()) {
+            addIdentity();
+            addDeclared();
+            type.members().all().stream().filter(this::isOwn).forEach(this::addOfMember);
         }
     }
 
@@ -49,7 +48,7 @@ final class IndexPlan {
     }
 
     private boolean isOwn(MemberMapping mapping) {
-        return type.parent() == null || mapping.position() >= type.parent().members().all().size();
+        return mapping != null && mapping.position() >= type.membersIndexedAbove();
     }
 
     private void addIdentity() {
