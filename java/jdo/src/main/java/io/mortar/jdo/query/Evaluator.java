@@ -231,6 +231,15 @@ final class Evaluator {
         }
     }
 
+    /** A value with a hash: two that are {@linkplain #isSame the same} have equal ones, except for arrays. */
+    static Object hashable(Object value) {
+        if (!(value instanceof Number number)) {
+            return plain(value);
+        }
+        double approximate = number.doubleValue();
+        return Double.isFinite(approximate) ? decimal(number).stripTrailingZeros() : (Object) approximate;
+    }
+
     private static Object plain(Object value) {
         return value instanceof Character || value instanceof StringBuilder ? value.toString() : value;
     }

@@ -17,6 +17,7 @@ import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.JoinExpression;
 import org.datanucleus.store.query.expression.OrderExpression;
@@ -90,12 +91,20 @@ final class MemoryRows {
 
     private List<Row> joined(List<Row> rows, ClassExpression from, List<Object> candidates) {
         List<Row> joined = new ArrayList<>();
+        Function<Row, List<Object>> partners = null;
         for (Row row : rows) {
-            // IN(a.tracks) is another clause with the candidate of the first one.
-            List<Object> all = row.names().containsKey(from.getAlias()) ? List.of(row.names().get(from.getAlias()))
-                    : candidates != null ? candidates
-                    : from.getCandidateExpression() != null ? elements(from.getCandidateExpression(), row)
-                    : extents.apply(typeOf(from.getAlias()));
+            List<Object> all;
+            if (row.names().containsKey(from.getAlias())) {
+                // IN(a.tracks) is another clause with the candidate of the first one.
+                all = List.of(row.names().get(from.getAlias()));
+            } else if (candidates != null) {
+                all = candidates;
+            } else if (from.getCandidateExpression() != null) {
+                all = elements(from.getCandidateExpression(), row);
+            } else {
+                partners = partners == null ? partners(from.getAlias(), row, compilation.getExprFilter()) : partners;
+                all = partners.apply(row);
+            }
             all.forEach(each -> joined.add(row.with(from.getAlias(), each)));
         }
         List<Row> all = joined;
@@ -114,9 +123,10 @@ final class MemoryRows {
     private List<Row> joined(List<Row> rows, JoinExpression join) {
         boolean isOuter = QueryPlan.isOuter(join);
         List<Row> joined = new ArrayList<>();
+        Function<Row, List<Object>> partners = rows.isEmpty() ? null : partners(join, rows.get(0));
         for (Row row : rows) {
             int before = joined.size();
-            for (Object element : joined(join, row)) {
+            for (Object element : partners.apply(row)) {
                 Row extended = row.with(join.getAlias(), element);
                 if (join.getOnExpression() == null || evaluator.isTrue(join.getOnExpression(), extended)) {
                     joined.add(extended);
@@ -129,12 +139,54 @@ final class MemoryRows {
         return joined;
     }
 
-    /** What a join has for a row: the elements of a collection, an object, or all objects of a class. */
-    private List<Object> joined(JoinExpression join, Row row) {
+    /** What a join has for each row: the elements of a collection, an object, or objects of a class. */
+    private Function<Row, List<Object>> partners(JoinExpression join, Row first) {
         boolean isClass = join.getJoinedExpression() instanceof PrimaryExpression path && path.getLeft() == null
-                && path.getTuples().size() == 1 && !row.names().containsKey(path.getId());
-        return isClass ? extents.apply(typeOf(join.getAlias()))
-                : Evaluator.elements(evaluator.value(join.getJoinedExpression(), row));
+                && path.getTuples().size() == 1 && !first.names().containsKey(path.getId());
+        return isClass ? partners(join.getAlias(), first, join.getOnExpression())
+                : row -> Evaluator.elements(evaluator.value(join.getJoinedExpression(), row));
+    }
+
+    /**
+     * The objects of a class that rows may be joined with: all, or, if the condition compares a path of these objects with one of
+     * the rows, those with an equal value. The condition is evaluated for each pair later.
+     *
+     * @param alias the name of the objects
+     * @param first one of the rows, which all have the same names
+     */
+    private Function<Row, List<Object>> partners(String alias, Row first, Expression condition) {
+        List<Object> all = extents.apply(typeOf(alias));
+        List<Expression> parts = new ArrayList<>();
+        Evaluator.flatten(condition, Expression.OP_AND, parts);
+        for (Expression part : parts) {
+            if (part instanceof DyadicExpression && part.getOperator() == Expression.OP_EQ) {
+                Expression left = part.getLeft();
+                Expression right = part.getRight();
+                if (isPathOf(Set.of(alias), left) && isPathOf(first.names().keySet(), right)) {
+                    return partners(all, alias, left, right);
+                }
+                if (isPathOf(Set.of(alias), right) && isPathOf(first.names().keySet(), left)) {
+                    return partners(all, alias, right, left);
+                }
+            }
+        }
+        return row -> all;
+    }
+
+    private static boolean isPathOf(Set<String> names, Expression expression) {
+        return expression instanceof PrimaryExpression path && path.getLeft() == null && names.contains(path.getTuples().get(0));
+    }
+
+    private Function<Row, List<Object>> partners(List<Object> all, String alias, Expression theirs, Expression ours) {
+        Map<Object, List<Object>> byValue = new HashMap<>();
+        for (Object each : all) {
+            Object value = evaluator.value(theirs, new Row(Map.of(alias, each), null));
+            if (value != null && value.getClass().isArray()) {
+                return row -> all;
+            }
+            byValue.computeIfAbsent(Evaluator.hashable(value), unused -> new ArrayList<>()).add(each);
+        }
+        return row -> byValue.getOrDefault(Evaluator.hashable(evaluator.value(ours, row)), List.of());
     }
 
     private Class<?> typeOf(String alias) {
