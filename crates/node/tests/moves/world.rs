@@ -1,7 +1,7 @@
 //! A cluster on disk with a catalogue, whose logical nodes can be moved.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{AdminClient, Client};
 use meta::catalog::{
@@ -22,6 +22,9 @@ pub(crate) const ACCOUNT: ClassId = ClassId(1);
 /// The class of badges.
 pub(crate) const BADGE: ClassId = ClassId(2);
 
+/// How long moves may take on a busy machine.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A cluster in one process: its catalogue, some bricks on disk, two peer servers.
 pub(crate) struct World {
     pub(crate) cluster_view: Arc<ClusterView>,
@@ -37,8 +40,8 @@ fn config() -> Config {
 impl World {
     /// A cluster with a class of accounts, and an index of them by their owners.
     pub(crate) async fn start(bricks: usize, nodes: u32) -> Self {
-        let level =
-            std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::ERROR);
+        // The log of a test that fails is printed.
+        let level = std::env::var("RUST_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(tracing::Level::INFO);
         let log = tracing_subscriber::fmt().with_max_level(level);
         // The first test of a process sets it; for the others this fails.
         let _ = log.with_test_writer().try_init();
@@ -123,8 +126,14 @@ impl World {
     }
 
     /// Waits until no logical node moves.
+    ///
+    /// # Panics
+    /// If that takes a minute.
     pub(crate) async fn wait_for_moves(&self, nodes: &[NodeId]) {
+        let begun = Instant::now();
         while nodes.iter().any(|node| self.placed(*node).1.is_some()) {
+            let places: Vec<_> = nodes.iter().map(|node| (node, self.placed(*node))).collect();
+            assert!(begun.elapsed() < MOVE_TIMEOUT, "logical nodes still move: {places:?}");
             time::sleep(Duration::from_millis(1)).await;
         }
     }
