@@ -85,16 +85,24 @@ impl Client {
         &self.core.nodes
     }
 
-    /// Reads or changes the classes and indexes of the space: as [`AdminClient::describe`](crate::AdminClient::describe).
+    /// Reads or changes the classes and indexes of the space: as [`AdminClient::describe`](crate::AdminClient::describe). It returns when the
+    /// values of a new unique index are bound.
     ///
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
+        use proto::schema::describe::Request::{CreateIndex, Define};
+        let may_make_index = matches!(request.request, Some(CreateIndex(_) | Define(_)));
         let (Response::Described(described), _) = self.core.ask(Request::Describe(Box::new(request))).await? else {
             return Err(crate::client_core::unexpected_answer_error());
         };
         // A commit that did not know of a new unique index would be refused.
         self.core.refresh_classes().await?;
+        if may_make_index {
+            let unique = described.indexes.iter().filter(|index| index.unique).map(|index| index.id);
+            self.core.wait_for_unique_indexes(unique.collect()).await?;
+            self.complete_unique_indexes().await?;
+        }
         Ok(described)
     }
 
@@ -320,6 +328,9 @@ impl Client {
     /// [`ErrorKind::Invalid`], with the position in the query, if it does not match the classes of the space;
     /// [`ErrorKind::Unavailable`] if a brick or the peer server does not answer in time.
     pub async fn query(&self, query: &Query) -> Result<Rows> {
+        if let Some(rows) = self.core.look_up_unique(query).await? {
+            return Ok(rows);
+        }
         Rows::ask(&self.core, query, QueryOptions::default(), None).await
     }
 

@@ -80,7 +80,7 @@ pub(super) struct Core {
     timer: Arc<DeadlineTimer>,
     clock: MonotonicClock,
     pub(super) space: SpaceId,
-    /// The logical nodes of the space.
+    /// The logical nodes of the space, in ascending order.
     pub(super) nodes: Vec<NodeId>,
     pub(super) options: ConnectOptions,
     /// Bounds the writes outside of transactions.
@@ -127,10 +127,11 @@ impl Drop for CallGuard<'_> {
 impl Core {
     pub(super) fn new(
         session: Session<Object>,
-        (space, nodes): (SpaceId, Vec<NodeId>),
+        (space, mut nodes): (SpaceId, Vec<NodeId>),
         clock: MonotonicClock,
         options: ConnectOptions,
     ) -> Arc<Self> {
+        nodes.sort_unstable();
         let page_source = PageSource::new(session.client());
         let state = ClientState {
             driver: ClientDriver::new(session, options.timeout, options.cache_bytes),

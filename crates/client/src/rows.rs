@@ -42,7 +42,6 @@ pub(super) struct QueryOptions {
     pub(super) report_reads: bool,
     pub(super) only_guards: bool,
     pub(super) explain: bool,
-    pub(super) unique: Option<u32>,
 }
 
 /// The rows of a query, as they arrive. Dropping it ends the query.
@@ -51,7 +50,8 @@ pub(super) struct QueryOptions {
 #[derive(Debug)]
 pub struct Rows {
     core: Arc<Core>,
-    caller: Caller,
+    /// The connection of the query; none if all rows are here.
+    caller: Option<Caller>,
     /// The transaction of the query, if any.
     transaction: Option<Transaction>,
     /// The request for the next rows, which is sent before the current ones are read.
@@ -74,14 +74,13 @@ impl Rows {
         asking: QueryOptions,
         transaction: Option<Transaction>,
     ) -> Result<Self> {
-        let QueryOptions { own_writes: own, report_reads: reads, only_guards, explain, unique } = asking;
+        let QueryOptions { own_writes: own, report_reads: reads, only_guards, explain } = asking;
         let asked = cluster::QueryRequest {
             query: query.encode()?.into(),
             own_writes: own,
             report_reads: reads,
             only_guards,
             explain,
-            unique,
         };
         let (message, raw) = asked.into_proto();
         let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
@@ -89,7 +88,7 @@ impl Rows {
         let (core, cursor) = (core.clone(), None);
         let mut asked = Self {
             core,
-            caller,
+            caller: Some(caller),
             transaction,
             pending: None,
             cursor,
@@ -103,6 +102,22 @@ impl Rows {
         asked.columns.clone_from(&first.columns);
         asked.handle_rows(first)?;
         Ok(asked)
+    }
+
+    /// The object that a look-up has found, if any.
+    pub(super) fn of_look_up(core: &Arc<Core>, found: Option<(Oid, Object)>) -> Self {
+        Self {
+            core: core.clone(),
+            caller: None,
+            transaction: None,
+            pending: None,
+            cursor: None,
+            columns: Vec::new(),
+            rows: found.into_iter().map(|(oid, object)| Row::Object(oid, object.data)).collect(),
+            explanation: None,
+            read_set: Vec::new(),
+            waits_for: Vec::new(),
+        }
     }
 
     /// The names of the columns; empty if rows are whole objects.
@@ -120,9 +135,9 @@ impl Rows {
         let mut patience = QueryTimeout { timeout: self.core.options.timeout, waiting_since: None };
         loop {
             // The next rows are requested while these are read.
-            if let (None, Some(cursor)) = (&self.pending, self.cursor) {
+            if let (None, Some(cursor), Some(caller)) = (&self.pending, self.cursor, &self.caller) {
                 let fetch = Request::FetchRows(messages::FetchRows { cursor });
-                self.pending = Some(self.caller.begin(fetch, Vec::new()).await?);
+                self.pending = Some(caller.begin(fetch, Vec::new()).await?);
             }
             if let Some(row) = self.rows.pop_front() {
                 return Ok(Some(row));
@@ -198,8 +213,8 @@ impl Rows {
 
     fn end(&mut self) {
         self.pending = None;
-        if let Some(cursor) = self.cursor.take() {
-            self.caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
+        if let (Some(cursor), Some(caller)) = (self.cursor.take(), &self.caller) {
+            caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
         }
     }
 }

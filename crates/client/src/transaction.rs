@@ -10,6 +10,7 @@ use model::{
     ClassId, ContentPatch, Entry, Error, ErrorKind, NodeId, Object, Oid, RecordBuilder, RecordRef, Result, Value,
     limits,
 };
+use protocol::entries::index_of_question;
 use protocol::ident::TxnId;
 use protocol::locks::LockMode;
 use protocol::memory_size::ENTRY_BYTES;
@@ -77,6 +78,8 @@ pub(super) struct Changes {
     pub(super) page_lease: PageLease,
     /// The entries of collections that it changes.
     pub(super) entries: BTreeMap<Entry, Option<Oid>>,
+    /// Those that bind and unbind unique values of what it writes, as of its last try to commit.
+    pub(super) unique_entries: BTreeSet<Entry>,
     /// How many of these entries each new object is the target of.
     pub(super) named: BTreeMap<Oid, u32>,
     pub(super) hints: BTreeMap<Oid, PlacementHint>,
@@ -259,26 +262,23 @@ impl Transaction {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         self.flush()?;
-        self.run_query(query, None).await
-    }
-
-    /// Runs a query over what is flushed so far. One for the values of a unique index, with the number of the index, does not see what this
-    /// transaction has written: it would send all of it for each value.
-    pub(super) async fn run_query(&self, query: &Query, unique: Option<u32>) -> Result<Rows> {
+        if let Some(rows) = self.look_up_unique(query).await? {
+            return Ok(rows);
+        }
         let Inner { core, level, .. } = &*self.inner;
         // A query never finds or follows an object without a class.
-        let is_seen = |(oid, _): &(&Oid, &Option<Object>)| unique.is_none() && oid.class() != ClassId::NONE;
+        let is_seen = |(oid, _): &(&Oid, &Option<Object>)| oid.class() != ClassId::NONE;
         let own = self.changes()?.writes.iter().filter(is_seen).map(|(oid, object)| (*oid, object.clone())).collect();
         if *level == IsolationLevel::Locks {
             // The guards are locked before the objects are read, so that none is added meanwhile.
-            let asking = QueryOptions { report_reads: true, only_guards: true, unique, ..QueryOptions::default() };
+            let asking = QueryOptions { report_reads: true, only_guards: true, ..QueryOptions::default() };
             let mut guards = self.note_timeout(Rows::ask(core, query, asking, None).await)?;
             while self.note_timeout(guards.next().await)?.is_some() {}
             for Read { oid, .. } in guards.take_read_set() {
                 self.read(oid, LockMode::Shared).await?;
             }
         }
-        let asking = QueryOptions { own_writes: own, report_reads: true, unique, ..QueryOptions::default() };
+        let asking = QueryOptions { own_writes: own, report_reads: true, ..QueryOptions::default() };
         self.note_timeout(Rows::ask(core, query, asking, Some(self.clone())).await)
     }
 
@@ -389,16 +389,16 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether it creates, replaces or deletes an object.
-    pub(super) fn writes(&self, oid: Oid) -> Result<bool> {
-        Ok(self.changes()?.writes.contains_key(&oid))
-    }
-
-    /// The objects with a class that it writes.
-    pub(super) fn written_objects(&self) -> Result<Vec<(Oid, Object)>> {
+    /// The objects with a class that it writes, and whether it creates them.
+    pub(super) fn written_records(&self) -> Result<Vec<(Oid, Option<Object>, bool)>> {
         let changes = self.changes()?;
-        let objects = changes.writes.iter().filter_map(|(oid, object)| Some((*oid, object.clone()?)));
-        Ok(objects.filter(|(oid, _)| oid.class() != ClassId::NONE).collect())
+        let is_new = |oid: &Oid| {
+            oid.is_temporary()
+                || changes.allocated.contains(oid)
+                || changes.loaded.get(oid).is_some_and(|one| one.is_new())
+        };
+        let records = changes.writes.iter().filter(|(oid, _)| oid.class() != ClassId::NONE);
+        Ok(records.map(|(oid, object)| (*oid, object.clone(), is_new(oid))).collect())
     }
 
     // -------------------------------------------------------------------------------------------- the end
@@ -416,16 +416,17 @@ impl Transaction {
         let Inner { core, txn, .. } = &*self.inner;
         core.check_serving()?;
         self.flush_reachable()?;
-        match self.check_unique().await {
+        let gained = match self.bind_unique_values().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.abort();
                 return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
             }
-            checked => checked?,
-        }
+            bound => bound?,
+        };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
+        self.rely_on_unique_values(gained)?;
         let reads = core.read_count(*txn)?;
         limits::check_reads(reads)?;
         // Until it is sent it is not over, and may be aborted.
@@ -457,6 +458,11 @@ impl Transaction {
         match outcome {
             // A brick knows of an index that this client does not.
             Err(error) if error.kind() == ErrorKind::Unsupported => {
+                core.refresh_classes().await?;
+                Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
+            }
+            // An index was dropped.
+            Ok(CommitOutcome::Conflict(ConflictReason::Object(oid, _))) if index_of_question(oid).is_some() => {
                 core.refresh_classes().await?;
                 Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
             }

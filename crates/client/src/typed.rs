@@ -27,7 +27,7 @@ use super::transaction::{Changes, IsolationLevel, MAX_PAGE_BYTES, PlacementHint,
 impl Client {
     /// Defines the class of a struct in the space, with the classes that it extends and refers to, and their indexes. Missing
     /// classes are created; existing ones get the fields and indexes that they lack. A program calls this when it starts; if
-    /// nothing is missing, nothing changes.
+    /// nothing is missing, nothing changes. With a unique index for objects that exist it takes until their values are bound.
     ///
     /// Fields and classes that the program does not know stay as they are. So programs of different versions work on the same
     /// objects: an older one keeps fields that it does not know, and a newer one reads older records with defaults.
@@ -35,7 +35,8 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
     pub async fn define<T: Persistent>(&self) -> Result<()> {
-        self.core.define(&crate::persistent::Classes::of::<T>()).await
+        self.core.define(&crate::persistent::Classes::of::<T>()).await?;
+        self.complete_unique_indexes().await
     }
 
     /// Removes a class that has no objects, and that no other class, index or field needs. Meanwhile bricks refuse objects of it, which wait.

@@ -39,8 +39,7 @@ pub mod drivers {
         pub use crate::brick::plant;
         #[cfg(feature = "sim")]
         pub use crate::brick::simulated::{
-            BrickOutput, BrickSettings, CrashImage, RemoteWork, SimulatedBrick, SimulatedDisk, equal_range,
-            unique_question,
+            BrickOutput, BrickSettings, CrashImage, RemoteWork, SimulatedBrick, SimulatedDisk,
         };
     }
 

@@ -38,7 +38,7 @@ use client_mark::ClientMark;
 use coordinator::CommitReply;
 
 use crate::clock::ClockSkewError;
-use crate::entries::{collection_guard, entry_guard};
+use crate::entries::{collection_guard, entry_guard, is_unique_values};
 use crate::ident::{ClientId, HlcTimestamp, TxnId, Version};
 use crate::lease::Ms;
 use crate::locks::LockMode;
@@ -69,7 +69,8 @@ fn is_unchanged<T>(writes: &Writes<T>, touches: &BTreeSet<Oid>, entries: &EntryC
 /// The guards of changed entries that a transaction writes, and those that it touches.
 fn guards_of(entries: &EntryChanges) -> (BTreeSet<Oid>, BTreeSet<Oid>) {
     let written = entries.keys().filter(|_| !planted(Bug::KeyGuardNotWritten)).map(entry_guard).collect();
-    let all = entries.keys().filter(|_| !planted(Bug::CollectionGuardNotTouched));
+    let listed = entries.keys().filter(|entry| !is_unique_values(entry.collection));
+    let all = listed.filter(|_| !planted(Bug::CollectionGuardNotTouched));
     let mut touched: BTreeSet<Oid> = BTreeSet::new();
     let mut last = None;
     for collection in all.map(|entry| entry.collection) {
@@ -206,7 +207,7 @@ impl<T> Change<T> {
     /// A page that has a new version, if any has.
     #[must_use]
     pub fn any_page(&self) -> Option<PageId> {
-        let entry = || self.entries.keys().next().map(|entry| collection_guard(entry.collection));
+        let entry = || self.entries.keys().next().map(entry_guard);
         let changed = self.writes.keys().chain(&self.touches).next().copied();
         changed.or_else(entry).map(Oid::page)
     }

@@ -18,10 +18,18 @@
 //! The class makes the identifier, and so the lock, as good as unique. The window of a page has entries by slots (V3),
 //! so 256 pages remember many changes of keys, and their memory is bounded. Two guards with equal places cost at worst
 //! an unnecessary conflict.
+//!
+//! The values of a unique index are keys of entries too ([`unique_entry`]): each logical node of the space has, for each unique index,
+//! a collection for its share of all values. Who has the values is the target. A transaction that gives an object such values looks
+//! the key up and binds it, so of two that give the same values one conflicts, wherever the objects are. These collections are never
+//! listed, so they have no guard, no totals, and are not found from their targets.
 
 use std::collections::BTreeMap;
 
-use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId, SpaceId, checksum};
+use model::{ClassId, Entry, EntryKey, Error, ErrorKind, NodeId, Oid, PageId, Result, SpaceId, checksum, limits};
+
+use crate::ident::Version;
+use crate::validate::{Read, ReadVersion};
 
 /// The first computed page number: smaller ones can be reserved for objects.
 pub const FIRST_COMPUTED_PAGE: u64 = (PageId::MAX_NUMBER >> 1) + 1;
@@ -31,11 +39,68 @@ const GUARDS: u64 = FIRST_COMPUTED_PAGE | 4 << 40;
 const GUARD_BITS: u64 = 0xff;
 /// The page of the root directory of a space.
 const ROOT: u64 = FIRST_COMPUTED_PAGE | 5 << 40;
+/// The first pages of the values of unique indexes, and of their questions. The number of the index is added.
+const UNIQUE_VALUES: u64 = FIRST_COMPUTED_PAGE | 6 << 40;
+const UNIQUE_QUESTIONS: u64 = FIRST_COMPUTED_PAGE | 3 << 40;
+/// The bytes of a key of values that are kept if it is too long for an entry. A checksum of the whole follows.
+const KEPT_KEY: usize = limits::ENTRY_KEY - 8;
 
 /// The root directory of a space whose first logical node this is. It exists without having been created.
 #[must_use]
 pub fn root_directory(space: SpaceId, first_node: NodeId) -> Oid {
     Oid::new(ClassId::NONE, PageId { space, node: first_node, number: ROOT }, 0)
+}
+
+/// The values of a unique index of which a logical node keeps who has them. The collection exists without having been created.
+#[must_use]
+pub fn unique_values(space: SpaceId, node: NodeId, index: u32) -> Oid {
+    Oid::new(ClassId::NONE, PageId { space, node, number: UNIQUE_VALUES | u64::from(index) }, 0)
+}
+
+/// Whether a collection has [values of a unique index](unique_values).
+#[must_use]
+pub fn is_unique_values(collection: Oid) -> bool {
+    collection.page().number & !u64::from(u32::MAX) == UNIQUE_VALUES
+}
+
+/// The entry for the values with this key of a unique index, in a space with these logical nodes, in ascending order. Two keys have one entry only if they are
+/// equal, or are long and have equal checksums and beginnings.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if the space has no logical nodes; [`ErrorKind::Invalid`](model::ErrorKind::Invalid)
+/// if the key is empty.
+pub fn unique_entry(space: SpaceId, nodes: &[NodeId], index: u32, key: &[u8]) -> Result<Entry> {
+    let hash = checksum::crc64(key);
+    let nowhere = || Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet");
+    let chosen = checksum::mix(hash).checked_rem(nodes.len() as u64).ok_or_else(nowhere)? as usize;
+    let node = nodes.get(chosen).copied().ok_or_else(nowhere)?;
+    let key = match key.get(..KEPT_KEY) {
+        Some(kept) if key.len() > limits::ENTRY_KEY => [kept, &hash.to_be_bytes()].concat(),
+        _ => key.to_vec(),
+    };
+    Ok(Entry { collection: unique_values(space, node, index), key: EntryKey::new(key)? })
+}
+
+/// The unique index that a collection has [values](unique_values) of.
+#[must_use]
+pub fn index_of_values(collection: Oid) -> Option<u32> {
+    is_unique_values(collection).then_some((collection.page().number & u64::from(u32::MAX)) as u32)
+}
+
+/// The question of a unique index at a logical node: an object without content that never changes. A transaction that has read it has
+/// looked up and bound the values of this index that it gives to objects at this logical node. Where it looks values up it reads the
+/// question, too: if the index is dropped, nothing binds values any more, and the transaction conflicts.
+#[must_use]
+pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
+    let page = PageId { space, node, number: UNIQUE_QUESTIONS | u64::from(index) };
+    Read { oid: Oid::new(ClassId::NONE, page, 0), seen: ReadVersion::At(Version::ZERO) }
+}
+
+/// The unique index that an object is a [question](unique_question) of.
+#[must_use]
+pub fn index_of_question(oid: Oid) -> Option<u32> {
+    let number = oid.page().number;
+    (number & !u64::from(u32::MAX) == UNIQUE_QUESTIONS).then_some((number & u64::from(u32::MAX)) as u32)
 }
 
 /// Those of some entries that are of one collection, in the order of their keys.
@@ -105,6 +170,36 @@ mod tests {
         }
         let root = root_directory(SpaceId(1), NodeId(3));
         assert!(!is_guard_page(root.page()) && !is_guard_page(collection(7).page()));
+    }
+
+    #[test]
+    fn values_of_a_unique_index_never_change_their_place_and_are_spread() {
+        let nodes: Vec<NodeId> = (1..=8).map(NodeId).collect();
+        let entry = |key: &[u8]| unique_entry(SpaceId(1), &nodes, 7, key).unwrap();
+        assert_eq!(entry(b"Ann").collection.to_string(), "1.0.3.860000000007.0");
+        assert!(is_unique_values(entry(b"Ann").collection) && !is_unique_values(collection(7)));
+        let root = root_directory(SpaceId(1), NodeId(1));
+        let question = unique_question(SpaceId(1), NodeId(1), 7).oid;
+        assert!(!is_unique_values(root) && !is_unique_values(question));
+        assert_eq!((index_of_values(entry(b"Ann").collection), index_of_question(question)), (Some(7), Some(7)));
+        assert_eq!((index_of_values(question), index_of_question(root)), (None, None));
+        let mut counts: BTreeMap<Oid, usize> = BTreeMap::new();
+        (0..8_000_u32).for_each(|value| *counts.entry(entry(&value.to_be_bytes()).collection).or_default() += 1);
+        assert!(counts.len() == 8 && counts.values().all(|count| (800..1_200).contains(count)), "{counts:?}");
+        assert!(unique_entry(SpaceId(1), &[], 7, b"Ann").is_err());
+    }
+
+    #[test]
+    fn long_values_have_one_entry_only_if_they_are_equal() {
+        let nodes = [NodeId(1)];
+        let key = |key: &[u8]| unique_entry(SpaceId(1), &nodes, 7, key).unwrap().key;
+        let long = [b'x'; 300];
+        let mut other = long;
+        other[299] = b'y';
+        assert_ne!(key(&long), key(&other));
+        assert_eq!(key(&long), key(&long.clone()));
+        assert_eq!(key(&long[..limits::ENTRY_KEY]).as_bytes(), &long[..limits::ENTRY_KEY]);
+        assert_eq!(key(&long).as_bytes().len(), limits::ENTRY_KEY);
     }
 
     #[test]

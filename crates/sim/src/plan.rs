@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use model::{ClassId, EntryKey, NodeId, Oid, PageId, SpaceId};
+use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId, SpaceId, ValueRef};
+use protocol::entries::unique_entry;
+use query::key::IndexEntry;
 
 /// How the cluster is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,7 +214,7 @@ impl Key {
         SET_INDEXES + self.page as u32
     }
 
-    /// The class of the objects with unique values beside this guard's set.
+    /// The class of the objects with unique values beside the sets of this page number.
     #[must_use]
     pub const fn claim_class(self) -> ClassId {
         ClassId(CLAIM_CLASSES + self.page as u32)
@@ -230,10 +232,18 @@ impl Key {
         Self { page: self.page + 2 * FAR_PAGES, slot: MEMBERS + (number % MEMBER_LIMIT) as u16, ..self }
     }
 
-    /// The name, in histories, of the set of those who have a unique value.
+    /// The name, in histories, of the set of those who have a unique value: one at most, at whatever logical node.
     #[must_use]
     pub fn claim_name(self, value: i64) -> String {
-        format!("{}.{}v{value}.{GUARD}", self.node, self.page)
+        format!("0.{}v{value}.{GUARD}", self.page)
+    }
+
+    /// The entry for a unique value, in a space with these logical nodes.
+    #[must_use]
+    pub fn claim_entry(self, nodes: &[NodeId], value: i64) -> Entry {
+        let key = IndexEntry::new(&[ValueRef::Int64(value)]).key;
+        unique_entry(SPACE, nodes, self.claim_index(), &key)
+            .unwrap_or_else(|error| panic!("a value has a place: {error}"))
     }
 
     /// The directory beside this guard's set.

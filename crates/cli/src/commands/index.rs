@@ -190,6 +190,9 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
             }
         }
     }
+    if index.unique {
+        session.cluster().await?.complete_unique_indexes().await?;
+    }
     let ready = wait_ready(client, &index.name, looked_again).await;
     progress.end();
     let (index, all) = ready?;

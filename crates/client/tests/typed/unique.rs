@@ -217,3 +217,121 @@ async fn unique_index_becomes_ready_when_duplicates_are_changed() {
     }
     world.end().await;
 }
+
+#[tokio::test]
+async fn values_of_objects_from_before_a_unique_index_are_bound_when_it_is_made() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<User>().await.unwrap();
+    let with_visits = |visits, number| User { visits, ..user(None, number) };
+    let mut users = Vec::new();
+    for number in 0..20 {
+        users.push(create(&cluster, with_visits(100 + number, number)).await.unwrap());
+    }
+    let fields = vec!["visits".to_owned()];
+    let (name, class) = ("by_visits".to_owned(), "User".to_owned());
+    ask(&cluster, &SchemaRequest::CreateIndex { name, class, fields, unique: true }).await;
+    while state_of(&cluster, "by_visits").await != (IndexState::Ready, None) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    for number in 0..20 {
+        assert_eq!(kind(create(&cluster, with_visits(100 + number, 50)).await), ErrorKind::Exists);
+    }
+    // With locks, too; and a commit that was refused may be tried again with another value.
+    let t = cluster.begin(IsolationLevel::Locks);
+    let new = t.create(with_visits(100, 50)).await.unwrap();
+    assert_eq!(kind(t.commit().await), ErrorKind::Exists);
+    t.load_mut(new).await.unwrap().visits = 99;
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    // Who is removed, whether it was read or not, and who changes its value, releases it.
+    let other = world.client().await;
+    let (removed, deleted, changed) = (users[0], users[1].oid(), users[2]);
+    other
+        .transact(|t| async move {
+            t.remove(removed).await?;
+            t.delete(deleted).await?;
+            t.load_mut(changed).await?.visits = 200;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    for (visits, number) in [(100, 60), (101, 61), (102, 62)] {
+        create(&other, with_visits(visits, number)).await.unwrap();
+    }
+    for visits in [100, 101, 102, 200, 99] {
+        assert_eq!(kind(create(&cluster, with_visits(visits, 70)).await), ErrorKind::Exists);
+    }
+    world.end().await;
+}
+
+fn with_number(number: i64) -> query::Query {
+    query::Query::parse_of("User", &format!("number == {number}")).unwrap()
+}
+
+/// The numbers of visits of the users that a query finds.
+async fn visits(rows: client::Rows) -> Vec<i64> {
+    let rows = rows.all().await.unwrap();
+    let records = rows.iter().map(|row| match row {
+        query::Row::Object(_, record) => model::RecordRef::new(record).unwrap(),
+        other => panic!("{other:?}"),
+    });
+    let visits = |record: model::RecordRef<'_>| match record.field(model::FieldNumber(3)).unwrap() {
+        Some(model::ValueRef::Int64(visits)) => visits,
+        other => panic!("{other:?}"),
+    };
+    records.map(visits).collect()
+}
+
+#[tokio::test]
+async fn query_for_a_unique_value_sees_every_change() {
+    let world = World::start(2).await;
+    let (one, two) = (world.client().await, world.client().await);
+    one.define::<User>().await.unwrap();
+    two.define::<User>().await.unwrap();
+    while state_of(&one, "User.number").await.0 != IndexState::Ready {
+        sleep(Duration::from_millis(5)).await;
+    }
+    two.define::<User>().await.unwrap();
+    assert_eq!(visits(two.query(&with_number(1)).await.unwrap()).await, [0; 0]);
+    let ann = create(&one, User { visits: 5, ..user(None, 1) }).await.unwrap();
+    for cluster in [&one, &two] {
+        assert_eq!(visits(cluster.query(&with_number(1)).await.unwrap()).await, [5]);
+        assert_eq!(visits(cluster.query(&with_number(2)).await.unwrap()).await, [0; 0]);
+        let wrong = query::Query::parse_of("User", "number == 'one'").unwrap();
+        assert_eq!(kind(cluster.query(&wrong).await), ErrorKind::Invalid);
+    }
+    // A transaction sees what it has written and not committed.
+    let t = two.begin(IsolationLevel::Optimistic);
+    t.load_mut(ann).await.unwrap().number = 2;
+    t.create(User { visits: 9, ..user(None, 3) }).await.unwrap();
+    for (number, expected) in [(1, &[][..]), (2, &[5]), (3, &[9])] {
+        assert_eq!(visits(t.query(&with_number(number)).await.unwrap()).await, expected, "number {number}");
+    }
+    t.abort();
+    // What it has looked up counts as read, whether it was found or not.
+    for number in [1, 7] {
+        let t = two.begin(IsolationLevel::Optimistic);
+        drop(t.query(&with_number(number)).await.unwrap());
+        t.create(user(None, 100 + number)).await.unwrap();
+        let changed = one.transact(|t| async move {
+            t.load_mut(ann).await?.number = 8 - number;
+            Ok(())
+        });
+        changed.await.unwrap();
+        assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Conflict(_)));
+    }
+    // A client that has not heard that the index was removed finds what is there.
+    ask(&one, &SchemaRequest::RemoveIndex { name: "User.number".to_owned() }).await;
+    let t = one.begin(IsolationLevel::Optimistic);
+    for _ in 0..2 {
+        t.create(User { visits: 4, ..user(None, 20) }).await.unwrap();
+    }
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    for _ in 0..2 {
+        assert_eq!(visits(two.query(&with_number(20)).await.unwrap()).await, [4, 4]);
+        let found = two.transact(|t| async move { t.query(&with_number(20)).await?.all().await });
+        assert_eq!(found.await.unwrap().len(), 2);
+    }
+    create(&two, user(None, 20)).await.unwrap();
+    world.end().await;
+}

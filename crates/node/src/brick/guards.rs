@@ -7,11 +7,9 @@
 //!
 //! Guards are in pages with computed numbers, above those that can be reserved. All guards of an index are in one page, and there are as many as the window of a page has entries, so a touch changes
 //! one more page.
-//!
-//! Each unique index has one more object without content, its *question*: a transaction that has read it has searched for the
-//! values that it writes. A question never changes.
 
 use model::{ClassId, NodeId, Oid, PageId, SpaceId, checksum};
+use protocol::entries::index_of_question;
 
 use super::node_driver::{RESERVABLE, WINDOW};
 
@@ -19,10 +17,9 @@ use super::node_driver::{RESERVABLE, WINDOW};
 const FIRST_SLOT: u16 = 0x100;
 /// Buckets of an index. Together with the guard of the index they fill the window of a page.
 const BUCKETS: u64 = WINDOW as u64 - 1;
-/// First pages of the guards of classes and indexes, and of questions.
+/// First pages of the guards of classes and indexes.
 const CLASSES: u64 = RESERVABLE | 1 << 40;
 const INDEXES: u64 = RESERVABLE | 2 << 40;
-const QUESTIONS: u64 = RESERVABLE | 3 << 40;
 
 fn guard(space: SpaceId, node: NodeId, number: u64, slot: u16) -> Oid {
     Oid::new(ClassId::NONE, PageId { space, node, number }, slot)
@@ -38,25 +35,25 @@ pub(crate) fn of_index(space: SpaceId, node: NodeId, index: u32) -> Oid {
     guard(space, node, INDEXES | u64::from(index), FIRST_SLOT)
 }
 
-/// The question of a unique index.
-pub(crate) fn of_question(space: SpaceId, node: NodeId, index: u32) -> Oid {
-    guard(space, node, QUESTIONS | u64::from(index), FIRST_SLOT)
-}
-
 /// The guard of the entries of an index whose first component is in the same bucket.
 pub(crate) fn of_bucket(space: SpaceId, node: NodeId, index: u32, first: &[u8]) -> Oid {
     let bucket = (checksum::crc64(first) % BUCKETS) as u16;
     guard(space, node, INDEXES | u64::from(index), FIRST_SLOT + 1 + bucket)
 }
 
-/// The index that a guard belongs to, whether it is the guard of all entries or of a bucket.
+/// The index that a guard belongs to: the guard of all entries, of a bucket, or the question of a unique index.
 pub(crate) fn index_guarded_by(oid: Oid) -> Option<u32> {
+    if let Some(index) = index_of_question(oid) {
+        return Some(index);
+    }
     let index = oid.page().number ^ INDEXES;
     if oid.slot() < FIRST_SLOT { None } else { u32::try_from(index).ok() }
 }
 
 #[cfg(test)]
 mod tests {
+    use protocol::entries::unique_question;
+
     use super::*;
 
     #[test]
@@ -65,7 +62,7 @@ mod tests {
         for index in [0, 7, u32::MAX] {
             assert_eq!(index_guarded_by(of_index(space, node, index)), Some(index));
             assert_eq!(index_guarded_by(of_bucket(space, node, index, b"x")), Some(index));
-            assert_eq!(index_guarded_by(of_question(space, node, index)), None);
+            assert_eq!(index_guarded_by(unique_question(space, node, index).oid), Some(index));
             assert_eq!(index_guarded_by(of_class(space, node, ClassId(index & 0xff_ffff))), None);
         }
         let other = Oid::new(ClassId::NONE, of_index(space, node, 7).page(), 0);

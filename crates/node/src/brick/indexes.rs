@@ -7,8 +7,8 @@
 //! 3. Entering skips objects whose last change is not durable yet: the change makes their entries.
 //! 4. Indexes, their fields and their classes are kept in rows, so a restarted node maintains its indexes before it has read the
 //!    catalogue.
-//! 5. A transaction that writes values of a unique index must have searched for them, so it relies on a guard of these values. Of
-//!    two transactions that write the same values, one conflicts.
+//! 5. A transaction that gives an object values of a unique index must say that it binds them ([`protocol::entries::unique_entry`]). Of two
+//!    transactions that bind the same values, one conflicts.
 //! 6. Guards of a dropped index are not touched any more, so a transaction that relies on one conflicts. One that was prepared before may
 //!    still commit: until all of these are decided, changes touch the guards and update the entries of the index. Numbers of indexes are
 //!    never reused.
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use meta::catalog::{Index, ResolvedClass, Schema};
 use model::{ClassId, FieldNumber, Kind, NodeId, Object, Oid, PageId, RecordRef, Result, SpaceId};
 use protocol::commit::Part;
+use protocol::entries::unique_question;
 use protocol::ident::TxnId;
 use protocol::page_cache::ObjectState;
 use protocol::validate::Read;
@@ -110,7 +111,7 @@ pub(crate) enum WriteRejection {
     WrongKind(Oid),
     /// The class of the object is not in the local catalogue.
     UnknownClass(Oid),
-    /// An object gets values of a unique index for which the transaction has not searched.
+    /// An object gets values of a unique index, and the transaction does not say that it binds them.
     UniquenessUnchecked(Oid, IndexId),
 }
 
@@ -386,28 +387,20 @@ impl Indexes {
         kept.filter_map(|kept| Some((kept.id, kept.entry(object)?.key))).collect()
     }
 
-    /// The unique index for whose values of `object` the transaction has not searched. A search has read the question, and a guard
-    /// of the values in the index or, if the peer server did not use the index yet, the guard of the class.
+    /// The unique index whose values `object` gains and the transaction does not bind. One that binds them has read the question.
     fn find_unchecked_unique(&self, oid: Oid, object: &Object, old: &Entries, reads: &[Read]) -> Option<IndexId> {
         let (space, node) = (oid.page().space, oid.page().node);
         let all = self.by_class.get(&(space, object.class))?;
-        let relies_on = |guard: Oid| reads.iter().any(|read| read.oid == guard);
-        let is_asked = |kept: &MaintainedIndex, entry: &IndexEntry| {
-            let IndexId { index, .. } = kept.id;
-            let first = first_component(&entry.key).unwrap_or(&entry.key);
-            relies_on(guards::of_question(space, node, index))
-                && (relies_on(guards::of_bucket(space, node, index, first))
-                    || relies_on(guards::of_index(space, node, index))
-                    || relies_on(guards::of_class(space, node, object.class)))
+        let is_bound = |kept: &MaintainedIndex| {
+            let question = unique_question(space, node, kept.id.index).oid;
+            reads.iter().any(|read| read.oid == question) || planted(Bug::UniquenessUnchecked)
         };
-        let not_asked = all.iter().filter(|kept| kept.unique).find(|kept| {
+        let unbound = all.iter().filter(|kept| kept.unique).find(|kept| {
             let entry = kept.entry(object).filter(|entry| !entry.has_null);
-            entry.is_some_and(|entry| {
-                let is_kept = old.iter().any(|(id, key)| *id == kept.id && *key == entry.key);
-                !is_kept && !is_asked(kept, &entry) && !planted(Bug::UniquenessUnchecked)
-            })
+            let is_kept = |entry: IndexEntry| old.iter().any(|(id, key)| *id == kept.id && *key == entry.key);
+            entry.is_some_and(|entry| !is_kept(entry)) && !is_bound(kept)
         });
-        not_asked.map(|kept| kept.id)
+        unbound.map(|kept| kept.id)
     }
 
     /// Computes what the writes of a transaction replace, and the guards that they touch. Without a schema no class has

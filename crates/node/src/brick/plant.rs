@@ -36,7 +36,7 @@ model::planted_bugs! {
         "G" BucketNotTouched "a change does not touch the guards of equal first fields"
         "G" DroppedIndexTrusted "a transaction may rely on guards of an index that was dropped"
         "G" DroppedAtOnce "changes do not touch guards of a dropped index on which a prepared transaction relies"
-        "G" UniquenessUnchecked "unique values are accepted from transactions that have not searched for them"
+        "G" UniquenessUnchecked "unique values are accepted from transactions that do not bind them"
         "I" ExtentKeepsRemoved "an object that is removed stays in the extent of its class"
         "I" OldEntriesKept "entries of the previous value stay in an index"
         "I" EntersBeforeDecided "objects are entered in an index before transactions from before it are decided"

@@ -246,7 +246,17 @@ impl BrickConnection {
 
     /// Follows keys from a collection.
     fn look_up(&self, wanted: proto::entries::LookUp, reply: Responder<'_>) {
-        let Some((wanted, nodes, deferred)) = self.asked(LookUp::from_proto(wanted), reply) else { return };
+        let wanted = match LookUp::from_proto(wanted) {
+            Ok(wanted) => wanted,
+            Err(error) => return reply.fail(&error),
+        };
+        match self.nodes().look_up_now(&wanted) {
+            Ok(Some(found)) => return reply.send(Response::LookedUp(found.into_proto())),
+            Err(error) => return reply.fail(&error),
+            // It would wait.
+            Ok(None) => {}
+        }
+        let (nodes, deferred) = (self.nodes().clone(), reply.defer());
         tokio::spawn(async move {
             deferred.answer(nodes.look_up(wanted).await.map(|found| Response::LookedUp(found.into_proto())));
         });

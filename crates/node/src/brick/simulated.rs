@@ -17,22 +17,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use meta::catalog::Schema;
-use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId, ValueRef};
+use model::{Error, ErrorKind, NodeId, Object, PageId, Result, SpaceId};
 use protocol::commit::{Change, Request};
 use protocol::ident::{HlcTimestamp, HolderId, TxnId, Version};
 use protocol::lease::Ms;
 use protocol::page_cache::PageImage;
-use protocol::validate::{Read, ReadVersion};
-use query::key::IndexEntry;
 use store::sim::{DiskImage, SimStore};
 use store::{Options, RowChanges};
 use wire::cluster::{
-    EntriesOf, EntryList, IndexRange, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
+    EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp, Message, ReadContent, Scan, Scanned,
 };
 
 use super::content_reads::{RangeBytes, read_range};
 use super::entries;
-use super::guards;
 use super::node_driver::{Life, NodeDriver, PageRead};
 use super::node_manager::{Finished, JobId, ManagerSettings, MoveLimits, NodeManager};
 use super::page_rows as rows;
@@ -455,6 +452,7 @@ impl<C: Clone> SimulatedBrick<C> {
     pub fn look_up(&self, wanted: &LookUp) -> Result<LookedUp> {
         let served = self.served(wanted.node())?;
         let found = entries::look_up(&self.effects.machine.store(), wanted)?;
+        served.driver.check_look_up(wanted.collection)?;
         Ok(LookedUp { seen: served.driver.clock(), ..found })
     }
 
@@ -533,21 +531,6 @@ impl<C: Clone> LocalNodes for SimulatedBrick<C> {
             act(&mut one.held(), &mut self.effects);
         }
     }
-}
-
-/// The range of an index whose entries have this number as their first field.
-#[must_use]
-pub fn equal_range(index: u32, value: i64) -> IndexRange {
-    let from = IndexEntry::new(&[ValueRef::Int64(value)]).key;
-    let mut to = from.clone();
-    to.push(0xff);
-    IndexRange { index, from: from.into(), to: to.into(), reverse: false }
-}
-
-/// What a transaction relies on that has asked who has a value of a unique index.
-#[must_use]
-pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
-    Read { oid: guards::of_question(space, node, index), seen: ReadVersion::At(Version::ZERO) }
 }
 
 impl<C> fmt::Debug for SimulatedBrick<C> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use meta::Revision;
-use meta::catalog::{ClassDefinition, FieldDefinition, Schema, WantedClass, WantedIndex};
+use meta::catalog::{ClassDefinition, FieldDefinition, IndexState, Schema, WantedClass, WantedIndex};
 use model::{Error, ErrorKind, FieldNumber, Result};
 use tokio::time;
 use wire::proto::response::Response;
@@ -47,6 +47,7 @@ fn schema_to_proto(schema: &Schema, revision: Revision) -> Result<schema::Schema
         class: index.class.0,
         fields: index.fields.iter().map(|field| field.0).collect(),
         id: index.id.0,
+        building: index.state == IndexState::Building,
     });
     Ok(schema::Schema { revision: revision.0, classes, unique: unique.collect() })
 }

@@ -4,13 +4,13 @@
 //! records that the index is ready when each has answered that its objects are in it. Several peer servers may do so at once: the
 //! second record changes nothing.
 //!
-//! A unique index is searched for duplicates first. Once bricks have the index, they refuse new duplicates, but older
-//! objects may have equal values. Then the catalogue records which, and the index is searched again later.
+//! A unique index is searched first. Older objects may have equal values: then the catalogue records which, and the index is
+//! searched again later. And their values must be bound ([`protocol::entries::unique_entry`]): clients do that.
 
-mod duplicates;
+mod unique_values;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meta::catalog::{Index, IndexState, Space};
 use model::{NodeId, Result};
@@ -20,6 +20,7 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 
+use self::unique_values::UniqueValues;
 use super::shard::PeerShard;
 
 /// How soon bricks are asked again about an index, and how soon one with duplicates is searched again.
@@ -27,7 +28,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
 
 /// Completes indexes until the process ends.
-pub(super) async fn complete_indexes(shard: &PeerShard) {
+pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
     let Some(mut changed) = shard.cluster_view.catalog_changes() else { return };
     loop {
         let (mut is_waiting, mut pause) = (false, RETRY_DELAY);
@@ -35,7 +36,11 @@ pub(super) async fn complete_indexes(shard: &PeerShard) {
             if index.flaw.is_some() {
                 pause = DUPLICATE_RETRY_DELAY;
             }
-            match make_ready(shard, &space, &index).await {
+            let begun = Instant::now();
+            let made = make_ready(shard, &space, &index).await;
+            // The next search begins after a time in proportion to that of this one.
+            pause = pause.max(4 * begun.elapsed());
+            match made {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
                 Ok(false) => is_waiting = true,
                 // An unreachable brick or meta-server returns.
@@ -66,14 +71,19 @@ fn building(shard: &PeerShard) -> Vec<(Arc<Space>, Arc<Index>)> {
 }
 
 /// Records that an index is ready, if it is, or else its duplicates. Returns whether it is ready.
-async fn make_ready(shard: &PeerShard, space: &Space, index: &Index) -> Result<bool> {
+async fn make_ready(shard: &Arc<PeerShard>, space: &Space, index: &Index) -> Result<bool> {
     for node in shard.cluster_view.space(&space.name)?.nodes.iter().copied() {
         if !is_complete_at(shard, node, space, index).await? {
             return Ok(false);
         }
     }
-    let alike = if index.unique { duplicates::find(shard, space, index).await? } else { None };
-    let flaw = alike.map(|(one, other)| format!("{one} and {other} have the same values"));
+    let searched =
+        if index.unique { unique_values::search(shard, space, index).await? } else { UniqueValues::Complete };
+    let flaw = match searched {
+        UniqueValues::Complete => None,
+        UniqueValues::Unbound => return Ok(false),
+        UniqueValues::Alike(one, other) => Some(format!("{one} and {other} have the same values")),
+    };
     if flaw.is_some() && flaw == index.flaw {
         return Ok(false);
     }

@@ -366,8 +366,8 @@ impl World {
                     return true;
                 };
                 match step {
-                    Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard, None),
-                    Step::Claim(guard, value) if is_driven => return self.scan_members(pid, txn, guard, Some(value)),
+                    Step::Count(guard) if is_driven => return self.scan_members(pid, txn, guard),
+                    Step::Claim(guard, value) if is_driven => return self.claim_value(pid, txn, guard, value),
                     Step::List(directory) if is_driven => return self.take_entry_step(pid, txn, directory, None),
                     Step::Bind(directory, name) if is_driven => {
                         return self.take_entry_step(pid, txn, directory, Some(name));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use model::{EntryKey, NodeId, Oid};
+use model::{Entry, EntryKey, NodeId, Oid};
 use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 use wire::cluster::{EntriesOf, EntryList, ListEntries, ListEntriesOf, LookUp, LookedUp};
@@ -28,10 +28,16 @@ pub(super) struct FoundEntries {
 impl World {
     /// Looks up a name at the brick of its directory; `None` if that is down.
     pub(super) fn look_up_entry(&self, collection: Oid, key: &EntryKey) -> Option<FoundEntries> {
-        let brick = &self.driven(collection.page().node)?.brick;
-        let wanted = LookUp { collection, keys: vec![key.clone()] };
+        let (target, reads, seen) = self.look_up_target(&Entry { collection, key: key.clone() })?;
+        Some(FoundEntries { numbers: target.into_iter().map(Key::operation).collect(), reads, seen })
+    }
+
+    /// The target of an entry, and what a transaction relies on that has looked it up; `None` if the brick is down.
+    pub(super) fn look_up_target(&self, entry: &Entry) -> Option<(Option<Oid>, Vec<Read>, HlcTimestamp)> {
+        let brick = &self.driven(entry.collection.page().node)?.brick;
+        let wanted = LookUp { collection: entry.collection, keys: vec![entry.key.clone()] };
         let LookedUp { targets, guards, seen } = brick.look_up(&wanted).ok()?;
-        Some(FoundEntries { numbers: targets.into_iter().map(Key::operation).collect(), reads: guards, seen })
+        Some((targets.first().copied(), guards, seen))
     }
 
     /// Lists a directory in portions; `None` if its brick is down.

@@ -7,9 +7,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId};
-use node::drivers::brick::{
-    BrickOutput, BrickSettings, CrashImage, PageRead, SimulatedBrick, SimulatedDisk, equal_range, unique_question,
-};
+use node::drivers::brick::{BrickOutput, BrickSettings, CrashImage, PageRead, SimulatedBrick, SimulatedDisk};
 use protocol::commit::Request;
 use protocol::ident::{HlcTimestamp, Version};
 use protocol::page_cache::PageImage;
@@ -19,7 +17,7 @@ use wire::cluster::{IndexRange, Message, ReadContent, Scan, Scanned};
 use super::disk::{Objects, Page};
 use super::net::{Datagram, LinkId, Pid};
 use super::{Event, ProcessMachine, RunFailure, World};
-use crate::object::{Content, whole_index};
+use crate::object::whole_index;
 use crate::plan::{Key, ProcessName, SPACE};
 
 /// The longest time between the end of a force and the moment when the driver hears of it, in milliseconds.
@@ -292,31 +290,18 @@ impl World {
         }
     }
 
-    /// All members of a set, or those who have a unique value, from the brick that has them, with what a transaction relies on that has
-    /// read them. `None` if the brick is down. By its number, a query uses the extent or one of the indexes in one of the directions, if
+    /// All members of a set, from the brick that has them, with what a transaction relies on that has read them. `None` if the brick is down. By its number, a query uses the extent or one of the indexes in one of the directions, if
     /// that has all members.
-    pub(super) fn scan_set(&self, guard: Key, number: u64, value: Option<i64>) -> Option<Scanned> {
+    pub(super) fn scan_set(&self, guard: Key, number: u64) -> Option<Scanned> {
         let node = guard.page().node;
         let brick = &self.driven(node)?.brick;
-        let class = if value.is_some() { guard.claim_class() } else { guard.set_class() };
+        let class = guard.set_class();
         let indexes = self.schema.indexes_of(class);
         let classes: Vec<ClassId> = self.schema.family(class).collect();
-        let range = match (indexes.get((number % 4) as usize), value) {
-            (Some(index), Some(value)) => Some(equal_range(*index, value)),
-            (Some(index), None) => Some(whole_index(*index, number % 8 < 4)),
-            (None, _) => None,
-        };
+        let range = indexes.get((number % 4) as usize).map(|index| whole_index(*index, number % 8 < 4));
         // Not all members may be in the index yet.
         let indexed = range.and_then(|range| scan_all(brick, node, &classes, Some(range)));
-        let mut scanned = match indexed {
-            Some(scanned) => scanned,
-            None => scan_all(brick, node, &classes, None)?,
-        };
-        if let Some(value) = value {
-            scanned.found.retain(|(.., object)| Content::unique_value(object) == Some(value));
-            scanned.guards.push(unique_question(SPACE, node, guard.claim_index()));
-        }
-        Some(scanned)
+        indexed.or_else(|| scan_all(brick, node, &classes, None))
     }
 
     /// Reads the bytes of a content at the brick that serves it; `None` if it is in another state.

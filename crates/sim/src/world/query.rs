@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::{Comparison, Error, ErrorKind, NodeId, Object, Oid, RecordRef, Result, Value, ValueRef};
+use model::{Error, ErrorKind, NodeId, Object, Oid, RecordRef, Result, ValueRef};
 use node::cluster_view::SpaceView;
 use node::drivers::peer::{Activity, Bricks, QueryEvent, QueryMachine, QueryWork, ScanLimits};
 use node::node_placement::{BrickId, NodePlacement, PlacementSnapshot};
 use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
-use query::{Expr, Query};
+use query::Query;
 use wire::cluster::{QueryRequest, Scan, Scanned};
 
 use super::net::{Datagram, Pid};
@@ -58,10 +58,9 @@ impl QueryAnswer {
     }
 }
 
-/// A query for the members of the sets of a page, or for those who have a unique value there.
+/// A query for the members of the sets of a page.
 pub(super) struct SetQuery {
     pub(super) guard: Key,
-    pub(super) value: Option<i64>,
     /// Only the guards are wanted that it reads.
     pub(super) only_guards: bool,
     /// What the transaction has written.
@@ -116,20 +115,14 @@ impl World {
 
     /// A client sends a query for these logical nodes. Returns the number of the query; `None` if there is no connection.
     pub(super) fn begin_query(&mut self, client: Pid, asked: SetQuery, nodes: Vec<NodeId>) -> Option<u64> {
-        let SetQuery { guard, value, only_guards, own_writes } = asked;
+        let SetQuery { guard, only_guards, own_writes } = asked;
         let peer = self.query_server(client)?;
-        let class = if value.is_some() { guard.claim_class() } else { guard.set_class() };
-        let condition = value.map(|value| {
-            let (field, value) = (Expr::Path(vec!["value".to_owned()]), Expr::Literal(Value::Int64(value)));
-            Expr::Compare(Comparison::Equal, Box::new(field), Box::new(value))
-        });
-        let query = Query { class: class_name(class), condition, ..Query::default() };
+        let query = Query { class: class_name(guard.set_class()), ..Query::default() };
         let request = QueryRequest {
             query: query.encode().ok()?.into(),
             own_writes,
             report_reads: true,
             only_guards,
-            unique: value.map(|_| guard.claim_index()),
             ..QueryRequest::default()
         };
         self.last_query += 1;

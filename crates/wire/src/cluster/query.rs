@@ -35,8 +35,6 @@ pub struct QueryRequest {
     pub only_guards: bool,
     /// Whether to return the plan.
     pub explain: bool,
-    /// The unique index whose values are searched for before they are written.
-    pub unique: Option<u32>,
 }
 
 /// Rows of a query.
@@ -64,7 +62,7 @@ impl QueryRequest {
     /// Encodes the request and its raw part.
     #[must_use]
     pub fn into_proto(self) -> (messages::Query, Vec<Bytes>) {
-        let Self { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = self;
+        let Self { query, own_writes: own, report_reads: reads, only_guards, explain } = self;
         let mut raw = Vec::new();
         let mut list = proto::cluster::Writes::default();
         for (oid, object) in &own {
@@ -73,7 +71,7 @@ impl QueryRequest {
             list.states.push(states::state(object.as_ref(), &mut raw));
         }
         let own = (!list.states.is_empty()).then_some(list);
-        (messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique }, raw)
+        (messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain }, raw)
     }
 
     /// Decodes a request and its raw part.
@@ -81,7 +79,7 @@ impl QueryRequest {
     /// # Errors
     /// If a part is invalid; the error names it.
     pub fn from_proto(message: messages::Query, raw: Raw<'_>) -> Result<Self> {
-        let messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain, unique } = message;
+        let messages::Query { query, own_writes: own, report_reads: reads, only_guards, explain } = message;
         if query.len() > MAX_QUERY_BYTES {
             let what = format!("a query has {} bytes; it may have {MAX_QUERY_BYTES}", query.len());
             return Err(Error::new(ErrorKind::TooLarge, what));
@@ -105,7 +103,7 @@ impl QueryRequest {
             own.push((oid, data.object(oid.class(), *state)?));
         }
         data.finish()?;
-        Ok(Self { query, own_writes: own.into_iter().collect(), report_reads: reads, only_guards, explain, unique })
+        Ok(Self { query, own_writes: own.into_iter().collect(), report_reads: reads, only_guards, explain })
     }
 }
 

@@ -542,7 +542,6 @@ fn messages_about_classes_and_queries_are_unchanged() {
         report_reads: true,
         only_guards: true,
         explain: true,
-        unique: Some(3),
     };
     let (query, written) = asked.clone().into_proto();
     let written = written.concat();

@@ -78,7 +78,8 @@ fn messages_about_schemas_are_unchanged() {
         fields: vec![size, friends],
         last_number: 0,
     };
-    let unique = vec![schema::Unique { name: "Person.size".to_owned(), class: 2, fields: vec![3], id: 7 }];
+    let unique =
+        vec![schema::Unique { name: "Person.size".to_owned(), class: 2, fields: vec![3], id: 7, building: true }];
     let answer = Response::Schema(schema::Schema { revision: 301, classes: vec![class], unique });
     check("response-schema", Flags::RESPONSE, &proto::Response { response: Some(answer) }, b"");
 }

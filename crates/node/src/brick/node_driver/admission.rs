@@ -378,7 +378,7 @@ impl<C: Clone> NodeDriver<C> {
                 deferred
             }
             WriteRejection::UniquenessUnchecked(oid, index) => {
-                let why = "are to be unique, and the transaction has not asked who has them";
+                let why = "are to be unique, and the transaction does not bind them";
                 DeferredTransaction { kind: ErrorKind::Unsupported, why: format!("values of {oid} in {index} {why}") }
             }
         }

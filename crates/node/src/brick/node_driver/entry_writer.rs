@@ -2,14 +2,15 @@
 //!
 //! 1. The guard of a key is held exclusively from when its change is accepted until the change is durable. So the durable row of the
 //!    key is what the change replaces.
-//! 2. Different keys of one collection change at the same time. So the durable totals may be older than changes in flight: the newest
+//! 2. Values of unique indexes are not listed: they have no totals, and are not found from their targets.
+//! 3. Different keys of one collection change at the same time. So the durable totals may be older than changes in flight: the newest
 //!    totals of changing collections are kept here until they are durable.
 
 use std::collections::HashMap;
 
 use model::{Entry, Oid, Result};
 use protocol::commit::EntryChanges;
-use protocol::entries::of_collection;
+use protocol::entries::{is_unique_values, of_collection};
 use protocol::ident::HlcTimestamp;
 use store::RowChanges;
 
@@ -49,7 +50,16 @@ impl EntryWriter {
         changes: &mut RowChanges,
     ) -> Result<()> {
         let mut current: Option<(Oid, Totals)> = None;
-        for (entry, target) in entries {
+        let (of_indexes, listed): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|(entry, _)| is_unique_values(entry.collection));
+        for (entry, target) in of_indexes {
+            let row = rows::entry_key(entry.collection, &entry.key);
+            match target {
+                Some(target) => changes.put(&row, rows::encode_target(*target)),
+                None => changes.remove(&row),
+            }
+        }
+        for (entry, target) in listed {
             let mut totals = match current {
                 Some((collection, totals)) if collection == entry.collection => totals,
                 _ => {

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use meta::catalog::Schema;
 use model::{ClassId, NodeId, Object, Oid, PageId, Result, SpaceId};
 use protocol::commit::Part;
+use protocol::entries::unique_values;
 use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use store::RowChanges;
 use tracing::info;
 
 use super::rows;
+use crate::brick::entry_rows;
 use crate::brick::index_rows::{self, IndexId};
 use crate::brick::indexes::{IndexSpec, IndexTask, Indexes, MaintainedIndex, ReplacedObjects};
 use crate::brick::page_rows::Rows;
@@ -205,20 +207,23 @@ impl IndexKeeper {
         damaged.map(|()| places)
     }
 
-    /// Removes some entries of an index that was dropped. If there are none, returns the specs that can be followed now.
+    /// Removes some entries of an index that was dropped, and of its values if it was unique. If there are none, returns the specs that can be followed now.
     fn remove_entries(
         &mut self,
         id: IndexId,
         reader: &impl Rows,
         changes: &mut RowChanges,
     ) -> Result<Option<Vec<IndexSpec>>> {
-        let (from, to) = (index_rows::bound(id, &[]), index_rows::bound(id, &[0xff]));
+        let (first, last) = (index_rows::bound(id, &[]), index_rows::bound(id, &[0xff]));
+        let values = entry_rows::entry_range(unique_values(id.space, id.node, id.index), &[]);
         let mut count = 0;
-        reader.each(&from, &to, |key, _| {
-            changes.remove(key);
-            count += 1;
-            if count < self.portion.entries { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        for (from, to) in [(&first[..], &last[..]), (&values.0[..], &values.1[..])] {
+            reader.each(from, to, |key, _| {
+                changes.remove(key);
+                count += 1;
+                if count < self.portion.entries { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
         Ok(if count == 0 { self.indexes.finish_removal(id, changes) } else { None })
     }
 }

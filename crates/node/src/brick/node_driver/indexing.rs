@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use meta::catalog::Schema;
-use model::{Result, SpaceId};
+use model::{Error, ErrorKind, Oid, Result, SpaceId};
+use protocol::entries::index_of_values;
 use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::lease::Ms;
 use protocol::validate::{Read, ReadVersion};
@@ -45,6 +46,22 @@ impl<C: Clone> NodeDriver<C> {
                 // No change is by this writer, so the read is of no state that there is (P4).
                 read.seen = ReadVersion::Written(nobody);
             }
+        }
+    }
+
+    /// Checks that the values of a unique index may be looked up here: before the index is known, not all are bound, and after it was
+    /// dropped they are removed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound).
+    pub(crate) fn check_look_up(&self, collection: Oid) -> Result<()> {
+        let (space, node) = (collection.space(), self.node);
+        match index_of_values(collection) {
+            Some(index) if !self.index.indexes.is_tracked(IndexId { node, space, index }) => {
+                let what = format!("unique index {index} does not exist in this brick's copy of the catalogue");
+                Err(Error::new(ErrorKind::NotFound, what))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -8,9 +8,10 @@ use model::{ClassId, Comparison, FieldNumber, Filter, Oid, Operand, RecordBuilde
 use proptest::prelude::*;
 use protocol::commit::client_mark::ClientMark;
 use protocol::commit::{AppendOffsets, Outcome, Record, Refusal, Writes};
+use protocol::entries::unique_question;
 use protocol::ident::{ClientId, TxnId};
 use protocol::page_cache::{FetchId, ObjectState};
-use protocol::validate::{Read, ReadVersion};
+use protocol::validate::Read;
 use query::key::{IndexEntry, KeyRange};
 use store::{Options, Store};
 use wire::cluster::{IndexRange, ListNodeObjects, Scan, ScanPosition, Scanned};
@@ -437,29 +438,20 @@ fn objects_of_a_class_that_there_is_not_are_refused_once_the_catalogue_was_asked
 }
 
 #[test]
-fn values_that_are_to_be_unique_are_taken_only_from_who_has_asked() {
+fn values_that_are_to_be_unique_are_taken_only_from_who_binds_them() {
     let mut world = World::with_index();
     world.set_indexes(&[IndexSpec { unique: true, ..by_age(BY_AGE) }]);
     let aged = |age| ObjectState::Value(person(PERSON, age));
-    let (range, other) = (Some(ages(20, Some(20), false)), Some(ages(21, Some(21), false)));
     let is_taken = |answer: &Answer| matches!(answer, Answer::Ended { outcome: Outcome::Committed(_), .. });
-    let question = Read { oid: guards::of_question(SPACE, NODE, BY_AGE), seen: ReadVersion::At(Version::ZERO) };
-    // Who has not asked, or for something else, or has looked without asking.
-    let other = world.scan(wanted(other)).unwrap().guards;
-    let looked = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
-    for guards in [Vec::new(), vec![question], [other, vec![question]].concat(), looked] {
-        let answer = world.commit(&guards, oid(PERSON, 1), aged(20));
+    let question = unique_question(SPACE, NODE, BY_AGE);
+    // Who does not say that it binds them, has scanned the index, or binds those of another index.
+    let scanned = world.scan(wanted(Some(everything(BY_AGE)))).unwrap().guards;
+    for reads in [Vec::new(), scanned, vec![unique_question(SPACE, NODE, BY_AGE + 1)]] {
+        let answer = world.commit(&reads, oid(PERSON, 1), aged(20));
         assert!(matches!(answer, Answer::Refused { why: Refusal::Aborted, .. }), "{answer:?}");
     }
-    // Who has looked at the values, at all of the index, or at the classes; and two who have looked at the same time.
-    for (slot, range) in [(1, range), (2, Some(everything(BY_AGE))), (3, None)] {
-        let guards = [world.scan(wanted(range)).unwrap().guards, vec![question]].concat();
-        let answer = world.commit(&guards, oid(PERSON, slot), aged(19 + i64::from(slot)));
-        assert!(is_taken(&answer), "{answer:?}");
-        let answer = world.commit(&guards, oid(PERSON, 9), aged(19 + i64::from(slot)));
-        assert!(matches!(answer, Answer::Refused { why: Refusal::Conflict(_), .. }), "{answer:?}");
-    }
-    // Who keeps its values need not ask, nor who has none.
+    assert!(is_taken(&world.commit(&[question], oid(PERSON, 1), aged(20))));
+    // Who keeps its values need not bind them, nor who has none.
     assert!(is_taken(&world.commit(&[], oid(PERSON, 1), aged(20))));
     let nameless = Object::record(PERSON, RecordBuilder::new().build().unwrap());
     assert!(is_taken(&world.commit(&[], oid(PERSON, 4), ObjectState::Value(nameless))));

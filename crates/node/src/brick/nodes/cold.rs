@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | a page that a holder fetches | it is read by another thread, which brings it to the driver as an event |
 //! | the newest state of an object | it is read and sent by another thread |
+//! | the entry of a key | it is read by another thread, as the entries of several keys are |
 //! | what a request of a coordinator reads | another thread reads the rows first and then handles the request. Requests have no order |
 //!
 //! A thread that handles something locks the logical node as any other thread, with the rows in memory.
@@ -12,8 +13,9 @@ use std::collections::BTreeSet;
 use std::iter;
 use std::sync::Arc;
 
-use model::{Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
+use model::{EntryKey, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
 use protocol::commit::{Part, Request};
+use protocol::entries::key_guard;
 use protocol::validate::Footprint;
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -33,6 +35,13 @@ impl Nodes {
     /// Whether the newest state of an object cannot be read without waiting for the disk.
     pub(crate) fn is_cold(&self, oid: Oid) -> bool {
         self.cold_reads.would_wait(|| self.is_row_resident(oid.page(), &rows::object_key(oid.page(), oid.slot())))
+    }
+
+    /// Whether the entry of a key, or the version of its guard, cannot be read without waiting for the disk.
+    pub(crate) fn is_entry_cold(&self, collection: Oid, key: &EntryKey) -> bool {
+        let page = key_guard(collection, key).page();
+        let is_resident = |row: &Key| self.is_row_resident(page, row);
+        self.cold_reads.would_wait(|| is_resident(&entry_key(collection, key)) && is_resident(&rows::head_key(page)))
     }
 
     /// Reads the newest state of an object as [`Nodes::read_latest`] does, on another thread if that would wait for the disk.

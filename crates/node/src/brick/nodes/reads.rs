@@ -96,16 +96,35 @@ impl Nodes {
     /// decided for long.
     pub(crate) async fn look_up(self: Arc<Self>, wanted: LookUp) -> Result<LookedUp> {
         let node = wanted.node();
-        let read = move |nodes: &Self, unsettled: &BTreeSet<Entry>| {
-            let found = entries::look_up(&nodes.store, &wanted)?;
-            if entries::looks_up_any(&wanted, &found, unsettled) {
-                return Ok(None);
-            }
-            // All changes that were read were committed before this time.
-            let seen = nodes.require_served(node)?.lock()?.clock();
-            Ok(Some(LookedUp { seen, ..found }))
-        };
-        self.read_settled(node, read).await
+        self.read_settled(node, move |nodes, unsettled| nodes.look_up_settled(&wanted, unsettled)).await
+    }
+
+    /// Follows one key on the calling thread. Returns `None` if there are more, or if it would wait: for the disk, or for a change that is not
+    /// decided.
+    ///
+    /// # Errors
+    /// As [`Nodes::look_up`].
+    pub(crate) fn look_up_now(&self, wanted: &LookUp) -> Result<Option<LookedUp>> {
+        match &wanted.keys[..] {
+            [key] if !self.is_entry_cold(wanted.collection, key) => self.cold_reads.measure(|| {
+                let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
+                self.look_up_settled(wanted, &unsettled)
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    /// Follows keys, unless one of their entries was not settled before.
+    fn look_up_settled(&self, wanted: &LookUp, unsettled: &BTreeSet<Entry>) -> Result<Option<LookedUp>> {
+        let found = entries::look_up(&self.store, wanted)?;
+        if entries::looks_up_any(wanted, &found, unsettled) {
+            return Ok(None);
+        }
+        let served = self.require_served(wanted.node())?;
+        let driver = served.lock()?;
+        driver.check_look_up(wanted.collection)?;
+        // All changes that were read were committed before this time.
+        Ok(Some(LookedUp { seen: driver.clock(), ..found }))
     }
 
     /// Lists entries of a collection: see [`entries::list`].

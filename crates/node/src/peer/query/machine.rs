@@ -14,16 +14,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{Error, ErrorKind, FieldNumber, Kind, NodeId, Oid, RecordBuilder, Result};
-use protocol::ident::{HlcTimestamp, Version};
 use protocol::lease::Ms;
-use protocol::validate::{Read, ReadVersion};
+use protocol::validate::Read;
 use query::{Plan, Progress, QueryRun, Row};
 use wire::cluster::{self, MAX_WAITS_FOR, QueryRows, Scan, Scanned};
 
 use super::own_writes::OwnWrites;
 use super::read_set::ReadSet;
 use super::streams::{Next, ScanLimits, StreamSettings, Streams};
-use crate::brick::guards;
 use crate::cluster_view::{QuerySchema, SpaceView, needs_definition};
 use crate::node_placement::{BrickId, NodePlacement};
 use crate::peer::cache::CachedObject;
@@ -188,20 +186,8 @@ impl QueryMachine {
         let query = query::Query::decode(&asked.query)?;
         let checked = query.check(&schema.classes)?;
         let family = (!query.only).then_some(checked.class());
-        let mut read_set = ReadSet::new(asked.report_reads);
-        let plan = Arc::new(match asked.unique {
-            None => checked.plan(&schema.classes, &schema.indexes),
-            Some(unique) => {
-                let question = |node: &NodeId| Read {
-                    oid: guards::of_question(space.id, *node, unique),
-                    seen: ReadVersion::At(Version::ZERO),
-                };
-                read_set.add(space.nodes.iter().map(question), HlcTimestamp::ZERO)?;
-                let mut indexes = schema.indexes.clone();
-                indexes.retain(|index| index.id == unique);
-                checked.plan(&schema.classes, &indexes)
-            }
-        });
+        let read_set = ReadSet::new(asked.report_reads);
+        let plan = Arc::new(checked.plan(&schema.classes, &schema.indexes));
         let own_writes = OwnWrites::new(asked.own_writes.clone(), &plan)?;
         let streams = Streams::new(StreamSettings {
             space: &space,

@@ -1,10 +1,11 @@
-//! Steps of transactions on sets: clients count members, and claim unique values, by queries.
+//! Steps of transactions on sets: clients count members by queries, and claim unique values.
 
 use std::collections::BTreeMap;
 
 use client::IsolationLevel;
 use client::driver::{ClientCall, ReadRequest};
 use model::{NodeId, Oid};
+use protocol::entries::{key_guard, unique_question};
 use protocol::ident::{HlcTimestamp, TxnId};
 use protocol::locks::LockMode;
 use protocol::page_cache::ObjectState;
@@ -14,7 +15,7 @@ use wire::cluster::Scanned;
 use super::Current;
 use crate::history;
 use crate::object::Content;
-use crate::plan::Key;
+use crate::plan::{Key, SPACE};
 use crate::world::net::Pid;
 use crate::world::query::{QueryAnswer, SetQuery};
 use crate::world::{ProcessMachine, World};
@@ -47,9 +48,9 @@ struct SetMembers {
 }
 
 impl SetMembers {
-    fn of_scan(guard: Key, value: Option<i64>, Scanned { found, guards, seen, .. }: Scanned) -> Self {
+    fn of_scan(guard: Key, Scanned { found, guards, seen, .. }: Scanned) -> Self {
         let members = found.iter().filter_map(|(.., member)| Content::number(member)).collect();
-        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
+        let name = guard.to_string();
         let found = found.into_iter().map(|(oid, version, _)| Read { oid, seen: ReadVersion::At(version) }).collect();
         Self { sets: BTreeMap::from([(name, members)]), guards, found, seen, has_own: false }
     }
@@ -76,18 +77,16 @@ impl World {
 
     /// The members of the sets of a page, from the peer server; `None` while its answer is awaited. Some optimistic transactions query
     /// the sets at all logical nodes.
-    fn query_members(&mut self, pid: Pid, guard: Key, value: Option<i64>) -> Option<SetMembers> {
+    fn query_members(&mut self, pid: Pid, guard: Key) -> Option<SetMembers> {
         let bricks = self.plan.cluster.bricks as u32;
         let current = self.current_mut(pid)?;
         let is_wide = current.isolation != IsolationLevel::Locks && current.record.number % WIDE_QUERY_ODDS == 0;
         let nodes: Vec<u32> = if is_wide { (1..=bricks).collect() } else { vec![guard.node] };
         let own_writes = current.own_writes.clone();
-        let request = SetQuery { guard, value, only_guards: false, own_writes };
+        let request = SetQuery { guard, only_guards: false, own_writes };
         let answer = self.await_answer(pid, request, nodes.iter().copied().map(NodeId).collect())?;
         let guards = nodes.into_iter().map(|node| Key { node, ..guard });
-        let guards = guards.filter(|one| value.is_none() || one.node == guard.node);
-        let name = |guard: Key| value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
-        let sets = guards.map(|one| (name(one), answer.numbers(NodeId(one.node)))).collect();
+        let sets = guards.map(|one| (one.to_string(), answer.numbers(NodeId(one.node)))).collect();
         let QueryAnswer { reads, seen, .. } = answer;
         Some(SetMembers { sets, guards: reads, found: Vec::new(), seen, has_own: true })
     }
@@ -114,12 +113,12 @@ impl World {
 
     /// Locks the guards of a query before it is sent, as the client that ships: the peer server says first which those are. Results
     /// as those of [`World::read_all`].
-    fn lock_guards(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> Option<bool> {
+    fn lock_guards(&mut self, pid: Pid, txn: TxnId, guard: Key) -> Option<bool> {
         let known = self.current_mut(pid).and_then(|current| current.guards.clone());
         let guards = match known {
             Some(guards) => guards,
             None => {
-                let request = SetQuery { guard, value, only_guards: true, own_writes: BTreeMap::new() };
+                let request = SetQuery { guard, only_guards: true, own_writes: BTreeMap::new() };
                 let Some(answer) = self.await_answer(pid, request, vec![NodeId(guard.node)]) else {
                     let life = self.processes[pid].incarnation;
                     self.push_timer(self.now + RESCAN_MS, pid, life);
@@ -173,35 +172,32 @@ impl World {
         Some(true)
     }
 
-    /// Scans a set as a query does, or those who have a unique value: the transaction relies on the guards and on the objects that it
-    /// has seen. A transaction with locks locks the guards first. A value that is free is taken. Says whether that is done.
-    pub(super) fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key, value: Option<i64>) -> bool {
+    /// Scans a set as a query does: the transaction relies on the guards and on the objects that it has seen. A transaction with locks
+    /// locks the guards first. Says whether that is done.
+    pub(super) fn scan_members(&mut self, pid: Pid, txn: TxnId, guard: Key) -> bool {
         let life = self.processes[pid].incarnation;
         let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
         let Some(current) = &client.current else { return false };
         let (number, isolation, sends_queries) = (current.record.number, current.isolation, self.sends_queries());
         if sends_queries && isolation == IsolationLevel::Locks {
-            match self.lock_guards(pid, txn, guard, value) {
+            match self.lock_guards(pid, txn, guard) {
                 Some(true) => {}
                 Some(false) => return false,
                 None => return true,
             }
         }
         let members = match sends_queries {
-            true => self.query_members(pid, guard, value),
-            false => self.scan_set(guard, number, value).map(|scanned| SetMembers::of_scan(guard, value, scanned)),
+            true => self.query_members(pid, guard),
+            false => self.scan_set(guard, number).map(|scanned| SetMembers::of_scan(guard, scanned)),
         };
         let Some(members) = members else {
             // The brick is down, or the peer server has not answered yet.
             self.push_timer(self.now + RESCAN_MS, pid, life);
             return false;
         };
-        let (place, class) = (guard.claim(number), guard.claim_class());
-        let claim = value.map(|value| (value, Oid::new(class, place.page(), place.slot)));
         let locked = members.guards.iter().filter(|_| isolation == IsolationLevel::Locks && !sends_queries);
-        let locked = locked.map(|read| (read.oid, LockMode::Shared));
-        let reads: Vec<_> = locked.chain(claim.map(|(_, oid)| (oid, LockMode::Exclusive))).collect();
-        match self.read_all(pid, txn, &reads) {
+        let locked: Vec<_> = locked.map(|read| (read.oid, LockMode::Shared)).collect();
+        match self.read_all(pid, txn, &locked) {
             Some(true) => {}
             Some(false) => return false,
             None => return true,
@@ -213,24 +209,75 @@ impl World {
             self.give_up(pid);
             return true;
         }
-        let name = value.map_or_else(|| guard.to_string(), |value| guard.claim_name(value));
         if !has_own {
+            let name = guard.to_string();
             let own = current.record.appends().filter(|(key, _)| *key == name).map(|(_, element)| element);
             sets.entry(name.clone()).or_default().extend(own);
         }
-        let is_free = sets.get(&name).is_none_or(Vec::is_empty);
         for (name, members) in sets {
             current.record.steps.push(history::Step::Read(name, history::Value::List(members)));
         }
-        if let Some((value, oid)) = claim.filter(|_| is_free) {
-            let element = number as i64;
+        (current.at, current.guards) = (current.at + 1, None);
+        true
+    }
+
+    /// Looks a unique value up, and binds it to a new object if no object has it, as the client that ships does before a commit. Says
+    /// whether that is done.
+    pub(super) fn claim_value(&mut self, pid: Pid, txn: TxnId, guard: Key, value: i64) -> bool {
+        let life = self.processes[pid].incarnation;
+        let nodes: Vec<NodeId> = (1..=self.plan.cluster.bricks as u32).map(NodeId).collect();
+        let entry = guard.claim_entry(&nodes, value);
+        let Some(ProcessMachine::Client(client)) = &self.processes[pid].machine else { return false };
+        let Some(current) = &client.current else { return false };
+        let (number, is_locking) = (current.record.number, current.isolation == IsolationLevel::Locks);
+        let (place, class) = (guard.claim(number), guard.claim_class());
+        let oid = Oid::new(class, place.page(), place.slot);
+        let locked = is_locking.then(|| (key_guard(entry.collection, &entry.key), LockMode::Exclusive));
+        let reads: Vec<_> = locked.into_iter().chain([(oid, LockMode::Exclusive)]).collect();
+        match self.read_all(pid, txn, &reads) {
+            Some(true) => {}
+            Some(false) => return false,
+            None => return true,
+        }
+        let Some((bound, reads, seen)) = self.look_up_target(&entry) else {
+            // The brick is down.
+            self.push_timer(self.now + RESCAN_MS, pid, life);
+            return false;
+        };
+        // Who has the value is read, too.
+        match self.read_all(pid, txn, &bound.map(|holder| (holder, LockMode::Shared)).into_iter().collect::<Vec<_>>()) {
+            Some(true) => {}
+            Some(false) => return false,
+            None => return true,
+        }
+        let shown = self.local_time(pid);
+        let Some(ProcessMachine::Client(client)) = &mut self.processes[pid].machine else { return false };
+        let Some(current) = &mut client.current else { return false };
+        let questions = [oid, entry.collection].map(|oid| unique_question(SPACE, oid.page().node, guard.claim_index()));
+        if client.driver.rely_on(txn, reads.into_iter().chain(questions).collect(), seen).is_err() {
+            self.give_up(pid);
+            return true;
+        }
+        let mut holders: Vec<i64> = current.own_entries.get(&entry).copied().into_iter().collect();
+        if let Some(holder) = bound {
+            let read = ReadRequest { txn, level: current.isolation, oid: holder, mode: LockMode::Shared };
+            let state = client.driver.read(&read, shown).ok().flatten().flatten();
+            let state = state.filter(|state| Content::unique_value(state) == Some(value));
+            holders.extend(state.as_ref().and_then(Content::number));
+        }
+        let (is_free, name, element) = (holders.is_empty(), guard.claim_name(value), number as i64);
+        current.record.steps.push(history::Step::Read(name.clone(), history::Value::List(holders)));
+        if is_free {
             let object = Content::encode_claim(element, value, class);
             current.own_writes.insert(oid, Some(object.clone()));
             let written = client.driver.write(txn, oid, ObjectState::Value(object));
             assert_eq!(written, Ok(()), "{txn:?} runs, and has read {oid} to write it");
+            let bound = client.driver.change_entry(txn, entry.clone(), Some(oid));
+            assert_eq!(bound, Ok(()), "{txn:?} runs, and has looked {entry:?} up to change it");
+            current.own_entries.insert(entry, element);
             current.record.steps.push(history::Step::append(name, element));
         }
-        (current.at, current.guards) = (current.at + 1, None);
+        current.at += 1;
         true
     }
 }

@@ -6,11 +6,12 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId};
 use protocol::commit::EntryChanges;
+use protocol::entries::{is_unique_values, unique_entry, unique_values};
 use protocol::ident::HlcTimestamp;
 use wire::cluster::{EntryList, ListEntries, LookUp, LookedUp};
 
 use super::history::History;
-use super::workload::Draft;
+use super::workload::{BY_NUMBER, Draft, key};
 use super::{Checked, NODES, RngExt, SPACE, World};
 use crate::brick::entries;
 use crate::brick::entry_rows::{self as rows, Totals};
@@ -83,6 +84,16 @@ impl World {
         Ok(())
     }
 
+    /// Looks one entry up.
+    pub(super) fn look_up_one(&mut self, entry: &Entry, draft: &mut Draft) -> Result<Option<Oid>, String> {
+        let wanted = LookUp { collection: entry.collection, keys: vec![entry.key.clone()] };
+        let found = entries::look_up(&self.machine.store(), &wanted).map_err(|error| error.to_string())?;
+        let target = found.targets.first().copied();
+        draft.reads.extend(found.guards);
+        draft.observed.entries.look_ups.push((entry.clone(), target));
+        Ok(target)
+    }
+
     /// Lists a whole collection, in portions.
     fn add_listing(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
         let (collection, mut all, mut after) = (self.any_collection(node), BTreeMap::new(), None);
@@ -106,7 +117,9 @@ impl World {
 
     /// Judges the rows of collections.
     pub(super) fn judge_entries(&self) -> Checked {
-        let (expected, modified) = self.history.replay_entries()?;
+        let (mut expected, mut modified) = self.history.replay_entries()?;
+        modified.retain(|collection, _| !is_unique_values(*collection));
+        self.judge_unique_values(expected.extract_if(.., |entry, _| is_unique_values(entry.collection)).collect())?;
         let mut found = AllEntries::new();
         let mut reverse: Vec<(Entry, Oid)> = Vec::new();
         let reader = self.reader();
@@ -141,6 +154,30 @@ impl World {
             return Err(format!("the entries are not all found from their targets, and no others: {expected:?}"));
         }
         self.judge_guards(&modified)
+    }
+
+    /// The numbers of badges are bound, each to its badge, and nothing else is.
+    fn judge_unique_values(&self, expected: AllEntries) -> Checked {
+        let mut found = AllEntries::new();
+        for collection in NODES.map(|node| unique_values(SPACE, node, BY_NUMBER)) {
+            let (from, to) = (rows::totals_key(collection), rows::entry_range(collection, &[]).1);
+            let visit = |row: &[u8], value: &[u8]| {
+                let key = rows::key_in_row(row).unwrap();
+                found.insert(Entry { collection, key }, rows::decode_target(row, value).unwrap());
+                ControlFlow::Continue(())
+            };
+            self.reader().each(&from, &to, visit).map_err(|error| error.to_string())?;
+        }
+        let badges = self.history.badges()?;
+        let of_badges = badges.into_iter().map(|(oid, number)| {
+            unique_entry(SPACE, &NODES, BY_NUMBER, &key(number))
+                .map(|entry| (entry, oid))
+                .map_err(|error| error.to_string())
+        });
+        if found != expected || found != of_badges.collect::<Result<AllEntries, String>>()? {
+            return Err(format!("U: the numbers of badges are bound as {found:?}, and must be as {expected:?}"));
+        }
+        Ok(())
     }
 
     /// The guard of a collection is as new as its last change.

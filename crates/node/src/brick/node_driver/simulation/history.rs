@@ -98,6 +98,16 @@ impl History {
         Ok(())
     }
 
+    /// The badges that there are in the end, with their numbers.
+    pub(super) fn badges(&self) -> std::result::Result<BTreeMap<Oid, i64>, String> {
+        let objects = self.replay()?;
+        Ok(objects
+            .iter()
+            .filter(|(_, object)| object.class == BADGE)
+            .map(|(oid, object)| (*oid, age(object)))
+            .collect())
+    }
+
     /// Repeats what was committed in the order of timestamps. Returns the objects in the end.
     fn replay(&self) -> std::result::Result<BTreeMap<Oid, Object>, String> {
         let mut objects: BTreeMap<Oid, Object> = BTreeMap::new();
@@ -159,8 +169,8 @@ fn describe(object: &Object) -> String {
 fn check_unique(objects: &BTreeMap<Oid, Object>) -> Checked {
     let mut numbers = BTreeSet::new();
     let badges = objects.iter().filter(|(_, object)| object.class == BADGE);
-    match badges.map(|(oid, badge)| (oid.page().node, age(badge))).find(|number| !numbers.insert(*number)) {
-        Some((node, number)) => Err(format!("two badges of node {node} have number {number}")),
+    match badges.map(|(_, badge)| age(badge)).find(|number| !numbers.insert(*number)) {
+        Some(number) => Err(format!("U: two badges have number {number}")),
         None => Ok(()),
     }
 }

@@ -7,7 +7,8 @@ use model::{
 };
 use protocol::commit::coordinator::{CommitReceipt, CommitReply, Coordinator, Output};
 use protocol::commit::{Answer, Outcome, Part, Refusal, Request};
-use protocol::ident::{ClientId, HlcTimestamp, TxnId, Version};
+use protocol::entries::{unique_entry, unique_question};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::validate::{Read, ReadVersion};
@@ -17,7 +18,6 @@ use wire::cluster::{IndexRange, Scan};
 
 use super::history::{Observed, Query};
 use super::{Checked, NODES, Packet, RngExt, SPACE, World, Written};
-use crate::brick::guards;
 use crate::brick::indexes::IndexSpec;
 use crate::brick::page_rows as rows;
 use crate::brick::scan::scan;
@@ -27,7 +27,7 @@ pub(super) const STUDENT: ClassId = ClassId(2);
 pub(super) const BADGE: ClassId = ClassId(3);
 pub(super) const NAME: FieldNumber = FieldNumber(1);
 pub(super) const AGE: FieldNumber = FieldNumber(2);
-/// By age, people and students. By number, badges, each number once a logical node.
+/// By age, people and students. By number, badges, each number once.
 pub(super) const BY_AGE: u32 = 7;
 pub(super) const BY_NUMBER: u32 = 9;
 /// Pages of a logical node, slots of a page, and values.
@@ -274,31 +274,40 @@ impl World {
         self.scan(&ages, draft).or_else(|_| self.scan(&everything, draft))
     }
 
-    /// Inserts a badge with a number that no other has, most times after asking who has it.
+    /// Makes a badge with a number that no other has, most times after looking up who has it.
     fn add_badge(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
-        let number = self.rng.random_range(0..6);
+        let (number, entry_of) = (self.rng.random_range(0..9), |number| {
+            unique_entry(SPACE, &NODES, BY_NUMBER, &key(number)).map_err(|error| error.to_string())
+        });
         let oid = oid(node, self.rng.random_range(1..=PAGES), [3, 7][self.rng.random_range(0..2)]);
-        let is_free = if self.chance(80) {
-            let equal = Query {
-                node,
-                classes: [BADGE].into(),
-                ages: Some((number, number)),
-                index: Some(BY_NUMBER),
-                is_count: false,
-            };
-            let everything = Query { ages: None, index: None, ..equal.clone() };
-            self.scan(&equal, draft).or_else(|_| self.scan(&everything, draft))?;
-            let question = guards::of_question(SPACE, node, BY_NUMBER);
-            draft.reads.push(Read { oid: question, seen: ReadVersion::At(Version::ZERO) });
-            let found = draft.observed.scans.last().map(|(_, found)| found);
-            found.is_some_and(|found| found.values().all(|badge| age(badge) != number))
-        } else {
+        let badge = ObjectState::Value(object(BADGE, number, 10));
+        if !self.chance(80) {
             draft.is_wrong = true;
-            true
-        };
-        if is_free {
-            draft.observed.writes.insert(oid, ObjectState::Value(object(BADGE, number, 10)));
+            draft.observed.writes.insert(oid, badge);
+            return Ok(());
         }
+        let number_of = |draft: &Draft| draft.observed.reads.last().and_then(|(_, found)| found.as_ref().map(age));
+        self.add_read(oid, draft)?;
+        let before = number_of(draft).filter(|before| *before != number).map(entry_of).transpose()?;
+        let after = entry_of(number)?;
+        if draft.observed.entries.changes.contains_key(&after) {
+            // The same transaction has made another badge with this number.
+            return Ok(());
+        }
+        if let Some(holder) = self.look_up_one(&after, draft)?.filter(|holder| *holder != oid) {
+            self.add_read(holder, draft)?;
+            if number_of(draft) == Some(number) {
+                return Ok(());
+            }
+        }
+        if let Some(before) = before
+            && self.look_up_one(&before, draft)? == Some(oid)
+        {
+            draft.observed.entries.changes.entry(before).or_insert(None);
+        }
+        draft.reads.push(unique_question(SPACE, node, BY_NUMBER));
+        draft.observed.entries.changes.insert(after, Some(oid));
+        draft.observed.writes.insert(oid, badge);
         Ok(())
     }
 

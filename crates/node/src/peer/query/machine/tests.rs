@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use model::{ClassId, Object, PageId, RecordRef, SpaceId, Value};
+use protocol::ident::{HlcTimestamp, Version};
+use protocol::validate::ReadVersion;
 use query::{Class, Query, Schema, Type};
 use wire::cluster::ScanPosition;
 
 use super::*;
+use crate::brick::guards;
 use model::planted_bug::assert_noticed;
 
 const SPACE: SpaceId = SpaceId(1);

@@ -114,13 +114,7 @@ final class Identities {
             return record == null ? null : new Found(oid, record);
         }
         ClassMapping root = store.mapping(metadata).withIdentity();
-        Map<Column, Object> values = new LinkedHashMap<>();
-        for (int position : root.metadata().getPKMemberPositions()) {
-            MemberMapping mapping = root.members().at(position);
-            Object value = IdentityUtils.isSingleFieldIdentity(id)
-                    ? IdentityUtils.getTargetKeyForSingleFieldIdentity(id) : valueInId(id, mapping.member());
-            addValues(session, context, mapping, value, values);
-        }
+        Map<Column, Object> values = values(session, context, root, id);
         Key key = new Key(root.name(), new ArrayList<>(values.values()));
         Oid hint = known.get(key);
         if (hint != null) {
@@ -134,6 +128,35 @@ final class Identities {
             known.put(key, found.oid());
         }
         return found;
+    }
+
+    /** Notes the identifier of a new object, which is likely to be read soon. */
+    void remember(StoreSession session, MortarStateManager manager, Oid oid) {
+        Object id = manager.getInternalObjectId();
+        if (id instanceof DatastoreId || manager.getClassMetaData().getIdentityType() != IdentityType.APPLICATION) {
+            return;
+        }
+        ClassMapping root = store.mapping(manager.getClassMetaData()).withIdentity();
+        for (int position : root.metadata().getPKMemberPositions()) {
+            if (!(root.members().at(position) instanceof ValueMapping)) {
+                // An object that is a part of the identity might have to be looked up.
+                return;
+            }
+        }
+        Map<Column, Object> values = values(session, manager.getExecutionContext(), root, id);
+        known.put(new Key(root.name(), new ArrayList<>(values.values())), oid);
+    }
+
+    /** The stored values of the members of an application identity. */
+    private Map<Column, Object> values(StoreSession session, ExecutionContext context, ClassMapping root, Object id) {
+        Map<Column, Object> values = new LinkedHashMap<>();
+        for (int position : root.metadata().getPKMemberPositions()) {
+            MemberMapping mapping = root.members().at(position);
+            Object value = IdentityUtils.isSingleFieldIdentity(id)
+                    ? IdentityUtils.getTargetKeyForSingleFieldIdentity(id) : valueInId(id, mapping.member());
+            addValues(session, context, mapping, value, values);
+        }
+        return values;
     }
 
     private static Object valueInId(Object id, AbstractMemberMetaData member) {

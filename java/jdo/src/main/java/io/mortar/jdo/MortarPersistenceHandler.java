@@ -46,6 +46,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Versions.advance(manager, mapping, null, builder);
             Record record = builder.build();
             session.create(oid, record);
+            store.identities().remember(session, state(manager), oid);
             remember(session, manager, mapping, record);
         });
         count(manager, ManagerStatistics::incrementInsertCount);
