@@ -7,6 +7,7 @@
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use model::{ClassId, Error, ErrorKind, Oid, Result, Value};
 use query::schema::Schema;
@@ -35,6 +36,8 @@ struct ClassCache {
     schema: Arc<Schema>,
     unique: Arc<[UniqueIndex]>,
     mappings: HashMap<TypeId, Arc<StructMapping>>,
+    /// When it was last checked whether something has changed.
+    checked_at: Option<Instant>,
 }
 
 /// The classes of a space that the client knows.
@@ -49,6 +52,16 @@ impl KnownClasses {
 
     pub(super) fn schema(&self) -> Arc<Schema> {
         self.lock().schema.clone()
+    }
+
+    /// Whether the classes may be fetched again only to see whether something has changed: they were not for this long.
+    pub(super) fn may_refresh(&self, interval: Duration) -> bool {
+        let mut known = self.lock();
+        let is_due = known.checked_at.is_none_or(|at| at.elapsed() > interval);
+        if is_due {
+            known.checked_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// The unique indexes.
@@ -74,7 +87,7 @@ impl KnownClasses {
         let unique = unique.into_iter().filter_map(|unique| UniqueIndex::from_proto(unique, &schema)).collect();
         let mut known = self.lock();
         if revision >= known.revision {
-            *known = ClassCache { revision, schema, unique, mappings: HashMap::new() };
+            *known = ClassCache { revision, schema, unique, mappings: HashMap::new(), checked_at: known.checked_at };
         }
         Ok(())
     }

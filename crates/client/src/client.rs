@@ -85,13 +85,16 @@ impl Client {
         &self.core.nodes
     }
 
-    /// Reads or changes the classes and indexes of the space: as [`AdminClient::describe`](crate::AdminClient::describe). It returns when the
-    /// values of a new unique index are bound.
+    /// Reads or changes the classes and indexes of the space. What makes a unique index returns when the values of all objects that exist
+    /// are bound: [`Client::complete_unique_indexes`].
     ///
     /// # Errors
     /// Those of the operation.
     pub async fn describe(&self, request: proto::schema::Describe) -> Result<proto::schema::Described> {
-        use proto::schema::describe::Request::{CreateIndex, Define};
+        use proto::schema::{
+            self,
+            describe::Request::{CreateIndex, Define},
+        };
         let may_make_index = matches!(request.request, Some(CreateIndex(_) | Define(_)));
         let (Response::Described(described), _) = self.core.ask(Request::Describe(Box::new(request))).await? else {
             return Err(crate::client_core::unexpected_answer_error());
@@ -99,9 +102,12 @@ impl Client {
         // A commit that did not know of a new unique index would be refused.
         self.core.refresh_classes().await?;
         if may_make_index {
-            let unique = described.indexes.iter().filter(|index| index.unique).map(|index| index.id);
-            self.core.wait_for_unique_indexes(unique.collect()).await?;
-            self.complete_unique_indexes().await?;
+            let building = schema::IndexState::Building as i32;
+            let unique = described.indexes.iter().filter(|index| index.unique && index.state == building);
+            let unique: Vec<u32> = unique.map(|index| index.id).collect();
+            if !unique.is_empty() {
+                self.complete_unique_indexes(unique).await?;
+            }
         }
         Ok(described)
     }

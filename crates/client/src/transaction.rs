@@ -392,8 +392,10 @@ impl Transaction {
     /// The objects with a class that it writes, and whether it creates them.
     pub(super) fn written_records(&self) -> Result<Vec<(Oid, Option<Object>, bool)>> {
         let changes = self.changes()?;
+        let assigned: BTreeSet<Oid> = changes.real_oids.values().copied().collect();
         let is_new = |oid: &Oid| {
             oid.is_temporary()
+                || assigned.contains(oid)
                 || changes.allocated.contains(oid)
                 || changes.loaded.get(oid).is_some_and(|one| one.is_new())
         };
@@ -416,17 +418,18 @@ impl Transaction {
         let Inner { core, txn, .. } = &*self.inner;
         core.check_serving()?;
         self.flush_reachable()?;
-        let gained = match self.bind_unique_values().await {
+        let bound = match self.bind_unique_values().await {
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 self.abort();
-                return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
+                let reason = error.object().map_or(ConflictReason::Aborted, |oid| ConflictReason::Object(oid, None));
+                return Ok(CommitOutcome::Conflict(reason));
             }
             bound => bound?,
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
-        self.rely_on_unique_values(gained)?;
+        self.rely_on_unique_values(bound).await?;
         let reads = core.read_count(*txn)?;
         limits::check_reads(reads)?;
         // Until it is sent it is not over, and may be aborted.

@@ -35,8 +35,17 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Invalid`], with the reason, if a class cannot be changed to what the program needs: nothing was changed then.
     pub async fn define<T: Persistent>(&self) -> Result<()> {
-        self.core.define(&crate::persistent::Classes::of::<T>()).await?;
-        self.complete_unique_indexes().await
+        let classes = crate::persistent::Classes::of::<T>();
+        self.core.define(&classes).await?;
+        let building = self.core.building_indexes(&classes.iter().map(|class| class.name).collect());
+        if building.is_empty() {
+            return Ok(());
+        }
+        match self.complete_unique_indexes(building).await {
+            // It may use the classes, and others complete the indexes.
+            Err(error) if error.kind() == ErrorKind::Denied => Ok(()),
+            completed => completed,
+        }
     }
 
     /// Removes a class that has no objects, and that no other class, index or field needs. Meanwhile bricks refuse objects of it, which wait.

@@ -42,8 +42,12 @@ use crate::plant::{Bug, planted};
 const LOOK_UPS_AT_ONCE: usize = 64;
 /// Objects from before an index whose values are bound in one transaction.
 const BOUND_AT_ONCE: usize = 200;
+/// How long a peer server may take to hear of a new index.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between questions whether a brick knows an index.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
+/// How often a client that searches asks whether an index has become ready.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A unique index: fields of a class and its subclasses in which no two objects have the same values.
 #[derive(Debug)]
@@ -80,6 +84,19 @@ impl UniqueIndex {
         Ok(Some(key).filter(|_| !has_null))
     }
 
+    /// Whether an object's values refer to new objects by temporary identifiers.
+    fn has_temporary_values(&self, object: &Object) -> Result<bool> {
+        let record = RecordRef::new(&object.data)?;
+        for number in &self.fields {
+            if let Some(ValueRef::Reference(oid)) = record.field(*number)?
+                && oid.is_temporary()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The entry of an object's values, if it has any.
     fn entry(&self, core: &Core, object: Option<&Object>) -> Result<Option<Entry>> {
         let key = object.map(|object| self.key(object)).transpose()?.flatten();
@@ -98,18 +115,25 @@ struct ChangedValues<'k> {
     index: &'k UniqueIndex,
     before: Option<Entry>,
     after: Option<Entry>,
+    has_temporary: bool,
 }
 
-/// The objects that gain values of unique indexes in a transaction, with the numbers of the indexes.
-pub(super) type Gained = Vec<(Oid, u32)>;
+/// What a transaction has bound.
+#[derive(Debug, Default)]
+pub(super) struct BoundValues {
+    /// The objects that gain values of unique indexes, with the numbers of the indexes.
+    gained: Vec<(Oid, u32)>,
+    /// Some of the values are temporary identifiers: they are bound again when the real ones are known.
+    has_temporary: bool,
+}
 
 impl Transaction {
     /// Looks up the unique values that this transaction gives to objects, and binds them; unbinds those that it takes away.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another object has one of them; else as [`Transaction::get`].
-    pub(super) async fn bind_unique_values(&self) -> Result<Gained> {
-        let known = self.core().classes.unique();
+    pub(super) async fn bind_unique_values(&self) -> Result<BoundValues> {
+        let known = self.known_unique_indexes().await?;
         self.changes()?.forget_unique_entries();
         let changed = self.changed_values(&known).await?;
         for some in changed.chunks(LOOK_UPS_AT_ONCE) {
@@ -126,18 +150,34 @@ impl Transaction {
             }
             all(releases).await?;
         }
-        let mut gained = Vec::new();
-        for ChangedValues { oid, index, after, .. } in changed {
+        let mut bound = BoundValues::default();
+        for ChangedValues { oid, index, after, has_temporary, .. } in changed {
             if let Some(entry) = after {
                 self.changes()?.set_unique_entry(entry, Some(oid));
-                gained.push((oid, index.id));
+                bound.gained.push((oid, index.id));
+                bound.has_temporary |= has_temporary;
             }
         }
-        Ok(gained)
+        Ok(bound)
     }
 
-    /// Says to the logical nodes of these objects that their unique values are bound.
-    pub(super) fn rely_on_unique_values(&self, gained: Gained) -> Result<()> {
+    /// The unique indexes of the space, as of a time when the classes of all that this transaction writes were known.
+    async fn known_unique_indexes(&self) -> Result<Arc<[UniqueIndex]>> {
+        let core = self.core();
+        let schema = core.classes.schema();
+        if self.changes()?.writes.keys().any(|oid| oid.class() != ClassId::NONE && schema.class(oid.class()).is_none())
+        {
+            core.refresh_classes().await?;
+        }
+        Ok(core.classes.unique())
+    }
+
+    /// Says to the logical nodes of objects that their unique values are bound, once their real identifiers are known.
+    pub(super) async fn rely_on_unique_values(&self, mut bound: BoundValues) -> Result<()> {
+        if bound.has_temporary {
+            bound = self.bind_unique_values().await?;
+        }
+        let gained = bound.gained;
         if gained.is_empty() {
             return Ok(());
         }
@@ -158,10 +198,13 @@ impl Transaction {
             return Ok(changed);
         }
         let mut holders: BTreeMap<Entry, Oid> = BTreeMap::new();
-        for (oid, object, is_new) in self.written_records()? {
-            if !known.iter().any(|index| index.family.contains(&oid.class())) {
-                continue;
-            }
+        let mut written = self.written_records()?;
+        written.retain(|(oid, ..)| known.iter().any(|index| index.family.contains(&oid.class())));
+        let replaced: Vec<Oid> = written.iter().filter(|(.., is_new)| !is_new).map(|(oid, ..)| *oid).collect();
+        if replaced.len() > 1 {
+            self.prefetch(replaced).await?;
+        }
+        for (oid, object, is_new) in written {
             let before = if is_new { None } else { self.read(oid, LockMode::Exclusive).await? };
             for index in known {
                 let before = index.entry(self.core(), before.as_ref())?;
@@ -172,7 +215,9 @@ impl Transaction {
                     return Err(index.taken_error(other));
                 }
                 if before != after {
-                    changed.push(ChangedValues { oid, index, before, after });
+                    let has_temporary =
+                        after.is_some() && object.as_ref().map_or(Ok(false), |one| index.has_temporary_values(one))?;
+                    changed.push(ChangedValues { oid, index, before, after, has_temporary });
                 }
             }
         }
@@ -236,7 +281,7 @@ impl Transaction {
             let Some(entry) = index.entry(self.core(), object.as_ref())?.filter(|_| index.is_building) else {
                 continue;
             };
-            let one = ChangedValues { oid, index, before: None, after: Some(entry.clone()) };
+            let one = ChangedValues { oid, index, before: None, after: Some(entry.clone()), has_temporary: false };
             match self.check_free(&one).await {
                 Ok(()) => drop(self.changes()?.entries.insert(entry, Some(oid))),
                 // The catalogue records which objects have the same values.
@@ -281,7 +326,8 @@ impl UniqueQuery {
         let key_of = |index: &UniqueIndex| {
             let fields = index.fields.iter().map(|number| fields.iter().find(|field| field.number == *number));
             let values = fields.map(|field| {
-                let field = field.filter(|field| field.default.is_none())?;
+                // A record that lacks the field is found by a value for it, and has no entry.
+                let field = field.filter(|field| matches!(field.missing, None | Some(Value::Null)))?;
                 values.iter().find(|(name, _)| *name == field.name).and_then(|(_, value)| value.as_scalar())
             });
             let values: Vec<ValueRef<'_>> = values.collect::<Option<_>>()?;
@@ -352,6 +398,7 @@ fn equal_values<'q>(condition: &'q Expr, parameters: &'q BTreeMap<String, Value>
 impl Core {
     /// Answers a query outside of transactions by a look-up, if it asks for values of a unique index.
     pub(super) async fn look_up_unique(self: &Arc<Self>, query: &Query) -> Result<Option<Rows>> {
+        self.refresh_building_indexes().await?;
         let Some(wanted) = UniqueQuery::of(self, query) else { return Ok(None) };
         let Entry { collection, key } = &wanted.entry;
         let found = match self.look_up(*collection, std::slice::from_ref(key)).await {
@@ -361,7 +408,7 @@ impl Core {
         };
         let found = match found.targets.first() {
             None => LookedUpObject::None,
-            Some(holder) => wanted.found(self, *holder, self.get(*holder).await?)?,
+            Some(holder) => wanted.found(self, *holder, self.read_object(*holder, false).await?)?,
         };
         Ok(found.into_rows(self))
     }
@@ -381,6 +428,7 @@ impl Transaction {
     /// Answers a query by a look-up, if it asks for values of a unique index. The values count as read, and who has them.
     pub(super) async fn look_up_unique(&self, query: &Query) -> Result<Option<Rows>> {
         let core = self.core();
+        core.refresh_building_indexes().await?;
         let Some(wanted) = UniqueQuery::of(core, query) else { return Ok(None) };
         for (oid, object, _) in self.written_records()? {
             if let Some(object) = object
@@ -413,17 +461,33 @@ impl Changes {
 
 impl Core {
     /// Waits until the peer server has heard of these unique indexes, and with it this client.
-    pub(super) async fn wait_for_unique_indexes(&self, indexes: BTreeSet<u32>) -> Result<()> {
-        let until = Instant::now() + self.options.timeout;
+    async fn wait_for_unique_indexes(&self, indexes: &BTreeSet<u32>) -> Result<()> {
+        let until = Instant::now() + KNOWN_TIMEOUT;
         loop {
+            self.refresh_classes().await?;
             let known: BTreeSet<u32> = self.classes.unique().iter().map(|index| index.id).collect();
             // One may have been removed meanwhile.
             if indexes.is_subset(&known) || Instant::now() > until {
                 return Ok(());
             }
             time::sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// The numbers of the unique indexes of these classes that are not ready.
+    pub(super) fn building_indexes(&self, classes: &BTreeSet<&str>) -> Vec<u32> {
+        let known = self.classes.unique();
+        let building = known.iter().filter(|index| index.is_building && classes.contains(&*index.class));
+        building.map(|index| index.id).collect()
+    }
+
+    /// Finds out, now and then, whether unique indexes have become ready that were not.
+    async fn refresh_building_indexes(&self) -> Result<()> {
+        let is_building = self.classes.unique().iter().any(|index| index.is_building);
+        if is_building && self.classes.may_refresh(REFRESH_INTERVAL) {
             self.refresh_classes().await?;
         }
+        Ok(())
     }
 
     /// Waits until the bricks of all logical nodes know an index and have entered their objects: then each refuses values that are not bound.
@@ -439,6 +503,11 @@ impl Core {
                     // The brick has not learned of the index yet.
                     Err(error) if error.kind() == ErrorKind::NotFound && Instant::now() < until => {
                         time::sleep(RETRY_DELAY).await;
+                        self.refresh_classes().await?;
+                        if !self.classes.unique().iter().any(|known| known.id == index) {
+                            // It was removed.
+                            return Ok(());
+                        }
                     }
                     Err(error) => return Err(error),
                 }
@@ -449,17 +518,19 @@ impl Core {
 }
 
 impl Client {
-    /// Binds the values of all objects from before a unique index, for each unique index of the space that is not ready. The index becomes
+    /// Binds the values of all objects from before unique indexes, given by their numbers, as far as they are not ready. An index becomes
     /// ready after that, if no two objects have the same values. [`Client::define`] and [`Client::describe`] do this for the
-    /// indexes that they make.
+    /// indexes that they make, and for those of the same classes; a program that was ended meanwhile does it when it is started again.
     ///
     /// # Errors
-    /// As [`Client::query`] and [`Client::transact`]. What was bound stays: call it again.
-    pub async fn complete_unique_indexes(&self) -> Result<()> {
-        let known = self.core.classes.unique();
+    /// As [`Client::query`] and [`Client::transact`]; [`ErrorKind::Denied`] without the permission to administer the space. What was bound
+    /// stays: call it again.
+    pub async fn complete_unique_indexes(&self, indexes: impl IntoIterator<Item = u32> + Send) -> Result<()> {
+        let indexes: BTreeSet<u32> = indexes.into_iter().collect();
+        self.core.wait_for_unique_indexes(&indexes).await?;
         let mut classes = BTreeSet::new();
-        for index in &*known {
-            if index.is_building {
+        for index in &*self.core.classes.unique() {
+            if index.is_building && indexes.contains(&index.id) {
                 self.core.wait_for_bricks(index.id).await?;
                 classes.insert(index.class.clone());
             }
@@ -475,11 +546,13 @@ impl Client {
                     _ => None,
                 });
                 if oids.len() >= BOUND_AT_ONCE || is_last && !oids.is_empty() {
-                    let (oids, known) = (&std::mem::take(&mut oids), &known);
+                    let oids = &std::mem::take(&mut oids);
                     let bind = |t: Transaction| async move {
+                        // An index may be removed meanwhile.
+                        let known = t.core().classes.unique();
                         let mut bound = Vec::new();
                         for oid in oids {
-                            bound.push(t.bind_values(known, *oid));
+                            bound.push(t.bind_values(&known, *oid));
                         }
                         all(bound).await
                     };

@@ -20,7 +20,11 @@ pub(crate) async fn perform(
     reply: &mut Writer,
 ) -> Result<()> {
     let request = match operation {
-        ClientSchema::Schema => return write_schema(reply, describe(client, Request::Show(Show {})).await?),
+        ClientSchema::Schema => {
+            let described = describe(client, Request::Show(Show {})).await?;
+            complete(client, &described).await?;
+            return write_schema(reply, described);
+        }
         ClientSchema::Define => Request::Define(Define { classes: request.list(read_class_definition)? }),
         ClientSchema::Evolve => Request::Evolve(Evolve { class: request.string()?, steps: request.list(read_step)? }),
         ClientSchema::CreateIndex => {
@@ -32,6 +36,20 @@ pub(crate) async fn perform(
         ClientSchema::RemoveClass => return client.remove_class(&request.string()?).await,
     };
     describe(client, request).await.map(drop)
+}
+
+/// Continues to bind the values of unique indexes, if the program that made them was ended meanwhile.
+async fn complete(client: &Client, described: &Described) -> Result<()> {
+    let is_building = |index: &&Index| index.unique && index.state() == IndexState::Building && index.problem.is_none();
+    let building: Vec<u32> = described.indexes.iter().filter(is_building).map(|index| index.id).collect();
+    if building.is_empty() {
+        return Ok(());
+    }
+    match client.complete_unique_indexes(building).await {
+        // Others may do it, and do.
+        Err(error) if error.kind() == ErrorKind::Denied => Ok(()),
+        completed => completed,
+    }
 }
 
 async fn describe(client: &Client, request: Request) -> Result<Described> {

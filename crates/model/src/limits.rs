@@ -59,8 +59,8 @@ pub fn check_entries(entries: usize, key_bytes: usize) -> crate::Result<()> {
         return Ok(());
     }
     let what = format!(
-        "the transaction changes {entries} entries of collections with {key_bytes} bytes of keys; it may change {OBJECTS} with \
-         {KEYS} bytes together: part it"
+        "the transaction changes {entries} entries of collections and values of unique indexes with {key_bytes} bytes of keys; it may \
+         change {OBJECTS} with {KEYS} bytes together: part it"
     );
     Err(crate::Error::new(crate::ErrorKind::TooLarge, what))
 }

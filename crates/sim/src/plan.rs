@@ -312,7 +312,7 @@ pub enum Step {
     Count(Key),
     /// Inserts a member into a set and touches its guard.
     Insert(Key),
-    /// Queries who has a unique value, and takes the value if it is free.
+    /// Looks up who has a unique value, and takes the value if it is free.
     Claim(Key, i64),
     /// Looks a name up in a directory, and binds it if it is free.
     Bind(Key, i64),

@@ -26,12 +26,12 @@ Examples:
   mortar index build by_name       waits where `create` was stopped
   mortar index remove by_name";
 
-/// How long a peer server may take to report an index as ready after it has all objects.
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a peer server may take to report an index as ready after it has all objects: it searches a unique one.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long one request is repeated by the client library; this module repeats it and knows for which brick it waits.
 const REQUEST_RETRY: Duration = Duration::from_millis(500);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// How long peer servers take at most to check duplicates again, and a second more.
+/// How long peer servers take to check duplicates of an index that is not large again, and a second more.
 const RECHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Make, list and remove the indexes of a cluster's space
@@ -127,14 +127,13 @@ pub(crate) async fn run(args: IndexCommand, session: &mut CommandContext) -> Res
             let create = SchemaRequest::CreateIndex { name: name.clone(), class, fields, unique };
             let made = ask(&client, &create).await?;
             let index = find_index(made, &name)?;
-            build(&client, session, index, Instant::now()).await
+            build(&client, session, index, Duration::ZERO).await
         }
         Action::Build { name } => {
             // The duplicates may have been removed and not compared since.
-            let looked_again = Instant::now() + RECHECK_TIMEOUT;
             let all = ask(&client, &SchemaRequest::Show).await?;
             let index = find_index(all, &name)?;
-            build(&client, session, index, looked_again).await
+            build(&client, session, index, RECHECK_TIMEOUT).await
         }
         Action::Remove { name } => {
             let removed = ask(&client, &SchemaRequest::RemoveIndex { name: name.clone() }).await?;
@@ -155,9 +154,9 @@ fn find_index(answer: SchemaAnswer, name: &str) -> Result<Index> {
     })
 }
 
-/// Waits until all logical nodes have entered their objects into an index and it is ready. Duplicates count when they are still
-/// reported at `looked_again`.
-async fn build(client: &AdminClient, session: &mut CommandContext, index: Index, looked_again: Instant) -> Result {
+/// Waits until all logical nodes have entered their objects into an index, binds the values of a unique one, and waits until it is ready.
+/// Duplicates count when they are still reported after `recheck`.
+async fn build(client: &AdminClient, session: &mut CommandContext, index: Index, recheck: Duration) -> Result {
     let nodes = client.nodes().await.map_err(|error| {
         let hint =
             format!("The index was created. `mortar index build {}`, at a peer server, waits for it.", index.name);
@@ -191,9 +190,9 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
         }
     }
     if index.unique {
-        session.cluster().await?.complete_unique_indexes().await?;
+        session.cluster().await?.complete_unique_indexes([index.id.0]).await?;
     }
-    let ready = wait_ready(client, &index.name, looked_again).await;
+    let ready = wait_ready(client, &index.name, Instant::now() + recheck).await;
     progress.end();
     let (index, all) = ready?;
     session.output.print(&IndexLine::of(&index, &all))
@@ -203,8 +202,7 @@ async fn build(client: &AdminClient, session: &mut CommandContext, index: Index,
 fn not_unique(name: &str, flaw: &str) -> Failure {
     let what = format!("the index {name:?} was created but is not ready: {flaw}");
     let hint = format!(
-        "Change or remove one of them: the index then becomes ready; `mortar index build {name}` waits for that. Or \
-         give it up: `mortar index remove {name}`. Until then no other object gets these values."
+        "Change or remove one of them, and run `mortar index build {name}`. Or give it up: `mortar index remove {name}`."
     );
     Failure::with(Exit::Failure, "not_unique", what).hint(hint)
 }

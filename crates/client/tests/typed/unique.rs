@@ -20,6 +20,12 @@ struct User {
     visits: i64,
 }
 
+#[derive(client::Persistent, Clone, Debug, PartialEq)]
+struct Label {
+    #[persistent(unique)]
+    blob: client::Oid,
+}
+
 fn user(mail: Option<&str>, number: i64) -> User {
     User { mail: mail.map(str::to_owned), number, visits: 0 }
 }
@@ -333,5 +339,20 @@ async fn query_for_a_unique_value_sees_every_change() {
         assert_eq!(found.await.unwrap().len(), 2);
     }
     create(&two, user(None, 20)).await.unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn unique_reference_to_an_object_of_the_same_transaction_is_that_to_the_object() {
+    let world = World::start(2).await;
+    let cluster = world.client().await;
+    cluster.define::<Label>().await.unwrap();
+    let t = cluster.begin(IsolationLevel::Optimistic);
+    let blob = t.create_blob("new").unwrap();
+    t.create(Label { blob }).await.unwrap();
+    assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
+    let real = t.real_oid(blob).unwrap();
+    let again = cluster.transact(|t| async move { t.create(Label { blob: real }).await });
+    assert_eq!(kind(again.await), ErrorKind::Exists);
     world.end().await;
 }

@@ -26,12 +26,15 @@ use super::shard::PeerShard;
 /// How soon bricks are asked again about an index, and how soon one with duplicates is searched again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 const DUPLICATE_RETRY_DELAY: Duration = Duration::from_secs(3);
+/// The longest pause of one whose values are not all bound, unless a search takes long.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Completes indexes until the process ends.
 pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
     let Some(mut changed) = shard.cluster_view.catalog_changes() else { return };
+    let mut rounds = 0;
     loop {
-        let (mut is_waiting, mut pause) = (false, RETRY_DELAY);
+        let (mut is_waiting, mut pause) = (false, (RETRY_DELAY * 2_u32.pow(rounds.min(8))).min(MAX_RETRY_DELAY));
         for (space, index) in building(shard) {
             if index.flaw.is_some() {
                 pause = DUPLICATE_RETRY_DELAY;
@@ -39,7 +42,7 @@ pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
             let begun = Instant::now();
             let made = make_ready(shard, &space, &index).await;
             // The next search begins after a time in proportion to that of this one.
-            pause = pause.max(4 * begun.elapsed());
+            pause = pause.max(2 * begun.elapsed());
             match made {
                 Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
                 Ok(false) => is_waiting = true,
@@ -50,6 +53,7 @@ pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
                 }
             }
         }
+        rounds = if is_waiting { rounds + 1 } else { 0 };
         if is_waiting {
             // Another index may be made meanwhile.
             let _ = time::timeout(pause, changed.changed()).await;

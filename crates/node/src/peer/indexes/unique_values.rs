@@ -73,7 +73,7 @@ pub(super) async fn search(shard: &Arc<PeerShard>, space: &Space, index: &Index)
                 is_bound = next_is_bound(&mut looking).await?;
             }
             let entry = unique_entry(space.id, &nodes, index.id.0, &key)?;
-            looking.spawn(look_up(shard.clone(), entry));
+            looking.spawn(is_bound_to(shard.clone(), entry, oid));
         }
         last = Some((key, oid));
     }
@@ -88,12 +88,12 @@ async fn next_is_bound(looking: &mut JoinSet<Result<bool>>) -> Result<bool> {
     looking.join_next().await.map_or(Ok(Ok(true)), |ended| ended.map_err(panicked))?
 }
 
-/// Whether values are bound to an object.
-async fn look_up(shard: Arc<PeerShard>, Entry { collection, key }: Entry) -> Result<bool> {
+/// Whether values are bound to this object. Bound to another one, they are as good as free.
+async fn is_bound_to(shard: Arc<PeerShard>, Entry { collection, key }: Entry, oid: Oid) -> Result<bool> {
     let wanted = LookUp { collection, keys: vec![key] };
     let answer = shard.call_node(collection.page().node, Request::LookUp(wanted.into_proto())).await?;
     let Response::LookedUp(found) = answer.response else { return Err(other_answer_error()) };
-    Ok(!LookedUp::from_proto(*found)?.targets.is_empty())
+    Ok(LookedUp::from_proto(*found)?.targets.first() == Some(&oid))
 }
 
 fn other_answer_error() -> Error {

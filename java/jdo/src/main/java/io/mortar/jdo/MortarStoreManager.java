@@ -19,6 +19,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import org.datanucleus.ClassLoaderResolver;
@@ -30,6 +31,7 @@ import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.DatastoreId;
+import org.datanucleus.identity.IdentityUtils;
 import org.datanucleus.identity.SCOID;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
@@ -86,6 +88,10 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     private final Client client;
     private final StoreSchema schema;
     private final Identities identities = new Identities(this);
+    private final Set<IdentityOfClass> checkedIdentities = ConcurrentHashMap.newKeySet();
+
+    /** A class of identities, and the name of the class whose objects they identify. */
+    private record IdentityOfClass(Class<?> identityClass, String className) {}
 
     public MortarStoreManager(ClassLoaderResolver loaders, PersistenceNucleusContext nucleus, Map<String, Object> properties) {
         super("mortar", loaders, nucleus, properties);
@@ -229,6 +235,21 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     }
 
     // ------------------------------------------------------------------------------------------- classes
+
+    /** What was found for an identity of a class is found again for others: the search takes as long as the rest of a lookup. */
+    @Override
+    public String manageClassForIdentity(Object id, ClassLoaderResolver loaders) {
+        String name = IdentityUtils.getTargetClassNameForIdentity(id);
+        if (name == null) {
+            return super.manageClassForIdentity(id, loaders);
+        }
+        IdentityOfClass key = new IdentityOfClass(id.getClass(), name);
+        if (!checkedIdentities.contains(key) || !storeDataMgr.managesClass(name)) {
+            name = super.manageClassForIdentity(id, loaders);
+            checkedIdentities.add(key);
+        }
+        return name;
+    }
 
     @Override
     public synchronized void manageClasses(ClassLoaderResolver loaders, String... classNames) {
