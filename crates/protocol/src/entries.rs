@@ -67,7 +67,7 @@ pub fn is_unique_values(collection: Oid) -> bool {
 /// equal, or are long and have equal checksums and beginnings.
 ///
 /// # Errors
-/// [`ErrorKind::Unavailable`](model::ErrorKind::Unavailable) if the space has no logical nodes; [`ErrorKind::Invalid`](model::ErrorKind::Invalid)
+/// [`ErrorKind::Unavailable`] if the space has no logical nodes; [`ErrorKind::Invalid`]
 /// if the key is empty.
 pub fn unique_entry(space: SpaceId, nodes: &[NodeId], index: u32, key: &[u8]) -> Result<Entry> {
     let hash = checksum::crc64(key);

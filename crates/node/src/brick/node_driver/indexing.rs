@@ -53,7 +53,7 @@ impl<C: Clone> NodeDriver<C> {
     /// dropped they are removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](model::ErrorKind::NotFound).
+    /// [`ErrorKind::NotFound`].
     pub(crate) fn check_look_up(&self, collection: Oid) -> Result<()> {
         let (space, node) = (collection.space(), self.node);
         match index_of_values(collection) {
