@@ -80,8 +80,20 @@ impl UniqueIndex {
         if object.kind != Kind::Record || !self.family.contains(&object.class) {
             return Ok(None);
         }
-        let IndexEntry { key, has_null } = IndexEntry::of(&RecordRef::new(&object.data)?, &self.fields)?;
+        self.key_of_record(&object.data)
+    }
+
+    fn key_of_record(&self, record: &[u8]) -> Result<Option<Vec<u8>>> {
+        let IndexEntry { key, has_null } = IndexEntry::of(&RecordRef::new(record)?, &self.fields)?;
         Ok(Some(key).filter(|_| !has_null))
+    }
+
+    /// Whether an object to which values were bound has them still. It may be of a class that this client does not know.
+    fn has_values(&self, core: &Core, object: Option<&Object>, bound: &Entry) -> Result<bool> {
+        let record = object.filter(|object| object.kind == Kind::Record);
+        let key = record.map(|object| self.key_of_record(&object.data)).transpose()?.flatten();
+        let entry = key.map(|key| unique_entry(core.space, &core.nodes, self.id, &key)).transpose()?;
+        Ok(entry.as_ref() == Some(bound))
     }
 
     /// Whether an object's values refer to new objects by temporary identifiers.
@@ -167,7 +179,11 @@ impl Transaction {
         let schema = core.classes.schema();
         if self.changes()?.writes.keys().any(|oid| oid.class() != ClassId::NONE && schema.class(oid.class()).is_none())
         {
-            core.refresh_classes().await?;
+            match core.refresh_classes().await {
+                // A cluster without a catalogue has no indexes.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                refreshed => refreshed?,
+            }
         }
         Ok(core.classes.unique())
     }
@@ -229,7 +245,7 @@ impl Transaction {
         let Some(entry) = &one.after else { return Ok(()) };
         let Some(holder) = self.bound_to(entry).await?.filter(|holder| *holder != one.oid) else { return Ok(()) };
         let object = self.get(holder).await?;
-        let is_taken = one.index.entry(self.core(), object.as_ref())?.as_ref() == Some(entry);
+        let is_taken = one.index.has_values(self.core(), object.as_ref(), entry)?;
         match is_taken && !planted(Bug::UniqueConflictMissed) {
             true => Err(one.index.taken_error(holder)),
             false => Ok(()),
@@ -348,19 +364,14 @@ impl UniqueQuery {
         Some(Self { index, known, entry, classes })
     }
 
-    fn has_values(&self, core: &Core, object: &Object) -> Result<bool> {
-        let Some(index) = self.known.get(self.index) else { return Ok(false) };
-        Ok(index.entry(core, Some(object))?.as_ref() == Some(&self.entry))
-    }
-
-    /// What was found, if the look-up has found this object.
+    /// What was found, if the values are bound to this object.
     fn found(&self, core: &Core, oid: Oid, object: Option<Object>) -> Result<LookedUpObject> {
-        Ok(match object {
-            Some(object) if self.has_values(core, &object)? => match self.classes.contains(&oid.class()) {
-                true => LookedUpObject::Found(oid, object),
-                false => LookedUpObject::None,
-            },
-            _ => LookedUpObject::Unclear,
+        let Some(index) = self.known.get(self.index) else { return Ok(LookedUpObject::Unclear) };
+        let has_values = index.has_values(core, object.as_ref(), &self.entry)?;
+        Ok(match object.filter(|_| has_values && index.family.contains(&oid.class())) {
+            Some(object) if self.classes.contains(&oid.class()) => LookedUpObject::Found(oid, object),
+            Some(_) => LookedUpObject::None,
+            None => LookedUpObject::Unclear,
         })
     }
 }
@@ -430,9 +441,13 @@ impl Transaction {
         let core = self.core();
         core.refresh_building_indexes().await?;
         let Some(wanted) = UniqueQuery::of(core, query) else { return Ok(None) };
+        let schema = core.classes.schema();
         for (oid, object, _) in self.written_records()? {
-            if let Some(object) = object
-                && wanted.has_values(core, &object)?
+            if schema.class(oid.class()).is_none() {
+                return Ok(None);
+            }
+            if let (Some(object), Some(index)) = (object, wanted.known.get(wanted.index))
+                && index.entry(core, Some(&object))?.as_ref() == Some(&wanted.entry)
             {
                 return Ok(wanted.found(core, oid, Some(object))?.into_rows(core));
             }
