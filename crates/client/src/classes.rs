@@ -34,7 +34,7 @@ struct ClassCache {
     /// The revision of the catalogue.
     revision: u64,
     schema: Arc<Schema>,
-    unique: Arc<[UniqueIndex]>,
+    unique: Arc<[Arc<UniqueIndex>]>,
     mappings: HashMap<TypeId, Arc<StructMapping>>,
     /// When it was last checked whether something has changed.
     checked_at: Option<Instant>,
@@ -65,7 +65,7 @@ impl KnownClasses {
     }
 
     /// The unique indexes.
-    pub(super) fn unique(&self) -> Arc<[UniqueIndex]> {
+    pub(super) fn unique(&self) -> Arc<[Arc<UniqueIndex>]> {
         self.lock().unique.clone()
     }
 
@@ -84,7 +84,8 @@ impl KnownClasses {
     fn update(&self, mut message: schema::Schema) -> Result<()> {
         let (revision, unique) = (message.revision, std::mem::take(&mut message.unique));
         let schema = Arc::new(from_proto(message)?);
-        let unique = unique.into_iter().filter_map(|unique| UniqueIndex::from_proto(unique, &schema)).collect();
+        let unique =
+            unique.into_iter().filter_map(|unique| UniqueIndex::from_proto(unique, &schema)).map(Arc::new).collect();
         let mut known = self.lock();
         if revision >= known.revision {
             *known = ClassCache { revision, schema, unique, mappings: HashMap::new(), checked_at: known.checked_at };

@@ -419,17 +419,15 @@ impl Transaction {
         core.check_serving()?;
         self.flush_reachable()?;
         let bound = match self.bind_unique_values().await {
-            Err(error) if error.kind() == ErrorKind::Conflict => {
-                self.abort();
-                let reason = error.object().map_or(ConflictReason::Aborted, |oid| ConflictReason::Object(oid, None));
-                return Ok(CommitOutcome::Conflict(reason));
-            }
-            bound => bound?,
+            Ok(bound) => bound,
+            Err(error) => return self.refused_commit(error),
         };
         // A commit that cannot finish now is not sent, so that its outcome is known.
         let unreachable = core.wait_reachable(|| self.commit_nodes()).await?;
         self.assign_oids(&unreachable).await?;
-        self.rely_on_unique_values(bound).await?;
+        if let Err(error) = self.rely_on_unique_values(bound).await {
+            return self.refused_commit(error);
+        }
         let reads = core.read_count(*txn)?;
         limits::check_reads(reads)?;
         // Until it is sent it is not over, and may be aborted.
@@ -458,19 +456,28 @@ impl Transaction {
             self.note_append_offsets(&patches, receipt);
         }
         leased.release(&core.page_source, matches!(outcome, Ok(CommitOutcome::Conflict(_))));
-        match outcome {
+        let has_old_indexes = match &outcome {
             // A brick knows of an index that this client does not.
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                core.refresh_classes().await?;
-                Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
-            }
+            Err(error) => error.kind() == ErrorKind::Unsupported,
             // An index was dropped.
-            Ok(CommitOutcome::Conflict(ConflictReason::Object(oid, _))) if index_of_question(oid).is_some() => {
-                core.refresh_classes().await?;
-                Ok(CommitOutcome::Conflict(ConflictReason::Aborted))
-            }
-            outcome => outcome,
+            Ok(CommitOutcome::Conflict(ConflictReason::Object(oid, _))) => index_of_question(*oid).is_some(),
+            Ok(_) => false,
+        };
+        if has_old_indexes {
+            core.refresh_classes().await?;
+            return Ok(CommitOutcome::Conflict(ConflictReason::Aborted));
         }
+        outcome
+    }
+
+    /// Ends a commit that failed before it was sent: after a conflict the transaction is over.
+    fn refused_commit(&self, error: Error) -> Result<CommitOutcome> {
+        if error.kind() != ErrorKind::Conflict {
+            return Err(error);
+        }
+        self.abort();
+        let reason = error.object().map_or(ConflictReason::Aborted, |oid| ConflictReason::Object(oid, None));
+        Ok(CommitOutcome::Conflict(reason))
     }
 
     /// Ends the transaction without its writes, and checks whether what it read was consistent.

@@ -57,34 +57,39 @@ pub fn unique_values(space: SpaceId, node: NodeId, index: u32) -> Oid {
     Oid::new(ClassId::NONE, PageId { space, node, number: UNIQUE_VALUES | u64::from(index) }, 0)
 }
 
-/// Whether a collection has [values of a unique index](unique_values).
-#[must_use]
-pub fn is_unique_values(collection: Oid) -> bool {
-    collection.page().number & !u64::from(u32::MAX) == UNIQUE_VALUES
-}
-
-/// The entry for the values with this key of a unique index, in a space with these logical nodes, in ascending order. Two keys have one entry only if they are
-/// equal, or are long and have equal checksums and beginnings.
-///
-/// # Errors
-/// [`ErrorKind::Unavailable`] if the space has no logical nodes; [`ErrorKind::Invalid`]
-/// if the key is empty.
-pub fn unique_entry(space: SpaceId, nodes: &[NodeId], index: u32, key: &[u8]) -> Result<Entry> {
-    let hash = checksum::crc64(key);
-    let nowhere = || Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet");
-    let chosen = checksum::mix(hash).checked_rem(nodes.len() as u64).ok_or_else(nowhere)? as usize;
-    let node = nodes.get(chosen).copied().ok_or_else(nowhere)?;
-    let key = match key.get(..KEPT_KEY) {
-        Some(kept) if key.len() > limits::ENTRY_KEY => [kept, &hash.to_be_bytes()].concat(),
-        _ => key.to_vec(),
-    };
-    Ok(Entry { collection: unique_values(space, node, index), key: EntryKey::new(key)? })
-}
-
 /// The unique index that a collection has [values](unique_values) of.
 #[must_use]
 pub fn index_of_values(collection: Oid) -> Option<u32> {
-    is_unique_values(collection).then_some((collection.page().number & u64::from(u32::MAX)) as u32)
+    index_in(collection, UNIQUE_VALUES)
+}
+
+/// Whether a collection has [values of a unique index](unique_values).
+#[must_use]
+pub fn is_unique_values(collection: Oid) -> bool {
+    index_of_values(collection).is_some()
+}
+
+/// The key of the entry for the values with this key of an index. Two keys have one only if they are equal, or are long and have equal
+/// checksums and beginnings.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if the key is empty.
+pub fn unique_key(key: &[u8]) -> Result<EntryKey> {
+    EntryKey::new(match key.get(..KEPT_KEY) {
+        Some(kept) if key.len() > limits::ENTRY_KEY => [kept, &checksum::crc64(key).to_be_bytes()].concat(),
+        _ => key.to_vec(),
+    })
+}
+
+/// The entry for the values with this key of a unique index, in a space with these logical nodes, in ascending order.
+///
+/// # Errors
+/// [`ErrorKind::Unavailable`] if the space has no logical nodes; else as [`unique_key`].
+pub fn unique_entry(space: SpaceId, nodes: &[NodeId], index: u32, key: &[u8]) -> Result<Entry> {
+    let nowhere = || Error::new(ErrorKind::Unavailable, "the space has no logical nodes yet");
+    let chosen = checksum::mix(checksum::crc64(key)).checked_rem(nodes.len() as u64).ok_or_else(nowhere)?;
+    let node = nodes.get(chosen as usize).copied().ok_or_else(nowhere)?;
+    Ok(Entry { collection: unique_values(space, node, index), key: unique_key(key)? })
 }
 
 /// The question of a unique index at a logical node: an object without content that never changes. A transaction that has read it has
@@ -99,8 +104,12 @@ pub fn unique_question(space: SpaceId, node: NodeId, index: u32) -> Read {
 /// The unique index that an object is a [question](unique_question) of.
 #[must_use]
 pub fn index_of_question(oid: Oid) -> Option<u32> {
-    let number = oid.page().number;
-    (number & !u64::from(u32::MAX) == UNIQUE_QUESTIONS).then_some((number & u64::from(u32::MAX)) as u32)
+    index_in(oid, UNIQUE_QUESTIONS)
+}
+
+/// The number of an index in the number of a page, above the first of some pages.
+fn index_in(oid: Oid, first: u64) -> Option<u32> {
+    u32::try_from(oid.page().number ^ first).ok()
 }
 
 /// Those of some entries that are of one collection, in the order of their keys.
@@ -191,8 +200,7 @@ mod tests {
 
     #[test]
     fn long_values_have_one_entry_only_if_they_are_equal() {
-        let nodes = [NodeId(1)];
-        let key = |key: &[u8]| unique_entry(SpaceId(1), &nodes, 7, key).unwrap().key;
+        let key = |key: &[u8]| unique_key(key).unwrap();
         let long = [b'x'; 300];
         let mut other = long;
         other[299] = b'y';

@@ -493,6 +493,11 @@ impl<C: Clone> NodeDriver<C> {
         self.machine.unsettled_entries().cloned().collect()
     }
 
+    /// Whether an entry is among them.
+    pub(crate) fn is_entry_unsettled(&self, entry: &Entry) -> bool {
+        self.machine.unsettled_entries().any(|unsettled| unsettled == entry)
+    }
+
     /// Whether any transaction is prepared, as those can see it that do not hold the driver.
     pub(crate) fn has_prepared(&self) -> Arc<AtomicBool> {
         self.has_prepared.clone()

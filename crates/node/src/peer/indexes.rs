@@ -32,20 +32,24 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Completes indexes until the process ends.
 pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
     let Some(mut changed) = shard.cluster_view.catalog_changes() else { return };
-    let mut rounds = 0;
+    // Searches in a row that have found values which are not bound.
+    let mut unbound = 0;
     loop {
-        let (mut is_waiting, mut pause) = (false, (RETRY_DELAY * 2_u32.pow(rounds.min(8))).min(MAX_RETRY_DELAY));
+        let (mut is_waiting, mut pause, mut is_bound) = (false, RETRY_DELAY, true);
         for (space, index) in building(shard) {
             if index.flaw.is_some() {
                 pause = DUPLICATE_RETRY_DELAY;
             }
             let begun = Instant::now();
-            let made = make_ready(shard, &space, &index).await;
-            // The next search begins after a time in proportion to that of this one.
-            pause = pause.max(2 * begun.elapsed());
-            match made {
-                Ok(true) => info!(space = space.name, index = index.name, "an index is ready"),
-                Ok(false) => is_waiting = true,
+            match make_ready(shard, &space, &index).await {
+                Ok(BuildState::Ready) => info!(space = space.name, index = index.name, "an index is ready"),
+                Ok(BuildState::Entering) => is_waiting = true,
+                Ok(BuildState::Unbound) => {
+                    (is_waiting, is_bound) = (true, false);
+                    // The next search begins later each time, and after a time in proportion to that of this one.
+                    let later = (RETRY_DELAY * 2_u32.pow(unbound.min(8))).min(MAX_RETRY_DELAY);
+                    pause = pause.max(later).max(2 * begun.elapsed());
+                }
                 // An unreachable brick or meta-server returns.
                 Err(error) => {
                     debug!(space = space.name, index = index.name, %error, "the progress of an index is not known");
@@ -53,7 +57,7 @@ pub(super) async fn complete_indexes(shard: &Arc<PeerShard>) {
                 }
             }
         }
-        rounds = if is_waiting { rounds + 1 } else { 0 };
+        unbound = if is_bound { 0 } else { unbound + 1 };
         if is_waiting {
             // Another index may be made meanwhile.
             let _ = time::timeout(pause, changed.changed()).await;
@@ -74,28 +78,37 @@ fn building(shard: &PeerShard) -> Vec<(Arc<Space>, Arc<Index>)> {
     catalog.spaces().flat_map(of_space).collect()
 }
 
-/// Records that an index is ready, if it is, or else its duplicates. Returns whether it is ready.
-async fn make_ready(shard: &Arc<PeerShard>, space: &Space, index: &Index) -> Result<bool> {
+/// How far an index is.
+enum BuildState {
+    Ready,
+    /// Objects are being entered, or two of them have the same values.
+    Entering,
+    /// All objects are entered, and the values of some are not bound.
+    Unbound,
+}
+
+/// Records that an index is ready, if it is, or else its duplicates.
+async fn make_ready(shard: &Arc<PeerShard>, space: &Space, index: &Index) -> Result<BuildState> {
     for node in shard.cluster_view.space(&space.name)?.nodes.iter().copied() {
         if !is_complete_at(shard, node, space, index).await? {
-            return Ok(false);
+            return Ok(BuildState::Entering);
         }
     }
     let searched =
         if index.unique { unique_values::search(shard, space, index).await? } else { UniqueValues::Complete };
     let flaw = match searched {
         UniqueValues::Complete => None,
-        UniqueValues::Unbound => return Ok(false),
+        UniqueValues::Unbound => return Ok(BuildState::Unbound),
         UniqueValues::Alike(one, other) => Some(format!("{one} and {other} have the same values")),
     };
     if flaw.is_some() && flaw == index.flaw {
-        return Ok(false);
+        return Ok(BuildState::Entering);
     }
     let is_ready = flaw.is_none();
     let recorded = shard.cluster_view.editor()?.record_index_build(&space.name, &index.name, index.id, flaw).await?;
     // Until this process has the revision, it would record the index again.
     shard.cluster_view.wait_for_revision(recorded.revision).await?;
-    Ok(is_ready)
+    Ok(if is_ready { BuildState::Ready } else { BuildState::Entering })
 }
 
 /// Whether an index has all objects of a logical node. The brick waits a moment for that.

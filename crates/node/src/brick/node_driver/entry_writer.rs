@@ -50,16 +50,15 @@ impl EntryWriter {
         changes: &mut RowChanges,
     ) -> Result<()> {
         let mut current: Option<(Oid, Totals)> = None;
-        let (of_indexes, listed): (Vec<_>, Vec<_>) =
-            entries.iter().partition(|(entry, _)| is_unique_values(entry.collection));
-        for (entry, target) in of_indexes {
-            let row = rows::entry_key(entry.collection, &entry.key);
-            match target {
-                Some(target) => changes.put(&row, rows::encode_target(*target)),
-                None => changes.remove(&row),
+        for (entry, target) in entries {
+            if is_unique_values(entry.collection) {
+                let row = rows::entry_key(entry.collection, &entry.key);
+                match target {
+                    Some(target) => changes.put(&row, rows::encode_target(*target)),
+                    None => changes.remove(&row),
+                }
+                continue;
             }
-        }
-        for (entry, target) in listed {
             let mut totals = match current {
                 Some((collection, totals)) if collection == entry.collection => totals,
                 _ => {

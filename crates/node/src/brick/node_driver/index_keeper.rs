@@ -207,7 +207,8 @@ impl IndexKeeper {
         damaged.map(|()| places)
     }
 
-    /// Removes some entries of an index that was dropped, and of its values if it was unique. If there are none, returns the specs that can be followed now.
+    /// Removes some entries of an index that was dropped, and of its values if it was unique. If there are none, returns the specs that can
+    /// be followed now.
     fn remove_entries(
         &mut self,
         id: IndexId,

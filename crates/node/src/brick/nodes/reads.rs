@@ -107,8 +107,9 @@ impl Nodes {
     pub(crate) fn look_up_now(&self, wanted: &LookUp) -> Result<Option<LookedUp>> {
         match &wanted.keys[..] {
             [key] if !self.is_entry_cold(wanted.collection, key) => self.cold_reads.measure(|| {
-                let unsettled = self.require_served(wanted.node())?.lock()?.unsettled_entries();
-                self.look_up_settled(wanted, &unsettled)
+                let entry = Entry { collection: wanted.collection, key: key.clone() };
+                let is_unsettled = self.require_served(wanted.node())?.lock()?.is_entry_unsettled(&entry);
+                if is_unsettled { Ok(None) } else { self.look_up_settled(wanted, &BTreeSet::new()) }
             }),
             _ => Ok(None),
         }

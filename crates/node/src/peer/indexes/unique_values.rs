@@ -83,9 +83,13 @@ pub(super) async fn search(shard: &Arc<PeerShard>, space: &Space, index: &Index)
     Ok(if is_bound { UniqueValues::Complete } else { UniqueValues::Unbound })
 }
 
+/// Waits for one of these look-ups, if there are any. Says whether it has found values that are bound.
 async fn next_is_bound(looking: &mut JoinSet<Result<bool>>) -> Result<bool> {
-    let panicked = |error| Error::new(ErrorKind::Internal, format!("a look-up has panicked: {error}"));
-    looking.join_next().await.map_or(Ok(Ok(true)), |ended| ended.map_err(panicked))?
+    match looking.join_next().await {
+        Some(Ok(is_bound)) => is_bound,
+        Some(Err(error)) => Err(Error::new(ErrorKind::Internal, format!("a look-up has panicked: {error}"))),
+        None => Ok(true),
+    }
 }
 
 /// Whether values are bound to this object. Bound to another one, they are as good as free.

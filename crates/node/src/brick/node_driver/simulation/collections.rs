@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use model::{ClassId, Entry, EntryKey, NodeId, Oid, PageId};
+use model::{ClassId, Entry, EntryKey, NodeId, Object, Oid, PageId};
 use protocol::commit::EntryChanges;
-use protocol::entries::{is_unique_values, unique_entry, unique_values};
+use protocol::entries::{is_unique_values, unique_values};
 use protocol::ident::HlcTimestamp;
 use wire::cluster::{EntryList, ListEntries, LookUp, LookedUp};
 
 use super::history::History;
-use super::workload::{BY_NUMBER, Draft, key};
+use super::workload::{BADGE, BY_NUMBER, Draft, age, number_entry};
 use super::{Checked, NODES, RngExt, SPACE, World};
 use crate::brick::entries;
 use crate::brick::entry_rows::{self as rows, Totals};
@@ -116,10 +116,11 @@ impl World {
     }
 
     /// Judges the rows of collections.
-    pub(super) fn judge_entries(&self) -> Checked {
+    pub(super) fn judge_entries(&self, objects: &BTreeMap<Oid, Object>) -> Checked {
         let (mut expected, mut modified) = self.history.replay_entries()?;
         modified.retain(|collection, _| !is_unique_values(*collection));
-        self.judge_unique_values(expected.extract_if(.., |entry, _| is_unique_values(entry.collection)).collect())?;
+        let bound = expected.extract_if(.., |entry, _| is_unique_values(entry.collection)).collect();
+        self.judge_unique_values(&bound, objects)?;
         let mut found = AllEntries::new();
         let mut reverse: Vec<(Entry, Oid)> = Vec::new();
         let reader = self.reader();
@@ -157,7 +158,7 @@ impl World {
     }
 
     /// The numbers of badges are bound, each to its badge, and nothing else is.
-    fn judge_unique_values(&self, expected: AllEntries) -> Checked {
+    fn judge_unique_values(&self, expected: &AllEntries, objects: &BTreeMap<Oid, Object>) -> Checked {
         let mut found = AllEntries::new();
         for collection in NODES.map(|node| unique_values(SPACE, node, BY_NUMBER)) {
             let (from, to) = (rows::totals_key(collection), rows::entry_range(collection, &[]).1);
@@ -168,13 +169,9 @@ impl World {
             };
             self.reader().each(&from, &to, visit).map_err(|error| error.to_string())?;
         }
-        let badges = self.history.badges()?;
-        let of_badges = badges.into_iter().map(|(oid, number)| {
-            unique_entry(SPACE, &NODES, BY_NUMBER, &key(number))
-                .map(|entry| (entry, oid))
-                .map_err(|error| error.to_string())
-        });
-        if found != expected || found != of_badges.collect::<Result<AllEntries, String>>()? {
+        let badges = objects.iter().filter(|(_, object)| object.class == BADGE);
+        let of_badges = badges.map(|(oid, badge)| (number_entry(age(badge)), *oid)).collect::<AllEntries>();
+        if found != *expected || found != of_badges {
             return Err(format!("U: the numbers of badges are bound as {found:?}, and must be as {expected:?}"));
         }
         Ok(())

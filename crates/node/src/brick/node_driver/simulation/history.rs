@@ -98,16 +98,6 @@ impl History {
         Ok(())
     }
 
-    /// The badges that there are in the end, with their numbers.
-    pub(super) fn badges(&self) -> std::result::Result<BTreeMap<Oid, i64>, String> {
-        let objects = self.replay()?;
-        Ok(objects
-            .iter()
-            .filter(|(_, object)| object.class == BADGE)
-            .map(|(oid, object)| (*oid, age(object)))
-            .collect())
-    }
-
     /// Repeats what was committed in the order of timestamps. Returns the objects in the end.
     fn replay(&self) -> std::result::Result<BTreeMap<Oid, Object>, String> {
         let mut objects: BTreeMap<Oid, Object> = BTreeMap::new();
@@ -194,7 +184,7 @@ impl World {
             self.judge_heads(node)?;
             self.judge_contents(node)?;
         }
-        self.judge_entries()
+        self.judge_entries(&expected)
     }
 
     /// The row that counts the objects of a logical node says how many there are, and their bytes.

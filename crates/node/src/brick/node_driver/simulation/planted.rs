@@ -21,7 +21,7 @@ use crate::brick::plant::Bug;
 use crate::brick::row_reader::RowReader;
 
 /// Runs in which a mistake must be noticed.
-const MAX_SEEDS: u64 = 400;
+const MAX_SEEDS: u64 = 200;
 const STEPS: u32 = 500;
 
 /// Mistakes that the simulation notices.

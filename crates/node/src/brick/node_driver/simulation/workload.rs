@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use model::{
-    ClassId, ContentOp, ContentPatch, ContentRef, FieldNumber, NodeId, Object, Oid, PageId, RecordBuilder, RecordRef,
-    ValueRef,
+    ClassId, ContentOp, ContentPatch, ContentRef, Entry, FieldNumber, NodeId, Object, Oid, PageId, RecordBuilder,
+    RecordRef, ValueRef,
 };
 use protocol::commit::coordinator::{CommitReceipt, CommitReply, Coordinator, Output};
 use protocol::commit::{Answer, Outcome, Part, Refusal, Request};
@@ -54,6 +54,11 @@ pub(super) fn age(object: &Object) -> i64 {
 
 pub(super) fn key(age: i64) -> Vec<u8> {
     IndexEntry::new(&[ValueRef::Int64(age)]).key
+}
+
+/// The entry for the number of a badge.
+pub(super) fn number_entry(number: i64) -> Entry {
+    unique_entry(SPACE, &NODES, BY_NUMBER, &key(number)).unwrap()
 }
 
 fn object(class: ClassId, age: i64, padding: usize) -> Object {
@@ -118,7 +123,7 @@ impl World {
             for _ in 0..self.rng.random_range(1..4) {
                 self.add_write(node, &mut draft)?;
             }
-            if self.chance(50) {
+            if self.chance(60) {
                 self.add_blob(node, &mut draft)?;
             }
         }
@@ -276,9 +281,7 @@ impl World {
 
     /// Makes a badge with a number that no other has, most times after looking up who has it.
     fn add_badge(&mut self, node: NodeId, draft: &mut Draft) -> Checked {
-        let (number, entry_of) = (self.rng.random_range(0..9), |number| {
-            unique_entry(SPACE, &NODES, BY_NUMBER, &key(number)).map_err(|error| error.to_string())
-        });
+        let number = self.rng.random_range(0..9);
         let oid = oid(node, self.rng.random_range(1..=PAGES), [3, 7][self.rng.random_range(0..2)]);
         let badge = ObjectState::Value(object(BADGE, number, 10));
         if !self.chance(80) {
@@ -288,8 +291,8 @@ impl World {
         }
         let number_of = |draft: &Draft| draft.observed.reads.last().and_then(|(_, found)| found.as_ref().map(age));
         self.add_read(oid, draft)?;
-        let before = number_of(draft).filter(|before| *before != number).map(entry_of).transpose()?;
-        let after = entry_of(number)?;
+        let before = number_of(draft).filter(|before| *before != number).map(number_entry);
+        let after = number_entry(number);
         if draft.observed.entries.changes.contains_key(&after) {
             // The same transaction has made another badge with this number.
             return Ok(());

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use model::planted_bug::assert_noticed;
 use model::{Entry, EntryKey, Kind, limits};
+use protocol::entries::{unique_entry, unique_question};
 use wire::cluster::{EntryList, ListEntries, ListEntriesOf, LookUp};
 
 use super::*;
@@ -50,6 +51,40 @@ impl World {
         let names: Vec<&str> = list.entries.iter().filter_map(|entry| entry.key.to_name()).collect();
         (names.join(" "), list.count)
     }
+}
+
+#[test]
+fn of_two_that_bind_the_same_unique_value_one_conflicts() {
+    const BY_NUMBER: u32 = 9;
+    let mut world = World::with_index();
+    world.set_indexes(&[IndexSpec { unique: true, ..by_age(BY_NUMBER) }]);
+    let bound = unique_entry(SPACE, &[NODE], BY_NUMBER, &key(20)).unwrap();
+    let look_up = |world: &World| {
+        let wanted = LookUp { collection: bound.collection, keys: vec![bound.key.clone()] };
+        entries::look_up(&world.store, &wanted).unwrap()
+    };
+    let free = look_up(&world);
+    assert!(free.targets.is_empty());
+    let part = |slot, guards: &[Read]| Part {
+        reads: guards.iter().copied().chain([unique_question(SPACE, NODE, BY_NUMBER)]).collect(),
+        writes: [(oid(PERSON, slot), ObjectState::Value(person(PERSON, 20)))].into(),
+        entries: [(bound.clone(), Some(oid(PERSON, slot)))].into(),
+        ..Part::default()
+    };
+    assert!(world.commit_part(part(1, &free.guards)));
+    assert!(!world.commit_part(part(2, &free.guards)), "it has looked up before the other one has bound the value");
+    let taken = look_up(&world);
+    assert_eq!(taken.targets, [oid(PERSON, 1)]);
+    // It is not listed, and not found from the object.
+    assert_eq!(Totals::read(&world.store.snapshot().unwrap(), bound.collection).unwrap(), Totals::default());
+    let wanted = ListEntriesOf { node: NODE, target: oid(PERSON, 1), after: None, limit: 10 };
+    assert!(entries::list_of(&world.store, &wanted).unwrap().entries.is_empty());
+    // With the index its values go.
+    world.set_indexes(&[]);
+    for _ in 0..20 {
+        world.poll();
+    }
+    assert!(look_up(&world).targets.is_empty());
 }
 
 fn with_names() -> World {
@@ -190,6 +225,7 @@ fn entries_of_prepared_transactions_are_kept_over_a_restart() {
     let mut world = world.reopen();
     assert!(!world.commit_part(names(&["late"])), "its key is held");
     assert_eq!(world.driver.unsettled_entries(), [entry("late")].into());
+    assert!(world.driver.is_entry_unsettled(&entry("late")) && !world.driver.is_entry_unsettled(&entry("a")));
     world.ask(Request::Decide { txn, outcome: Outcome::Committed(at) });
     world.answer_all();
     assert!(world.driver.unsettled_entries().is_empty());
