@@ -9,9 +9,9 @@ use protocol::ident::TxnId;
 use protocol::lease::Ms;
 use protocol::page_cache::ObjectState;
 use protocol::session::Session;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, broadcast, mpsc, oneshot};
 use tokio::time;
-use wire::cluster::{Message, content_id, object_read_from_proto};
+use wire::cluster::{MAX_OPEN_QUERIES, Message, content_id, object_read_from_proto};
 use wire::convert;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
 use wire::frame::Raw;
@@ -86,6 +86,8 @@ pub(super) struct Core {
     /// Bounds the writes outside of transactions.
     write_budget: Semaphore,
     commit_budget: Semaphore,
+    /// Bounds the open queries, as the peer server does.
+    open_queries: Arc<Semaphore>,
     /// Ends the timer's task when the client is closed.
     closing: Arc<Notify>,
     /// The servers in this process, which serve as long as they have clients.
@@ -152,6 +154,7 @@ impl Core {
             options,
             write_budget: Semaphore::new(WRITE_UNITS as usize),
             commit_budget: Semaphore::new(COMMIT_UNITS as usize),
+            open_queries: Arc::new(Semaphore::new(MAX_OPEN_QUERIES)),
             closing: Arc::default(),
             #[cfg(feature = "embedded")]
             embedded: Default::default(),
@@ -373,6 +376,19 @@ impl Core {
         };
         let permit = time::timeout(self.options.timeout, self.commit_budget.acquire_many(units)).await.map_err(late)?;
         permit.map(Some).map_err(|_| closed_error())
+    }
+
+    /// Waits until another query may be open. The permit is dropped when the query has ended.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if none of the open queries ends in time.
+    pub(super) async fn wait_to_query(&self) -> Result<OwnedSemaphorePermit> {
+        let late = |_| {
+            let what = format!("{MAX_OPEN_QUERIES} queries of this client are open: read or drop one of them first");
+            Error::new(ErrorKind::TooLarge, what)
+        };
+        let permit = time::timeout(self.options.timeout, self.open_queries.clone().acquire_owned()).await;
+        permit.map_err(late)?.map_err(|_| closed_error())
     }
 
     /// Writes objects and changes entries of collections in a transaction, commits it, and waits for its outcome.

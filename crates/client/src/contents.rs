@@ -118,7 +118,7 @@ impl Client {
     #[must_use]
     pub fn content_writer(&self, node: Option<NodeId>) -> ContentWriter {
         let (core, tail) = (self.core.clone(), BytesMut::new());
-        ContentWriter { core, node, id: None, size: 0, tail, is_interrupted: false, in_flight: None }
+        ContentWriter { core, node, beginning: None, id: None, size: 0, tail, is_interrupted: false, in_flight: None }
     }
 
     /// Reads the bytes of a blob, wherever they are, from `offset` on, piece by piece. All pieces are of one state.
@@ -134,6 +134,8 @@ impl Client {
 pub struct ContentWriter {
     core: Arc<Core>,
     node: Option<NodeId>,
+    /// The request that begins the upload at the brick, until it is answered.
+    beginning: Option<JoinHandle<Result<ContentId>>>,
     id: Option<ContentId>,
     /// The bytes that were sent.
     size: u64,
@@ -155,15 +157,12 @@ impl ContentWriter {
         if let Some(id) = self.id {
             return Ok(id);
         }
-        let node = match self.node {
-            Some(node) => node,
-            None => self.core.page_source.home(&self.core, &self.core.unreachable_nodes()?)?,
-        };
-        let begin = proto::Begin { space: u32::from(self.core.space.0), node: node.0 };
-        let (Response::ContentBegun(begun), _) = self.core.ask(Request::BeginContent(begin)).await? else {
-            return Err(unexpected_answer_error());
-        };
-        let id = content_id(begun.content)?;
+        // If this future is dropped, the answer still tells which upload to abort.
+        let (core, node) = (&self.core, self.node);
+        let beginning = self.beginning.get_or_insert_with(|| tokio::spawn(begin_upload(core.clone(), node)));
+        let begun = beginning.await;
+        self.beginning = None;
+        let id = begun.map_err(|_| Error::new(ErrorKind::Internal, "the beginning of an upload was cancelled"))??;
         self.id = Some(id);
         Ok(id)
     }
@@ -248,13 +247,38 @@ impl Drop for ContentWriter {
         if let Some(in_flight) = &self.in_flight {
             in_flight.abort();
         }
-        let Some(id) = self.id else { return };
-        let abort = proto::Abort { space: u32::from(self.core.space.0), content: Some(id.into()) };
-        // Without a runtime, the lease of the upload ends.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let core = self.core.clone();
-            runtime.spawn(async move { core.ask(Request::AbortContent(abort)).await.map(drop) });
+        let (core, id, beginning) = (self.core.clone(), self.id, self.beginning.take());
+        if id.is_none() && beginning.is_none() {
+            return;
         }
+        let abort = async move {
+            let id = match beginning {
+                Some(beginning) => beginning.await.ok().and_then(Result::ok),
+                None => id,
+            };
+            if let Some(id) = id {
+                let abort = proto::Abort { space: u32::from(core.space.0), content: Some(id.into()) };
+                // If this fails, the lease of the upload ends.
+                let _ = core.ask(Request::AbortContent(abort)).await;
+            }
+        };
+        // Without a runtime, too.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(abort);
+        }
+    }
+}
+
+/// Begins an upload at a logical node, or at one that the client chooses.
+async fn begin_upload(core: Arc<Core>, node: Option<NodeId>) -> Result<ContentId> {
+    let node = match node {
+        Some(node) => node,
+        None => core.page_source.home(&core, &core.unreachable_nodes()?)?,
+    };
+    let begin = proto::Begin { space: u32::from(core.space.0), node: node.0 };
+    match core.ask(Request::BeginContent(begin)).await? {
+        (Response::ContentBegun(begun), _) => content_id(begun.content),
+        _ => Err(unexpected_answer_error()),
     }
 }
 

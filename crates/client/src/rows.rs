@@ -9,6 +9,7 @@ use model::{Error, ErrorKind, FieldNumber, NodeId, Object, Oid, RecordRef, Resul
 use protocol::ident::HlcTimestamp;
 use protocol::validate::Read;
 use query::{Query, Row};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{self, Instant};
 use wire::cluster;
 use wire::link::{Answer, Caller, Pending};
@@ -57,6 +58,8 @@ pub struct Rows {
     /// The request for the next rows, which is sent before the current ones are read.
     pending: Option<Pending>,
     cursor: Option<u64>,
+    /// It bounds the open queries; none if the query has ended.
+    open: Option<OwnedSemaphorePermit>,
     columns: Vec<String>,
     rows: VecDeque<Row>,
     explanation: Option<Explanation>,
@@ -83,6 +86,7 @@ impl Rows {
             explain,
         };
         let (message, raw) = asked.into_proto();
+        let open = Some(core.wait_to_query().await?);
         let (caller, answer) = core.ask_with_raw(Request::Query(message), raw).await?;
         let (columns, rows) = (Vec::new(), VecDeque::new());
         let (core, cursor) = (core.clone(), None);
@@ -92,6 +96,7 @@ impl Rows {
             transaction,
             pending: None,
             cursor,
+            open,
             columns,
             rows,
             explanation: None,
@@ -112,6 +117,7 @@ impl Rows {
             transaction: None,
             pending: None,
             cursor: None,
+            open: None,
             columns: Vec::new(),
             rows: found.into_iter().map(|(oid, object)| Row::Object(oid, object.data)).collect(),
             explanation: None,
@@ -199,6 +205,9 @@ impl Rows {
             self.rows = oids.into_iter().zip(rows).map(|(oid, record)| Row::Object(oid, record)).collect();
         }
         self.cursor = cursor;
+        if cursor.is_none() {
+            self.open = None;
+        }
         if !text.is_empty() {
             self.explanation = Some(Explanation { text, json: String::from_utf8_lossy(&json).into_owned() });
         }
@@ -216,6 +225,7 @@ impl Rows {
         if let (Some(cursor), Some(caller)) = (self.cursor.take(), &self.caller) {
             caller.send_one_way(Request::EndQuery(messages::EndQuery { cursor }));
         }
+        self.open = None;
     }
 }
 

@@ -31,7 +31,7 @@ use model::{Error, ErrorKind, NodeId, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{self, AbortHandle};
 use tokio::time;
-use wire::cluster::{self, QueryRows, Scanned};
+use wire::cluster::{self, MAX_OPEN_QUERIES, QueryRows, Scanned};
 use wire::frame::Raw;
 use wire::link::{self, DeferredResponder};
 use wire::proto::request::Request;
@@ -43,8 +43,6 @@ use crate::node_placement::{BrickId, NodePlacement};
 use machine::{Activity, Bricks, Event, QueryMachine, Work};
 use streams::ScanLimits;
 
-/// Most open queries of one connection.
-const MAX_OPEN: usize = 64;
 /// Most open queries of all clients.
 const MAX_OPEN_TOTAL: usize = 1024;
 /// Most queries that may sort or group at the same time; others wait.
@@ -107,10 +105,10 @@ impl Queries {
     }
 
     fn check_open_limit(&self) -> Result<()> {
-        if self.open.len() < MAX_OPEN {
+        if self.open.len() < MAX_OPEN_QUERIES {
             return Ok(());
         }
-        let what = format!("{MAX_OPEN} queries of this connection are open: read or drop one of them first");
+        let what = format!("{MAX_OPEN_QUERIES} queries of this connection are open: read or drop one of them first");
         Err(Error::new(ErrorKind::TooLarge, what))
     }
 
@@ -186,6 +184,10 @@ impl QueryTask {
             match self.next_portion().await {
                 Ok((mut rows, is_last)) => {
                     rows.cursor = (!is_last).then_some(cursor);
+                    if is_last {
+                        // When the client has the last rows, the query does not count as open.
+                        requested.close();
+                    }
                     let (rows, raw) = rows.into_proto();
                     deferred.send(Response::Rows(Box::new(rows)), raw);
                     if is_last {

@@ -8,9 +8,12 @@ mod stale_schema;
 mod unreachable;
 mod world;
 
-use client::{CommitOutcome, ErrorKind, IsolationLevel};
+use std::time::Duration;
+
+use client::{Client, CommitOutcome, ConnectOptions, ErrorKind, IsolationLevel};
 use model::Value;
 use query::{Query, Row};
+use wire::cluster::MAX_OPEN_QUERIES;
 use world::{PERSON, STUDENT, World, create, expect_committed, names, object, parse, person};
 
 #[tokio::test]
@@ -49,6 +52,36 @@ async fn references_are_followed_to_other_logical_nodes() {
     assert_eq!(cluster.query(&query).await.unwrap().all().await.unwrap(), []);
     let left = parse("boss.name == null && boss != null && age < 4 order by name");
     assert_eq!(names(&cluster.query(&left).await.unwrap().all().await.unwrap()), ["w00", "w02"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn queries_beyond_the_limit_wait_until_others_have_ended() {
+    let world = World::start(1, 2).await;
+    let mut options = ConnectOptions::default();
+    options.timeout = Duration::from_secs(5);
+    let cluster = Client::connect_with(&world.url(), options).await.unwrap();
+    let people: Vec<_> = (0..3_000).map(|age| (PERSON, person("Ann", age))).collect();
+    for some in people.chunks(500) {
+        create(&cluster, some).await;
+    }
+    let ask = || async { cluster.query(&parse("age >= 0")).await };
+    let mut open = Vec::new();
+    for _ in 0..MAX_OPEN_QUERIES {
+        open.push(ask().await.unwrap());
+    }
+    let refused = ask().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
+    let (another, ()) = tokio::join!(ask(), async { drop(open.pop()) });
+    assert_eq!(another.unwrap().all().await.unwrap().len(), 3_000);
+    // So more threads of a program can ask at once.
+    let patient = world.client().await;
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..MAX_OPEN_QUERIES + 20 {
+        let patient = patient.clone();
+        asking.spawn(async move { patient.query(&parse("age < 5")).await.unwrap().all().await.unwrap().len() });
+    }
+    assert!(asking.join_all().await.iter().all(|found| *found == 5));
     world.end().await;
 }
 

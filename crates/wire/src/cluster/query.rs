@@ -15,6 +15,8 @@ use crate::proto::query as messages;
 
 /// Most bytes of an encoded query.
 pub const MAX_QUERY_BYTES: usize = 1 << 20;
+/// Most open queries of one connection.
+pub const MAX_OPEN_QUERIES: usize = 64;
 /// Most rows in one answer.
 const MAX_ROWS: usize = limits::LISTING;
 /// Most columns of a row.
