@@ -1,18 +1,27 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.jdo.model.Desk;
 import io.mortar.jdo.model.Person;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.Deque;
+import java.util.LinkedList;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.TreeMap;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Named;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
@@ -54,6 +63,80 @@ class ContainerChangesTest {
         });
         STORE.run(manager -> change.accept(((Person) manager.getObjectById(id)).getTags()));
         STORE.run(manager -> assertEquals(after, ((Person) manager.getObjectById(id)).getTags()));
+    }
+
+    static Stream<Named<Consumer<Deque<String>>>> changesOfQueues() {
+        return Stream.of(
+                Named.of("offer", queue -> queue.offer("x")),
+                Named.of("offer at both ends", queue -> {
+                    queue.offerFirst("x");
+                    queue.offerLast("y");
+                }),
+                Named.of("poll", queue -> assertEquals("c", queue.poll())),
+                Named.of("poll at both ends", queue -> assertEquals("cb", queue.pollFirst() + queue.pollLast())),
+                Named.of("peek", queue -> assertEquals("ccb", queue.peek() + queue.peekFirst() + queue.peekLast())),
+                Named.of("element and remove", queue -> assertEquals(queue.element(), queue.remove())),
+                Named.of("push and pop", queue -> {
+                    queue.push("x");
+                    queue.push("y");
+                    assertEquals("y", queue.pop());
+                }),
+                Named.of("occurrences", queue -> {
+                    assertTrue(queue.removeLastOccurrence("b"));
+                    assertFalse(queue.removeFirstOccurrence("x"));
+                }),
+                Named.of("descending iterator", queue -> {
+                    var each = queue.descendingIterator();
+                    assertEquals("b", each.next());
+                    each.remove();
+                }),
+                Named.of("removeIf", queue -> queue.removeIf("b"::equals)),
+                Named.of("emptied", queue -> {
+                    queue.clear();
+                    assertNull(queue.poll());
+                    assertNull(queue.peekLast());
+                    assertThrows(NoSuchElementException.class, queue::remove);
+                }));
+    }
+
+    @ParameterizedTest
+    @MethodSource("changesOfQueues")
+    void a_change_of_a_queue_is_stored(Consumer<Deque<String>> change) {
+        List<String> before = List.of("c", "b", "a", "b");
+        Deque<String> after = new LinkedList<>(before);
+        change.accept(after);
+        Object id = STORE.call(manager -> {
+            Desk desk = new Desk();
+            desk.getNotes().addAll(before);
+            return manager.getObjectId(manager.makePersistent(desk));
+        });
+        STORE.run(manager -> change.accept(((Desk) manager.getObjectById(id)).getNotes()));
+        STORE.run(manager -> assertEquals(after, ((Desk) manager.getObjectById(id)).getNotes()));
+    }
+
+    @Test
+    void queues_give_their_elements_in_order() {
+        Object id = STORE.call(manager -> {
+            Desk desk = manager.makePersistent(new Desk());
+            desk.getVisitors().addAll(List.of("Bob", "Ann"));
+            desk.getTickets().addAll(List.of(5, 3, 4));
+            desk.getCalls().addAll(List.of(5, 4, 3));
+            return manager.getObjectId(desk);
+        });
+        STORE.run(manager -> {
+            Desk desk = (Desk) manager.getObjectById(id);
+            assertEquals("Bob", desk.getVisitors().poll());
+            desk.getTickets().offer(1);
+            assertEquals(1, desk.getTickets().poll());
+            assertEquals(3, desk.getTickets().poll());
+            assertEquals(3, desk.getCalls().poll());
+        });
+        STORE.run(manager -> {
+            Desk desk = (Desk) manager.getObjectById(id);
+            assertEquals(List.of("Ann"), List.copyOf(desk.getVisitors()));
+            assertEquals(4, desk.getTickets().peek());
+            assertEquals(List.of(4, 5), List.copyOf(desk.getCalls()));
+        });
     }
 
     static Stream<Named<BiFunction<Map<String, Integer>, String, Object>>> changesOfMaps() {

@@ -4,8 +4,11 @@ import java.lang.reflect.Array;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
+import java.util.LinkedList;
 import java.util.List;
 import java.util.Map;
+import java.util.PriorityQueue;
+import java.util.Queue;
 import java.util.SortedMap;
 import java.util.SortedSet;
 import java.util.TreeMap;
@@ -15,6 +18,7 @@ import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.OrderMetaData;
 import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.types.SCO;
 import org.datanucleus.store.types.SCOUtils;
 
 /** Takes arrays, collections and maps apart, and builds those of the type of a member. */
@@ -23,6 +27,9 @@ public final class Containers {
 
     /** A copy of the elements of an array or a collection, or of the values of a map. */
     public static List<Object> elements(Object container) {
+        if (container instanceof PriorityQueue<?> queue) {
+            return inOrder(queue);
+        }
         if (container instanceof Collection<?> collection) {
             return new ArrayList<>(collection);
         }
@@ -36,9 +43,24 @@ public final class Containers {
         return elements;
     }
 
+    /** The elements of a queue as it would give them; its iterator has no order. */
+    private static List<Object> inOrder(PriorityQueue<?> queue) {
+        List<Object> elements = new ArrayList<>(queue);
+        PriorityQueue<?> ordered = queue instanceof SCO<?> wrapper ? (PriorityQueue<?>) wrapper.getValue() : queue;
+        elements.sort((Comparator<Object>) ordered.comparator());
+        return elements;
+    }
+
     /** Whether a value has elements. */
     public static boolean isContainer(Object value) {
         return value instanceof Collection || value instanceof Map || value != null && value.getClass().isArray();
+    }
+
+    /** Whether the elements of an array or a collection are deleted with their owner, and when they are removed from it. */
+    public static boolean isDependent(AbstractMemberMetaData member) {
+        return member.isCascadeRemoveOrphans()
+                || member.getCollection() != null && member.getCollection().isDependentElement()
+                || member.getArray() != null && member.getArray().isDependentElement();
     }
 
     /** The array or collection with these elements. */
@@ -60,7 +82,18 @@ public final class Containers {
         if (comparator != null && SortedSet.class.isAssignableFrom(member.getType())) {
             return new TreeSet<>(comparator);
         }
+        if (Queue.class.isAssignableFrom(member.getType())) {
+            return newQueue(member.getType(), comparator);
+        }
         return instantiate(SCOUtils.getContainerInstanceType(member.getType(), member.getOrderMetaData() != null));
+    }
+
+    /** A queue. One that is declared by an interface is in the order of insertion unless the metadata has a comparator. */
+    private static Collection<Object> newQueue(Class<?> type, Comparator<Object> comparator) {
+        if (comparator != null && type.isAssignableFrom(PriorityQueue.class)) {
+            return new PriorityQueue<>(comparator);
+        }
+        return type.isInterface() ? new LinkedList<>() : instantiate(type);
     }
 
     static Map<Object, Object> newMap(ExecutionContext context, AbstractMemberMetaData member) {
