@@ -11,13 +11,17 @@ import io.mortar.jdo.model.Circle;
 import io.mortar.jdo.model.Department;
 import io.mortar.jdo.model.Drawing;
 import io.mortar.jdo.model.Employee;
+import io.mortar.jdo.model.Mosaic;
 import io.mortar.jdo.model.Project;
+import io.mortar.jdo.model.Shape;
 import io.mortar.jdo.model.Square;
+import io.mortar.jdo.model.Tile;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.stream.Stream;
 import javax.jdo.JDOException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -127,6 +131,15 @@ class RelationsTest {
             assertEquals(Math.PI, drawing.getMain().area());
             assertEquals(4.0, drawing.getShapes().get(0).area());
             assertEquals(9.0, ((Square) drawing.getAnything()).area());
+        });
+    }
+
+    @Test
+    void a_class_that_only_the_metadata_of_an_array_names_is_stored() {
+        Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Mosaic(new Tile(2), new Tile(3)))));
+        store.run(manager -> {
+            Shape[] tiles = ((Mosaic) manager.getObjectById(id)).getTiles();
+            assertEquals(List.of(4.0, 9.0), Stream.of(tiles).map(Shape::area).toList());
         });
     }
 

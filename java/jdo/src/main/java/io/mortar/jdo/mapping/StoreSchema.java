@@ -116,6 +116,7 @@ public final class StoreSchema {
         if (added.isEmpty()) {
             return;
         }
+        buildReferred(builder, added, loaders);
         Schema schema = synchronize(added.values());
         bind(added.values(), schema);
         createIndexes(added.values(), loaders);
@@ -170,6 +171,29 @@ public final class StoreSchema {
         ClassMapping mapping = builder.build(metadata, parent);
         added.put(mapping.name(), mapping);
         return mapping;
+    }
+
+    /** Adds the classes that columns refer to. DataNucleus does not find all: the metadata of an array may name a class of its elements. */
+    private void buildReferred(MappingBuilder builder, Map<String, ClassMapping> added, ClassLoaderResolver loaders) {
+        int before;
+        do {
+            before = added.size();
+            for (ClassMapping mapping : List.copyOf(added.values())) {
+                for (Column column : mapping.ownColumns()) {
+                    for (String name : referredClasses(column.type())) {
+                        build(nucleus.getMetaDataManager().getMetaDataForClass(name, loaders), builder, added);
+                    }
+                }
+            }
+        } while (added.size() > before);
+    }
+
+    private static List<String> referredClasses(FieldType type) {
+        List<String> names = new ArrayList<>();
+        type.className().ifPresent(names::add);
+        type.element().ifPresent(element -> names.addAll(referredClasses(element)));
+        type.key().ifPresent(key -> names.addAll(referredClasses(key)));
+        return names;
     }
 
     private Schema synchronize(Collection<ClassMapping> added) {
@@ -246,15 +270,9 @@ public final class StoreSchema {
             builder.parent(mapping.parent().name());
         }
         mapping.ownColumns().stream()
-                .filter(column -> withReferences || !refersToClass(column.type()))
+                .filter(column -> withReferences || referredClasses(column.type()).isEmpty())
                 .forEach(column -> builder.field(field(column)));
         return builder.build();
-    }
-
-    private static boolean refersToClass(FieldType type) {
-        return type.className().isPresent()
-                || type.element().map(StoreSchema::refersToClass).orElse(false)
-                || type.key().map(StoreSchema::refersToClass).orElse(false);
     }
 
     private static FieldDefinition field(Column column) {
