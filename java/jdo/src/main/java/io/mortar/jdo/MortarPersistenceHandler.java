@@ -17,7 +17,6 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.LockMode;
 import org.datanucleus.store.AbstractPersistenceHandler;
 import org.datanucleus.store.StoreManager;
-import org.datanucleus.store.fieldmanager.DeleteFieldManager;
 
 /** Stores, reads and deletes objects. What it writes, the session sends together. */
 final class MortarPersistenceHandler extends AbstractPersistenceHandler {
@@ -91,7 +90,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record record = current(session, manager, mapping);
             if (mapping.metadata().hasRelations(context.getClassLoaderResolver())) {
                 manager.loadUnloadedFields();
-                manager.provideFields(mapping.members().positions(), new DeleteFieldManager(manager, true));
+                manager.provideFields(mapping.members().positions(), new DeletionCascade(store, manager));
             }
             mapping.members().forEachColumn(column -> {
                 if (column.isContent() && record.get(column.number()) instanceof Oid blob) {

@@ -2,12 +2,18 @@ package io.mortar.jdo;
 
 import io.mortar.Oid;
 import io.mortar.Record;
+import io.mortar.jdo.mapping.InverseMapping;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.FieldManager;
@@ -15,11 +21,13 @@ import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
 import org.datanucleus.transaction.Transaction;
 
 /** The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or written. */
-public final class MortarStateManager extends StateManagerImpl {
+public final class MortarStateManager extends StateManagerImpl implements InverseMapping.Owner {
     private Oid oid;
     private Record record;
     /** The session in whose current transaction the record is current. */
     private long recordEpoch;
+    /** What the inverse containers of the object contained when they were read or written; null if there are none. */
+    private Map<InverseMapping, List<Object>> inverseElements;
 
     public MortarStateManager(ExecutionContext context, AbstractClassMetaData metadata) {
         super(context, metadata);
@@ -90,6 +98,7 @@ public final class MortarStateManager extends StateManagerImpl {
     /** What a transaction that is rolled back has written is not what the object's members are based on. */
     @Override
     public void preRollback(Transaction transaction) {
+        inverseElements = null;
         forgetRecord();
         super.preRollback(transaction);
     }
@@ -108,8 +117,22 @@ public final class MortarStateManager extends StateManagerImpl {
     }
 
     @Override
+    public List<Object> elementsOf(InverseMapping container) {
+        return inverseElements == null ? null : inverseElements.get(container);
+    }
+
+    @Override
+    public void rememberElements(InverseMapping container, List<Object> elements) {
+        if (inverseElements == null) {
+            inverseElements = new HashMap<>();
+        }
+        inverseElements.put(container, elements);
+    }
+
+    @Override
     public void clearNonPrimaryKeyFields() {
         super.clearNonPrimaryKeyFields();
+        inverseElements = null;
         forgetRecord();
     }
 
@@ -133,6 +156,22 @@ public final class MortarStateManager extends StateManagerImpl {
             Traversal.run(myEC, () -> super.provideFields(positions, fields));
         } else {
             super.provideFields(positions, fields);
+        }
+    }
+
+    /** An object that gets another owner leaves the containers of the former one. */
+    @Override
+    public void replaceFieldValue(int position, Object value) {
+        Object before = isFieldLoaded(position) ? provideField(position) : null;
+        super.replaceFieldValue(position, value);
+        AbstractMemberMetaData member = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position);
+        if (before != null && before != value
+                && member.getRelationType(myEC.getClassLoaderResolver()) == RelationType.MANY_TO_ONE_BI) {
+            AbstractMemberMetaData container =
+                    member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);
+            if (container != null) {
+                RelatedContainers.remove((MortarStoreManager) getStoreManager(), this, before, container);
+            }
         }
     }
 
@@ -174,6 +213,7 @@ public final class MortarStateManager extends StateManagerImpl {
     public void disconnect() {
         oid = null;
         record = null;
+        inverseElements = null;
         super.disconnect();
     }
 }

@@ -107,6 +107,11 @@ final class ObjectReferences implements References {
 
     @Override
     public Oid persist(Object value, AbstractMemberMetaData member) {
+        return identifier(persistent(value, member));
+    }
+
+    @Override
+    public Object persistent(Object value, AbstractMemberMetaData member) {
         if (!context.getApiAdapter().isPersistable(value)) {
             throw new NucleusUserException(member.getFullFieldName() + " refers to a " + value.getClass().getName()
                     + ", which is not persistent");
@@ -115,7 +120,7 @@ final class ObjectReferences implements References {
         if (!isKnown && !member.isCascadePersist()) {
             throw new ReachableObjectNotCascadedException(member.getFullFieldName(), value);
         }
-        return identifier(context.persistObjectInternal(value, null, PersistableObjectType.PC, null, -1));
+        return context.persistObjectInternal(value, null, PersistableObjectType.PC, null, -1);
     }
 
     @Override

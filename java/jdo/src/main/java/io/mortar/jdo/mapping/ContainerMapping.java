@@ -1,14 +1,19 @@
 package io.mortar.jdo.mapping;
 
+import io.mortar.Oid;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.types.converters.TypeConversionHelper;
 
 /** A member with an array, a collection or a map of values or of references: one list, set or map. */
 public final class ContainerMapping extends ColumnMapping {
@@ -80,7 +85,62 @@ public final class ContainerMapping extends ColumnMapping {
 
     @Override
     void write(RecordWriter to, Object value) {
-        to.set(column(), value == null ? null : encode(to, value));
+        Object before = to.before(column());
+        Object stored = value == null ? null : encode(to, value);
+        to.set(column(), stored);
+        if (element.isReference()) {
+            change(to, values(before), values(stored), isDependent());
+        }
+        if (value != null && member().getOrderMetaData() != null && member().getOrderMetaData().getMappedBy() != null) {
+            setPositions(to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
+        }
+        if (key != null && key.isReference() && member().getMap().isDependentKey()) {
+            change(to, keys(before), keys(stored), true);
+        }
+    }
+
+    /** Sets the member by which the elements of a list have their positions in it. */
+    private static void setPositions(RecordWriter to, List<Object> elements, String name) {
+        for (int i = 0; i < elements.size(); i++) {
+            DNStateManager manager = to.context().findStateManager(elements.get(i));
+            if (manager == null || OwnerMember.isDeleted(manager)) {
+                continue;
+            }
+            int position = manager.getClassMetaData().getAbsolutePositionOfMember(name);
+            manager.loadField(position);
+            Class<?> type = manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position).getType();
+            Object index = TypeConversionHelper.convertTo(i, type);
+            if (!index.equals(manager.provideField(position))) {
+                OwnerMember.replace(manager, position, index);
+            }
+        }
+    }
+
+    private boolean isDependent() {
+        return shape == Shape.MAP ? member().getMap().isDependentValue() : Containers.isDependent(member());
+    }
+
+    /** Changes the objects that were added to the container and removed from it. */
+    private void change(RecordWriter to, Collection<?> before, Collection<?> after, boolean isDependent) {
+        OwnerMember ownerMember = OwnerMember.of(to.context(), member());
+        if (ownerMember != null || isDependent) {
+            Set<Object> kept = new HashSet<>(before);
+            kept.retainAll(after);
+            ContainerChange.of(objects(to, before, kept), objects(to, after, kept)).apply(to, ownerMember, isDependent);
+        }
+    }
+
+    private static List<Object> objects(RecordWriter to, Collection<?> oids, Set<Object> without) {
+        List<Oid> wanted = oids.stream().filter(oid -> oid != null && !without.contains(oid)).map(Oid.class::cast).toList();
+        return wanted.isEmpty() ? List.of() : to.references().objects(wanted).stream().filter(Objects::nonNull).toList();
+    }
+
+    private static Collection<?> values(Object stored) {
+        return stored == null ? List.of() : stored instanceof Map<?, ?> map ? map.values() : (Collection<?>) stored;
+    }
+
+    private static Collection<?> keys(Object stored) {
+        return stored == null ? List.of() : ((Map<?, ?>) stored).keySet();
     }
 
     private Object encode(RecordWriter to, Object value) {

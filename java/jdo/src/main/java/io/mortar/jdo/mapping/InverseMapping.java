@@ -1,9 +1,11 @@
 package io.mortar.jdo.mapping;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Consumer;
-import org.datanucleus.api.ApiAdapter;
+import org.datanucleus.ExecutionContext;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
@@ -15,10 +17,21 @@ import org.datanucleus.state.DNStateManager;
  */
 public final class InverseMapping extends MemberMapping {
     private final AbstractClassMetaData elementClass;
+    /** Whether the elements are the keys of a map, whose values are members of them. */
+    private final boolean hasKeys;
+
+    /** The state of an object, which keeps what its inverse containers contained when they were read or written. */
+    public interface Owner {
+        /** The elements that a container had; null if it was not read. */
+        List<Object> elementsOf(InverseMapping container);
+
+        void rememberElements(InverseMapping container, List<Object> elements);
+    }
 
     InverseMapping(AbstractMemberMetaData member, AbstractClassMetaData elementClass) {
         super(member);
         this.elementClass = elementClass;
+        this.hasKeys = member.hasMap() && member.getValueMetaData() != null && member.getValueMetaData().getMappedBy() != null;
     }
 
     /** The class of the elements. */
@@ -40,6 +53,7 @@ public final class InverseMapping extends MemberMapping {
     Object read(RecordReader from) {
         References references = from.references();
         List<Object> elements = references.referrers(references.identifier(from.owner().getObject()), this);
+        ((Owner) from.owner()).rememberElements(this, elements);
         if (!member().hasContainer()) {
             return elements.isEmpty() ? null : elements.get(0);
         }
@@ -47,31 +61,83 @@ public final class InverseMapping extends MemberMapping {
             return Containers.build(from.context(), member(), elements);
         }
         Map<Object, Object> map = Containers.newMap(from.context(), member());
-        String keyMember = member().getKeyMetaData() == null ? null : member().getKeyMetaData().getMappedBy();
         for (Object element : elements) {
-            map.put(keyOf(from, element, keyMember), element);
+            Object partner = partnerOf(from.context(), element);
+            map.put(hasKeys ? element : partner, hasKeys ? partner : element);
         }
         return map;
     }
 
-    private Object keyOf(RecordReader from, Object element, String keyMember) {
-        DNStateManager manager = from.context().findStateManager(element);
-        AbstractClassMetaData metadata = manager.getClassMetaData();
-        int position = keyMember == null ? metadata.getPKMemberPositions()[0] : metadata.getAbsolutePositionOfMember(keyMember);
+    /** The key of an element that is a value, or the value of an element that is a key. */
+    private Object partnerOf(ExecutionContext context, Object element) {
+        DNStateManager manager = context.findStateManager(element);
+        int position = partnerPosition(manager.getClassMetaData());
         manager.loadField(position);
         return manager.provideField(position);
     }
 
+    private int partnerPosition(AbstractClassMetaData metadata) {
+        String name = hasKeys ? member().getValueMetaData().getMappedBy()
+                : member().getKeyMetaData() == null ? null : member().getKeyMetaData().getMappedBy();
+        return name == null ? metadata.getPKMemberPositions()[0] : metadata.getAbsolutePositionOfMember(name);
+    }
+
     @Override
     void write(RecordWriter to, Object value) {
-        if (value == null || !member().isCascadePersist()) {
-            return;
+        List<Object> elements = new ArrayList<>();
+        if (value instanceof Map<?, ?> map) {
+            // A copy: an object that becomes persistent may change its hash code.
+            for (Map.Entry<?, ?> entry : new ArrayList<>(map.entrySet())) {
+                elements.add(writeEntry(to, entry.getKey(), entry.getValue()));
+            }
+        } else if (value != null) {
+            (member().hasContainer() ? Containers.elements(value) : List.of(value)).forEach(element -> elements.add(persistent(to, element)));
         }
-        ApiAdapter api = to.context().getApiAdapter();
-        for (Object element : member().hasContainer() ? Containers.elements(value) : List.of(value)) {
-            if (element != null && !api.isPersistent(element)) {
-                to.references().persist(element, member());
+        elements.removeIf(Objects::isNull);
+        List<Object> before = elementsBefore(to);
+        ((Owner) to.owner()).rememberElements(this, elements);
+        ContainerChange.of(before, elements).apply(to, OwnerMember.of(to.context(), member()), isDependent());
+    }
+
+    private boolean isDependent() {
+        if (!member().hasMap()) {
+            return Containers.isDependent(member());
+        }
+        return hasKeys ? member().getMap().isDependentKey() : member().getMap().isDependentValue();
+    }
+
+    private List<Object> elementsBefore(RecordWriter to) {
+        if (to.isNew()) {
+            return List.of();
+        }
+        List<Object> known = ((Owner) to.owner()).elementsOf(this);
+        return known != null ? known : to.references().referrers(to.references().identifier(to.owner().getObject()), this);
+    }
+
+    /** Stores an entry of a map. Its element gets the other part of the entry. */
+    private Object writeEntry(RecordWriter to, Object key, Object value) {
+        Object element = persistent(to, hasKeys ? key : value);
+        Object partner = hasKeys ? value : key;
+        if (partner != null && to.context().getApiAdapter().isPersistable(partner)) {
+            partner = persistent(to, partner);
+        }
+        DNStateManager manager = element == null ? null : to.context().findStateManager(element);
+        if (manager == null || OwnerMember.isDeleted(manager)) {
+            return element;
+        }
+        int position = partnerPosition(manager.getClassMetaData());
+        if (!manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position).isPrimaryKey()) {
+            manager.loadField(position);
+            if (!Objects.equals(manager.provideField(position), partner)) {
+                OwnerMember.replace(manager, position, partner);
             }
         }
+        return element;
+    }
+
+    /** An element as an object of the context. It becomes persistent if the member says so. */
+    private Object persistent(RecordWriter to, Object element) {
+        boolean isStored = element == null || to.context().getApiAdapter().isPersistent(element);
+        return isStored || !member().isCascadePersist() ? element : to.references().persistent(element, member());
     }
 }

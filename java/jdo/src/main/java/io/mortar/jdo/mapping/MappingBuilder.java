@@ -232,8 +232,11 @@ final class MappingBuilder {
         MapMetaData map = member.getMap();
         AbstractClassMetaData keyClass = map.getKeyClassMetaData(loaders);
         AbstractClassMetaData valueClass = map.getValueClassMetaData(loaders);
-        if (valueClass != null && isInverse(member, relation)) {
-            return new InverseMapping(member, valueClass);
+        if (isInverse(member, relation)) {
+            boolean hasKeys = member.getValueMetaData() != null && member.getValueMetaData().getMappedBy() != null;
+            if ((hasKeys ? keyClass : valueClass) != null) {
+                return new InverseMapping(member, hasKeys ? keyClass : valueClass);
+            }
         }
         boolean keyEmbedded = keyClass != null && !map.isSerializedKey() && (map.isEmbeddedKey() || keyClass.isEmbeddedOnly());
         boolean valueEmbedded =

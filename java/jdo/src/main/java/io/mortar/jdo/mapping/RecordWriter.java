@@ -62,6 +62,11 @@ public final class RecordWriter extends AbstractFieldManager {
         return References.of(context);
     }
 
+    /** Whether the object is stored for the first time. */
+    boolean isNew() {
+        return changed == null;
+    }
+
     /** The stored value of a column before the object is written. */
     Object before(Column column) {
         return changed == null ? null : changed.get(column.number());

@@ -26,6 +26,9 @@ public interface References {
     /** The identifier of an object that a member refers to. The object becomes persistent if the member says so. */
     Oid persist(Object value, AbstractMemberMetaData member);
 
+    /** The same, as an object of the context: the attached copy of a detached object, otherwise the object itself. */
+    Object persistent(Object value, AbstractMemberMetaData member);
+
     /** The identifier of a persistent object. */
     Oid identifier(Object persistent);
 

@@ -1,0 +1,54 @@
+package io.mortar.jdo.mapping;
+
+import java.util.Collection;
+import java.util.Collections;
+import java.util.IdentityHashMap;
+import java.util.Set;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.state.DNStateManager;
+
+/**
+ * The objects that were added to a container and removed from it.
+ *
+ * @param added objects that the container has now and had not
+ * @param removed objects that the container had and has not now
+ */
+record ContainerChange(Set<Object> added, Set<Object> removed) {
+
+    static ContainerChange of(Collection<?> before, Collection<?> after) {
+        return new ContainerChange(difference(after, before), difference(before, after));
+    }
+
+    private static Set<Object> difference(Collection<?> from, Collection<?> without) {
+        Set<Object> difference = Collections.newSetFromMap(new IdentityHashMap<>());
+        difference.addAll(from);
+        without.forEach(difference::remove);
+        return difference;
+    }
+
+    /**
+     * Changes the references of the objects to their owner, or deletes the removed ones.
+     *
+     * @param ownerMember the member that refers to the owner, or null
+     * @param isDependent whether an object is deleted when it is removed
+     */
+    void apply(RecordWriter to, OwnerMember ownerMember, boolean isDependent) {
+        for (Object element : removed) {
+            if (isDependent && (ownerMember == null || ownerMember.isSet(to.owner(), element))) {
+                delete(to.context(), element);
+            } else if (ownerMember != null) {
+                ownerMember.clear(to.owner(), element);
+            }
+        }
+        if (ownerMember != null) {
+            added.forEach(element -> ownerMember.set(to.owner(), element));
+        }
+    }
+
+    private static void delete(ExecutionContext context, Object element) {
+        DNStateManager manager = context.findStateManager(element);
+        if (manager != null && !OwnerMember.isDeleted(manager)) {
+            context.deleteObjectInternal(element);
+        }
+    }
+}

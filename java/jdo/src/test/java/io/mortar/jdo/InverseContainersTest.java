@@ -1,0 +1,229 @@
+package io.mortar.jdo;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import io.mortar.jdo.model.Book;
+import io.mortar.jdo.model.Department;
+import io.mortar.jdo.model.Employee;
+import io.mortar.jdo.model.Library;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.function.BiConsumer;
+import java.util.stream.Stream;
+import javax.jdo.PersistenceManager;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Named;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.Arguments;
+import org.junit.jupiter.params.provider.MethodSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** JDO 3.2, section 15.3: a change of one side of a relation changes the other side. */
+class InverseContainersTest {
+    private Store store = Store.inMemory();
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    private void restart(Map<String, Object> properties) {
+        store.close();
+        store = Store.with(properties);
+    }
+
+    private static Set<String> titles(Collection<Book> books) {
+        Set<String> titles = new TreeSet<>();
+        books.forEach(each -> titles.add(each.getTitle()));
+        return titles;
+    }
+
+    private Object library(String... titles) {
+        return store.call(manager -> {
+            Library library = new Library();
+            for (String title : titles) {
+                Book book = new Book(title);
+                library.getBooks().add(book);
+                library.getByTitle().put(title, book);
+                library.getCopies().put(book, title.length());
+                library.getDisplayed().add(book);
+            }
+            return manager.getObjectId(manager.makePersistent(library));
+        });
+    }
+
+    private static Book book(PersistenceManager manager, String title) {
+        return manager.newQuery(Book.class, "title == '" + title + "'").executeList().get(0);
+    }
+
+    static Stream<Arguments> changes() {
+        List<Named<BiConsumer<Library, Set<Book>>>> changes = List.of(
+                Named.of("clear", (library, without) -> library.getBooks().clear()),
+                Named.of("removeAll", (library, without) -> library.getBooks().removeAll(without)),
+                Named.of("retainAll", (library, without) -> {
+                    Set<Book> with = new HashSet<>(library.getBooks());
+                    with.removeAll(without);
+                    library.getBooks().retainAll(with);
+                }),
+                Named.of("assignment", (library, without) -> {
+                    Set<Book> with = new HashSet<>(library.getBooks());
+                    with.removeAll(without);
+                    library.setBooks(with);
+                }));
+        return changes.stream().flatMap(each -> Stream.of(Arguments.of(each, true), Arguments.of(each, false)));
+    }
+
+    @ParameterizedTest
+    @MethodSource("changes")
+    void removed_elements_do_not_refer_to_the_owner(BiConsumer<Library, Set<Book>> change, boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = library("Emma", "Ulysses");
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            change.accept(library, Set.of(book(manager, "Emma")));
+        });
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            Book ulysses = book(manager, "Ulysses");
+            assertEquals(titles(library.getBooks()).contains("Ulysses") ? library : null, ulysses.getLibrary());
+            assertNull(book(manager, "Emma").getLibrary());
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void added_elements_refer_to_the_owner(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = library();
+        Object stored = store.call(manager -> manager.getObjectId(manager.makePersistent(new Book("Emma"))));
+        Library detached = store.call(manager -> manager.detachCopy((Library) manager.getObjectById(id)));
+        detached.getBooks().add(new Book("Persuasion"));
+        store.run(manager -> {
+            Library library = manager.makePersistent(detached);
+            library.getBooks().add((Book) manager.getObjectById(stored, false));
+            library.getBooks().add(new Book("Ulysses"));
+        });
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            assertEquals(Set.of("Emma", "Persuasion", "Ulysses"), titles(library.getBooks()));
+            assertSame(library, book(manager, "Ulysses").getLibrary());
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_element_leaves_its_former_owner(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object first = library("Emma");
+        Object second = library("Ulysses");
+        store.run(manager -> {
+            Library from = (Library) manager.getObjectById(first);
+            Library to = (Library) manager.getObjectById(second);
+            Book emma = from.getBooks().iterator().next();
+            to.setBooks(new HashSet<>(Set.of(emma)));
+            to.getDisplayed().add(emma);
+            manager.flush();
+            assertEquals(Set.of(), from.getBooks());
+        });
+        store.run(manager -> {
+            assertEquals(List.of(), ((Library) manager.getObjectById(first)).getDisplayed());
+            Library to = (Library) manager.getObjectById(second);
+            assertEquals(Set.of("Emma"), titles(to.getBooks()));
+            assertEquals(Set.of("Emma", "Ulysses"), titles(to.getDisplayed()));
+            assertNull(book(manager, "Ulysses").getLibrary());
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void maps_have_the_objects_that_refer_to_the_owner(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = library("Emma", "Ulysses");
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            assertEquals(Set.of("Emma", "Ulysses"), library.getByTitle().keySet());
+            assertEquals(4, library.getCopies().get(library.getByTitle().get("Emma")));
+            library.getByTitle().put("Dubliners", new Book("Dubliners"));
+            library.getCopies().put(library.getByTitle().get("Emma"), 9);
+            library.getCopies().remove(library.getByTitle().get("Ulysses"));
+            library.getByTitle().remove("Ulysses");
+        });
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            assertEquals(Set.of("Dubliners", "Emma"), library.getByTitle().keySet());
+            assertEquals(Map.of(book(manager, "Emma"), 9), library.getCopies());
+            assertNull(book(manager, "Ulysses").getCatalogue());
+        });
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void an_owner_and_its_elements_are_deleted_in_any_order(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object id = library("Emma", "Ulysses", "Dubliners");
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            library.getDisplayed().remove(book(manager, "Emma"));
+            manager.deletePersistent(book(manager, "Ulysses"));
+        });
+        store.run(manager -> {
+            assertNull(book(manager, "Emma").getWindow());
+            assertEquals(Set.of("Dubliners"), titles(((Library) manager.getObjectById(id)).getDisplayed()));
+            manager.deletePersistent(manager.getObjectById(id));
+        });
+        store.run(manager -> {
+            Book dubliners = book(manager, "Dubliners");
+            assertNull(dubliners.getWindow());
+            assertNull(dubliners.getCatalogue());
+            manager.deletePersistentAll(manager.newQuery(Book.class).executeList());
+        });
+    }
+
+    @Test
+    void elements_of_a_list_have_their_positions() {
+        Object id = library();
+        store.run(manager -> {
+            Library library = (Library) manager.getObjectById(id);
+            library.getRanked().addAll(List.of(new Book("Emma"), new Book("Ulysses"), new Book("Dubliners")));
+        });
+        store.run(manager -> ((Library) manager.getObjectById(id)).getRanked().remove(0));
+        store.run(manager -> {
+            List<Book> ranked = ((Library) manager.getObjectById(id)).getRanked();
+            assertEquals(List.of("Ulysses", "Dubliners"), ranked.stream().map(Book::getTitle).toList());
+            assertEquals(List.of(0, 1), ranked.stream().map(Book::getRank).toList());
+        });
+    }
+
+    @Test
+    void dependent_keys_and_values_are_deleted_with_their_owner() {
+        restart(Map.of("javax.jdo.option.Optimistic", false));
+        Object id = store.call(manager -> {
+            Library library = new Library();
+            library.getTranslations().put(new Book("Emma"), new Book("Emma (German)"));
+            return manager.getObjectId(manager.makePersistent(library));
+        });
+        store.run(manager -> manager.deletePersistent(manager.getObjectById(id)));
+        store.run(manager -> assertEquals(List.of(), manager.newQuery(Book.class).executeList()));
+    }
+
+    @Test
+    void the_inverse_side_of_a_relation_of_one_to_one_is_stored_without_managed_relations() {
+        restart(Map.of("datanucleus.manageRelationships", "false"));
+        Object id = store.call(manager -> {
+            Department sales = new Department("Sales");
+            Employee ann = new Employee("Ann", 5);
+            ann.setLeads(sales);
+            sales.setLeader(ann);
+            return manager.getObjectId(manager.makePersistent(sales));
+        });
+        store.run(manager -> ((Department) manager.getObjectById(id)).setLeader(new Employee("Bob", 4)));
+        store.run(manager -> assertEquals("Bob", ((Department) manager.getObjectById(id)).getLeader().getName()));
+    }
+}
