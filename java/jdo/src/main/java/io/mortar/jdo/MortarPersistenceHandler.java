@@ -47,6 +47,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             session.create(oid, record);
             store.identities().remember(session, state(manager), oid);
             remember(session, manager, mapping, record);
+            RelatedContainers.ownersChanged(store, manager, mapping, mapping.members().positions(), null, record);
         });
         count(manager, ManagerStatistics::incrementInsertCount);
     }
@@ -61,8 +62,12 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             manager.provideFields(stored(mapping, positions), RecordWriter.of(manager, mapping.members(), builder, before));
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
-            session.replace(state(manager).oid(session), record);
+            // The other side of a relation may be all that has changed.
+            if (!record.equals(before)) {
+                session.replace(state(manager).oid(session), record);
+            }
             remember(session, manager, mapping, record);
+            RelatedContainers.ownersChanged(store, manager, mapping, stored(mapping, positions), before, record);
         });
         count(manager, ManagerStatistics::incrementUpdateCount);
     }

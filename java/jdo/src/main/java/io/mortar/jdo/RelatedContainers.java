@@ -1,27 +1,95 @@
 package io.mortar.jdo;
 
+import io.mortar.Oid;
+import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
+import io.mortar.jdo.mapping.ContainerMapping;
+import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.OwnerMember;
+import io.mortar.jdo.mapping.ReferenceMapping;
+import io.mortar.jdo.mapping.References;
 import java.util.Collection;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
+import org.datanucleus.store.types.SCO;
 import org.datanucleus.store.types.SCOCollection;
+import org.datanucleus.store.types.SCOContainer;
 
-/** Removes an object from the containers of the objects that it refers to. */
+/** Adds an object to containers of the objects that it refers to, and removes it from them. */
 final class RelatedContainers {
     private RelatedContainers() {}
 
+    /**
+     * Changes the containers of former and new owners of an object, if they are stored: a list has its elements in its own record.
+     *
+     * @param positions the members of the object that were written
+     * @param before the record of the object before; null if it is new
+     */
+    static void ownersChanged(
+            MortarStoreManager store, DNStateManager element, ClassMapping mapping, int[] positions, Record before, Record now) {
+        ExecutionContext context = element.getExecutionContext();
+        if (!context.getManageRelations()) {
+            return;
+        }
+        for (int position : positions) {
+            AbstractMemberMetaData container = storedContainer(store, context, mapping.members().at(position));
+            if (container == null) {
+                continue;
+            }
+            int column = ((ReferenceMapping) mapping.members().at(position)).column().number();
+            Oid from = before == null ? null : (Oid) before.get(column);
+            Oid to = (Oid) now.get(column);
+            if (from != null && !from.equals(to)) {
+                remove(store, element, References.of(context).object(from), container);
+            }
+            if (to != null && !to.equals(from)) {
+                add(store, element, References.of(context).object(to), container);
+            }
+        }
+    }
+
+    /** The container that is the other side of a reference, if it is stored; or null. */
+    private static AbstractMemberMetaData storedContainer(
+            MortarStoreManager store, ExecutionContext context, MemberMapping reference) {
+        if (!(reference instanceof ReferenceMapping)
+                || reference.member().getRelationType(context.getClassLoaderResolver()) != RelationType.MANY_TO_ONE_BI) {
+            return null;
+        }
+        AbstractMemberMetaData container = reference.member().getRelatedMemberMetaData(context.getClassLoaderResolver())[0];
+        MemberMapping mapping = store.mapping(container.getAbstractClassMetaData()).members().named(container.getName());
+        return mapping instanceof ContainerMapping ? container : null;
+    }
+
+    private static void add(MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
+        DNStateManager manager =
+                owner == null ? null : loaded(store, element.getExecutionContext().findStateManager(owner), container);
+        if (manager != null && manager.provideField(container.getAbsoluteFieldNumber()) instanceof Collection<?> collection
+                && !collection.contains(element.getObject())) {
+            ((Collection<Object>) collection).add(element.getObject());
+        }
+    }
+
     /** Removes an object from a container of another object, if the container is stored or loaded. It is not deleted therefore. */
     static void remove(MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
-        DNStateManager manager = loaded(store, element.getExecutionContext().findStateManager(owner), container);
+        DNStateManager manager =
+                owner == null ? null : loaded(store, element.getExecutionContext().findStateManager(owner), container);
         if (manager == null) {
             return;
         }
         Object value = manager.provideField(container.getAbsoluteFieldNumber());
         if (value instanceof SCOCollection<?, ?> collection) {
+            if (Containers.isDependent(container) && (collection instanceof Set || collection instanceof List)) {
+                // DataNucleus may iterate the elements now, to delete each. Its queues cannot be copied.
+                ((SCOContainer<Object>) (SCO<?>) collection).setValue(collection.clone());
+            }
             ((SCOCollection<?, Object>) collection).remove(element.getObject(), false);
         } else if (value instanceof Collection<?> collection) {
             collection.remove(element.getObject());

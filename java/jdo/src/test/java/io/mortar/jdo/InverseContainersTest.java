@@ -186,6 +186,24 @@ class InverseContainersTest {
         });
     }
 
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void a_list_that_is_not_loaded_gets_and_loses_elements(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
+        Object first = library("Emma");
+        Object second = library("Ulysses");
+        store.run(manager -> {
+            book(manager, "Emma").setWindow((Library) manager.getObjectById(second, false));
+            Book dubliners = new Book("Dubliners");
+            dubliners.setWindow((Library) manager.getObjectById(second, false));
+            manager.makePersistent(dubliners);
+        });
+        store.run(manager -> {
+            assertEquals(List.of(), ((Library) manager.getObjectById(first)).getDisplayed());
+            assertEquals(Set.of("Dubliners", "Emma", "Ulysses"), titles(((Library) manager.getObjectById(second)).getDisplayed()));
+        });
+    }
+
     @Test
     void elements_of_a_list_have_their_positions() {
         Object id = library();

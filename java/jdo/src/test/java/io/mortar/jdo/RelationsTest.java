@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Test;
 
 /** JDO 3.2, chapters 6 and 15: references, collections and relations. */
 class RelationsTest {
-    private final Store store = Store.inMemory();
+    private Store store = Store.inMemory();
 
     @AfterEach
     void close() {
@@ -68,6 +68,23 @@ class RelationsTest {
             assertEquals(Set.of("Bob"), names(((Department) manager.getObjectById(id)).getEmployees()));
             assertEquals(1, manager.newQuery(Employee.class).executeList().size());
             manager.deletePersistent(manager.getObjectById(id));
+        });
+        store.run(manager -> assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
+    }
+
+    @Test
+    void dependent_elements_are_deleted_when_their_set_is_cleared_in_a_datastore_transaction() {
+        store.close();
+        store = Store.with(Map.of("javax.jdo.option.Optimistic", false));
+        Object id = store.call(manager -> {
+            Department sales = new Department("Sales");
+            sales.getEmployees().addAll(List.of(new Employee("Ann", 5), new Employee("Bob", 4)));
+            return manager.getObjectId(manager.makePersistent(sales));
+        });
+        store.run(manager -> {
+            Department sales = (Department) manager.getObjectById(id);
+            assertEquals(Set.of("Ann", "Bob"), names(sales.getEmployees()));
+            sales.getEmployees().clear();
         });
         store.run(manager -> assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
     }

@@ -41,6 +41,10 @@ public class Book {
         return catalogue;
     }
 
+    public void setWindow(Library window) {
+        this.window = window;
+    }
+
     public int getRank() {
         return rank;
     }
