@@ -52,12 +52,12 @@ final class DeletionCascade extends DeleteFieldManager {
 
     private void deleteAll(Collection<?> objects, boolean isDependent) {
         if (isDependent) {
-            List.copyOf(Containers.elements(objects)).forEach(this::delete);
+            Containers.elements(objects).forEach(this::delete);
         }
     }
 
     private void delete(Object object) {
-        if (context.getApiAdapter().isPersistable(object) && !isDeleted(context.findStateManager(object))) {
+        if (object != null && context.getApiAdapter().isPersistable(object) && !isDeleted(context.findStateManager(object))) {
             context.deleteObjectInternal(object);
         }
     }

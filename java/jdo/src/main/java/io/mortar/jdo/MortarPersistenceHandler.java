@@ -8,6 +8,7 @@ import io.mortar.jdo.mapping.RecordWriter;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.stream.IntStream;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
@@ -59,7 +60,11 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         store.useSession(manager.getExecutionContext(), session -> {
             Record before = current(session, manager, mapping);
             Record.Builder builder = before.toBuilder();
-            manager.provideFields(stored(mapping, positions), RecordWriter.of(manager, mapping.members(), builder, before));
+            RecordWriter writer = RecordWriter.of(manager, mapping.members(), builder, before);
+            manager.provideFields(stored(mapping, positions), writer);
+            // An object that became persistent meanwhile may have changed the other side of a relation, which is in this object.
+            int[] late = changedSince(manager, positions);
+            manager.provideFields(stored(mapping, late), writer);
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
             // The other side of a relation may be all that has changed.
@@ -67,9 +72,16 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 session.replace(state(manager).oid(session), record);
             }
             remember(session, manager, mapping, record);
-            RelatedContainers.ownersChanged(store, manager, mapping, stored(mapping, positions), before, record);
+            RelatedContainers.ownersChanged(store, manager, mapping, mapping.members().positions(), before, record);
         });
         count(manager, ManagerStatistics::incrementUpdateCount);
+    }
+
+    /** The members that have become dirty while others were written. */
+    private static int[] changedSince(DNStateManager manager, int[] written) {
+        boolean[] dirty = manager.getDirtyFields().clone();
+        Arrays.stream(written).forEach(position -> dirty[position] = false);
+        return IntStream.range(0, dirty.length).filter(position -> dirty[position]).toArray();
     }
 
     /** Notes what was written. The commit gives new blobs other identifiers. */

@@ -16,7 +16,9 @@ import java.util.Map;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
+import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.ClassMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.SCO;
@@ -64,8 +66,11 @@ final class RelatedContainers {
             return null;
         }
         AbstractMemberMetaData container = reference.member().getRelatedMemberMetaData(context.getClassLoaderResolver())[0];
-        MemberMapping mapping = store.mapping(container.getAbstractClassMetaData()).members().named(container.getName());
-        return mapping instanceof ContainerMapping ? container : null;
+        AbstractClassMetaData owner = container.getAbstractClassMetaData();
+        if (!(owner instanceof ClassMetaData) || owner.isEmbeddedOnly()) {
+            return null;
+        }
+        return store.mapping(owner).members().named(container.getName()) instanceof ContainerMapping ? container : null;
     }
 
     private static void add(MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {

@@ -219,9 +219,10 @@ class InverseContainersTest {
         });
     }
 
-    @Test
-    void dependent_keys_and_values_are_deleted_with_their_owner() {
-        restart(Map.of("javax.jdo.option.Optimistic", false));
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void dependent_keys_and_values_are_deleted_with_their_owner(boolean isOptimistic) {
+        restart(Map.of("javax.jdo.option.Optimistic", isOptimistic));
         Object id = store.call(manager -> {
             Library library = new Library();
             library.getTranslations().put(new Book("Emma"), new Book("Emma (German)"));
@@ -229,6 +230,23 @@ class InverseContainersTest {
         });
         store.run(manager -> manager.deletePersistent(manager.getObjectById(id)));
         store.run(manager -> assertEquals(List.of(), manager.newQuery(Book.class).executeList()));
+    }
+
+    @Test
+    void an_owner_that_a_changed_element_makes_persistent_has_the_element() {
+        Object first = library("Emma");
+        store.run(manager -> {
+            Book emma = book(manager, "Emma");
+            Library second = new Library();
+            second.getBooks().add(emma);
+            emma.setWindow(second);
+        });
+        store.run(manager -> {
+            Book emma = book(manager, "Emma");
+            assertSame(emma.getWindow(), emma.getLibrary());
+            assertEquals(Set.of("Emma"), titles(emma.getWindow().getBooks()));
+            assertEquals(Set.of(), ((Library) manager.getObjectById(first)).getBooks());
+        });
     }
 
     @Test

@@ -89,13 +89,13 @@ public final class ContainerMapping extends ColumnMapping {
         Object stored = value == null ? null : encode(to, value);
         to.set(column(), stored);
         if (element.isReference()) {
-            change(to, values(before), values(stored), isDependent());
+            change(to, values(before), values(stored), OwnerMember.of(to.context(), member()), isDependent());
         }
         if (value != null && member().getOrderMetaData() != null && member().getOrderMetaData().getMappedBy() != null) {
             setPositions(to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
         }
         if (key != null && key.isReference() && member().getMap().isDependentKey()) {
-            change(to, keys(before), keys(stored), true);
+            change(to, keys(before), keys(stored), null, true);
         }
     }
 
@@ -121,8 +121,8 @@ public final class ContainerMapping extends ColumnMapping {
     }
 
     /** Changes the objects that were added to the container and removed from it. */
-    private void change(RecordWriter to, Collection<?> before, Collection<?> after, boolean isDependent) {
-        OwnerMember ownerMember = OwnerMember.of(to.context(), member());
+    private static void change(
+            RecordWriter to, Collection<?> before, Collection<?> after, OwnerMember ownerMember, boolean isDependent) {
         if (ownerMember != null || isDependent) {
             Set<Object> kept = new HashSet<>(before);
             kept.retainAll(after);

@@ -91,7 +91,8 @@ public final class InverseMapping extends MemberMapping {
                 elements.add(writeEntry(to, entry.getKey(), entry.getValue()));
             }
         } else if (value != null) {
-            (member().hasContainer() ? Containers.elements(value) : List.of(value)).forEach(element -> elements.add(persistent(to, element)));
+            List<Object> all = member().hasContainer() ? Containers.elements(value) : List.of(value);
+            all.forEach(element -> elements.add(persistent(to, element)));
         }
         elements.removeIf(Objects::isNull);
         List<Object> before = elementsBefore(to);

@@ -26,7 +26,7 @@ public final class OwnerMember {
         this.path = path.split("\\.");
     }
 
-    /** The member of the elements of a container; null if they do not refer to the owner, or only by containers that are not stored. */
+    /** The member of the elements of a container; null if they do not refer to the owner, or the container itself is the relation. */
     public static OwnerMember of(ExecutionContext context, AbstractMemberMetaData container) {
         String path = container.getMappedBy();
         if (path == null && container.getRelationType(context.getClassLoaderResolver()) == RelationType.ONE_TO_MANY_BI) {
