@@ -204,7 +204,7 @@ final class Identities {
     private static Found query(
             StoreSession session, ExecutionContext context, ClassMapping root, Map<Column, Object> values) {
         QueryText text = new QueryText();
-        text.from(root.name(), false);
+        text.from(root, false, context);
         Map<String, Object> parameters = new HashMap<>();
         List<String> tests = new ArrayList<>();
         values.forEach((column, value) -> {

@@ -42,8 +42,10 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         store.useSession(manager.getExecutionContext(), session -> {
             Oid oid = state(manager).oid(session);
             Record.Builder builder = Record.builder();
+            AuditMembers.ofNew(manager);
             manager.provideFields(mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder, null));
             Versions.advance(manager, mapping, null, builder);
+            mapping.visibility().initialize(manager.getExecutionContext(), builder);
             Record record = builder.build();
             session.create(oid, record);
             store.identities().remember(session, state(manager), oid);
@@ -60,11 +62,11 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         store.useSession(manager.getExecutionContext(), session -> {
             Record before = current(session, manager, mapping);
             Record.Builder builder = before.toBuilder();
+            int[] changed = AuditMembers.ofChanged(manager, positions);
             RecordWriter writer = RecordWriter.of(manager, mapping.members(), builder, before);
-            manager.provideFields(stored(mapping, positions), writer);
+            manager.provideFields(stored(mapping, changed), writer);
             // An object that became persistent meanwhile may have changed the other side of a relation, which is in this object.
-            int[] late = changedSince(manager, positions);
-            manager.provideFields(stored(mapping, late), writer);
+            manager.provideFields(stored(mapping, changedSince(manager, changed)), writer);
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
             // The other side of a relation may be all that has changed.
@@ -109,15 +111,25 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 manager.loadUnloadedFields();
                 manager.provideFields(mapping.members().positions(), new DeletionCascade(store, manager));
             }
-            mapping.members().forEachColumn(column -> {
-                if (column.isContent() && record.get(column.number()) instanceof Oid blob) {
-                    session.delete(blob);
-                }
-            });
-            session.delete(state(manager).oid(session));
+            delete(session, state(manager).oid(session), mapping, record);
             state(manager).forgetRecord();
         });
         count(manager, ManagerStatistics::incrementDeleteCount);
+    }
+
+    private static void delete(StoreSession session, Oid oid, ClassMapping mapping, Record record) {
+        if (mapping.visibility().keepsDeleted()) {
+            Record.Builder deleted = record.toBuilder();
+            mapping.visibility().markDeleted(deleted);
+            session.replace(oid, deleted.build());
+            return;
+        }
+        mapping.members().forEachColumn(column -> {
+            if (column.isContent() && record.get(column.number()) instanceof Oid blob) {
+                session.delete(blob);
+            }
+        });
+        session.delete(oid);
     }
 
     /** The record of an object that is going to be changed. Its version is that of the object. */
@@ -132,6 +144,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             throw new NucleusOptimisticException(
                     "the object " + name(manager) + " has changed since it was read", manager.getObject());
         }
+        mapping.visibility().requireWritable(manager.getExecutionContext(), record);
         Versions.check(manager, mapping, record);
         return record;
     }

@@ -4,6 +4,7 @@ import io.mortar.Client;
 import io.mortar.ConnectOptions;
 import io.mortar.MortarException;
 import io.mortar.Oid;
+import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.mapping.StoreSchema;
@@ -216,6 +217,12 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         return new StoreQueries(this, context);
     }
 
+    /** Whether a context finds an object: it is not of another tenant, and was not deleted. */
+    boolean isVisible(ExecutionContext context, Oid oid, Record record) {
+        ClassMapping mapping = schema.mapping(oid.classNumber());
+        return mapping == null || mapping.visibility().includes(context, record);
+    }
+
     // ------------------------------------------------------------------------------------------- sessions
 
     <T> T withSession(ExecutionContext context, Function<StoreSession, T> use) {
@@ -394,8 +401,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         if (type.isInterface() || metadata == null || !metadata.isRequiresExtent()) {
             return super.getExtent(context, type, subclasses);
         }
-        mapping(metadata);
-        return new MortarExtent<>(context, type, subclasses, metadata, queries(context));
+        return new MortarExtent<>(context, type, subclasses, mapping(metadata), queries(context));
     }
 
     @Override

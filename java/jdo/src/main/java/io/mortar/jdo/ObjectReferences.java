@@ -181,7 +181,7 @@ final class ObjectReferences implements References {
     public List<Object> referrers(Oid owner, InverseMapping relation) {
         ClassMapping elements = store.mapping(relation.elementClass());
         QueryText text = new QueryText();
-        text.from(elements.name(), false);
+        text.from(elements, false, context);
         MemberPath reference = MemberPath.of(elements, relation.elementMember());
         boolean isOne = reference.mapping() instanceof ReferenceMapping;
         text.where(isOne ? reference.text() + " == :owner" : ":owner in " + reference.text());

@@ -96,8 +96,17 @@ final class StoreSession {
         return StoreErrors.translating(context, call);
     }
 
-    /** The record of an object, or null if there is no such object. */
+    /** The record of an object, or null if there is no such object that the context finds. */
     Record get(Oid oid, boolean forUpdate) {
+        return visible(oid, stored(oid, forUpdate));
+    }
+
+    private Record visible(Oid oid, Record record) {
+        boolean isVisible = record != null && ((MortarStoreManager) context.getStoreManager()).isVisible(context, oid, record);
+        return isVisible ? record : null;
+    }
+
+    private Record stored(Oid oid, boolean forUpdate) {
         Write written = pending.get(oid);
         if (written != null) {
             return written.record();
@@ -111,7 +120,7 @@ final class StoreSession {
         });
     }
 
-    /** The records of objects; null for those that do not exist. All are read in one call. */
+    /** The records of objects; null for those that the context does not find. All are read in one call. */
     List<Record> getAll(List<Oid> oids, boolean forUpdate) {
         List<Oid> missing = oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
         Map<Oid, StoredObject> read = missing.isEmpty()
@@ -120,7 +129,7 @@ final class StoreSession {
         for (Oid oid : oids) {
             Write written = pending.get(oid);
             StoredObject object = read.get(oid);
-            records.add(written != null ? written.record() : object == null ? null : object.record());
+            records.add(visible(oid, written != null ? written.record() : object == null ? null : object.record()));
         }
         return records;
     }

@@ -15,6 +15,7 @@ public final class ClassMapping {
     private final MemberMappings members;
     private final List<Column> ownColumns;
     private final Column version;
+    private final Visibility visibility;
     private volatile int number = UNKNOWN;
 
     /**
@@ -27,12 +28,14 @@ public final class ClassMapping {
             ClassMapping parent,
             MemberMappings members,
             List<Column> ownColumns,
-            Column version) {
+            Column version,
+            Visibility visibility) {
         this.metadata = metadata;
         this.parent = parent;
         this.members = members;
         this.ownColumns = List.copyOf(ownColumns);
         this.version = version;
+        this.visibility = visibility;
     }
 
     /** The name of the Java class and of the Mortar class. */
@@ -49,7 +52,7 @@ public final class ClassMapping {
     }
 
     /** The nearest superclass with objects of its own: not a mapped superclass, which only has members for others. Null if there is none. */
-    private ClassMapping entityAbove() {
+    ClassMapping entityAbove() {
         ClassMapping above = parent;
         while (above != null && above.isMappedSuperclass()) {
             above = above.parent;
@@ -99,6 +102,11 @@ public final class ClassMapping {
     /** The column with the version, or null if the class has no version, or a member for it. */
     public Column version() {
         return version;
+    }
+
+    /** Which objects of the class a persistence context finds. */
+    public Visibility visibility() {
+        return visibility;
     }
 
     /** The number of the class in identifiers. */

@@ -17,6 +17,7 @@ import org.datanucleus.metadata.ConstraintMetaData;
 import org.datanucleus.metadata.IdentityType;
 import org.datanucleus.metadata.IndexMetaData;
 import org.datanucleus.metadata.IndexedValue;
+import org.datanucleus.metadata.MultitenancyMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.metadata.UniqueMetaData;
 import org.datanucleus.util.NucleusLogger;
@@ -39,6 +40,7 @@ final class IndexPlan {
         if (!type.isMappedSuperclass()) {
             addIdentity();
             addDeclared();
+            addOfTenant();
             type.members().all().stream().filter(this::isOwn).forEach(this::addOfMember);
         }
     }
@@ -71,6 +73,14 @@ final class IndexPlan {
         List<IndexMetaData> indexes = type.metadata().getIndexMetaData();
         if (indexes != null) {
             indexes.forEach(index -> add(columnsOf(index), index.isUnique()));
+        }
+    }
+
+    private void addOfTenant() {
+        MultitenancyMetaData tenants = type.metadata().getMultitenancyMetaData();
+        Column column = type.visibility().tenant();
+        if (column != null && type.ownColumns().contains(column) && tenants != null && tenants.getIndexMetaData() != null) {
+            add(List.of(column.name()), false);
         }
     }
 

@@ -27,6 +27,8 @@ import org.datanucleus.metadata.VersionStrategy;
 /** Builds the mapping of a class from its metadata. */
 final class MappingBuilder {
     private static final String VERSION = "_version";
+    private static final String TENANT = "_tenant";
+    private static final String DELETED = "_deleted";
     /** Deeper embedded objects would be of a class that embeds itself. */
     private static final int EMBEDDED_DEPTH = 8;
 
@@ -73,7 +75,38 @@ final class MappingBuilder {
             version = Column.optional(VERSION, isTime ? FieldType.TIMESTAMP : FieldType.INT64);
             columns.add(version);
         }
-        return new ClassMapping(type, parent, new MemberMappings(type, mappings), columns, version);
+        Visibility visibility = visibility(type, parent, columns);
+        return new ClassMapping(type, parent, new MemberMappings(type, mappings), columns, version, visibility);
+    }
+
+    private static Visibility visibility(AbstractClassMetaData type, ClassMapping parent, List<Column> columns) {
+        Visibility inherited = parent == null ? Visibility.ALL : parent.visibility();
+        Column tenant = inherited.tenant();
+        if (tenant == null && type.getMultitenancyMetaData() != null) {
+            tenant = Column.optional(TENANT, FieldType.STRING);
+            addToTopmost(type, parent, tenant, columns);
+        }
+        Column deleted = inherited.deleted();
+        if (deleted == null && type.isSoftDelete()) {
+            deleted = Column.optional(DELETED, FieldType.BOOL);
+            addToTopmost(type, parent, deleted, columns);
+        }
+        if (tenant != null) {
+            // Persistence contexts of several tenants share the second-level cache.
+            type.setCacheable(false);
+        }
+        return new Visibility(tenant, deleted);
+    }
+
+    /** Adds a column by which queries filter. Queries of a superclass find objects of its subclasses, so it must have the column too. */
+    private static void addToTopmost(AbstractClassMetaData type, ClassMapping parent, Column column, List<Column> columns) {
+        for (ClassMapping above = parent; above != null; above = above.parent()) {
+            if (!above.metadata().isMappedSuperclass()) {
+                throw new NucleusUserException(type.getFullClassName() + " has tenants or soft delete, and its superclass "
+                        + above.name() + " has not; declare them there");
+            }
+        }
+        columns.add(column);
     }
 
     private MemberMapping member(AbstractMemberMetaData member, String prefix, int depth) {

@@ -81,7 +81,7 @@ final class QueryExecution {
 
     private String allOf(ClassMapping type) {
         QueryText text = new QueryText();
-        text.from(type.name(), !query.isSubclasses());
+        text.from(type, !query.isSubclasses(), context, QueryPlan.findsDeleted(query));
         return text.toString();
     }
 

@@ -68,8 +68,13 @@ final class QueryPlan {
         parameters = new Parameters(context);
         scope = new Scope(store, context, candidate, compilation.getCandidateAlias(), isJpql && isSubquery);
         operands = new Operands(scope, parameters, parameter -> value(values, parameter), subqueries);
-        text.from(candidate.name(), !query.isSubclasses());
+        text.from(candidate, !query.isSubclasses(), context, findsDeleted(query));
         build(values);
+    }
+
+    /** Whether a query also finds objects that soft delete has kept. */
+    static boolean findsDeleted(Query<?> query) {
+        return query.getBooleanExtensionProperty("datanucleus.query.includesoftdeletes", false);
     }
 
     static Object value(Map<?, ?> values, ParameterExpression<?> parameter) {

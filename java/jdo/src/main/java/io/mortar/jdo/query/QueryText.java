@@ -1,12 +1,16 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.mapping.ClassMapping;
 import java.util.ArrayList;
 import java.util.List;
+import org.datanucleus.ExecutionContext;
 
 /** The text of a query of Mortar, clause by clause. */
 public final class QueryText {
     private String type;
     private boolean only;
+    /** Which objects the context finds; null for all. */
+    private String visible;
     private final List<String> select = new ArrayList<>();
     private String condition;
     private final List<String> group = new ArrayList<>();
@@ -19,9 +23,16 @@ public final class QueryText {
         return '`' + name + '`';
     }
 
-    public void from(String className, boolean withoutSubclasses) {
-        type = className;
+    /** The objects of a class that a context finds. */
+    public void from(ClassMapping mapping, boolean withoutSubclasses, ExecutionContext context) {
+        from(mapping, withoutSubclasses, context, false);
+    }
+
+    /** The same, perhaps with objects that soft delete has kept. */
+    void from(ClassMapping mapping, boolean withoutSubclasses, ExecutionContext context, boolean withDeleted) {
+        type = mapping.name();
         only = withoutSubclasses;
+        visible = mapping.visibility().condition(context, withDeleted);
     }
 
     public void where(String test) {
@@ -61,8 +72,10 @@ public final class QueryText {
             text.append("select ").append(String.join(", ", select)).append(' ');
         }
         text.append("from ").append(only ? "only " : "").append(quote(type));
-        if (condition != null) {
-            text.append(" where ").append(condition);
+        if (visible != null && condition != null) {
+            text.append(" where ").append(visible).append(" && (").append(condition).append(')');
+        } else if (visible != null || condition != null) {
+            text.append(" where ").append(visible != null ? visible : condition);
         }
         if (!group.isEmpty()) {
             text.append(" group by ").append(String.join(", ", group));
