@@ -9,7 +9,6 @@ import java.util.function.Consumer;
 import org.datanucleus.PersistableObjectType;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
-import org.datanucleus.state.DNStateManager;
 
 /**
  * A member with a container of embedded objects, such as phone numbers of two members each. Each member of the embedded class
@@ -28,16 +27,16 @@ public final class EmbeddedElementsMapping extends MemberMapping {
      *
      * @param column the list of values or references; null for embedded objects
      * @param plain how values and references are stored; null for embedded objects
-     * @param members the members of embedded objects
-     * @param lists the list that stores each column of the members
+     * @param form how embedded objects are stored
+     * @param lists the list that stores each column of their form
      */
-    record Part(Column column, Element plain, MemberMappings members, Map<Column, Column> lists, PersistableObjectType type) {
+    record Part(Column column, Element plain, EmbeddedForm form, Map<Column, Column> lists, PersistableObjectType type) {
         static Part plain(Column column, Element plain) {
             return new Part(column, plain, null, Map.of(), null);
         }
 
-        static Part embedded(MemberMappings members, Map<Column, Column> lists, PersistableObjectType type) {
-            return new Part(null, null, members, lists, type);
+        static Part embedded(EmbeddedForm form, Map<Column, Column> lists, PersistableObjectType type) {
+            return new Part(null, null, form, lists, type);
         }
 
         void forEachColumn(Consumer<Column> action) {
@@ -88,7 +87,7 @@ public final class EmbeddedElementsMapping extends MemberMapping {
         for (int i = 0; i < size; i++) {
             int index = i;
             RecordReader row = from.from(column -> ((List<?>) from.get(part.lists().get(column))).get(index));
-            read.add(EmbeddedMapping.read(row, part.members(), position(), part.type()));
+            read.add(part.form().read(row, position(), part.type()));
         }
         return read;
     }
@@ -124,10 +123,8 @@ public final class EmbeddedElementsMapping extends MemberMapping {
                 throw new NucleusUserException(
                         member().getFullFieldName() + " contains null, which has no members that could be stored");
             }
-            DNStateManager embedded =
-                    to.context().findStateManagerForEmbedded(value, to.owner(), member(), part.type());
             Map<Column, Object> row = new HashMap<>();
-            embedded.provideFields(part.members().positions(), to.to(row::put).within(embedded, part.members()));
+            part.form().write(to.to(row::put), value, member(), part.type());
             stored.forEach((column, list) -> list.add(row.get(column)));
         }
         part.lists().forEach((column, list) -> to.set(list, stored.get(column)));

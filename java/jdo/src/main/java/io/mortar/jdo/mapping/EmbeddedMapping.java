@@ -1,10 +1,8 @@
 package io.mortar.jdo.mapping;
 
 import java.util.function.Consumer;
-import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistableObjectType;
 import org.datanucleus.metadata.AbstractMemberMetaData;
-import org.datanucleus.state.DNStateManager;
 
 /**
  * A member with an embedded object. The members of the embedded object are columns of the class that contains it, such as
@@ -12,12 +10,12 @@ import org.datanucleus.state.DNStateManager;
  */
 public final class EmbeddedMapping extends MemberMapping {
     private final Column presence;
-    private final MemberMappings members;
+    private final EmbeddedForm form;
 
-    EmbeddedMapping(AbstractMemberMetaData member, Column presence, MemberMappings members) {
+    EmbeddedMapping(AbstractMemberMetaData member, Column presence, EmbeddedForm form) {
         super(member);
         this.presence = presence;
-        this.members = members;
+        this.form = form;
     }
 
     /** The column that is true unless the embedded object is null. */
@@ -25,15 +23,15 @@ public final class EmbeddedMapping extends MemberMapping {
         return presence;
     }
 
-    /** The members of the embedded object. */
+    /** The members of the class that the member declares; an object of a subclass has more. */
     public MemberMappings members() {
-        return members;
+        return form.declared();
     }
 
     @Override
     public void forEachColumn(Consumer<Column> action) {
         action.accept(presence);
-        members.forEachColumn(action);
+        form.forEachColumn(action);
     }
 
     @Override
@@ -41,16 +39,7 @@ public final class EmbeddedMapping extends MemberMapping {
         if (!Boolean.TRUE.equals(from.get(presence))) {
             return null;
         }
-        return read(from, members, position(), PersistableObjectType.EMBEDDED_PC);
-    }
-
-    /** The object with these members that is embedded in a member of the reader's object. */
-    static Object read(RecordReader from, MemberMappings members, int position, PersistableObjectType type) {
-        ExecutionContext context = from.context();
-        DNStateManager embedded = context.getNucleusContext().getStateManagerFactory()
-                .newForEmbedded(context, members.metadata(), from.owner(), position, type);
-        embedded.replaceFields(members.positions(), from.within(embedded, members));
-        return embedded.getObject();
+        return form.read(from, position(), PersistableObjectType.EMBEDDED_PC);
     }
 
     @Override
@@ -60,8 +49,6 @@ public final class EmbeddedMapping extends MemberMapping {
             return;
         }
         to.set(presence, true);
-        DNStateManager embedded =
-                to.context().findStateManagerForEmbedded(value, to.owner(), member(), PersistableObjectType.EMBEDDED_PC);
-        embedded.provideFields(members.positions(), to.within(embedded, members));
+        form.write(to, value, member(), PersistableObjectType.EMBEDDED_PC);
     }
 }

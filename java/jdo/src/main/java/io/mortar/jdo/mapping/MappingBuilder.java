@@ -3,6 +3,7 @@ package io.mortar.jdo.mapping;
 import io.mortar.FieldType;
 import io.mortar.jdo.LargeObject;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -10,12 +11,15 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeSet;
 import org.datanucleus.ClassLoaderResolver;
 import org.datanucleus.PersistableObjectType;
 import org.datanucleus.PersistenceNucleusContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractElementMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.EmbeddedMetaData;
 import org.datanucleus.metadata.FieldPersistenceModifier;
 import org.datanucleus.metadata.FieldRole;
 import org.datanucleus.metadata.MapMetaData;
@@ -29,6 +33,8 @@ final class MappingBuilder {
     private static final String VERSION = "_version";
     private static final String TENANT = "_tenant";
     private static final String DELETED = "_deleted";
+    /** Of embedded objects: the name of their class if it is a subclass of the declared one. */
+    private static final String CLASS = "_class";
     /** Deeper embedded objects would be of a class that embeds itself. */
     private static final int EMBEDDED_DEPTH = 8;
 
@@ -149,7 +155,7 @@ final class MappingBuilder {
         AbstractClassMetaData target = type.isInterface() ? null : metadata.getMetaDataForClass(type, loaders);
         if (target != null && (member.isEmbedded() || target.isEmbeddedOnly())) {
             Column presence = Column.optional(name, FieldType.BOOL);
-            return new EmbeddedMapping(member, presence, embedded(target, member, name + "_", depth));
+            return new EmbeddedMapping(member, presence, form(target, member, member.getEmbeddedMetaData(), name + "_", depth));
         }
         if (target != null && member.getMappedBy() != null && member.getRelationType(loaders) == RelationType.ONE_TO_ONE_BI) {
             return new InverseMapping(member, target);
@@ -161,22 +167,60 @@ final class MappingBuilder {
         return target == null ? FieldType.REFERENCE : FieldType.reference(target.getFullClassName());
     }
 
-    private MemberMappings embedded(AbstractClassMetaData type, AbstractMemberMetaData in, String prefix, int depth) {
+    /**
+     * How objects that are embedded in a member are stored.
+     *
+     * @param settings what the metadata of the member, or of its elements, keys or values, says about that; null for nothing
+     */
+    private EmbeddedForm form(
+            AbstractClassMetaData type, AbstractMemberMetaData in, EmbeddedMetaData settings, String prefix, int depth) {
         if (depth == EMBEDDED_DEPTH) {
             throw new NucleusUserException(in.getFullFieldName() + " is embedded in objects of its own class");
         }
-        List<MemberMapping> mappings = new ArrayList<>();
-        for (int position = 0; position < type.getMemberCount(); position++) {
+        String owner = settings == null ? null : settings.getOwnerMember();
+        MemberMappings declared = embedded(type, List.of(), owner, prefix, depth);
+        boolean isPolymorphic =
+                type.hasDiscriminatorStrategy() || settings != null && settings.getDiscriminatorMetaData() != null;
+        if (!isPolymorphic) {
+            return new EmbeddedForm(declared, null, Map.of(), owner);
+        }
+        Map<String, MemberMappings> mapped = new LinkedHashMap<>();
+        mapped.put(type.getFullClassName(), declared);
+        for (String name : subclasses(type)) {
+            addSubclass(metadata.getMetaDataForClass(name, loaders), mapped, owner, prefix, depth);
+        }
+        mapped.remove(type.getFullClassName());
+        return new EmbeddedForm(declared, Column.optional(prefix + CLASS, FieldType.STRING), mapped, owner);
+    }
+
+    private Collection<String> subclasses(AbstractClassMetaData type) {
+        String[] names = metadata.getSubclassesForClass(type.getFullClassName(), true);
+        return names == null ? List.of() : new TreeSet<>(Arrays.asList(names));
+    }
+
+    /** Maps a subclass of an embedded class, after its superclass. */
+    private MemberMappings addSubclass(
+            AbstractClassMetaData type, Map<String, MemberMappings> mapped, String owner, String prefix, int depth) {
+        MemberMappings known = mapped.get(type.getFullClassName());
+        if (known != null) {
+            return known;
+        }
+        MemberMappings above = addSubclass(type.getSuperAbstractClassMetaData(), mapped, owner, prefix, depth);
+        MemberMappings members = embedded(type, above.all(), owner, prefix + type.getName() + '_', depth);
+        mapped.put(type.getFullClassName(), members);
+        return members;
+    }
+
+    private MemberMappings embedded(
+            AbstractClassMetaData type, List<MemberMapping> inherited, String owner, String prefix, int depth) {
+        List<MemberMapping> mappings = new ArrayList<>(inherited);
+        for (int position = inherited.size(); position < type.getMemberCount(); position++) {
             AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);
-            boolean stored = member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT && !isOwner(in, member);
+            boolean stored = member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT
+                    && !member.getName().equals(owner);
             mappings.add(stored ? member(member, prefix, depth + 1) : null);
         }
         return new MemberMappings(type, mappings);
-    }
-
-    /** Whether a member of an embedded object refers to the object that contains it. */
-    private static boolean isOwner(AbstractMemberMetaData in, AbstractMemberMetaData member) {
-        return in.getEmbeddedMetaData() != null && member.getName().equals(in.getEmbeddedMetaData().getOwnerMember());
     }
 
     private boolean isContainer(AbstractMemberMetaData member) {
@@ -202,7 +246,7 @@ final class MappingBuilder {
             PersistableObjectType type = isArray
                     ? PersistableObjectType.EMBEDDED_ARRAY_ELEMENT_PC : PersistableObjectType.EMBEDDED_COLLECTION_ELEMENT_PC;
             return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64), null,
-                    part(target, member, name + "_", type, depth));
+                    part(target, member, embeddedMetaData(member.getElementMetaData()), name + "_", type, depth));
         }
         if (target != null && isInverse(member, relation)) {
             return new InverseMapping(member, target);
@@ -286,11 +330,13 @@ final class MappingBuilder {
         }
         return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64),
                 key == null
-                        ? part(keyClass, member, name + "_key_", PersistableObjectType.EMBEDDED_MAP_KEY_PC, depth)
+                        ? part(keyClass, member, embeddedMetaData(member.getKeyMetaData()), name + "_key_",
+                                PersistableObjectType.EMBEDDED_MAP_KEY_PC, depth)
                         : EmbeddedElementsMapping.Part.plain(
                                 Column.optional(name + "_key", FieldType.list(key.type())), key),
                 value == null
-                        ? part(valueClass, member, name + "_", PersistableObjectType.EMBEDDED_MAP_VALUE_PC, depth)
+                        ? part(valueClass, member, embeddedMetaData(member.getValueMetaData()), name + "_",
+                                PersistableObjectType.EMBEDDED_MAP_VALUE_PC, depth)
                         : EmbeddedElementsMapping.Part.plain(
                                 Column.optional(name + "_value", FieldType.list(value.type())), value));
     }
@@ -298,18 +344,23 @@ final class MappingBuilder {
     private EmbeddedElementsMapping.Part part(
             AbstractClassMetaData type,
             AbstractMemberMetaData member,
+            EmbeddedMetaData settings,
             String prefix,
             PersistableObjectType objectType,
             int depth) {
-        MemberMappings members = embedded(type, member, prefix, depth);
-        members.forEachColumn(column -> {
+        EmbeddedForm form = form(type, member, settings, prefix, depth);
+        form.forEachColumn(column -> {
             if (column.isContent()) {
                 throw noElement(member);
             }
         });
         Map<Column, Column> lists = new LinkedHashMap<>();
-        members.forEachColumn(column ->
+        form.forEachColumn(column ->
                 lists.put(column, Column.optional(column.name(), FieldType.list(column.type()))));
-        return EmbeddedElementsMapping.Part.embedded(members, lists, objectType);
+        return EmbeddedElementsMapping.Part.embedded(form, lists, objectType);
+    }
+
+    private static EmbeddedMetaData embeddedMetaData(AbstractElementMetaData part) {
+        return part == null ? null : part.getEmbeddedMetaData();
     }
 }
