@@ -16,12 +16,15 @@ import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.ValueMapping;
 import io.mortar.jdo.query.QueryText;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
@@ -106,14 +109,36 @@ final class Identities {
         return found.oid();
     }
 
-    /** Looks up the object with an identity; null if there is none. */
+    /**
+     * The name of the class of the object with an identity that does not say it. The name of a class with such identities if
+     * there is no object.
+     */
+    String className(ExecutionContext context, Object id, Collection<AbstractClassMetaData> candidates) {
+        return store.withSession(context, session -> {
+            Set<ClassMapping> roots = new LinkedHashSet<>();
+            candidates.forEach(candidate -> roots.add(store.mapping(candidate).withIdentity()));
+            for (ClassMapping root : roots) {
+                Found found = find(session, context, root.metadata(), id);
+                if (found != null) {
+                    return store.schema().className(found.oid().classNumber());
+                }
+            }
+            return candidates.iterator().next().getFullClassName();
+        });
+    }
+
+    /** Looks up the object of a class, or of one that extends it, with an identity; null if there is none. */
     Found find(StoreSession session, ExecutionContext context, AbstractClassMetaData metadata, Object id) {
         if (id instanceof DatastoreId datastoreId) {
             Oid oid = oid(datastoreId, metadata);
             Record record = session.get(oid, false);
             return record == null ? null : new Found(oid, record);
         }
-        ClassMapping root = store.mapping(metadata).withIdentity();
+        Found found = findInHierarchy(session, context, store.mapping(metadata).withIdentity(), id);
+        return found != null && store.isA(found.oid().classNumber(), store.mapping(metadata)) ? found : null;
+    }
+
+    private Found findInHierarchy(StoreSession session, ExecutionContext context, ClassMapping root, Object id) {
         Map<Column, Object> values = values(session, context, root, id);
         Key key = new Key(root.name(), new ArrayList<>(values.values()));
         Oid hint = known.get(key);

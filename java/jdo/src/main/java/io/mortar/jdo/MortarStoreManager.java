@@ -349,6 +349,12 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
             Oid oid = Identities.oid(datastoreId);
             return oid.classNumber() == 0 ? null : schema.className(oid.classNumber());
         }
+        if (IdentityUtils.getTargetClassNameForIdentity(id) == null) {
+            Collection<AbstractClassMetaData> classes =
+                    getMetaDataManager().getClassMetaDataWithApplicationId(id.getClass().getName());
+            return classes == null || classes.isEmpty() || context == null
+                    ? super.getClassNameForObjectID(id, loaders, context) : identities.className(context, id, classes);
+        }
         String name = super.getClassNameForObjectID(id, loaders, context);
         if (name == null) {
             return null;

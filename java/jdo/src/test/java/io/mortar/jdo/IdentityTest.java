@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Animal;
+import io.mortar.jdo.model.BoxSeat;
 import io.mortar.jdo.model.Dog;
 import io.mortar.jdo.model.Node;
 import io.mortar.jdo.model.Person;
@@ -124,6 +125,15 @@ class IdentityTest {
             }
             assertEquals(6, all);
             assertEquals(List.of("Rex"), manager.newQuery("select name from io.mortar.jdo.model.Dog where tricks > 1").execute());
+        });
+    }
+
+    @Test
+    void an_object_has_its_class_though_its_identity_does_not_say_it() {
+        store.run(manager -> manager.makePersistentAll(new Seat("North", 1), new BoxSeat("North", 2, 4)));
+        store.run(manager -> {
+            assertEquals(Seat.class, manager.getObjectById(new Seat.Id("North:1")).getClass());
+            assertEquals(4, assertInstanceOf(BoxSeat.class, manager.getObjectById(new Seat.Id("North:2"), false)).getGuests());
         });
     }
 }
