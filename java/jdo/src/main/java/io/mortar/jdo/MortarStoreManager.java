@@ -28,6 +28,7 @@ import org.datanucleus.Configuration;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.PersistenceNucleusContext;
 import org.datanucleus.PropertyNames;
+import org.datanucleus.enhancer.ImplementationCreator;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -294,10 +295,20 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         return classes.stream().filter(each -> !each.isEmbeddedOnly()).toList();
     }
 
+    /** The class loaders of the factory, with that of the generated implementations of persistent interfaces and abstract classes. */
+    private ClassLoaderResolver loaders() {
+        ClassLoaderResolver loaders = nucleusContext.getClassLoaderResolver(null);
+        ImplementationCreator creator = nucleusContext.getImplementationCreator();
+        if (creator != null) {
+            loaders.setRuntimeClassLoader(creator.getClassLoader());
+        }
+        return loaders;
+    }
+
     /** The mapping of a class. */
     public ClassMapping mapping(AbstractClassMetaData metadata) {
         if (!schema.has(metadata.getFullClassName())) {
-            manageClasses(nucleusContext.getClassLoaderResolver(null), metadata.getFullClassName());
+            manageClasses(loaders(), metadata.getFullClassName());
         }
         return schema.mapping(metadata);
     }
@@ -324,7 +335,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     /** Whether the class with a number is a class or extends it. */
     boolean isA(int classNumber, ClassMapping ancestor) {
-        ClassMapping mapping = classNumber == 0 ? null : mapping(classNumber, nucleusContext.getClassLoaderResolver(null));
+        ClassMapping mapping = classNumber == 0 ? null : mapping(classNumber, loaders());
         return mapping != null && mapping.isA(ancestor);
     }
 
@@ -463,7 +474,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     @Override
     public void createSchemaForClasses(Set<String> classNames, Properties properties) {
-        manageClasses(nucleusContext.getClassLoaderResolver(null), classNames.toArray(String[]::new));
+        manageClasses(loaders(), classNames.toArray(String[]::new));
     }
 
     @Override
@@ -478,7 +489,7 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     @Override
     public void validateSchemaForClasses(Set<String> classNames, Properties properties) {
-        ClassLoaderResolver loaders = nucleusContext.getClassLoaderResolver(null);
+        ClassLoaderResolver loaders = loaders();
         schema.validate(ofTheirOwn(persistentClasses(loaders, classNames.toArray(String[]::new))), loaders);
     }
 }
