@@ -12,6 +12,7 @@ import java.util.stream.IntStream;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.IdentityUtils;
 import org.datanucleus.management.ManagerStatistics;
 import org.datanucleus.state.DNStateManager;
@@ -39,6 +40,10 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     public void insertObject(DNStateManager manager) {
         assertReadOnlyForUpdateOfObject(manager);
         ClassMapping mapping = mapping(manager);
+        if (!mapping.hasObjects()) {
+            throw new NucleusUserException("an object of " + mapping + " cannot be stored: the inheritance strategy of the class, "
+                    + "subclass-table, permits objects of its subclasses only");
+        }
         store.useSession(manager.getExecutionContext(), session -> {
             Oid oid = state(manager).oid(session);
             Record.Builder builder = Record.builder();

@@ -10,16 +10,21 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Animal;
 import io.mortar.jdo.model.BoxSeat;
+import io.mortar.jdo.model.Car;
 import io.mortar.jdo.model.Dog;
 import io.mortar.jdo.model.Node;
 import io.mortar.jdo.model.Person;
+import io.mortar.jdo.model.Place;
 import io.mortar.jdo.model.Puppy;
 import io.mortar.jdo.model.Seat;
+import io.mortar.jdo.model.Truck;
+import io.mortar.jdo.model.Vehicle;
 import java.math.BigDecimal;
 import java.util.List;
 import javax.jdo.JDODataStoreException;
 import javax.jdo.JDOException;
 import javax.jdo.JDOObjectNotFoundException;
+import javax.jdo.JDOUserException;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -134,6 +139,31 @@ class IdentityTest {
         store.run(manager -> {
             assertEquals(Seat.class, manager.getObjectById(new Seat.Id("North:1")).getClass());
             assertEquals(4, assertInstanceOf(BoxSeat.class, manager.getObjectById(new Seat.Id("North:2"), false)).getGuests());
+        });
+    }
+
+    @Test
+    void classes_below_one_without_objects_have_identities_of_their_own() {
+        store.run(manager -> manager.makePersistentAll(new Car(1), new Truck(1)));
+        store.run(manager -> {
+            assertEquals(1, manager.getObjectById(Car.class, 1).getPlate());
+            assertEquals(1, manager.getObjectById(Truck.class, 1).getPlate());
+            assertEquals(2, manager.newQuery(Vehicle.class, "plate == 1").executeList().size());
+        });
+        assertThrows(JDOException.class, () -> store.run(manager -> manager.makePersistent(new Car(1))));
+        assertThrows(JDOUserException.class, () -> store.run(manager -> manager.makePersistent(new Vehicle(2))));
+    }
+
+    @Test
+    void an_object_of_a_persistent_interface_is_stored() {
+        Object id = store.call(manager -> {
+            Place place = manager.newInstance(Place.class);
+            place.setName("Rome");
+            return manager.getObjectId(manager.makePersistent(place));
+        });
+        store.run(manager -> {
+            assertEquals("Rome", ((Place) manager.getObjectById(id)).getName());
+            assertEquals("Rome", manager.newQuery(Place.class, "name == 'Rome'").executeUnique().getName());
         });
     }
 }

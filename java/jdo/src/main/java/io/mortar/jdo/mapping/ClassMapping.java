@@ -2,6 +2,8 @@ package io.mortar.jdo.mapping;
 
 import java.util.List;
 import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.InheritanceMetaData;
+import org.datanucleus.metadata.InheritanceStrategy;
 
 /**
  * How a persistent Java class is stored: as the Mortar class of the same name, which extends the class of the Java class's
@@ -51,17 +53,20 @@ public final class ClassMapping {
         return parent;
     }
 
-    /** The nearest superclass with objects of its own: not a mapped superclass, which only has members for others. Null if there is none. */
+    /** The nearest superclass with objects of its own: not one that only has members for others. Null if there is none. */
     ClassMapping entityAbove() {
         ClassMapping above = parent;
-        while (above != null && above.isMappedSuperclass()) {
+        while (above != null && !above.hasObjects()) {
             above = above.parent;
         }
         return above;
     }
 
-    boolean isMappedSuperclass() {
-        return metadata.isMappedSuperclass();
+    /** Whether objects can be of this class itself: it is not a mapped superclass, and not stored with its subclasses only. */
+    public boolean hasObjects() {
+        InheritanceMetaData inheritance = metadata.getInheritanceMetaData();
+        return !metadata.isMappedSuperclass()
+                && (inheritance == null || inheritance.getStrategy() != InheritanceStrategy.SUBCLASS_TABLE);
     }
 
     /** The number of members of the superclasses that have indexes of their own. */

@@ -36,8 +36,8 @@ final class IndexPlan {
     IndexPlan(ClassMapping type, ClassLoaderResolver loaders) {
         this.type = type;
         this.loaders = loaders;
-        // Values are unique within each entity that inherits a member from a mapped superclass, so each has its own indexes.
-        if (!type.isMappedSuperclass()) {
+        // Values are unique within each class that inherits a member from one without objects, so each has its own indexes.
+        if (type.hasObjects()) {
             addIdentity();
             addDeclared();
             addOfTenant();

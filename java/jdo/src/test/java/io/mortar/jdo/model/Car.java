@@ -1,0 +1,16 @@
+package io.mortar.jdo.model;
+
+import javax.jdo.annotations.Inheritance;
+import javax.jdo.annotations.InheritanceStrategy;
+import javax.jdo.annotations.PersistenceCapable;
+
+/** A class with identities of its own. */
+@PersistenceCapable
+@Inheritance(strategy = InheritanceStrategy.NEW_TABLE)
+public class Car extends Vehicle {
+    protected Car() {}
+
+    public Car(int plate) {
+        super(plate);
+    }
+}
