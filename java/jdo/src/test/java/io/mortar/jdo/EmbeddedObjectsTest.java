@@ -3,10 +3,12 @@ package io.mortar.jdo;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.jdo.model.Anchor;
 import io.mortar.jdo.model.Boat;
 import io.mortar.jdo.model.Motor;
 import io.mortar.jdo.model.Outboard;
@@ -73,5 +75,29 @@ class EmbeddedObjectsTest {
         Boat boat = new Boat();
         boat.setSail(new Spinnaker());
         assertTrue(assertThrows(JDOUserException.class, () -> persist(boat)).getMessage().contains("discriminator"));
+    }
+
+    @Test
+    void a_change_of_a_serialized_object_is_stored_with_its_owner() {
+        Object id = store.call(manager -> {
+            Boat boat = new Boat();
+            boat.setAnchor(new Anchor(1));
+            manager.makePersistent(boat);
+            manager.flush();
+            boat.getAnchor().setWeight(2);
+            return manager.getObjectId(boat);
+        });
+        store.run(manager -> {
+            Anchor anchor = ((Boat) manager.getObjectById(id)).getAnchor();
+            assertEquals(2, anchor.getWeight());
+            anchor.setWeight(3);
+        });
+        store.run(manager -> {
+            Boat boat = (Boat) manager.getObjectById(id);
+            assertEquals(3, boat.getAnchor().getWeight());
+            assertEquals(List.of(), manager.newQuery(Boat.class, "anchor == null").executeList());
+            boat.setAnchor(null);
+        });
+        store.run(manager -> assertNull(((Boat) manager.getObjectById(id)).getAnchor()));
     }
 }

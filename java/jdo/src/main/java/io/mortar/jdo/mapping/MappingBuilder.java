@@ -121,6 +121,10 @@ final class MappingBuilder {
         if (member.getType() == LargeObject.class) {
             return new LargeObjectMapping(member, Column.content(name));
         }
+        if (member.isSerialized() && nucleus.getApiAdapter().isPersistable(member.getType())) {
+            ValueCodec codec = codecs.serialized();
+            return new SerializedObjectMapping(member, Column.optional(name, codec.type()), codec);
+        }
         if (member.isSerialized()) {
             return value(member, name, codecs.serialized());
         }

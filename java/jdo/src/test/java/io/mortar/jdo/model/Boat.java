@@ -23,6 +23,9 @@ public class Boat {
     @Embedded
     private Sail sail;
 
+    @Persistent(serialized = "true")
+    private Anchor anchor;
+
     public Motor getMotor() {
         return motor;
     }
@@ -33,6 +36,14 @@ public class Boat {
 
     public List<Motor> getSpares() {
         return spares;
+    }
+
+    public Anchor getAnchor() {
+        return anchor;
+    }
+
+    public void setAnchor(Anchor anchor) {
+        this.anchor = anchor;
     }
 
     public void setSail(Sail sail) {
