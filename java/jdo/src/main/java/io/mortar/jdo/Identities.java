@@ -28,6 +28,7 @@ import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
+import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.identity.IdentityUtils;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -177,6 +178,10 @@ final class Identities {
         Map<Column, Object> values = new LinkedHashMap<>();
         for (int position : root.metadata().getPKMemberPositions()) {
             MemberMapping mapping = root.members().at(position);
+            if (mapping == null) {
+                throw new NucleusUserException("an object of " + root + " cannot be looked up by its identity: the types of the identity's "
+                        + "members are type variables, which the subclasses replace; use the class of the object");
+            }
             Object value = IdentityUtils.isSingleFieldIdentity(id)
                     ? IdentityUtils.getTargetKeyForSingleFieldIdentity(id) : valueInId(id, mapping.member());
             addValues(session, context, mapping, value, values);

@@ -11,6 +11,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.entities.Album;
 import io.mortar.jdo.entities.Artist;
+import io.mortar.jdo.entities.Country;
+import io.mortar.jdo.entities.Crate;
 import io.mortar.jdo.entities.Guest;
 import io.mortar.jdo.entities.Label;
 import io.mortar.jdo.entities.Medium;
@@ -125,6 +127,19 @@ class JakartaTest {
         run(manager -> assertEquals(3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
         run(manager -> manager.find(Artist.class, id).getAlbums().removeIf(album -> album.getYear() > 1960));
         run(manager -> assertEquals(1L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+    }
+
+    @Test
+    void a_subclass_chooses_the_type_of_a_member() {
+        run(manager -> {
+            manager.persist(new Country(39));
+            manager.persist(new Crate(7L));
+        });
+        run(manager -> {
+            assertEquals(39, manager.createQuery("SELECT c FROM Country c", Country.class).getSingleResult().getCode());
+            assertEquals(1, manager.createQuery("SELECT c FROM Crate c WHERE c.code > 6", Crate.class).getResultList().size());
+        });
+        assertThrows(RollbackException.class, () -> run(manager -> manager.persist(new Crate(7L))));
     }
 
     @Test

@@ -64,6 +64,10 @@ public final class ClassMapping {
 
     /** Whether objects can be of this class itself: it is not a mapped superclass, and not stored with its subclasses only. */
     public boolean hasObjects() {
+        return hasObjects(metadata);
+    }
+
+    static boolean hasObjects(AbstractClassMetaData metadata) {
         InheritanceMetaData inheritance = metadata.getInheritanceMetaData();
         return !metadata.isMappedSuperclass()
                 && (inheritance == null || inheritance.getStrategy() != InheritanceStrategy.SUBCLASS_TABLE);

@@ -2,6 +2,11 @@ package io.mortar.jdo.mapping;
 
 import io.mortar.FieldType;
 import io.mortar.jdo.LargeObject;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.lang.reflect.ParameterizedType;
+import java.lang.reflect.Type;
+import java.lang.reflect.TypeVariable;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -60,13 +65,10 @@ final class MappingBuilder {
         List<MemberMapping> mappings = new ArrayList<>();
         List<Column> columns = new ArrayList<>();
         for (int position = 0; position < type.getMemberCount(); position++) {
-            if (position < inherited) {
-                mappings.add(parent.members().at(position));
-                continue;
-            }
+            MemberMapping mapping = position < inherited ? parent.members().at(position) : null;
             AbstractMemberMetaData member = type.getMetaDataForManagedMemberAtAbsolutePosition(position);
-            MemberMapping mapping = null;
-            if (member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT) {
+            boolean isPersistent = member.getPersistenceModifier() == FieldPersistenceModifier.PERSISTENT;
+            if (mapping == null && isPersistent && (ClassMapping.hasObjects(type) || !hasOpenType(member))) {
                 // A subclass may have a private field of the same name.
                 String prefix = taken.contains(member.getName()) ? type.getName() + "_" : "";
                 mapping = member(member, prefix, 0);
@@ -83,6 +85,18 @@ final class MappingBuilder {
         }
         Visibility visibility = visibility(type, parent, columns);
         return new ClassMapping(type, parent, new MemberMappings(type, mappings), columns, version, visibility);
+    }
+
+    /** Whether the type of a member is a type variable that a subclass replaces. Such a member is stored with the subclass. */
+    private static boolean hasOpenType(AbstractMemberMetaData member) {
+        Type declared = member.getMemberRepresented() instanceof Field field ? field.getGenericType()
+                : member.getMemberRepresented() instanceof Method method ? method.getGenericReturnType() : null;
+        if (!(declared instanceof TypeVariable<?> variable)) {
+            return false;
+        }
+        // DataNucleus gives the member of a class that replaces the variable another type than the variable's bound.
+        Type bound = variable.getBounds()[0] instanceof ParameterizedType generic ? generic.getRawType() : variable.getBounds()[0];
+        return member.getType() == bound;
     }
 
     private static Visibility visibility(AbstractClassMetaData type, ClassMapping parent, List<Column> columns) {
