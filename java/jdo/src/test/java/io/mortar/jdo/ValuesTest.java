@@ -25,6 +25,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TimeZone;
 import java.util.UUID;
 import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterAll;
@@ -69,6 +70,8 @@ class ValuesTest {
         all.currency = Currency.getInstance("EUR");
         all.date = new Date(1_234_567_890_123L);
         all.calendar = new GregorianCalendar(2026, 6, 1);
+        all.zonedCalendar = new GregorianCalendar(TimeZone.getTimeZone("Asia/Tokyo"));
+        all.zonedCalendar.setTimeInMillis(1_234_567_890_123L);
         all.sqlDate = java.sql.Date.valueOf("2026-07-01");
         all.sqlTimestamp = java.sql.Timestamp.valueOf("2026-07-01 12:30:00.123456789");
         all.instant = Instant.parse("2026-07-01T12:30:00.123456789Z");
@@ -131,6 +134,7 @@ class ValuesTest {
             assertNull(found.bytes);
             assertNull(found.color);
             assertNull(found.zoned);
+            assertNull(found.zonedCalendar);
             assertEquals(0, found.anInt);
             assertEquals(0.0, found.aDouble);
             assertEquals('\0', found.aChar);
@@ -144,7 +148,7 @@ class ValuesTest {
         STORE.run(manager -> manager.makePersistent(all));
         for (String filter : List.of(
                 "text.startsWith('né')", "decimal > 5 && integer < 0", "color == :p1 && ordinal == :p2",
-                "localDate < :p3", "instant == :p4", "uuid == :p5", "aChar == 'ß'", "boxedFloat == 5.5",
+                "color == 'GREEN' && ordinal == 'BLUE'", "localDate < :p3", "instant == :p4", "uuid == :p5", "aChar == 'ß'", "boxedFloat == 5.5",
                 "aDouble > 3.14 && aDouble < 3.15", "optionalNumber.get() == 7", "date <= :p6", "zoned == :p7", "aBoolean")) {
             STORE.run(manager -> {
                 var query = manager.newQuery(AllTypes.class, filter);
@@ -162,6 +166,30 @@ class ValuesTest {
                 assertEquals(List.of(), Queries.inMemory(query), filter);
             });
         }
+    }
+
+    @Test
+    void a_calendar_of_two_columns_keeps_its_time_zone() throws Exception {
+        AllTypes all = full();
+        Object id = STORE.call(manager -> manager.getObjectId(manager.makePersistent(all)));
+        STORE.run(manager -> {
+            AllTypes found = (AllTypes) manager.getObjectById(id);
+            manager.retrieve(found);
+            assertEquals("Asia/Tokyo", found.zonedCalendar.getTimeZone().getID());
+        });
+    }
+
+    @Test
+    void a_query_gives_an_absent_value_another_one() throws Exception {
+        AllTypes all = full();
+        all.anInt = 4711;
+        all.optionalText = Optional.empty();
+        STORE.run(manager -> manager.makePersistent(all));
+        STORE.run(manager -> {
+            var query = manager.newQuery(AllTypes.class, "anInt == 4711");
+            query.setResult("optionalText.orElse('none')");
+            assertEquals("none", query.executeResultUnique());
+        });
     }
 
     private static void put(String filter, Map<String, Object> parameters, String name, Object value) {

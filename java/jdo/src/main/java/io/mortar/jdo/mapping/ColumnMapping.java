@@ -18,7 +18,7 @@ public abstract sealed class ColumnMapping extends MemberMapping
     }
 
     @Override
-    public final void forEachColumn(Consumer<Column> action) {
+    public void forEachColumn(Consumer<Column> action) {
         action.accept(column);
     }
 }

@@ -9,6 +9,7 @@ import java.lang.reflect.Type;
 import java.lang.reflect.TypeVariable;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Calendar;
 import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -24,6 +25,7 @@ import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractElementMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.metadata.ColumnMetaData;
 import org.datanucleus.metadata.EmbeddedMetaData;
 import org.datanucleus.metadata.FieldPersistenceModifier;
 import org.datanucleus.metadata.FieldRole;
@@ -40,6 +42,8 @@ final class MappingBuilder {
     private static final String DELETED = "_deleted";
     /** Of embedded objects: the name of their class if it is a subclass of the declared one. */
     private static final String CLASS = "_class";
+    /** Of calendars whose time zone is kept. */
+    private static final String ZONE = "_zone";
     /** Deeper embedded objects would be of a class that embeds itself. */
     private static final int EMBEDDED_DEPTH = 8;
 
@@ -151,7 +155,17 @@ final class MappingBuilder {
         if (isContainer(member)) {
             return container(member, name, relation, depth);
         }
-        return value(member, name, codecs.of(member.getType(), member, FieldRole.ROLE_FIELD));
+        ValueCodec codec = codecs.of(member.getType(), member, FieldRole.ROLE_FIELD);
+        if (Calendar.class.isAssignableFrom(member.getType()) && codec.type().equals(FieldType.TIMESTAMP) && hasTwoColumns(member)) {
+            return new ZonedCalendarMapping(member,
+                    Column.optional(name, codec.type()), Column.optional(name + ZONE, FieldType.STRING), codec);
+        }
+        return value(member, name, codec);
+    }
+
+    private static boolean hasTwoColumns(AbstractMemberMetaData member) {
+        ColumnMetaData[] columns = member.getColumnMetaData();
+        return columns != null && columns.length == 2;
     }
 
     private MemberMapping value(AbstractMemberMetaData member, String name, ValueCodec codec) {

@@ -74,6 +74,10 @@ final class ValueCodecs {
         BASIC.put(LocalTime.class, ValueCodec.of(FieldType.STRING, Object::toString, v -> LocalTime.parse((String) v)));
     }
 
+    /** A converter of DataNucleus that cannot read the texts which it writes. */
+    private static final String UNREADABLE =
+            "org.datanucleus.store.types.jodatime.converters.JodaLocalDateTimeStringConverter";
+
     private final TypeManager types;
     private final ClassLoaderResolver loaders;
 
@@ -97,7 +101,7 @@ final class ValueCodecs {
         }
         TypeConverter<?, ?> text = types.getTypeConverterForType(type, String.class);
         if (text != null) {
-            return converted(text, type);
+            return text.getClass().getName().equals(UNREADABLE) ? parsed(type) : converted(text, type);
         }
         TypeConverter<?, ?> byDefault = types.getDefaultTypeConverterForType(type);
         if (byDefault != null && !(byDefault instanceof MultiColumnConverter)
@@ -138,16 +142,37 @@ final class ValueCodecs {
                 v -> below.encode(untyped.toDatastoreType(v)), v -> untyped.toMemberType(below.decode(v)));
     }
 
+    /** Values of a type with a static method {@code parse} for its texts. */
+    private static ValueCodec parsed(Class<?> type) {
+        return ValueCodec.unordered(FieldType.STRING, Object::toString, v -> {
+            try {
+                return type.getMethod("parse", String.class).invoke(null, v);
+            } catch (ReflectiveOperationException error) {
+                throw new NucleusUserException("the text " + v + " is not a " + type.getName(), error);
+            }
+        });
+    }
+
     private ValueCodec enumeration(Class<?> type, AbstractMemberMetaData member, FieldRole role) {
         boolean numeric = isNumeric(member, role);
         return ValueCodec.of(
                 numeric ? FieldType.INT64 : FieldType.STRING,
                 v -> {
-                    Object stored = EnumConversionHelper.getStoredValueFromEnum(member, role, (Enum) v);
+                    // A query may compare with the name of a constant.
+                    Enum constant = v instanceof String name ? constant(type, name) : (Enum) v;
+                    Object stored = EnumConversionHelper.getStoredValueFromEnum(member, role, constant);
                     return stored instanceof Number number ? (Object) number.longValue() : stored.toString();
                 },
                 v -> EnumConversionHelper.getEnumForStoredValue(
                         member, role, v instanceof Long number ? (Object) number.intValue() : v, loaders));
+    }
+
+    private static Enum constant(Class<?> type, String name) {
+        try {
+            return Enum.valueOf((Class<? extends Enum>) type, name);
+        } catch (IllegalArgumentException unknown) {
+            throw new NucleusUserException(type.getName() + " has no constant " + name, unknown);
+        }
     }
 
     private static boolean isNumeric(AbstractMemberMetaData member, FieldRole role) {

@@ -3,7 +3,7 @@ package io.mortar.jdo.mapping;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /** A member with a value: a number, a text, a date, and so on, in one column. */
-public sealed class ValueMapping extends ColumnMapping permits SerializedObjectMapping {
+public sealed class ValueMapping extends ColumnMapping permits SerializedObjectMapping, ZonedCalendarMapping {
     private final ValueCodec codec;
 
     ValueMapping(AbstractMemberMetaData member, Column column, ValueCodec codec) {

@@ -476,6 +476,9 @@ final class Evaluator {
         if (receiver == NOTHING) {
             return NOTHING;
         }
+        if (name.equals("orElse") && (receiver == null || receiver.equals(Optional.empty()))) {
+            return value(invoke.getArguments().get(0), row);
+        }
         if (invoke.getLeft() != null && receiver == null) {
             return name.equals("isEmpty") ? (Object) true : name.equals("size") ? (Object) 0
                     : name.equals("isPresent") || name.startsWith("contains") ? (Object) false : null;

@@ -78,6 +78,10 @@ public class AllTypes {
     @Persistent
     public Calendar calendar;
 
+    /** Two columns: its time zone is kept. */
+    @Persistent(columns = {@Column(name = "time"), @Column(name = "zone")})
+    public Calendar zonedCalendar;
+
     public java.sql.Date sqlDate;
     public java.sql.Timestamp sqlTimestamp;
 
