@@ -14,6 +14,10 @@ import jakarta.persistence.EntityManagerFactory;
 import jakarta.persistence.Persistence;
 import jakarta.persistence.PersistenceException;
 import jakarta.persistence.Query;
+import jakarta.persistence.criteria.CriteriaBuilder;
+import jakarta.persistence.criteria.CriteriaQuery;
+import jakarta.persistence.criteria.Root;
+import jakarta.persistence.criteria.Subquery;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -162,6 +166,31 @@ class JpqlTest {
         Query query = manager.createQuery(text);
         assertEquals(expected == null ? "" : expected, rows(query), () -> "" + nativeQuery(query));
         assertTrue(!nativeQuery(query).inMemory().isEmpty(), () -> "" + nativeQuery(query));
+    }
+
+    @Test
+    void subqueries_of_the_criteria_api_are_evaluated() {
+        CriteriaBuilder builder = manager.getCriteriaBuilder();
+        CriteriaQuery<Album> query = builder.createQuery(Album.class);
+        Root<Album> album = query.from(Album.class);
+        album.alias("a");
+        Subquery<Double> average = query.subquery(Double.class);
+        Root<Album> other = average.from(Album.class);
+        other.alias("b");
+        average.select(builder.avg(other.get("year")));
+        query.select(album).where(builder.gt(album.get("year"), average));
+        assertEquals("Agharta Brew Unknown", Arrays.stream(rows(manager.createQuery(query)).split(" ")).sorted().collect(Collectors.joining(" ")));
+        query.where(builder.exists(later(builder, query, album)));
+        assertEquals("Blue Brew", Arrays.stream(rows(manager.createQuery(query)).split(" ")).sorted().collect(Collectors.joining(" ")));
+    }
+
+    /** The later albums of the artist of an album. */
+    private static Subquery<Album> later(CriteriaBuilder builder, CriteriaQuery<Album> query, Root<Album> album) {
+        Subquery<Album> later = query.subquery(Album.class);
+        Root<Album> other = later.from(Album.class);
+        other.alias("c");
+        return later.select(other).where(builder.and(
+                builder.equal(other.get("artist"), album.get("artist")), builder.gt(other.get("year"), album.get("year"))));
     }
 
     @Test

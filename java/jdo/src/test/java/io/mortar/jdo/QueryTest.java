@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.Map;
 import javax.jdo.JDOException;
 import javax.jdo.JDOQLTypedQuery;
+import javax.jdo.JDOQLTypedSubquery;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -98,6 +99,8 @@ class QueryTest {
         "friends.contains(f) && f.boss.name == 'Bob' && age < 40 => Bob",
         "friends.contains(f) && f.friends.contains(g) && g.name == 'Ann' => Bob",
         "boss.friends.contains(this) => Dan",
+        "f.name == 'Dan' && friends.contains(f) && f.boss.friends.contains(g) && g == f => Bob",
+        "age > 40 || friends.contains(f) => Ann Bob Cid",
         "active => Ann Bob Cid",
         "!active => Dan",
         "active == false || age == 50 => Ann Dan",
@@ -236,6 +239,10 @@ class QueryTest {
                 + "=> [[Cid, Ann], [Bob, Cid], [Bob, Dan]] => memory",
         "select f.age, count(this) from P where friends.contains(f) variables io.mortar.jdo.model.Person f group by f.age order by f.age "
                 + "=> [[20, 1], [30, 1], [50, 1]] => memory",
+        "select name, f.name from P where f.boss == this variables io.mortar.jdo.model.Person f order by f.name "
+                + "=> [[Ann, Bob], [Ann, Cid], [Bob, Dan]] => memory",
+        "select name, f.name from P where age == 30 && f.age > 30 variables io.mortar.jdo.model.Person f order by name "
+                + "=> [[Bob, Ann], [Cid, Ann]] => memory",
         "select name, t from P where tags.contains(t) && age > 20 variables String t order by name, t => [[Ann, a], [Ann, b], [Bob, b]] => memory",
         "select sum(age) from P where name.substring(0, 1) != 'A' => 80 => memory",
         "select max(age) - min(age) from P => 30 => memory",
@@ -258,11 +265,53 @@ class QueryTest {
         });
     }
 
-    @Test
-    void a_variable_without_a_collection_is_refused() {
+    @ParameterizedTest
+    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
+        // All objects of the class of a variable, if no collection has it.
+        "f.friends.contains(this) && f.name == 'Bob' => Cid Dan",
+        "boss.name == f.name && f.age == 50 => Bob Cid",
+        "this != f && age == f.age => Bob Cid",
+        "f == boss && f.age == 30 => Dan",
+        "f == boss && friends.contains(g) && g.boss == f.boss => Cid",
+        "f.name == 'Zoe' => ",
+        "age > 40 || f.boss == this => Ann Bob",
+        "!(f.age == age) && f.name == 'Bob' => Ann Dan",
+        // The elements of a collection that another part of the filter names.
+        "friends.contains(f) && f.age == 50 || f.name == 'Dan' => Bob Cid",
+        "tags.isEmpty() || (friends.contains(f) && f.name.substring(0) == 'Dan') => Bob Cid",
+        // Keys and values of maps.
+        "scores.containsKey(k) && k.startsWith('g') => Bob",
+        "scores.containsValue(v) && v > 4 => Bob",
+        "scores.containsEntry(k, v) && v == 5 && k == 'go' => Bob",
+        "scores.containsEntry(k, 5) && k == 'stop' => ",
+        "!(scores.containsEntry(k, v) && v > 1) => Ann Cid Dan",
+    })
+    void a_variable_has_the_values_that_the_filter_allows(String filter, String expected) {
         STORE.run(manager -> {
-            Query<?> query = manager.newQuery("select from io.mortar.jdo.model.Person where f.age > 3 variables io.mortar.jdo.model.Person f");
-            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the variable f"));
+            Query<Person> query = manager.newQuery(Person.class, filter);
+            query.declareVariables("io.mortar.jdo.model.Person f; io.mortar.jdo.model.Person g; String k; Integer v");
+            assertEquals(expected == null ? "" : expected, names((List<?>) query.execute()), () -> "" + Queries.nativeQuery(query));
+            assertFalse(Queries.inMemory(query).isEmpty());
+        });
+    }
+
+    @Test
+    void a_variable_of_values_without_a_collection_is_refused() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select from io.mortar.jdo.model.Person where s.length() > 3 variables String s");
+            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the variable s"));
+        });
+    }
+
+    @Test
+    void a_subquery_of_the_typed_api_is_evaluated() {
+        STORE.run(manager -> {
+            JDOQLTypedQuery<Person> query = manager.newJDOQLTypedQuery(Person.class);
+            QPerson person = QPerson.candidate();
+            JDOQLTypedSubquery<Person> all = query.subquery("p");
+            query.filter(person.age.gt(all.selectUnique(QPerson.candidate("p").age.avg())));
+            query.range(0, 5);
+            assertEquals("Ann", names(query.executeList()));
         });
     }
 

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
+import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ArrayExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
@@ -34,6 +35,7 @@ final class Conditions {
     private static final String NEVER = "1 == 2";
 
     private final Operands operands;
+    private final QueryCompilation compilation;
     private final boolean isThreeValued;
     private int variables;
 
@@ -45,8 +47,9 @@ final class Conditions {
      */
     record Filter(String text, List<String> remaining) {}
 
-    Conditions(Operands operands, boolean isThreeValued) {
+    Conditions(Operands operands, QueryCompilation compilation, boolean isThreeValued) {
         this.operands = operands;
+        this.compilation = compilation;
         this.isThreeValued = isThreeValued;
     }
 
@@ -109,7 +112,7 @@ final class Conditions {
             if (each instanceof PrimaryExpression primary && primary.getLeft() == null
                     && operands.scope().isJoined(primary.getTuples().get(0))) {
                 found.add(primary.getTuples().get(0));
-            } else if (each instanceof VariableExpression variable) {
+            } else if (each instanceof VariableExpression variable && compilation.getCompilationForSubquery(variable.getId()) == null) {
                 found.add(variable.getId());
             }
         });
@@ -120,10 +123,12 @@ final class Conditions {
     /** A conjunction. {@code collection.contains(variable)} becomes an {@code any} with the operands of the variable. */
     private String and(List<Expression> parts) {
         for (Expression part : parts) {
-            if (part instanceof InvokeExpression invoke && invoke.getOperation().equals("contains") && invoke.getLeft() != null
-                    && invoke.getArguments().get(0) instanceof VariableExpression variable
-                    && freeVariables(variable).contains(variable.getId())) {
-                return any(invoke, variable.getId(), parts);
+            if (isContains(part)) {
+                InvokeExpression contains = (InvokeExpression) part;
+                Expression variable = contains.getArguments().get(0);
+                for (String free : freeVariables(variable)) {
+                    return any(contains, free, parts);
+                }
             }
         }
         List<String> texts = new ArrayList<>();
@@ -131,6 +136,11 @@ final class Conditions {
             texts.add(condition(part, false));
         }
         return joined(texts, " && ");
+    }
+
+    private static boolean isContains(Expression part) {
+        return part instanceof InvokeExpression invoke && invoke.getOperation().equals("contains") && invoke.getLeft() != null
+                && invoke.getArguments().get(0) instanceof VariableExpression;
     }
 
     private String any(InvokeExpression contains, String variable, List<Expression> parts) {
@@ -155,7 +165,12 @@ final class Conditions {
             texts.add(and(outside));
         }
         String name = "v" + ++variables + '_';
-        operands.scope().define(variable, operands.scope().element(collection.container(), name));
+        Term element = operands.scope().element(collection.container(), name);
+        Class<?> declared = Variables.type(compilation, variable);
+        if (element.type() != null && declared != null && !declared.isAssignableFrom(operands.scope().javaType(element.type()))) {
+            throw new Untranslatable("the variable " + variable + " is of a subclass of the elements");
+        }
+        operands.scope().define(variable, element);
         try {
             String condition = inside.isEmpty() ? ALWAYS : and(inside);
             texts.add(collection.text() + ".any(" + name + " => " + condition + ')');
@@ -174,6 +189,9 @@ final class Conditions {
         }
         if (expression instanceof DyadicExpression) {
             return dyadic(expression, negated);
+        }
+        if (isContains(expression) && !negated && !freeVariables(expression).isEmpty()) {
+            return and(List.of(expression));
         }
         if (expression instanceof InvokeExpression invoke) {
             return invocation(invoke, negated);

@@ -13,7 +13,6 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
-import java.util.function.BiFunction;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -21,6 +20,7 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.query.Query;
+import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ArrayExpression;
 import org.datanucleus.store.query.expression.CaseExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
@@ -52,10 +52,21 @@ final class Evaluator {
 
     private final Query<?> query;
     private final ExecutionContext context;
+    private final QueryCompilation compilation;
     private final String candidate;
     private final Map<Object, Object> parameters;
-    private final BiFunction<String, Row, Object> subqueries;
+    private final Source source;
+    private final Variables variables;
     private final boolean isThreeValued;
+
+    /** What an evaluation reads beside its rows. */
+    interface Source {
+        /** The value of a subquery for a row. */
+        Object subquery(String name, Row row);
+
+        /** All objects of a class. */
+        List<Object> extent(Class<?> type);
+    }
 
     /**
      * A row: the objects that names stand for.
@@ -71,22 +82,24 @@ final class Evaluator {
         }
     }
 
-    /**
-     * @param candidate the name of the candidate
-     * @param subqueries the values of subqueries for a row
-     */
     Evaluator(
             Query<?> query,
-            String candidate,
+            QueryCompilation compilation,
             Map<Object, Object> parameters,
-            BiFunction<String, Row, Object> subqueries,
+            Source source,
             boolean isThreeValued) {
         this.query = query;
         this.context = query.getExecutionContext();
-        this.candidate = candidate;
+        this.compilation = compilation;
+        this.candidate = compilation.getCandidateAlias();
         this.parameters = parameters;
-        this.subqueries = subqueries;
+        this.source = source;
         this.isThreeValued = isThreeValued;
+        this.variables = new Variables(compilation, this, source);
+    }
+
+    Variables variables() {
+        return variables;
     }
 
     /** Whether a condition is true. */
@@ -103,6 +116,16 @@ final class Evaluator {
     // ------------------------------------------------------------------------------------------- conditions
 
     private Boolean condition(Expression expression, Row row) {
+        if (variables.areUsed(expression)) {
+            List<Expression> parts = new ArrayList<>();
+            flatten(expression, Expression.OP_AND, parts);
+            return and(parts, row);
+        }
+        return truth(expression, row);
+    }
+
+    /** The value of a condition whose variables have values. */
+    private Boolean truth(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         if (value == null || value == NOTHING) {
             return isThreeValued ? null : (Boolean) false;
@@ -126,20 +149,15 @@ final class Evaluator {
         return Boolean.TRUE.equals(right) ? (Boolean) true : left == null || right == null ? null : (Boolean) false;
     }
 
-    /** A conjunction is true if the variables that its operands declare have elements for which all operands are true. */
+    /** A conjunction is true if its variables have values for which all its operands are true. */
     private Boolean and(List<Expression> parts, Row row) {
-        for (Expression part : parts) {
-            String variable = declared(part, row);
-            if (variable != null) {
-                List<Expression> rest = new ArrayList<>(parts);
-                rest.remove(part);
-                return elements(value(part.getLeft(), row)).stream()
-                        .anyMatch(element -> Boolean.TRUE.equals(and(rest, row.with(variable, element))));
-            }
+        Variables.Binding binding = variables.binding(parts, row);
+        if (binding != null) {
+            return binding.rows().stream().anyMatch(each -> Boolean.TRUE.equals(and(binding.parts(), each)));
         }
         Boolean result = true;
         for (Expression part : parts) {
-            Boolean truth = condition(part, row);
+            Boolean truth = truth(part, row);
             if (Boolean.FALSE.equals(truth)) {
                 return false;
             }
@@ -150,15 +168,8 @@ final class Evaluator {
         return result;
     }
 
-    /** The variable that {@code collection.contains(variable)} declares; null for other expressions and known variables. */
-    String declared(Expression part, Row row) {
-        return part instanceof InvokeExpression invoke && invoke.getLeft() != null && invoke.getOperation().equals("contains")
-                && invoke.getArguments().get(0) instanceof VariableExpression variable
-                && !row.names().containsKey(variable.getId()) && !isSubquery(variable.getId()) ? variable.getId() : null;
-    }
-
     private boolean isSubquery(String name) {
-        return query.getSubqueryForVariable(name) != null;
+        return compilation.getCompilationForSubquery(name) != null;
     }
 
     static void flatten(Expression expression, Expression.Operator operator, List<Expression> parts) {
@@ -272,7 +283,7 @@ final class Evaluator {
     // ------------------------------------------------------------------------------------------- subqueries
 
     private Object subquery(SubqueryExpression expression, Row row) {
-        return subqueries.apply(((VariableExpression) expression.getRight()).getId(), row);
+        return source.subquery(((VariableExpression) expression.getRight()).getId(), row);
     }
 
     private Boolean quantified(Object left, Expression.Operator operator, SubqueryExpression expression, Row row) {
@@ -356,10 +367,9 @@ final class Evaluator {
             return row.names().get(variable.getId());
         }
         if (isSubquery(variable.getId())) {
-            return subqueries.apply(variable.getId(), row);
+            return source.subquery(variable.getId(), row);
         }
-        throw new NucleusUserException("the variable " + variable.getId() + " is not declared as an element of a collection by contains"
-                + " beside the conditions that use it");
+        throw new NucleusUserException("the variable " + variable.getId() + " has no value: no condition of the filter uses it");
     }
 
     private Object dyadic(DyadicExpression expression, Row row) {
@@ -631,6 +641,14 @@ final class Evaluator {
             return manager.provideField(position);
         }
         return ClassUtils.getValueOfFieldByReflection(object, name);
+    }
+
+    boolean isPersistent(Class<?> type) {
+        return type.isInterface()
+                ? context.getMetaDataManager().isPersistentInterface(type.getName())
+                        || context.getMetaDataManager().getClassesImplementingInterface(type.getName(), context.getClassLoaderResolver())
+                                != null
+                : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver()) != null;
     }
 
     private boolean isEmbedded(Object object, String name) {

@@ -5,7 +5,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -13,7 +12,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
 import org.datanucleus.store.query.NullOrderingType;
-import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.CreatorExpression;
@@ -22,30 +20,23 @@ import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.JoinExpression;
 import org.datanucleus.store.query.expression.OrderExpression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
-import org.datanucleus.store.query.expression.VariableExpression;
 
 /**
  * Evaluates a query in memory: joins, the filter, groups, their filter, order and result. A joined collection, and in JDOQL a
  * variable that the result has, gives a row for each element.
  */
 final class MemoryRows {
-    private final Query<?> query;
+    private final CompiledQuery compiled;
     private final QueryCompilation compilation;
     private final Evaluator evaluator;
-    private final Function<Class<?>, List<Object>> extents;
+    private final Evaluator.Source source;
     private final boolean isJpql;
 
-    /** @param extents all objects of a class */
-    MemoryRows(
-            Query<?> query,
-            QueryCompilation compilation,
-            Evaluator evaluator,
-            Function<Class<?>, List<Object>> extents,
-            boolean isJpql) {
-        this.query = query;
-        this.compilation = compilation;
+    MemoryRows(CompiledQuery compiled, Evaluator evaluator, Evaluator.Source source, boolean isJpql) {
+        this.compiled = compiled;
+        this.compilation = compiled.compilation();
         this.evaluator = evaluator;
-        this.extents = extents;
+        this.source = source;
         this.isJpql = isJpql;
     }
 
@@ -71,7 +62,7 @@ final class MemoryRows {
         }
         List<Object> results = new ArrayList<>();
         groups.forEach(group -> results.add(result(group)));
-        return compilation.getResultDistinct() || query.getResultDistinct() ? distinct(results) : results;
+        return compiled.isDistinct() ? distinct(results) : results;
     }
 
     // ------------------------------------------------------------------------------------------- rows
@@ -79,7 +70,7 @@ final class MemoryRows {
     private List<Row> candidates(List<Object> candidates, Row outer) {
         Expression[] from = compilation.getExprFrom();
         if (from == null) {
-            List<Object> all = candidates == null ? extents.apply(compilation.getCandidateClass()) : candidates;
+            List<Object> all = candidates == null ? source.extent(compilation.getCandidateClass()) : candidates;
             return all.stream().map(each -> outer.with(compilation.getCandidateAlias(), each)).toList();
         }
         List<Row> rows = List.of(outer);
@@ -155,7 +146,7 @@ final class MemoryRows {
      * @param first one of the rows, which all have the same names
      */
     private Function<Row, List<Object>> partners(String alias, Row first, Expression condition) {
-        List<Object> all = extents.apply(typeOf(alias));
+        List<Object> all = source.extent(typeOf(alias));
         List<Expression> parts = new ArrayList<>();
         Evaluator.flatten(condition, Expression.OP_AND, parts);
         for (Expression part : parts) {
@@ -194,42 +185,29 @@ final class MemoryRows {
     }
 
     private List<Row> filtered(List<Row> rows) {
-        if (compilation.getExprFilter() == null) {
-            return rows;
-        }
-        List<Expression> parts = new ArrayList<>();
-        Evaluator.flatten(compilation.getExprFilter(), Expression.OP_AND, parts);
-        Set<String> wanted = variablesOfResult();
-        List<Row> filtered = new ArrayList<>();
-        rows.forEach(row -> extend(row, parts, wanted, filtered));
-        return filtered.stream().filter(row -> evaluator.isTrue(compilation.getExprFilter(), row)).toList();
-    }
-
-    /** Adds a row for each element that the variables of the result may be. */
-    private void extend(Row row, List<Expression> parts, Set<String> wanted, List<Row> to) {
-        for (Expression part : parts) {
-            String variable = evaluator.declared(part, row);
-            if (variable != null && wanted.contains(variable)) {
-                for (Object element : Evaluator.elements(evaluator.value(part.getLeft(), row))) {
-                    extend(row.with(variable, element), parts, wanted, to);
-                }
-                return;
+        Expression filter = compilation.getExprFilter();
+        Set<String> wanted = evaluator.variables().wanted(
+                clause(compilation.getExprResult()), clause(compilation.getExprGrouping()), clause(compilation.getExprOrdering()));
+        List<Row> extended = rows;
+        if (!wanted.isEmpty()) {
+            List<Expression> parts = new ArrayList<>();
+            Evaluator.flatten(filter, Expression.OP_AND, parts);
+            extended = new ArrayList<>();
+            for (Row row : rows) {
+                extend(row, parts, wanted, extended);
             }
         }
-        to.add(row);
+        return filter == null ? extended : extended.stream().filter(row -> evaluator.isTrue(filter, row)).toList();
     }
 
-    private Set<String> variablesOfResult() {
-        Set<String> names = new HashSet<>();
-        for (Expression[] clause : List.of(
-                clause(compilation.getExprResult()), clause(compilation.getExprGrouping()), clause(compilation.getExprOrdering()))) {
-            ExpressionTree.forEach(clause, each -> {
-                if (each instanceof VariableExpression variable) {
-                    names.add(variable.getId());
-                }
-            });
+    /** Adds a row for each combination of values that the variables of the result may have. */
+    private void extend(Row row, List<Expression> parts, Set<String> wanted, List<Row> to) {
+        List<Row> extended = evaluator.variables().extended(row, parts, wanted);
+        if (extended == null) {
+            to.add(row);
+        } else {
+            extended.forEach(each -> extend(each, parts, wanted, to));
         }
-        return names;
     }
 
     private static Expression[] clause(Expression[] expressions) {
@@ -282,7 +260,7 @@ final class MemoryRows {
             return evaluator.value(expression, row);
         }
         Object[] arguments = creator.getArguments().stream().map(each -> evaluator.value(each, row)).toArray();
-        return QueryExecution.create(query.resolveClassDeclaration(creator.getId()), arguments);
+        return QueryExecution.create(compiled.query().resolveClassDeclaration(creator.getId()), arguments);
     }
 
     private static List<Object> distinct(List<Object> results) {

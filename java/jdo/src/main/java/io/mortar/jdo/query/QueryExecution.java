@@ -36,20 +36,33 @@ import org.datanucleus.store.types.converters.TypeConversionHelper;
 import org.datanucleus.util.NucleusLogger;
 
 /** Executes one query of JDOQL or JPQL, as far as possible in the store. */
-final class QueryExecution {
+final class QueryExecution implements Evaluator.Source {
     private final MortarStoreManager store;
+    private final CompiledQuery compiled;
     private final Query<?> query;
     private final QueryCompilation compilation;
     private final Map<Object, Object> parameters;
     private final boolean isJpql;
     private final ExecutionContext context;
     private final StoreQueries queries;
+    /** All objects of classes, for an evaluation in memory. */
+    private final Map<Class<?>, List<Object>> extents;
     private NativeQuery nativeQuery;
 
     QueryExecution(Query<?> query, QueryCompilation compilation, Map<Object, Object> parameters, boolean isJpql) {
+        this(new CompiledQuery(query, compilation, true), parameters, isJpql, new HashMap<>());
+    }
+
+    private QueryExecution(
+            CompiledQuery compiled,
+            Map<Object, Object> parameters,
+            boolean isJpql,
+            Map<Class<?>, List<Object>> extents) {
+        this.extents = extents;
+        this.compiled = compiled;
+        this.query = compiled.query();
+        this.compilation = compiled.compilation();
         this.store = (MortarStoreManager) query.getStoreManager();
-        this.query = query;
-        this.compilation = compilation;
         this.parameters = parameters;
         this.isJpql = isJpql;
         this.context = query.getExecutionContext();
@@ -81,13 +94,16 @@ final class QueryExecution {
 
     private String allOf(ClassMapping type) {
         QueryText text = new QueryText();
-        text.from(type, !query.isSubclasses(), context, QueryPlan.findsDeleted(query));
+        text.from(type, !compiled.isWithSubclasses(), context, compiled.findsDeleted());
         return text.toString();
     }
 
-    /** The class of the candidates, or the classes that implement it if it is an interface. */
     private List<ClassMapping> candidateClasses() {
-        Class<?> type = compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass();
+        return classes(compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass());
+    }
+
+    /** The mapping of a class, or those of the classes that implement it if it is an interface. */
+    private List<ClassMapping> classes(Class<?> type) {
         if (!type.isInterface()) {
             ClassMapping mapping = mapping(type);
             if (mapping == null) {
@@ -111,7 +127,7 @@ final class QueryExecution {
     }
 
     private Object execute(ClassMapping candidate, boolean onlyInMemory) {
-        QueryPlan plan = new QueryPlan(store, query, compilation, candidate, parameters, subqueries(), isJpql, false);
+        QueryPlan plan = new QueryPlan(store, compiled, candidate, parameters, subqueries(), isJpql, false);
         nativeQuery = plan.nativeQuery();
         if (NucleusLogger.DATASTORE_NATIVE.isDebugEnabled()) {
             NucleusLogger.DATASTORE_NATIVE.debug(nativeQuery.toString());
@@ -153,11 +169,11 @@ final class QueryExecution {
     }
 
     private List<Object> ranged(List<Object> rows) {
-        if (query.getRange() == null) {
+        if (!compiled.hasRange()) {
             return rows;
         }
-        int from = (int) Math.min(rows.size(), QueryPlan.rangeFrom(query, parameters));
-        int to = (int) Math.min(rows.size(), QueryPlan.rangeTo(query, parameters));
+        int from = (int) Math.min(rows.size(), compiled.rangeFrom(parameters));
+        int to = (int) Math.min(rows.size(), compiled.rangeTo(parameters));
         return new ArrayList<>(rows.subList(from, Math.max(from, to)));
     }
 
@@ -172,17 +188,19 @@ final class QueryExecution {
             if (subquery == null) {
                 throw new Untranslatable("the variable " + name + " is not an element of a collection");
             }
-            Query<?> definition = query.getSubqueryForVariable(name).getQuery();
             if (subquery.getExprFrom() != null && subquery.getExprFrom().length > 1) {
                 throw new Untranslatable("a subquery joins several candidates");
             }
-            QueryExecution execution = new QueryExecution(definition, subquery, parameters, isJpql);
+            if (isOfOuter(name)) {
+                throw new Untranslatable("a subquery has candidates that depend on the query");
+            }
+            QueryExecution inner = subquery(name, subquery);
             ClassMapping candidate = mapping(subquery.getCandidateClass());
             if (candidate == null) {
                 throw new Untranslatable("a subquery has candidates that depend on the query");
             }
             QueryPlan plan =
-                    new QueryPlan(store, definition, subquery, candidate, parameters, execution.subqueries(), isJpql, true);
+                    new QueryPlan(store, inner.compiled, candidate, parameters, inner.subqueries(), isJpql, true);
             if (!plan.isComplete() || plan.isProcessedFurther()) {
                 throw new Untranslatable("a subquery is " + plan.nativeQuery());
             }
@@ -192,6 +210,19 @@ final class QueryExecution {
         };
     }
 
+    /** The execution of a subquery. One of the typed or the criteria API has no query of its own. */
+    private QueryExecution subquery(String name, QueryCompilation subquery) {
+        Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
+        CompiledQuery inner = new CompiledQuery(definition == null ? query : definition.getQuery(), subquery, definition != null);
+        return new QueryExecution(inner, parameters, isJpql, extents);
+    }
+
+    /** Whether the candidates of a subquery are a collection of the query around it. */
+    private boolean isOfOuter(String name) {
+        Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
+        return definition != null && definition.getCandidateExpression() != null;
+    }
+
     /** The value of a subquery that is one aggregate, or all its values. */
     private static Object result(QueryCompilation subquery, List<Object> values) {
         boolean isSingle = subquery.getExprResult() != null && subquery.getExprGrouping() == null
@@ -199,36 +230,40 @@ final class QueryExecution {
         return isSingle ? values.isEmpty() ? null : values.get(0) : values;
     }
 
-    /** The value of a subquery for a row of a query that is evaluated in memory. */
-    private Object subquery(String name, Evaluator.Row row, Map<Class<?>, List<Object>> extents) {
+    @Override
+    public Object subquery(String name, Evaluator.Row row) {
         QueryCompilation subquery = compilation.getCompilationForSubquery(name);
-        Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
-        if (subquery == null || definition.getCandidateExpression() != null) {
+        if (subquery == null || isOfOuter(name)) {
             throw new NucleusUserException("the subquery " + name + " cannot be evaluated in memory");
         }
-        QueryExecution inner = new QueryExecution(definition.getQuery(), subquery, parameters, isJpql);
-        return result(subquery, inner.rows(null, row, extents));
+        return result(subquery, subquery(name, subquery).rows(null, row));
+    }
+
+    @Override
+    public List<Object> extent(Class<?> type) {
+        List<Object> known = extents.get(type);
+        if (known == null) {
+            known = new ArrayList<>();
+            for (ClassMapping each : classes(type)) {
+                known.addAll(all(each));
+            }
+            extents.put(type, known);
+        }
+        return known;
+    }
+
+    private Evaluator evaluator() {
+        return new Evaluator(query, compilation, parameters, this, isJpql);
     }
 
     /** The rows of the query, evaluated in memory. */
-    private List<Object> rows(List<Object> candidates, Evaluator.Row outer, Map<Class<?>, List<Object>> extents) {
-        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters,
-                (name, row) -> subquery(name, row, extents), isJpql);
-        return new MemoryRows(query, compilation, evaluator, type -> extents.computeIfAbsent(type, this::extent), isJpql)
-                .evaluate(candidates, outer);
-    }
-
-    private List<Object> extent(Class<?> type) {
-        ClassMapping mapping = mapping(type);
-        if (mapping == null) {
-            throw new NucleusUserException(type.getName() + " is not a persistent class");
-        }
-        return all(mapping);
+    private List<Object> rows(List<Object> candidates, Evaluator.Row outer) {
+        return new MemoryRows(compiled, evaluator(), this, isJpql).evaluate(candidates, outer);
     }
 
     /** The result of the query, evaluated in memory for candidates; null for all objects. */
     private Object inMemory(List<Object> candidates) {
-        List<Object> rows = ranged(rows(candidates, new Evaluator.Row(Map.of(), null), new HashMap<>()));
+        List<Object> rows = ranged(rows(candidates, new Evaluator.Row(Map.of(), null)));
         boolean isMapped = query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()
                 && !(compilation.getExprResult()[0] instanceof CreatorExpression);
         return isMapped ? map(rows) : rows;
@@ -256,7 +291,7 @@ final class QueryExecution {
 
     /** The rows whose last columns, the values of operands of {@code having}, satisfy it, without these columns. */
     private List<Object> filtered(List<Object> rows, List<String> operands, int size) {
-        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters, (name, row) -> null, isJpql);
+        Evaluator evaluator = evaluator();
         List<Object> filtered = new ArrayList<>();
         for (Object each : rows) {
             Object[] row = (Object[]) each;
@@ -339,8 +374,7 @@ final class QueryExecution {
 
     private void update(Object object) {
         DNStateManager manager = context.findStateManager(object);
-        Evaluator evaluator = new Evaluator(query, compilation.getCandidateAlias(), parameters,
-                (name, row) -> subquery(name, row, new HashMap<>()), isJpql);
+        Evaluator evaluator = evaluator();
         Evaluator.Row row = new Evaluator.Row(Map.of(compilation.getCandidateAlias(), object), null);
         Object[] values = new Object[compilation.getExprUpdate().length];
         for (int i = 0; i < values.length; i++) {

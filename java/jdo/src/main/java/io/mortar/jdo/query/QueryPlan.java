@@ -11,7 +11,6 @@ import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.store.query.NullOrderingType;
-import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
 import org.datanucleus.store.query.expression.CreatorExpression;
@@ -33,8 +32,8 @@ import org.datanucleus.store.query.expression.VariableExpression;
  * memory.
  */
 final class QueryPlan {
+    private final CompiledQuery compiled;
     private final QueryCompilation compilation;
-    private final Query<?> query;
     private final boolean isJpql;
     private final QueryText text = new QueryText();
     private final Parameters parameters;
@@ -53,28 +52,22 @@ final class QueryPlan {
 
     QueryPlan(
             MortarStoreManager store,
-            Query<?> query,
-            QueryCompilation compilation,
+            CompiledQuery compiled,
             ClassMapping candidate,
             Map<?, ?> values,
             Function<String, Object> subqueries,
             boolean isJpql,
             boolean isSubquery) {
-        ExecutionContext context = query.getExecutionContext();
-        this.query = query;
-        this.compilation = compilation;
+        ExecutionContext context = compiled.context();
+        this.compiled = compiled;
+        this.compilation = compiled.compilation();
         this.isJpql = isJpql;
         this.queries = store.queries(context);
         parameters = new Parameters(context);
         scope = new Scope(store, context, candidate, compilation.getCandidateAlias(), isJpql && isSubquery);
         operands = new Operands(scope, parameters, parameter -> value(values, parameter), subqueries);
-        text.from(candidate, !query.isSubclasses(), context, findsDeleted(query));
+        text.from(candidate, !compiled.isWithSubclasses(), context, compiled.findsDeleted());
         build(values);
-    }
-
-    /** Whether a query also finds objects that soft delete has kept. */
-    static boolean findsDeleted(Query<?> query) {
-        return query.getBooleanExtensionProperty("datanucleus.query.includesoftdeletes", false);
     }
 
     static Object value(Map<?, ?> values, ParameterExpression<?> parameter) {
@@ -145,7 +138,7 @@ final class QueryPlan {
             filter = filter == null
                     ? join : new DyadicExpression(join, Expression.OP_AND, filter);
         }
-        Conditions.Filter translated = new Conditions(operands, isJpql).filter(filter);
+        Conditions.Filter translated = new Conditions(operands, compilation, isJpql).filter(filter);
         if (translated.text() != null) {
             conditions.add(translated.text());
         }
@@ -243,7 +236,7 @@ final class QueryPlan {
     }
 
     private boolean isDistinctSelf() {
-        return query.getResultDistinct() && !hasResult();
+        return compiled.isDistinct() && !hasResult();
     }
 
     private boolean isSelf(Expression[] result) {
@@ -354,7 +347,7 @@ final class QueryPlan {
             for (Expression key : compilation.getExprGrouping()) {
                 text.group(operands.term(key).text());
             }
-        } else if (query.getResultDistinct()) {
+        } else if (compiled.isDistinct()) {
             if (aggregates) {
                 return;
             }
@@ -421,26 +414,14 @@ final class QueryPlan {
     }
 
     private void translateRange(Map<?, ?> values) {
-        if (query.getRange() == null || isProcessedFurther()) {
+        if (!compiled.hasRange() || isProcessedFurther()) {
             return;
         }
-        long from = rangeFrom(query, values);
-        long to = rangeTo(query, values);
+        long from = compiled.rangeFrom(values);
+        long to = compiled.rangeTo(values);
         text.skip(from);
         if (to != Long.MAX_VALUE) {
             text.limit(Math.max(0, to - from));
         }
-    }
-
-    static long rangeFrom(Query<?> query, Map<?, ?> values) {
-        return bound(values, query.getRangeFromInclParam(), query.getRangeFromIncl());
-    }
-
-    static long rangeTo(Query<?> query, Map<?, ?> values) {
-        return bound(values, query.getRangeToExclParam(), query.getRangeToExcl());
-    }
-
-    private static long bound(Map<?, ?> values, String parameter, long fixed) {
-        return parameter != null && values.get(parameter) instanceof Number number ? number.longValue() : fixed;
     }
 }

@@ -185,6 +185,10 @@ final class Scope {
         return metadata == null || metadata.isEmbeddedOnly() ? null : store.mapping(metadata);
     }
 
+    Class<?> javaType(ClassMapping type) {
+        return context.getClassLoaderResolver().classForName(type.metadata().getFullClassName());
+    }
+
     /** The element of a container, under the name of a variable of `any`. */
     Term element(ContainerMapping container, String variable) {
         if (!container.element().isReference()) {
