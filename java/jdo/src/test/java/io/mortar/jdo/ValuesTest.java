@@ -192,6 +192,21 @@ class ValuesTest {
         });
     }
 
+    @Test
+    void an_enumeration_is_compared_with_its_name() {
+        STORE.run(manager -> {
+            manager.deletePersistentAll(manager.newQuery(AllTypes.class).executeList());
+            AllTypes green = new AllTypes();
+            green.color = AllTypes.Color.GREEN;
+            green.ordinal = AllTypes.Color.BLUE;
+            manager.makePersistent(green);
+        });
+        for (String filter : List.of("color == 'GREEN' && ordinal == 'BLUE'", "'GREEN' == color && ordinal != 'GREEN'", "color != 'BLUE'")) {
+            STORE.run(manager -> assertEquals(1, ((List<?>) manager.newQuery(AllTypes.class, filter).execute()).size(), filter));
+        }
+        STORE.run(manager -> manager.deletePersistentAll(manager.newQuery(AllTypes.class).executeList()));
+    }
+
     private static void put(String filter, Map<String, Object> parameters, String name, Object value) {
         if (filter.contains(':' + name)) {
             parameters.put(name, value);

@@ -39,8 +39,8 @@ final class Aggregates {
     static Object compute(InvokeExpression aggregate, Collection<Object> values) {
         return switch (aggregate.getOperation().toLowerCase(Locale.ROOT)) {
             case "count" -> (long) values.size();
-            case "min" -> values.stream().min(Evaluator::order).orElse(null);
-            case "max" -> values.stream().max(Evaluator::order).orElse(null);
+            case "min" -> values.stream().min(Values::order).orElse(null);
+            case "max" -> values.stream().max(Values::order).orElse(null);
             case "sum" -> values.isEmpty() ? null : sum(aggregate, values);
             default -> values.isEmpty() ? null : average(aggregate, values);
         };
@@ -64,7 +64,7 @@ final class Aggregates {
 
     private static Object sum(InvokeExpression aggregate, Collection<Object> values) {
         Number first = number(aggregate, values.iterator().next());
-        if (Evaluator.isFloating(first)) {
+        if (Values.isFloating(first)) {
             return values.stream().mapToDouble(each -> number(aggregate, each).doubleValue()).sum();
         }
         BigDecimal sum = decimalSum(aggregate, values);
@@ -73,7 +73,7 @@ final class Aggregates {
     }
 
     private static BigDecimal decimalSum(InvokeExpression aggregate, Collection<Object> values) {
-        return values.stream().map(each -> Evaluator.decimal(number(aggregate, each))).reduce(BigDecimal.ZERO, BigDecimal::add);
+        return values.stream().map(each -> Values.decimal(number(aggregate, each))).reduce(BigDecimal.ZERO, BigDecimal::add);
     }
 
     private static Object average(InvokeExpression aggregate, Collection<Object> values) {

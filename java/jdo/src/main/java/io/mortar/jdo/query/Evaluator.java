@@ -4,6 +4,7 @@ import io.mortar.jdo.mapping.Containers;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.MathContext;
+import java.util.AbstractMap;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
@@ -23,6 +24,7 @@ import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ArrayExpression;
 import org.datanucleus.store.query.expression.CaseExpression;
+import org.datanucleus.store.query.expression.CreatorExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
@@ -45,6 +47,12 @@ import org.datanucleus.util.ClassUtils;
  * reference is {@link #NOTHING}, which no test accepts.
  */
 final class Evaluator {
+    /** What follows the alias of a joined map or list in the names of the key, the value and the index of its element. */
+    static final String KEY = "#KEY";
+
+    static final String VALUE = "#VALUE";
+    static final String INDEX = "#INDEX";
+
     /** The value of a path through a reference that is null. */
     private static final Object NOTHING = new Object();
 
@@ -78,6 +86,12 @@ final class Evaluator {
         Row with(String name, Object value) {
             Map<String, Object> more = new HashMap<>(names);
             more.put(name, value);
+            return new Row(more, group);
+        }
+
+        Row with(Map<String, Object> values) {
+            Map<String, Object> more = new HashMap<>(names);
+            more.putAll(values);
             return new Row(more, group);
         }
     }
@@ -214,54 +228,11 @@ final class Evaluator {
             return isThreeValued ? null : (Boolean) false;
         }
         if (isEquality) {
-            return isSame(left, right) == (operator == Expression.OP_EQ);
+            return Values.isSame(left, right) == (operator == Expression.OP_EQ);
         }
-        int order = order(left, right);
+        int order = Values.order(left, right);
         return operator == Expression.OP_LT ? order < 0 : operator == Expression.OP_LTEQ ? order <= 0
                 : operator == Expression.OP_GT ? order > 0 : order >= 0;
-    }
-
-    /** Whether two values are equal, numbers of different types too. */
-    static boolean isSame(Object left, Object right) {
-        if (left instanceof Number && right instanceof Number) {
-            return order(left, right) == 0;
-        }
-        return Objects.deepEquals(plain(left), plain(right));
-    }
-
-    /** Compares two values that are not null. */
-    static int order(Object left, Object right) {
-        if (left instanceof Number one && right instanceof Number other) {
-            boolean isExact = isFinite(one) && isFinite(other);
-            return isExact ? decimal(one).compareTo(decimal(other)) : Double.compare(one.doubleValue(), other.doubleValue());
-        }
-        try {
-            return ((Comparable<Object>) plain(left)).compareTo(plain(right));
-        } catch (ClassCastException error) {
-            throw new NucleusUserException("a " + left.getClass().getName() + " is compared with a " + right.getClass().getName());
-        }
-    }
-
-    /** A value with a hash: two that are {@linkplain #isSame the same} have equal ones, except for arrays. */
-    static Object hashable(Object value) {
-        if (!(value instanceof Number number)) {
-            return plain(value);
-        }
-        double approximate = number.doubleValue();
-        return Double.isFinite(approximate) ? decimal(number).stripTrailingZeros() : (Object) approximate;
-    }
-
-    private static Object plain(Object value) {
-        return value instanceof Character || value instanceof StringBuilder ? value.toString() : value;
-    }
-
-    private static boolean isFinite(Number number) {
-        return !(number instanceof Double || number instanceof Float) || Double.isFinite(number.doubleValue());
-    }
-
-    static BigDecimal decimal(Number number) {
-        return number instanceof BigDecimal decimal ? decimal
-                : number instanceof BigInteger integer ? new BigDecimal(integer) : new BigDecimal(number.toString());
     }
 
     private Boolean in(Expression left, Expression right, Row row) {
@@ -274,7 +245,7 @@ final class Evaluator {
         for (Object each : elements(list)) {
             candidates.addAll(each instanceof Collection ? elements(each) : Collections.singletonList(each));
         }
-        if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && isSame(value, each))) {
+        if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
             return true;
         }
         return isThreeValued && candidates.contains(null) ? null : (Boolean) false;
@@ -319,7 +290,11 @@ final class Evaluator {
             return primary(primary, row);
         }
         if (expression instanceof Literal literal) {
-            return literal.getLiteral();
+            return DateLiteral.read(literal.getLiteral());
+        }
+        if (expression instanceof CreatorExpression creator) {
+            Object[] arguments = creator.getArguments().stream().map(each -> value(each, row)).toArray();
+            return QueryExecution.create(query.resolveClassDeclaration(creator.getId()), arguments);
         }
         if (expression instanceof ParameterExpression<?> parameter) {
             return QueryPlan.value(parameters, parameter);
@@ -410,9 +385,12 @@ final class Evaluator {
     private Boolean isOfType(DyadicExpression expression, Row row) {
         Object left = value(expression.getLeft(), row);
         Object right = value(expression.getRight(), row);
-        Class<?> type = right instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(right));
         Class<?> actual = left instanceof Class<?> known ? known : left == null ? null : left.getClass();
-        boolean is = actual != null && (isThreeValued ? type == actual : type.isAssignableFrom(actual));
+        boolean is = false;
+        for (Object each : elements(right)) {
+            Class<?> type = each instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(each));
+            is |= actual != null && (isThreeValued ? type == actual : type.isAssignableFrom(actual));
+        }
         return is == (expression.getOperator() == Expression.OP_IS);
     }
 
@@ -449,15 +427,15 @@ final class Evaluator {
     }
 
     private static Object calculate(Number left, Expression.Operator operator, Number right, Expression expression) {
-        if (isFloating(left) || isFloating(right)) {
+        if (Values.isFloating(left) || Values.isFloating(right)) {
             double one = left.doubleValue();
             double other = right.doubleValue();
             return operator == Expression.OP_ADD ? one + other : operator == Expression.OP_SUB ? one - other
                     : operator == Expression.OP_MUL ? one * other : operator == Expression.OP_DIV ? one / other
                     : operator == Expression.OP_MOD ? (Object) (one % other) : fail(expression);
         }
-        BigDecimal one = decimal(left);
-        BigDecimal other = decimal(right);
+        BigDecimal one = Values.decimal(left);
+        BigDecimal other = Values.decimal(right);
         boolean isInteger = !(left instanceof BigDecimal) && !(right instanceof BigDecimal);
         BigDecimal result = operator == Expression.OP_ADD ? one.add(other) : operator == Expression.OP_SUB ? one.subtract(other)
                 : operator == Expression.OP_MUL ? one.multiply(other) : operator == Expression.OP_MOD ? one.remainder(other)
@@ -471,18 +449,22 @@ final class Evaluator {
         throw unsupported(expression);
     }
 
-    static boolean isFloating(Number number) {
-        return number instanceof Double || number instanceof Float;
-    }
-
     // ------------------------------------------------------------------------------------------- functions
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
             return Aggregates.compute(invoke, row, this);
         }
-        Object receiver = invoke.getLeft() == null ? null : evaluate(invoke.getLeft(), row);
         String name = invoke.getOperation();
+        if (name.equals("mapEntry")) {
+            String alias = ((PrimaryExpression) invoke.getLeft()).getId();
+            return new AbstractMap.SimpleImmutableEntry<>(joined(alias, KEY, invoke, row), joined(alias, VALUE, invoke, row));
+        }
+        if (name.equalsIgnoreCase("INDEX") && invoke.getLeft() == null
+                && invoke.getArguments().get(0) instanceof PrimaryExpression element) {
+            return joined(element.getId(), INDEX, invoke, row);
+        }
+        Object receiver = invoke.getLeft() == null ? null : evaluate(invoke.getLeft(), row);
         if (receiver == NOTHING) {
             return NOTHING;
         }
@@ -509,17 +491,40 @@ final class Evaluator {
         return receiver == null ? ofNothing(invoke, arguments) : function(receiver, invoke, arguments);
     }
 
+    /** The key, value or index of an element that a join has for a row. */
+    private static Object joined(String alias, String what, InvokeExpression invoke, Row row) {
+        if (!row.names().containsKey(alias + what)) {
+            throw new NucleusUserException("not an element of a joined list or map: " + invoke);
+        }
+        return row.names().get(alias + what);
+    }
+
     private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
             case "COALESCE" -> arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
             case "NULLIF" -> {
                 Object value = arguments.get(0);
-                yield value != null && arguments.get(1) != null && isSame(value, arguments.get(1)) ? null : value;
+                yield value != null && arguments.get(1) != null && Values.isSame(value, arguments.get(1)) ? null : value;
             }
-            case "ABS", "MATH.ABS" -> arguments.get(0) instanceof Number number && order(number, 0L) < 0
+            case "JDOHELPER.GETOBJECTID", "JAVAX.JDO.JDOHELPER.GETOBJECTID" -> arguments.get(0) == null
+                    ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
+            case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" -> arguments.get(0) == null
+                    ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
+            case "SQL_FUNCTION" -> named(invoke, arguments);
+            case "ABS", "MATH.ABS" -> arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
                     ? calculate(0L, Expression.OP_SUB, number, invoke) : arguments.get(0);
             default -> function(null, invoke, arguments);
         };
+    }
+
+    /** {@code FUNCTION('name', …)}: a function of the query language by its name. The store has no others. */
+    private Object named(InvokeExpression invoke, List<Object> arguments) {
+        InvokeExpression named = new InvokeExpression(
+                null, String.valueOf(arguments.get(0)), invoke.getArguments().subList(1, arguments.size()));
+        if (named.getOperation().equalsIgnoreCase("SQL_function") || ResultColumns.isAggregate(named)) {
+            throw unsupported(invoke);
+        }
+        return ofNothing(named, arguments.subList(1, arguments.size()));
     }
 
     private Object ofText(String text, InvokeExpression invoke, List<Object> arguments) {
@@ -559,7 +564,7 @@ final class Evaluator {
             case "isEmpty" -> elements.isEmpty();
             case "contains", "containsValue" -> has(elements, arguments.get(0));
             case "containsKey" -> has(map.keySet(), arguments.get(0));
-            case "containsEntry" -> has(map.keySet(), arguments.get(0)) && isSame(map.get(arguments.get(0)), arguments.get(1));
+            case "containsEntry" -> has(map.keySet(), arguments.get(0)) && Values.isSame(map.get(arguments.get(0)), arguments.get(1));
             case "indexOf" -> elements.indexOf(arguments.get(0));
             case "get" -> container instanceof Map ? map.get(arguments.get(0)) : element(elements, arguments.get(0));
             default -> throw unsupported(invoke);
@@ -572,7 +577,7 @@ final class Evaluator {
     }
 
     private static boolean has(Collection<Object> elements, Object value) {
-        return elements.stream().anyMatch(each -> each == null || value == null ? each == value : isSame(each, value));
+        return elements.stream().anyMatch(each -> each == null || value == null ? each == value : Values.isSame(each, value));
     }
 
     /** A function of DataNucleus, with values for its receiver and its arguments. */
@@ -583,7 +588,7 @@ final class Evaluator {
             throw unsupported(invoke);
         }
         List<Expression> literals = new ArrayList<>();
-        arguments.forEach(argument -> literals.add(new Literal(plain(argument))));
+        arguments.forEach(argument -> literals.add(new Literal(Values.plain(argument))));
         InvokeExpression call =
                 new InvokeExpression(receiver == null ? null : new Literal(receiver), invoke.getOperation(), literals);
         InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, new HashMap<>(),
@@ -623,8 +628,10 @@ final class Evaluator {
                 // An alias of an outer join that is null has null members; behind another reference there is nothing.
                 return i == 0 ? value : NOTHING;
             }
-            Object member = member(value, path.get(i));
-            boolean isNullEmbedded = member == null && isEmbedded(value, path.get(i));
+            // The key or the value of a map in FROM: the join takes it from the elements of the map.
+            String name = path.get(i).replaceFirst("(" + KEY + '|' + VALUE + ")$", "");
+            Object member = member(value, name);
+            boolean isNullEmbedded = member == null && isEmbedded(value, name);
             if (isNullEmbedded) {
                 return null;
             }

@@ -14,7 +14,6 @@ import java.util.function.Function;
 import org.datanucleus.store.query.NullOrderingType;
 import org.datanucleus.store.query.compiler.QueryCompilation;
 import org.datanucleus.store.query.expression.ClassExpression;
-import org.datanucleus.store.query.expression.CreatorExpression;
 import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.JoinExpression;
@@ -84,58 +83,80 @@ final class MemoryRows {
         List<Row> joined = new ArrayList<>();
         Function<Row, List<Object>> partners = null;
         for (Row row : rows) {
-            List<Object> all;
             if (row.names().containsKey(from.getAlias())) {
                 // IN(a.tracks) is another clause with the candidate of the first one.
-                all = List.of(row.names().get(from.getAlias()));
-            } else if (candidates != null) {
-                all = candidates;
-            } else if (from.getCandidateExpression() != null) {
-                all = elements(from.getCandidateExpression(), row);
+                joined.add(row);
+            } else if (candidates == null && from.getCandidateExpression() != null) {
+                Expression path = QueryPlan.path(from.getCandidateExpression());
+                elements(from.getAlias(), path, row).forEach(each -> joined.add(row.with(each)));
             } else {
-                partners = partners == null ? partners(from.getAlias(), row, compilation.getExprFilter()) : partners;
-                all = partners.apply(row);
+                partners = candidates != null ? unused -> candidates
+                        : partners == null ? partners(from.getAlias(), row, compilation.getExprFilter()) : partners;
+                partners.apply(row).forEach(each -> joined.add(row.with(from.getAlias(), each)));
             }
-            all.forEach(each -> joined.add(row.with(from.getAlias(), each)));
         }
         List<Row> all = joined;
+        int number = 0;
         for (Expression each = from.getRight(); each instanceof JoinExpression join; each = each.getRight()) {
-            if (join.getAlias() != null) {
-                all = joined(all, join);
-            }
+            // A join that only fetches gives the same rows as another one.
+            String alias = join.getAlias() != null ? join.getAlias() : "#fetch" + ++number;
+            all = joined(all, join, alias);
         }
         return all;
     }
 
-    private List<Object> elements(String path, Row row) {
-        return Evaluator.elements(evaluator.value(QueryPlan.path(path), row));
-    }
-
-    private List<Row> joined(List<Row> rows, JoinExpression join) {
+    private List<Row> joined(List<Row> rows, JoinExpression join, String alias) {
         boolean isOuter = QueryPlan.isOuter(join);
         List<Row> joined = new ArrayList<>();
-        Function<Row, List<Object>> partners = rows.isEmpty() ? null : partners(join, rows.get(0));
+        Function<Row, List<Map<String, Object>>> partners = rows.isEmpty() ? null : partners(join, alias, rows.get(0));
         for (Row row : rows) {
             int before = joined.size();
-            for (Object element : partners.apply(row)) {
-                Row extended = row.with(join.getAlias(), element);
+            for (Map<String, Object> partner : partners.apply(row)) {
+                Row extended = row.with(partner);
                 if (join.getOnExpression() == null || evaluator.isTrue(join.getOnExpression(), extended)) {
                     joined.add(extended);
                 }
             }
             if (isOuter && joined.size() == before) {
-                joined.add(row.with(join.getAlias(), null));
+                joined.add(row.with(named(alias, null, null, null, null)));
             }
         }
         return joined;
     }
 
-    /** What a join has for each row: the elements of a collection, an object, or objects of a class. */
-    private Function<Row, List<Object>> partners(JoinExpression join, Row first) {
+    /** The names that a join gives an element: its alias, and those that stand for its key, its value and its index. */
+    private static Map<String, Object> named(String alias, Object element, Object key, Object value, Object index) {
+        Map<String, Object> names = new HashMap<>();
+        names.put(alias, element);
+        names.put(alias + Evaluator.KEY, key);
+        names.put(alias + Evaluator.VALUE, value);
+        names.put(alias + Evaluator.INDEX, index);
+        return names;
+    }
+
+    /** What a join has for each row: the elements of a collection or a map, an object, or objects of a class. */
+    private Function<Row, List<Map<String, Object>>> partners(JoinExpression join, String alias, Row first) {
         boolean isClass = join.getJoinedExpression() instanceof PrimaryExpression path && path.getLeft() == null
                 && path.getTuples().size() == 1 && !first.names().containsKey(path.getId());
-        return isClass ? partners(join.getAlias(), first, join.getOnExpression())
-                : row -> Evaluator.elements(evaluator.value(join.getJoinedExpression(), row));
+        if (!isClass) {
+            return row -> elements(alias, join.getJoinedExpression(), row);
+        }
+        Function<Row, List<Object>> objects = partners(alias, first, join.getOnExpression());
+        return row -> objects.apply(row).stream().map(each -> Map.of(alias, each)).toList();
+    }
+
+    private List<Map<String, Object>> elements(String alias, Expression path, Row row) {
+        Object joined = evaluator.value(path, row);
+        List<Map<String, Object>> elements = new ArrayList<>();
+        if (joined instanceof Map<?, ?> map) {
+            boolean isKey = path instanceof PrimaryExpression primary && primary.getId().endsWith(Evaluator.KEY);
+            map.forEach((key, value) -> elements.add(named(alias, isKey ? key : value, key, value, null)));
+            return elements;
+        }
+        for (Object each : Evaluator.elements(joined)) {
+            elements.add(named(alias, each, null, each, elements.size()));
+        }
+        return elements;
     }
 
     /**
@@ -175,9 +196,9 @@ final class MemoryRows {
             if (value != null && value.getClass().isArray()) {
                 return row -> all;
             }
-            byValue.computeIfAbsent(Evaluator.hashable(value), unused -> new ArrayList<>()).add(each);
+            byValue.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>()).add(each);
         }
-        return row -> byValue.getOrDefault(Evaluator.hashable(evaluator.value(ours, row)), List.of());
+        return row -> byValue.getOrDefault(Values.hashable(evaluator.value(ours, row)), List.of());
     }
 
     private Class<?> typeOf(String alias) {
@@ -251,16 +272,8 @@ final class MemoryRows {
         if (result == null) {
             return row.names().get(compilation.getCandidateAlias());
         }
-        Object[] values = Arrays.stream(result).map(each -> result(each, row)).toArray();
+        Object[] values = Arrays.stream(result).map(each -> evaluator.value(each, row)).toArray();
         return values.length == 1 ? values[0] : values;
-    }
-
-    private Object result(Expression expression, Row row) {
-        if (!(expression instanceof CreatorExpression creator)) {
-            return evaluator.value(expression, row);
-        }
-        Object[] arguments = creator.getArguments().stream().map(each -> evaluator.value(each, row)).toArray();
-        return QueryExecution.create(compiled.query().resolveClassDeclaration(creator.getId()), arguments);
     }
 
     private static List<Object> distinct(List<Object> results) {
@@ -288,7 +301,7 @@ final class MemoryRows {
             boolean isFirst = (left == null) == (key.getNullOrder() == NullOrderingType.NULLS_FIRST);
             return isFirst ? -1 : 1;
         }
-        int order = left == null || right == null ? Boolean.compare(left != null, right != null) : Evaluator.order(left, right);
+        int order = left == null || right == null ? Boolean.compare(left != null, right != null) : Values.order(left, right);
         return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
     }
 }

@@ -50,7 +50,7 @@ final class Operands {
             return primary(primary);
         }
         if (expression instanceof Literal literal) {
-            return Term.constant(written(literal.getLiteral()));
+            return Term.constant(written(DateLiteral.read(literal.getLiteral())));
         }
         if (expression instanceof ParameterExpression<?> parameter) {
             return Term.constant(values.apply(parameter));

@@ -7,6 +7,8 @@ import io.mortar.jdo.mapping.References;
 import io.mortar.jdo.mapping.ValueCodec;
 import java.math.BigDecimal;
 import java.math.BigInteger;
+import java.time.Instant;
+import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -103,12 +105,30 @@ final class Parameters {
         if (codec.type().equals(FieldType.STRING) && constant instanceof Character character) {
             return character.toString();
         }
+        Object stored;
         try {
-            return codec.encode(constant);
+            stored = codec.encode(constant);
         } catch (ClassCastException error) {
+            stored = null;
+        }
+        if (stored instanceof java.sql.Date date && codec.type().equals(FieldType.DATE)) {
+            stored = date.toLocalDate();
+        }
+        if (!isOfType(stored, codec.type())) {
             throw new Untranslatable(
                     "a constant of " + constant.getClass().getName() + " is compared with a value of another type");
         }
+        return stored;
+    }
+
+    private static boolean isOfType(Object stored, FieldType type) {
+        return switch (type.kind()) {
+            case BOOL -> stored instanceof Boolean;
+            case STRING -> stored instanceof String;
+            case DATE -> stored instanceof LocalDate;
+            case TIMESTAMP -> stored instanceof Instant;
+            default -> stored != null;
+        };
     }
 
     private static Object plain(Object constant) {

@@ -206,25 +206,24 @@ final class QueryPlan {
             throw new Untranslatable("the candidates are a collection");
         }
         for (Expression each = from[0].getRight(); each instanceof JoinExpression join; each = each.getRight()) {
-            if (JoinExpression.JoinType.isFetch(join.getType()) && join.getAlias() == null) {
-                continue;
-            }
             if (join.getOnExpression() != null || !(join.getJoinedExpression() instanceof PrimaryExpression path)) {
                 throw new Untranslatable("a join has a condition");
             }
             Term joined = scope.resolve(path.getTuples());
             boolean isOuter = isOuter(join);
+            // A join that only fetches gives the same rows as another one.
+            String alias = join.getAlias() != null ? join.getAlias() : "#fetch" + joins.size();
             if (joined.kind() == Term.Kind.REFERENCE || joined.kind() == Term.Kind.EMBEDDED) {
-                scope.define(join.getAlias(), joined);
+                scope.define(alias, joined);
                 if (isOuter) {
                     scope.addOuter(joined);
                 } else {
                     conditions.add(joined.text() + " != null");
                 }
             } else if (!isOuter && isDistinctSelf()) {
-                joins.add(new InvokeExpression(path, "contains", List.of(new VariableExpression(join.getAlias()))));
-                scope.addJoined(join.getAlias());
-            } else {
+                joins.add(new InvokeExpression(path, "contains", List.of(new VariableExpression(alias))));
+                scope.addJoined(alias);
+            } else if (!isDistinctSelf() || join.getAlias() != null) {
                 throw new Untranslatable("a collection is joined, and the result has a row for each element");
             }
         }
@@ -405,7 +404,7 @@ final class QueryPlan {
     static Expression aliased(QueryCompilation compilation, Expression by) {
         if (compilation.getExprResult() != null && by instanceof PrimaryExpression primary && primary.getTuples().size() == 1) {
             for (Expression result : compilation.getExprResult()) {
-                if (primary.getId().equals(result.getAlias())) {
+                if (primary.getId().equalsIgnoreCase(result.getAlias())) {
                     return result;
                 }
             }

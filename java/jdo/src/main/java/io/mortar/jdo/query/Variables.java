@@ -154,7 +154,7 @@ final class Variables {
         }
         if (row.names().containsKey(variable.getId())) {
             Object known = row.names().get(variable.getId());
-            return known == value || known != null && value != null && Evaluator.isSame(known, value) ? row : null;
+            return known == value || known != null && value != null && Values.isSame(known, value) ? row : null;
         }
         Class<?> type = type(compilation, variable.getId());
         boolean isOther = type != null && value != null && evaluator.isPersistent(type) && !type.isInstance(value);
@@ -223,7 +223,7 @@ final class Variables {
             Map<Object, List<Object>> index = path == null ? null : indexes.computeIfAbsent(path, each -> index(variable, each));
             if (index != null) {
                 Expression other = path == part.getLeft() ? part.getRight() : part.getLeft();
-                return index.getOrDefault(Evaluator.hashable(evaluator.value(other, row)), List.of());
+                return index.getOrDefault(Values.hashable(evaluator.value(other, row)), List.of());
             }
         }
         return extent(variable);
@@ -247,7 +247,7 @@ final class Variables {
         Map<Object, List<Object>> index = new HashMap<>();
         for (Object each : extent(variable)) {
             Object value = evaluator.value(path, new Row(Map.of(variable, each), null));
-            index.computeIfAbsent(Evaluator.hashable(value), unused -> new ArrayList<>()).add(each);
+            index.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>()).add(each);
         }
         return index;
     }
@@ -265,6 +265,12 @@ final class Variables {
     static Class<?> type(QueryCompilation compilation, String variable) {
         Symbol symbol = compilation.getSymbolTable() == null ? null : compilation.getSymbolTable().getSymbol(variable);
         return symbol == null ? null : symbol.getValueType();
+    }
+
+    /** Whether a variable has a type, an element of a container, or a subquery that it stands for. */
+    static boolean isDeclared(QueryCompilation compilation, String variable) {
+        return type(compilation, variable) != null || compilation.getCompilationForSubquery(variable) != null
+                || declaration(compilation.getExprFilter(), variable) != null;
     }
 
     /** A {@code contains} that a variable is an argument of, outside of negations; null if there is none. */

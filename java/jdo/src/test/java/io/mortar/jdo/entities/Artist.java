@@ -13,8 +13,10 @@ import jakarta.persistence.PrePersist;
 import jakarta.persistence.Transient;
 import jakarta.persistence.Version;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /** An entity with a generated identity, a version and the albums that refer to it. */
@@ -36,6 +38,9 @@ public class Artist {
 
     @ElementCollection
     private Set<String> genres = new HashSet<>();
+
+    @ElementCollection
+    private Map<String, Integer> prizes = new HashMap<>();
 
     @Transient
     private boolean greeted;
@@ -83,5 +88,9 @@ public class Artist {
         Album album = new Album(title, year, this);
         albums.add(album);
         return album;
+    }
+
+    public Map<String, Integer> getPrizes() {
+        return prizes;
     }
 }
