@@ -8,14 +8,21 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Person;
 import io.mortar.jdo.model.QPerson;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import javax.jdo.JDOException;
 import javax.jdo.JDOQLTypedQuery;
 import javax.jdo.JDOQLTypedSubquery;
+import javax.jdo.JDOUserException;
 import javax.jdo.Query;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -312,6 +319,65 @@ class QueryTest {
             query.filter(person.age.gt(all.selectUnique(QPerson.candidate("p").age.avg())));
             query.range(0, 5);
             assertEquals("Ann", names(query.executeList()));
+        });
+    }
+
+    @Test
+    void objects_are_found_by_their_identity() {
+        STORE.run(manager -> {
+            Object ann = ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
+            Query<Person> byId = manager.newQuery(Person.class, "JDOHelper.getObjectId(this) == :id");
+            assertEquals("Ann", names((List<?>) byId.execute(manager.getObjectId(ann))));
+            assertEquals("", names((List<?>) byId.execute("none")));
+            Query<Person> byBoss = manager.newQuery(Person.class, "javax.jdo.JDOHelper.getObjectId(boss) == JDOHelper.getObjectId(:b)");
+            assertEquals("Bob Cid", names((List<?>) byBoss.execute(ann)));
+            Query<?> ids = manager.newQuery("select JDOHelper.getObjectId(this) from io.mortar.jdo.model.Person where name == 'Ann'");
+            assertEquals(List.of(manager.getObjectId(ann)), ids.execute());
+        });
+    }
+
+    @Test
+    void a_result_class_is_applied_to_candidates_and_objects_are_created() {
+        STORE.run(manager -> {
+            Query<Person> rows = manager.newQuery(Person.class, "age > 40");
+            rows.setResultClass(Object[].class);
+            assertEquals("Ann", ((Person) ((Object[]) ((List<?>) rows.execute()).get(0))[0]).getName());
+            Query<?> nested = manager.newQuery("select new java.util.concurrent.atomic.AtomicReference("
+                    + "new java.util.concurrent.atomic.AtomicReference(name)) from io.mortar.jdo.model.Person where age > 40");
+            assertEquals("Ann", ((AtomicReference<AtomicReference<?>>) ((List<?>) nested.execute()).get(0)).get().get());
+        });
+    }
+
+    @Test
+    void the_objects_of_a_result_can_be_serialized() {
+        STORE.run(manager -> {
+            Object result = manager.newQuery(Person.class, "name == 'Zoe'").execute();
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+                out.writeObject(result);
+                assertEquals(List.of(), new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject());
+            } catch (IOException | ClassNotFoundException error) {
+                throw new AssertionError(error);
+            }
+        });
+    }
+
+    @ParameterizedTest
+    @CsvSource({"this.size", "size", "boss.size", "q.size"})
+    void a_result_of_a_member_that_does_not_exist_is_refused(String result) {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(Person.class, "age > 1000");
+            query.declareVariables("io.mortar.jdo.model.Person q");
+            query.setResult(result);
+            assertTrue(assertThrows(JDOUserException.class, query::compile).getMessage().contains("size"));
+        });
+    }
+
+    @Test
+    void characters_are_compared_with_numbers() {
+        STORE.run(manager -> {
+            assertEquals(4, ((List<?>) manager.newQuery(Person.class, "'A' == 65").execute()).size());
+            assertEquals(0, ((List<?>) manager.newQuery(Person.class, "'A' > 65").execute()).size());
         });
     }
 

@@ -26,6 +26,12 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
         return compilation != null;
     }
 
+    @Override
+    public void compileGeneric(Map parameterValues) {
+        super.compileGeneric(parameterValues);
+        ResultPaths.check(compilation, ec);
+    }
+
     /** Makes the changes of the transaction visible to the query. */
     @Override
     protected void prepareDatastore() {

@@ -150,10 +150,7 @@ final class QueryExecution implements Evaluator.Source {
         queries.hasNext(rows);
         StreamedResult<Object> result = new StreamedResult<>(
                 (Query<Object>) query, queries, rows, query.getFetchPlan(), query.getIgnoreCache());
-        if (query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()) {
-            return map(drained(result));
-        }
-        return result;
+        return isMapped() ? map(drained(result)) : result;
     }
 
     /** All objects of a class. */
@@ -177,8 +174,11 @@ final class QueryExecution implements Evaluator.Source {
         return new ArrayList<>(rows.subList(from, Math.max(from, to)));
     }
 
-    private boolean isResultCandidate() {
-        return query.getResultClass().isAssignableFrom(query.getCandidateClass());
+    /** Whether the result class is another one than that of the candidates and of objects that the result creates. */
+    private boolean isMapped() {
+        Expression[] result = compilation.getExprResult();
+        return query.getResultClass() != null && !query.getResultClass().isAssignableFrom(query.getCandidateClass())
+                && (result == null || !(result[0] instanceof CreatorExpression));
     }
 
     /** The values of subqueries, which are executed once if they do not depend on the candidate. */
@@ -264,9 +264,7 @@ final class QueryExecution implements Evaluator.Source {
     /** The result of the query, evaluated in memory for candidates; null for all objects. */
     private Object inMemory(List<Object> candidates) {
         List<Object> rows = ranged(rows(candidates, new Evaluator.Row(Map.of(), null)));
-        boolean isMapped = query.getResultClass() != null && compilation.getExprResult() != null && !isResultCandidate()
-                && !(compilation.getExprResult()[0] instanceof CreatorExpression);
-        return isMapped ? map(rows) : rows;
+        return isMapped() ? map(rows) : rows;
     }
 
     // ------------------------------------------------------------------------------------------- results
@@ -338,9 +336,16 @@ final class QueryExecution implements Evaluator.Source {
         if (query.getResultClass() == null) {
             return values;
         }
+        Expression[] result = compilation.getExprResult();
+        if (result == null) {
+            result = new Expression[] {new PrimaryExpression(List.of(compilation.getCandidateAlias()))};
+        }
+        if (query.getResultClass() == Object[].class && result.length == 1) {
+            return new ArrayList<>(values.stream().map(each -> (Object) new Object[] {each}).toList());
+        }
         AbstractResultClassMapper mapper = isJpql
                 ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
-        return new ArrayList<>(mapper.map(values, compilation.getExprResult()));
+        return new ArrayList<>(mapper.map(values, result));
     }
 
     // ------------------------------------------------------------------------------------------- bulk changes

@@ -138,6 +138,11 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
         }
     }
 
+    /** A result is serialized as a list of its objects. */
+    private Object writeReplace() {
+        return new ArrayList<>(this);
+    }
+
     @Override
     public boolean equals(Object other) {
         return this == other;

@@ -1,0 +1,53 @@
+package io.mortar.jdo.query;
+
+import java.util.List;
+import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusUserException;
+import org.datanucleus.metadata.AbstractClassMetaData;
+import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.expression.PrimaryExpression;
+import org.datanucleus.store.query.expression.VariableExpression;
+import org.datanucleus.util.ClassUtils;
+
+/** Refuses paths in the result of a JDOQL query to members that no class has. DataNucleus checks those of other clauses only. */
+final class ResultPaths {
+    private ResultPaths() {}
+
+    static void check(QueryCompilation compilation, ExecutionContext context) {
+        Class<?> candidate = compilation.getCandidateClass();
+        if (candidate == null) {
+            return;
+        }
+        ExpressionTree.forEach(compilation.getExprResult(), each -> {
+            if (each instanceof PrimaryExpression primary && primary.getLeft() == null) {
+                List<String> path = primary.getTuples();
+                boolean isNamed = path.get(0).equals(compilation.getCandidateAlias());
+                check(candidate, isNamed ? path.subList(1, path.size()) : path, context);
+            } else if (each instanceof PrimaryExpression primary && primary.getLeft() instanceof VariableExpression variable) {
+                boolean isCandidate = variable.getId().equals(compilation.getCandidateAlias());
+                check(isCandidate ? candidate : Variables.type(compilation, variable.getId()), primary.getTuples(), context);
+            } else if (each instanceof VariableExpression variable && !variable.getId().equals(compilation.getCandidateAlias())
+                    && !Variables.isDeclared(compilation, variable.getId())) {
+                throw new NucleusUserException("the result contains " + variable.getId() + ", which is neither a member of "
+                        + candidate.getName() + " nor a variable");
+            }
+        });
+    }
+
+    private static void check(Class<?> from, List<String> path, ExecutionContext context) {
+        Class<?> type = from;
+        for (String name : type == null ? List.<String>of() : path) {
+            AbstractClassMetaData metadata =
+                    context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+            AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
+            if (metadata != null && member == null && ClassUtils.getFieldForClass(type, name) == null) {
+                throw new NucleusUserException(type.getName() + " has no member " + name + ", which the result contains");
+            }
+            if (member == null) {
+                return;
+            }
+            type = member.getType();
+        }
+    }
+}
