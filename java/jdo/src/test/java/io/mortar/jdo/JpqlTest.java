@@ -1,6 +1,7 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -191,6 +192,29 @@ class JpqlTest {
         Query query = manager.createQuery(text);
         assertEquals(expected == null ? "" : expected, rows(query), () -> "" + nativeQuery(query));
         assertTrue(!nativeQuery(query).inMemory().isEmpty(), () -> "" + nativeQuery(query));
+    }
+
+    @Test
+    void an_average_is_a_double() {
+        assertInstanceOf(Double.class, manager.createQuery("SELECT AVG(a.year * 1.5) FROM Album a").getSingleResult());
+        assertInstanceOf(Double.class, manager.createQuery("SELECT AVG(DISTINCT a.year * 1.5) FROM Album a").getSingleResult());
+        assertInstanceOf(Double.class, manager.createQuery(
+                "SELECT AVG(a.year * 1.5) FROM Album a WHERE SUBSTRING(a.title, 1, 1) = 'B'").getSingleResult());
+    }
+
+    @Test
+    void the_side_of_a_relation_that_is_stored_decides_about_joins() {
+        manager.getTransaction().begin();
+        try {
+            Artist nina = new Artist("Nina");
+            manager.persist(nina);
+            assertEquals(List.of(), nina.getAlbums());
+            manager.persist(new Album("Pastel", 1971, nina));
+            assertEquals(List.of("Pastel"), manager.createQuery(
+                    "SELECT a.title FROM Artist r JOIN r.albums a WHERE r.name = 'Nina' AND SIZE(r.albums) = 1").getResultList());
+        } finally {
+            manager.getTransaction().rollback();
+        }
     }
 
     @Test

@@ -49,6 +49,11 @@ public final class InverseMapping extends MemberMapping {
         // The elements have the column.
     }
 
+    /** What the store has for this member of an object, whatever the object itself has. */
+    public Object stored(DNStateManager owner) {
+        return read(RecordReader.of(owner.getExecutionContext(), owner, null, null));
+    }
+
     @Override
     Object read(RecordReader from) {
         References references = from.references();

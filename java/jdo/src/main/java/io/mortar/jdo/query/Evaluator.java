@@ -1,6 +1,9 @@
 package io.mortar.jdo.query;
 
+import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.mapping.Containers;
+import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.MemberMapping;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.math.MathContext;
@@ -9,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -66,6 +70,8 @@ final class Evaluator {
     private final Source source;
     private final Variables variables;
     private final boolean isThreeValued;
+    /** The members of objects in memory that the other sides of relations decide, as the store has them. */
+    private final Map<DNStateManager, Map<Integer, Optional<Object>>> inverses = new IdentityHashMap<>();
 
     /** What an evaluation reads beside its rows. */
     interface Source {
@@ -453,7 +459,7 @@ final class Evaluator {
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
-            return Aggregates.compute(invoke, row, this);
+            return Aggregates.compute(invoke, row, this, isThreeValued);
         }
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {
@@ -643,11 +649,24 @@ final class Evaluator {
     private Object member(Object object, String name) {
         DNStateManager manager = context.findStateManager(object);
         int position = manager == null ? -1 : manager.getClassMetaData().getAbsolutePositionOfMember(name);
-        if (position >= 0) {
-            manager.loadField(position);
-            return manager.provideField(position);
+        if (position < 0) {
+            return ClassUtils.getValueOfFieldByReflection(object, name);
         }
-        return ClassUtils.getValueOfFieldByReflection(object, name);
+        if (manager.isFieldLoaded(position) && inverse(manager, position) instanceof InverseMapping inverse) {
+            // The other side of the relation decides. An object in memory may not know of it yet.
+            return inverses.computeIfAbsent(manager, unused -> new HashMap<>())
+                    .computeIfAbsent(position, unused -> Optional.ofNullable(inverse.stored(manager))).orElse(null);
+        }
+        manager.loadField(position);
+        return manager.provideField(position);
+    }
+
+    /** The mapping of a member of a stored object if it is the other side of a relation, or null. */
+    private MemberMapping inverse(DNStateManager manager, int position) {
+        AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
+        boolean isStored = !query.getIgnoreCache() && !manager.isEmbedded() && manager.getLifecycleState().isPersistent();
+        return member.getMappedBy() == null || !isStored ? null
+                : ((MortarStoreManager) context.getStoreManager()).mapping(manager.getClassMetaData()).members().at(position);
     }
 
     boolean isPersistent(Class<?> type) {

@@ -274,7 +274,8 @@ final class QueryExecution implements Evaluator.Source {
         List<Object> values = queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row(row, columns));
         if (plan.distinctAggregate() != null) {
             values.removeIf(Objects::isNull);
-            return map(ranged(new ArrayList<>(Collections.singletonList(Aggregates.compute(plan.distinctAggregate(), values)))));
+            Object aggregate = Aggregates.compute(plan.distinctAggregate(), values, isJpql);
+            return map(ranged(new ArrayList<>(Collections.singletonList(aggregate))));
         }
         int size = columns.size() - plan.groupFilter().size();
         if (size < columns.size()) {

@@ -103,10 +103,11 @@ final class ResultColumns {
         return isFloat && !isJpql ? (Object) ((Number) stored).floatValue() : stored;
     }
 
-    private static Object average(Object stored, ValueCodec codec) {
+    /** The average: a double in JPQL, and a decimal of decimals in JDOQL. */
+    private Object average(Object stored, ValueCodec codec) {
         if (stored instanceof BigDecimal decimal) {
             boolean isInteger = codec != null && codec.decode(BigDecimal.ONE) instanceof BigInteger;
-            return isInteger ? (Object) decimal.doubleValue() : decimal;
+            return isInteger || isJpql ? (Object) decimal.doubleValue() : decimal;
         }
         return stored;
     }
