@@ -1,13 +1,17 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import io.mortar.Client;
 import io.mortar.Rows;
 import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Node;
 import io.mortar.jdo.model.Person;
+import java.util.Iterator;
 import java.util.List;
+import java.util.NoSuchElementException;
 import javax.jdo.Extent;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -37,6 +41,18 @@ class ExtentTest {
             }
             extent.closeAll();
             assertEquals(5_000L * 5_001 / 2, sum);
+        });
+    }
+
+    @Test
+    void a_closed_iterator_has_no_next_object() {
+        store.run(manager -> {
+            manager.makePersistent(new Node(1, null));
+            Extent<Node> extent = manager.getExtent(Node.class, true);
+            Iterator<Node> iterator = extent.iterator();
+            extent.closeAll();
+            assertFalse(iterator.hasNext());
+            assertThrows(NoSuchElementException.class, iterator::next);
         });
     }
 

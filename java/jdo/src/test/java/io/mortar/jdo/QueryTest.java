@@ -349,6 +349,18 @@ class QueryTest {
     }
 
     @Test
+    void a_result_knows_which_objects_it_contains() {
+        STORE.run(manager -> {
+            List<Person> all = (List<Person>) manager.newQuery("select from io.mortar.jdo.model.Person order by name").execute();
+            List<Person> young = (List<Person>) manager.newQuery(Person.class, "age == 20").execute();
+            assertTrue(all.containsAll(young));
+            assertEquals(3, all.indexOf(young.get(0)));
+            assertEquals(3, all.lastIndexOf(young.get(0)));
+            assertFalse(young.contains(all.get(0)));
+        });
+    }
+
+    @Test
     void the_objects_of_a_result_can_be_serialized() {
         STORE.run(manager -> {
             Object result = manager.newQuery(Person.class, "name == 'Zoe'").execute();

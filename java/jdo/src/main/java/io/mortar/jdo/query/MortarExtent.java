@@ -33,7 +33,7 @@ public final class MortarExtent<T> extends AbstractExtent<T> {
         QueryText text = new QueryText();
         text.from(mapping, !subclasses, ec);
         Rows rows = queries.run(text.toString(), Map.of());
-        Iterator<T> iterator = StreamedResult.forEachOnce(queries, rows, plan);
+        Iterator<T> iterator = StreamedResult.forEachOnce(queries, rows, plan, open::containsKey);
         open.put(iterator, rows);
         return iterator;
     }

@@ -5,10 +5,13 @@ import io.mortar.Rows;
 import io.mortar.jdo.StoreQueries;
 import java.lang.ref.SoftReference;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Iterator;
 import java.util.List;
 import java.util.ListIterator;
 import java.util.NoSuchElementException;
+import java.util.Objects;
+import java.util.function.Predicate;
 import org.datanucleus.FetchPlan;
 import org.datanucleus.store.query.AbstractQueryResult;
 import org.datanucleus.store.query.AbstractQueryResultIterator;
@@ -51,16 +54,19 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
         this.ignoreCache = ignoreCache;
     }
 
-    /** An iterator for one walk through the objects, which keeps none of them. */
-    static <T> Iterator<T> forEachOnce(StoreQueries queries, Rows rows, FetchPlan plan) {
+    /** An iterator for one walk through the objects, which keeps none of them. A closed one has no next object. */
+    static <T> Iterator<T> forEachOnce(StoreQueries queries, Rows rows, FetchPlan plan, Predicate<Iterator<T>> isOpen) {
         return new Iterator<>() {
             @Override
             public boolean hasNext() {
-                return queries.hasNext(rows);
+                return isOpen.test(this) && queries.hasNext(rows);
             }
 
             @Override
             public T next() {
+                if (!isOpen.test(this)) {
+                    throw new NoSuchElementException("the iterator is closed");
+                }
                 return (T) queries.object(queries.next(rows), plan, false);
             }
         };
@@ -136,6 +142,34 @@ final class StreamedResult<E> extends AbstractQueryResult<E> {
             rows.close();
             rows = null;
         }
+    }
+
+    @Override
+    public boolean contains(Object object) {
+        return indexOf(object) >= 0;
+    }
+
+    @Override
+    public boolean containsAll(Collection objects) {
+        return objects.stream().allMatch(this::contains);
+    }
+
+    @Override
+    public int indexOf(Object object) {
+        int index = 0;
+        while (has(index) && !Objects.equals(object, get(index))) {
+            index++;
+        }
+        return index < oids.size() ? index : -1;
+    }
+
+    @Override
+    public int lastIndexOf(Object object) {
+        int index = size() - 1;
+        while (index >= 0 && !Objects.equals(object, get(index))) {
+            index--;
+        }
+        return index;
     }
 
     /** A result is serialized as a list of its objects. */
