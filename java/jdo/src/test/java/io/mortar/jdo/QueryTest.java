@@ -328,6 +328,9 @@ class QueryTest {
             Object ann = ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
             Query<Person> byId = manager.newQuery(Person.class, "JDOHelper.getObjectId(this) == :id");
             assertEquals("Ann", names((List<?>) byId.execute(manager.getObjectId(ann))));
+            assertEquals(List.of(), Queries.inMemory(byId));
+            Query<Person> others = manager.newQuery(Person.class, ":id != JDOHelper.getObjectId(boss)");
+            assertEquals("Ann Dan", names((List<?>) others.execute(manager.getObjectId(ann))));
             assertEquals("", names((List<?>) byId.execute("none")));
             Query<Person> byBoss = manager.newQuery(Person.class, "javax.jdo.JDOHelper.getObjectId(boss) == JDOHelper.getObjectId(:b)");
             assertEquals("Bob Cid", names((List<?>) byBoss.execute(ann)));

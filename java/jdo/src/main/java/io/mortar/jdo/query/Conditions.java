@@ -249,12 +249,37 @@ final class Conditions {
         if (onFunction != null) {
             return onFunction;
         }
-        Term left = operands.term(leftExpression);
-        Term right = operands.term(rightExpression);
+        boolean areIdentities = isIdentity(leftExpression) || isIdentity(rightExpression);
+        if (areIdentities && !operator.equals("==") && !operator.equals("!=")) {
+            throw new Untranslatable("identities have no order in the store");
+        }
+        Term left = areIdentities ? identified(leftExpression) : operands.term(leftExpression);
+        Term right = areIdentities ? identified(rightExpression) : operands.term(rightExpression);
         if (left.isConstant() && !right.isConstant()) {
             return comparison(right, MIRRORED.get(operator), left, leftExpression, negated);
         }
         return comparison(left, operator, right, rightExpression, negated);
+    }
+
+    private static boolean isIdentity(Expression expression) {
+        return expression instanceof InvokeExpression invoke && invoke.getLeft() == null
+                && Evaluator.GET_OBJECT_ID.contains(invoke.getOperation());
+    }
+
+    /** The object of an identity: the argument of {@code JDOHelper.getObjectId}, or the object that a constant identifies. */
+    private Term identified(Expression expression) {
+        if (isIdentity(expression)) {
+            Term object = operands.term(((InvokeExpression) expression).getArguments().get(0));
+            if (!object.isConstant() && object.kind() != Term.Kind.REFERENCE) {
+                throw new Untranslatable("an identity of something else than an object");
+            }
+            return object;
+        }
+        Term identity = operands.term(expression);
+        if (!identity.isConstant()) {
+            throw new Untranslatable("an identity is compared with a member");
+        }
+        return Term.constant(operands.parameters().identified(identity.constant()));
     }
 
     private String comparison(Term left, String operator, Term right, Expression rightExpression, boolean negated) {

@@ -18,6 +18,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -56,6 +57,9 @@ final class Evaluator {
 
     static final String VALUE = "#VALUE";
     static final String INDEX = "#INDEX";
+
+    /** The names of the function that returns the identity of an object. */
+    static final Set<String> GET_OBJECT_ID = Set.of("JDOHelper.getObjectId", "javax.jdo.JDOHelper.getObjectId");
 
     /** The value of a path through a reference that is null. */
     private static final Object NOTHING = new Object();
@@ -506,14 +510,15 @@ final class Evaluator {
     }
 
     private Object ofNothing(InvokeExpression invoke, List<Object> arguments) {
+        if (GET_OBJECT_ID.contains(invoke.getOperation())) {
+            return arguments.get(0) == null ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
+        }
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
             case "COALESCE" -> arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
             case "NULLIF" -> {
                 Object value = arguments.get(0);
                 yield value != null && arguments.get(1) != null && Values.isSame(value, arguments.get(1)) ? null : value;
             }
-            case "JDOHELPER.GETOBJECTID", "JAVAX.JDO.JDOHELPER.GETOBJECTID" -> arguments.get(0) == null
-                    ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
             case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" -> arguments.get(0) == null
                     ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
             case "SQL_FUNCTION" -> named(invoke, arguments);

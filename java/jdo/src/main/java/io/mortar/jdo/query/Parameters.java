@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.api.ApiAdapter;
 import org.datanucleus.state.DNStateManager;
 
@@ -73,6 +74,15 @@ final class Parameters {
             persistent = context.findObject(api.getIdForObject(constant), false);
         }
         return References.of(context).identifier(persistent);
+    }
+
+    /** The stored object with an identity; null for null. */
+    Object identified(Object identity) {
+        try {
+            return identity == null ? null : context.findObject(identity, true);
+        } catch (NucleusException error) {
+            throw new Untranslatable("a constant that is compared with an identity identifies no object");
+        }
     }
 
     /** The value of a member of a constant object. */
