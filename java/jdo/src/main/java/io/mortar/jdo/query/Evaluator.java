@@ -658,12 +658,23 @@ final class Evaluator {
             return ClassUtils.getValueOfFieldByReflection(object, name);
         }
         if (manager.isFieldLoaded(position) && inverse(manager, position) instanceof InverseMapping inverse) {
-            // The other side of the relation decides. An object in memory may not know of it yet.
-            return inverses.computeIfAbsent(manager, unused -> new HashMap<>())
+            // An object in memory may not know yet of the objects that refer to it.
+            Object stored = inverses.computeIfAbsent(manager, unused -> new HashMap<>())
                     .computeIfAbsent(position, unused -> Optional.ofNullable(inverse.stored(manager))).orElse(null);
+            return completed(manager.provideField(position), stored);
         }
         manager.loadField(position);
         return manager.provideField(position);
+    }
+
+    /** The value of a member in memory, with the objects that only the store has. */
+    private static Object completed(Object value, Object stored) {
+        if (value instanceof Collection<?> known && stored instanceof Collection<?> others) {
+            List<Object> all = new ArrayList<>(known);
+            others.stream().filter(each -> !known.contains(each)).forEach(all::add);
+            return all;
+        }
+        return value == null || Containers.isContainer(value) && Containers.elements(value).isEmpty() ? stored : value;
     }
 
     /** The mapping of a member of a stored object if it is the other side of a relation, or null. */
