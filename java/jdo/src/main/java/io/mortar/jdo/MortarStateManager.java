@@ -38,7 +38,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         Oid known = knownOid();
         if (known == null) {
             MortarStoreManager store = (MortarStoreManager) getStoreManager();
-            boolean isStored = !getLifecycleState().isNew() || isFlushedNew();
+            // A transient object whose fields are transactional is not new yet when it is inserted.
+            boolean isStored = !isInserting() && (!getLifecycleState().isNew() || isFlushedNew());
             known = isStored ? store.identities().require(session, this) : session.allocate(store.mapping(cmd).number());
             oid = known;
         }

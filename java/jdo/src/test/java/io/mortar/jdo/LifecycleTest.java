@@ -6,8 +6,10 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.mortar.jdo.model.Account;
 import io.mortar.jdo.model.Diary;
 import io.mortar.jdo.model.Person;
+import java.math.BigDecimal;
 import java.util.ArrayList;
 import java.util.List;
 import javax.jdo.JDODetachedFieldAccessException;
@@ -49,6 +51,17 @@ class LifecycleTest {
             manager.currentTransaction().commit();
             assertEquals(ObjectState.TRANSIENT, JDOHelper.getObjectState(ann));
         }
+    }
+
+    @Test
+    void a_transactional_object_becomes_persistent() {
+        store.run(manager -> {
+            Account account = new Account(7, "DE7", BigDecimal.ONE, null);
+            manager.makeTransactional(account);
+            account.setBalance(BigDecimal.TEN);
+            manager.makePersistent(account);
+        });
+        assertEquals(BigDecimal.TEN, store.call(manager -> manager.getObjectById(Account.class, 7L).getBalance()));
     }
 
     @Test
