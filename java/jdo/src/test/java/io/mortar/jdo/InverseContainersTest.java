@@ -262,4 +262,20 @@ class InverseContainersTest {
         store.run(manager -> ((Department) manager.getObjectById(id)).setLeader(new Employee("Bob", 4)));
         store.run(manager -> assertEquals("Bob", ((Department) manager.getObjectById(id)).getLeader().getName()));
     }
+
+    @Test
+    void a_query_knows_whether_the_other_side_refers_to_an_object() {
+        store.run(manager -> {
+            Department sales = new Department("Sales");
+            Employee ann = new Employee("Ann", 5);
+            ann.setLeads(sales);
+            manager.makePersistentAll(sales, ann, new Department("Idle"));
+        });
+        store.run(manager -> {
+            Department led = manager.newQuery(Department.class, "leader != null").executeUnique();
+            assertEquals("Sales", led.getName());
+            Department idle = manager.newQuery(Department.class, "leader == null").executeUnique();
+            assertEquals("Idle", idle.getName());
+        });
+    }
 }

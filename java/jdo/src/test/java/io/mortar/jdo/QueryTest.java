@@ -128,8 +128,17 @@ class QueryTest {
         });
     }
 
+    @Test
+    void a_name_that_is_neither_a_member_nor_a_variable_is_refused() {
+        STORE.run(manager -> {
+            assertThrows(JDOUserException.class, () -> manager.newQuery(Person.class, "nickname == 3").execute());
+            assertThrows(JDOUserException.class, () -> manager.newQuery(Person.class, "age > nickname").execute());
+        });
+    }
+
     @ParameterizedTest
     @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
+        "~age == -31 && age > 10 => Bob Cid => age",
         "name.substring(1) == 'nn' && age > 10 => Ann => age",
         "name + 'x' == 'Bobx' => Bob => ",
         "scores.containsValue(5) => Bob => ",
@@ -306,7 +315,7 @@ class QueryTest {
     void a_variable_of_values_without_a_collection_is_refused() {
         STORE.run(manager -> {
             Query<?> query = manager.newQuery("select from io.mortar.jdo.model.Person where s.length() > 3 variables String s");
-            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the variable s"));
+            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the filter contains s"));
         });
     }
 

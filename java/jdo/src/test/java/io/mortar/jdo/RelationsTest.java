@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.mortar.jdo.model.Address;
 import io.mortar.jdo.model.Circle;
+import io.mortar.jdo.model.Coin;
 import io.mortar.jdo.model.Department;
 import io.mortar.jdo.model.Drawing;
 import io.mortar.jdo.model.Employee;
@@ -23,6 +24,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.stream.Stream;
 import javax.jdo.JDOException;
+import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -157,6 +159,45 @@ class RelationsTest {
         store.run(manager -> {
             Shape[] tiles = ((Mosaic) manager.getObjectById(id)).getTiles();
             assertEquals(List.of(4.0, 9.0), Stream.of(tiles).map(Shape::area).toList());
+        });
+    }
+
+    @Test
+    void a_set_does_not_have_deleted_objects() {
+        for (boolean isOneTransaction : List.of(true, false)) {
+            store.run(manager -> {
+                Coin purse = new Coin("purse");
+                purse.getLikes().addAll(List.of(new Coin("euro"), new Coin("yen")));
+                manager.makePersistent(purse);
+            });
+            store.run(manager -> {
+                manager.deletePersistentAll(manager.newQuery(Coin.class, "currency == 'yen'").executeList());
+                if (isOneTransaction) {
+                    assertEquals(Set.of(new Coin("euro")), purse(manager).getLikes());
+                }
+            });
+            store.run(manager -> {
+                assertEquals(Set.of(new Coin("euro")), purse(manager).getLikes());
+                manager.deletePersistentAll(manager.newQuery(Coin.class, "currency == 'euro'").executeList());
+                manager.deletePersistent(purse(manager));
+            });
+            store.run(manager -> assertEquals(List.of(), manager.newQuery(Coin.class).executeList()));
+        }
+    }
+
+    private static Coin purse(PersistenceManager manager) {
+        return manager.newQuery(Coin.class, "currency == 'purse'").executeUnique();
+    }
+
+    @Test
+    void a_query_compares_objects_by_their_identities() {
+        store.run(manager -> manager.makePersistentAll(new Coin("euro"), new Coin("euro")));
+        store.run(manager -> {
+            // The second condition is evaluated in memory.
+            var query = manager.newQuery(Coin.class, "this == :coin && currency.substring(0) == 'euro'");
+            Coin first = manager.newQuery(Coin.class).executeList().get(0);
+            assertEquals(1, ((List<?>) query.execute(first)).size());
+            assertEquals(0, ((List<?>) query.execute(new Coin("euro"))).size());
         });
     }
 

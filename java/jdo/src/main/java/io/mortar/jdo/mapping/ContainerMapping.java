@@ -77,7 +77,7 @@ public final class ContainerMapping extends ColumnMapping {
             Object nextKey = keys.next();
             Object value = values.next();
             if (nextKey != null || !key.isReference()) {
-                map.put(nextKey, value);
+                Containers.addExisting(from.context(), nextKey, () -> map.put(nextKey, value));
             }
         }
         return map;

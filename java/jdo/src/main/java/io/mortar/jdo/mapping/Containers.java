@@ -14,7 +14,9 @@ import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusException;
+import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.OrderMetaData;
 import org.datanucleus.state.DNStateManager;
@@ -73,8 +75,35 @@ public final class Containers {
             return array;
         }
         Collection<Object> collection = newCollection(context, member);
-        collection.addAll(elements);
+        elements.forEach(element -> addExisting(context, element, () -> collection.add(element)));
         return collection;
+    }
+
+    /**
+     * Adds an element to a container, unless it is deleted. That it is may show only when its hash code or its order is computed. A
+     * reference to a deleted object does not keep its holder from being read.
+     */
+    static void addExisting(ExecutionContext context, Object element, Runnable add) {
+        if (element instanceof Persistable && context.getApiAdapter().isDeleted(element)) {
+            return;
+        }
+        try {
+            add.run();
+        } catch (RuntimeException error) {
+            if (!isMissing(context, element, error)) {
+                throw error;
+            }
+        }
+    }
+
+    private static boolean isMissing(ExecutionContext context, Object element, Throwable error) {
+        Object id = context.getApiAdapter().getIdForObject(element);
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof NucleusObjectNotFoundException missing) {
+                return id != null && id.equals(missing.getFailedObject());
+            }
+        }
+        return false;
     }
 
     private static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {

@@ -289,6 +289,9 @@ final class Conditions {
             throw new Untranslatable("two constants are compared");
         }
         if (right.isNull()) {
+            if (left.kind() == Term.Kind.INVERSE) {
+                throw new Untranslatable("the other side of a relation has the reference");
+            }
             boolean isUnknown = isThreeValued && rightExpression instanceof ParameterExpression;
             return !isEquality || isUnknown ? NEVER : nullTest(left, used);
         }

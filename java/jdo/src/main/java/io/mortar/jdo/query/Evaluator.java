@@ -415,11 +415,20 @@ final class Evaluator {
         if (expression.getOperator() == Expression.OP_NEG) {
             return left == null || left == NOTHING ? left : calculate(0L, Expression.OP_SUB, left, expression);
         }
+        if (expression.getOperator() == Expression.OP_COM) {
+            // The complement of two: -x - 1.
+            return left == null || left == NOTHING ? left : calculate(-1L, Expression.OP_SUB, integer(left, expression), expression);
+        }
         Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
             return left == NOTHING || right == NOTHING ? NOTHING : null;
         }
         return calculate(left, expression.getOperator(), right, expression);
+    }
+
+    private static Object integer(Object value, Expression expression) {
+        boolean isInteger = value instanceof Number number && !Values.isFloating(number) && !(value instanceof BigDecimal);
+        return isInteger ? value : fail(expression);
     }
 
     private static Object calculate(Object left, Expression.Operator operator, Object right, Expression expression) {

@@ -29,7 +29,7 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
     @Override
     public void compileGeneric(Map parameterValues) {
         super.compileGeneric(parameterValues);
-        ResultPaths.check(compilation, ec);
+        NameCheck.check(compilation, ec);
     }
 
     /** Makes the changes of the transaction visible to the query. */

@@ -11,6 +11,7 @@ import java.time.ZonedDateTime;
 import java.util.Calendar;
 import java.util.Date;
 import java.util.Objects;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusUserException;
 
 /**
@@ -20,14 +21,22 @@ import org.datanucleus.exceptions.NucleusUserException;
 final class Values {
     private Values() {}
 
-    /** Whether two values are equal. */
+    /** Whether two values are equal. Stored objects are if they have the same identity. */
     static boolean isSame(Object left, Object right) {
         if (left instanceof Number && right instanceof Number) {
             return order(left, right) == 0;
         }
+        if (left instanceof Persistable first && right instanceof Persistable second && (isStored(first) || isStored(second))) {
+            return left == right || Objects.equals(first.dnGetObjectId(), second.dnGetObjectId());
+        }
         Object one = aligned(left, right);
         Object other = aligned(right, left);
         return one instanceof Number && other instanceof Number ? order(one, other) == 0 : Objects.deepEquals(one, other);
+    }
+
+    /** Whether an object has an identity: it is neither transient nor embedded. */
+    private static boolean isStored(Persistable object) {
+        return object.dnGetObjectId() != null;
     }
 
     /** Compares two values that are not null. */
@@ -75,6 +84,9 @@ final class Values {
 
     /** A value with a hash: two that are {@linkplain #isSame the same} have equal ones, if they are of one type or numbers. */
     static Object hashable(Object value) {
+        if (value instanceof Persistable object && isStored(object)) {
+            return object.dnGetObjectId();
+        }
         if (!(value instanceof Number number)) {
             return plain(value);
         }

@@ -273,6 +273,21 @@ final class Variables {
                 || declaration(compilation.getExprFilter(), variable) != null;
     }
 
+    /** The variables that are an argument of a {@code contains}. */
+    static Set<String> elements(Expression expression) {
+        Set<String> elements = new HashSet<>();
+        ExpressionTree.forEach(expression, each -> {
+            if (isContains(each)) {
+                for (Expression argument : ((InvokeExpression) each).getArguments()) {
+                    if (argument instanceof VariableExpression variable) {
+                        elements.add(variable.getId());
+                    }
+                }
+            }
+        });
+        return elements;
+    }
+
     /** A {@code contains} that a variable is an argument of, outside of negations; null if there is none. */
     private static InvokeExpression declaration(Expression expression, String variable) {
         if (isContains(expression)) {

@@ -1,6 +1,7 @@
 package io.mortar.jdo.query;
 
 import java.util.List;
+import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
@@ -10,15 +11,19 @@ import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 import org.datanucleus.util.ClassUtils;
 
-/** Refuses paths in the result of a JDOQL query to members that no class has. DataNucleus checks those of other clauses only. */
-final class ResultPaths {
-    private ResultPaths() {}
+/**
+ * Refuses names of a JDOQL query that are neither members, nor parameters, nor variables. DataNucleus takes an unknown name of a filter
+ * for a variable, and checks no paths of results.
+ */
+final class NameCheck {
+    private NameCheck() {}
 
     static void check(QueryCompilation compilation, ExecutionContext context) {
         Class<?> candidate = compilation.getCandidateClass();
         if (candidate == null) {
             return;
         }
+        checkVariables(compilation, context);
         ExpressionTree.forEach(compilation.getExprResult(), each -> {
             if (each instanceof PrimaryExpression primary && primary.getLeft() == null) {
                 List<String> path = primary.getTuples();
@@ -33,6 +38,23 @@ final class ResultPaths {
                         + candidate.getName() + " nor a variable");
             }
         });
+    }
+
+    private static void checkVariables(QueryCompilation compilation, ExecutionContext context) {
+        Set<String> elements = Variables.elements(compilation.getExprFilter());
+        ExpressionTree.forEach(compilation.getExprFilter(), each -> {
+            if (each instanceof VariableExpression variable && !variable.getId().equals(compilation.getCandidateAlias())
+                    && !elements.contains(variable.getId()) && !isOverObjects(compilation, variable.getId(), context)) {
+                throw new NucleusUserException("the filter contains " + variable.getId() + ", which is neither a member of "
+                        + compilation.getCandidateClass().getName() + " nor a variable over objects or elements");
+            }
+        });
+    }
+
+    private static boolean isOverObjects(QueryCompilation compilation, String variable, ExecutionContext context) {
+        Class<?> type = Variables.type(compilation, variable);
+        return compilation.getCompilationForSubquery(variable) != null
+                || type != null && (type.isInterface() || context.getApiAdapter().isPersistable(type));
     }
 
     private static void check(Class<?> from, List<String> path, ExecutionContext context) {
