@@ -77,6 +77,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
             StoreManager.OPTION_ORM_SERIALISED_PC,
             StoreManager.OPTION_ORM_SERIALISED_COLLECTION_ELEMENT,
             StoreManager.OPTION_ORM_INHERITANCE_COMPLETE_TABLE,
+            // All levels are served by the strongest.
+            StoreManager.OPTION_TXN_ISOLATION_READ_UNCOMMITTED,
             StoreManager.OPTION_TXN_ISOLATION_READ_COMMITTED,
             StoreManager.OPTION_TXN_ISOLATION_REPEATABLE_READ,
             StoreManager.OPTION_TXN_ISOLATION_SERIALIZABLE,

@@ -137,6 +137,21 @@ class QueryTest {
     }
 
     @ParameterizedTest
+    @CsvSource({"sum(name)", "friends", "scores", "nickname", "'name, age into java.lang.Long'"})
+    void a_result_that_has_no_meaning_is_refused(String result) {
+        STORE.run(manager -> assertThrows(
+                JDOUserException.class, () -> manager.newQuery("select " + result + " from io.mortar.jdo.model.Person").execute()));
+    }
+
+    @Test
+    void a_result_can_be_maps() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select name, age as years into java.util.Map from io.mortar.jdo.model.Person where name == 'Ann'");
+            assertEquals(List.of(Map.of("name", "Ann", "years", 50)), query.execute());
+        });
+    }
+
+    @ParameterizedTest
     @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
         "~age == -31 && age > 10 => Bob Cid => age",
         "name.substring(1) == 'nn' && age > 10 => Ann => age",

@@ -5,6 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
 import io.mortar.jdo.model.AllTypes;
+import io.mortar.jdo.model.Harbour;
+import io.mortar.jdo.model.Position;
 import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.net.URI;
@@ -190,6 +192,22 @@ class ValuesTest {
             query.setResult("optionalText.orElse('none')");
             assertEquals("none", query.executeResultUnique());
         });
+    }
+
+    @Test
+    void a_converted_value_is_compared_with_values_of_both_forms() {
+        STORE.run(manager -> manager.makePersistentAll(
+                new Harbour(new Position(54, 10)), new Harbour(new Position(53, 8))));
+        for (Object parameter : List.of(new Position(54, 10), "54/10")) {
+            STORE.run(manager -> {
+                var query = manager.newQuery(Harbour.class, "position == wanted");
+                query.declareParameters(parameter.getClass().getName() + " wanted");
+                List<?> found = (List<?>) query.execute(parameter);
+                assertEquals(1, found.size());
+                assertEquals(54, ((Harbour) found.get(0)).getPosition().latitude());
+                assertEquals(List.of(), Queries.inMemory(query));
+            });
+        }
     }
 
     @Test

@@ -19,7 +19,7 @@ final class Aggregates {
     private Aggregates() {}
 
     /** The value of an aggregate for the group of a row. */
-    static Object compute(InvokeExpression aggregate, Row row, Evaluator evaluator, boolean isJpql) {
+    static Object compute(InvokeExpression aggregate, Row row, Evaluator evaluator) {
         if (row.group() == null) {
             throw new NucleusUserException("an aggregate is used where there is no group: " + aggregate);
         }
@@ -33,16 +33,16 @@ final class Aggregates {
                 values.add(value);
             }
         }
-        return compute(aggregate, isDistinct ? distinct(values) : values, isJpql);
+        return compute(aggregate, isDistinct ? distinct(values) : values);
     }
 
-    static Object compute(InvokeExpression aggregate, Collection<Object> values, boolean isJpql) {
+    static Object compute(InvokeExpression aggregate, Collection<Object> values) {
         return switch (aggregate.getOperation().toLowerCase(Locale.ROOT)) {
             case "count" -> (long) values.size();
             case "min" -> values.stream().min(Values::order).orElse(null);
             case "max" -> values.stream().max(Values::order).orElse(null);
             case "sum" -> values.isEmpty() ? null : sum(aggregate, values);
-            default -> values.isEmpty() ? null : average(aggregate, values, isJpql);
+            default -> values.isEmpty() ? null : average(aggregate, values);
         };
     }
 
@@ -76,11 +76,9 @@ final class Aggregates {
         return values.stream().map(each -> Values.decimal(number(aggregate, each))).reduce(BigDecimal.ZERO, BigDecimal::add);
     }
 
-    /** The average: a double in JPQL, and a decimal of decimals in JDOQL. */
-    private static Object average(InvokeExpression aggregate, Collection<Object> values, boolean isJpql) {
+    private static double average(InvokeExpression aggregate, Collection<Object> values) {
         if (values.iterator().next() instanceof BigDecimal) {
-            BigDecimal average = decimalSum(aggregate, values).divide(BigDecimal.valueOf(values.size()), MathContext.DECIMAL128);
-            return isJpql ? (Object) average.doubleValue() : average;
+            return decimalSum(aggregate, values).divide(BigDecimal.valueOf(values.size()), MathContext.DECIMAL128).doubleValue();
         }
         return values.stream().mapToDouble(each -> number(aggregate, each).doubleValue()).average().orElseThrow();
     }

@@ -472,7 +472,7 @@ final class Evaluator {
 
     private Object invocation(InvokeExpression invoke, Row row) {
         if (ResultColumns.isAggregate(invoke)) {
-            return Aggregates.compute(invoke, row, this, isThreeValued);
+            return Aggregates.compute(invoke, row, this);
         }
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {

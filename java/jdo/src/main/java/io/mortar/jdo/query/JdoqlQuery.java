@@ -29,7 +29,7 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
     @Override
     public void compileGeneric(Map parameterValues) {
         super.compileGeneric(parameterValues);
-        NameCheck.check(compilation, ec);
+        QueryCheck.check(compilation, getResultClass(), ec);
     }
 
     /** Makes the changes of the transaction visible to the query. */

@@ -119,7 +119,7 @@ final class Parameters {
         try {
             stored = codec.encode(constant);
         } catch (ClassCastException error) {
-            stored = null;
+            stored = inStoredForm(constant, codec);
         }
         if (stored instanceof java.sql.Date date && codec.type().equals(FieldType.DATE)) {
             stored = date.toLocalDate();
@@ -129,6 +129,14 @@ final class Parameters {
                     "a constant of " + constant.getClass().getName() + " is compared with a value of another type");
         }
         return stored;
+    }
+
+    /** A constant that already has the stored form of a value with a converter; null if it has not. */
+    private static Object inStoredForm(Object constant, ValueCodec codec) {
+        if (constant instanceof Number number && Term.isNumeric(codec.type())) {
+            return number(number);
+        }
+        return constant instanceof String && codec.type().equals(FieldType.STRING) ? constant : null;
     }
 
     private static boolean isOfType(Object stored, FieldType type) {

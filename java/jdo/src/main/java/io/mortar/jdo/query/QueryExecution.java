@@ -10,6 +10,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -274,7 +275,7 @@ final class QueryExecution implements Evaluator.Source {
         List<Object> values = queries.all(nativeQuery.text(), nativeQuery.parameters(), row -> row(row, columns));
         if (plan.distinctAggregate() != null) {
             values.removeIf(Objects::isNull);
-            Object aggregate = Aggregates.compute(plan.distinctAggregate(), values, isJpql);
+            Object aggregate = Aggregates.compute(plan.distinctAggregate(), values);
             return map(ranged(new ArrayList<>(Collections.singletonList(aggregate))));
         }
         int size = columns.size() - plan.groupFilter().size();
@@ -344,9 +345,28 @@ final class QueryExecution implements Evaluator.Source {
         if (query.getResultClass() == Object[].class && result.length == 1) {
             return new ArrayList<>(values.stream().map(each -> (Object) new Object[] {each}).toList());
         }
+        if (query.getResultClass() == Map.class) {
+            List<String> names = Arrays.stream(result).map(QueryExecution::nameOf).toList();
+            return new ArrayList<>(values.stream().map(each -> (Object) named(names, each)).toList());
+        }
         AbstractResultClassMapper mapper = isJpql
                 ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
         return new ArrayList<>(mapper.map(values, result));
+    }
+
+    /** The name of an expression of the result: its alias, or the expression itself. */
+    private static String nameOf(Expression expression) {
+        return expression.getAlias() != null ? expression.getAlias()
+                : expression instanceof PrimaryExpression path ? path.getId() : expression.toString();
+    }
+
+    /** The values of a row by their names. */
+    private static Map<String, Object> named(List<String> names, Object row) {
+        Map<String, Object> named = new LinkedHashMap<>();
+        for (int i = 0; i < names.size(); i++) {
+            named.put(names.get(i), names.size() == 1 ? row : ((Object[]) row)[i]);
+        }
+        return named;
     }
 
     // ------------------------------------------------------------------------------------------- bulk changes

@@ -5,7 +5,6 @@ import io.mortar.Oid;
 import io.mortar.jdo.StoreQueries;
 import io.mortar.jdo.mapping.ValueCodec;
 import java.math.BigDecimal;
-import java.math.BigInteger;
 import java.util.Locale;
 import java.util.Set;
 import java.util.function.Function;
@@ -79,7 +78,7 @@ final class ResultColumns {
         String text = name + '(' + text(term) + ')';
         return switch (name) {
             case "sum" -> new ResultColumn(text, stored -> sum(stored, codec));
-            case "avg" -> new ResultColumn(text, stored -> average(stored, codec));
+            case "avg" -> new ResultColumn(text, ResultColumns::average);
             default -> new ResultColumn(text, stored -> codec == null ? stored : codec.decode(stored));
         };
     }
@@ -103,12 +102,8 @@ final class ResultColumns {
         return isFloat && !isJpql ? (Object) ((Number) stored).floatValue() : stored;
     }
 
-    /** The average: a double in JPQL, and a decimal of decimals in JDOQL. */
-    private Object average(Object stored, ValueCodec codec) {
-        if (stored instanceof BigDecimal decimal) {
-            boolean isInteger = codec != null && codec.decode(BigDecimal.ONE) instanceof BigInteger;
-            return isInteger || isJpql ? (Object) decimal.doubleValue() : decimal;
-        }
-        return stored;
+    /** Averages are doubles. */
+    private static Object average(Object stored) {
+        return stored instanceof BigDecimal decimal ? (Object) decimal.doubleValue() : stored;
     }
 }

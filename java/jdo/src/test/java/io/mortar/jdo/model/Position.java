@@ -1,0 +1,4 @@
+package io.mortar.jdo.model;
+
+/** A place on the earth, in degrees. */
+public record Position(int latitude, int longitude) {}
