@@ -3,6 +3,7 @@ package io.mortar.jdo;
 import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.jdo.mapping.InverseMapping;
+import io.mortar.jdo.mapping.OwnerMember;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -14,6 +15,7 @@ import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
 import org.datanucleus.metadata.RelationType;
+import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.FieldManager;
@@ -160,19 +162,31 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         }
     }
 
-    /** An object that gets another owner leaves the containers of the former one. */
+    /** The former owner of an object that gets another one does not have it any more, alone or in a container. */
     @Override
     public void replaceFieldValue(int position, Object value) {
         Object before = isFieldLoaded(position) ? provideField(position) : null;
         super.replaceFieldValue(position, value);
+        if (before == null || before == value) {
+            return;
+        }
         AbstractMemberMetaData member = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position);
-        if (before != null && before != value
-                && member.getRelationType(myEC.getClassLoaderResolver()) == RelationType.MANY_TO_ONE_BI) {
-            AbstractMemberMetaData container =
-                    member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);
-            if (container != null) {
-                RelatedContainers.remove((MortarStoreManager) getStoreManager(), this, before, container);
-            }
+        RelationType relation = member.getRelationType(myEC.getClassLoaderResolver());
+        if (relation != RelationType.MANY_TO_ONE_BI && relation != RelationType.ONE_TO_ONE_BI) {
+            return;
+        }
+        AbstractMemberMetaData related = member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);
+        if (related != null && relation == RelationType.MANY_TO_ONE_BI) {
+            RelatedContainers.remove((MortarStoreManager) getStoreManager(), this, before, related);
+        } else if (related != null && related.getMappedBy() != null) {
+            forget(myEC.findStateManager(before), related.getAbsoluteFieldNumber());
+        }
+    }
+
+    /** Ends the reference of another object to this one, which is not stored with that object. */
+    private void forget(DNStateManager other, int position) {
+        if (other != null && !OwnerMember.isDeleted(other) && other.isFieldLoaded(position) && other.provideField(position) == myPC) {
+            other.replaceField(position, null);
         }
     }
 

@@ -278,4 +278,25 @@ class InverseContainersTest {
             assertEquals("Idle", idle.getName());
         });
     }
+
+    @Test
+    void a_former_partner_has_no_reference_in_the_same_transaction() {
+        Object id = store.call(manager -> {
+            Employee ann = new Employee("Ann", 5);
+            Department sales = new Department("Sales");
+            ann.setLeads(sales);
+            manager.makePersistentAll(ann, sales, new Department("Idle"));
+            return manager.getObjectId(ann);
+        });
+        store.run(manager -> {
+            Department sales = manager.newQuery(Department.class, "name == 'Sales'").executeUnique();
+            Department idle = manager.newQuery(Department.class, "name == 'Idle'").executeUnique();
+            Employee ann = (Employee) manager.getObjectById(id);
+            assertSame(ann, sales.getLeader());
+            idle.setLeader(ann);
+            manager.flush();
+            assertSame(idle, ann.getLeads());
+            assertNull(sales.getLeader());
+        });
+    }
 }
