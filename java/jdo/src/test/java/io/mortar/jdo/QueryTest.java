@@ -144,6 +144,15 @@ class QueryTest {
     }
 
     @Test
+    void an_order_of_many_keys_is_made_in_memory() {
+        STORE.run(manager -> {
+            Query<Person> query = manager.newQuery(Person.class);
+            query.setOrdering("age, " + "height, ".repeat(16) + "name desc");
+            assertEquals(List.of("Dan", "Cid", "Bob", "Ann"), query.executeList().stream().map(Person::getName).toList());
+        });
+    }
+
+    @Test
     void a_result_can_be_maps() {
         STORE.run(manager -> {
             Query<?> query = manager.newQuery("select name, age as years into java.util.Map from io.mortar.jdo.model.Person where name == 'Ann'");
@@ -154,6 +163,7 @@ class QueryTest {
     @ParameterizedTest
     @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
         "~age == -31 && age > 10 => Bob Cid => age",
+        "Math.sqrt(age) > 7 && age > 10 => Ann => age",
         "name.substring(1) == 'nn' && age > 10 => Ann => age",
         "name + 'x' == 'Bobx' => Bob => ",
         "scores.containsValue(5) => Bob => ",

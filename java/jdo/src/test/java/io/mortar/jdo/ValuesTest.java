@@ -195,6 +195,19 @@ class ValuesTest {
     }
 
     @Test
+    void optional_numbers_have_a_sum() throws Exception {
+        AllTypes all = full();
+        all.anInt = 815;
+        all.optionalNumber = Optional.of(7);
+        STORE.run(manager -> manager.makePersistent(all));
+        STORE.run(manager -> {
+            var query = manager.newQuery(AllTypes.class, "anInt == 815");
+            query.setResult("sum(optionalNumber)");
+            assertEquals(7L, query.executeResultUnique());
+        });
+    }
+
+    @Test
     void a_converted_value_is_compared_with_values_of_both_forms() {
         STORE.run(manager -> manager.makePersistentAll(
                 new Harbour(new Position(54, 10)), new Harbour(new Position(53, 8))));

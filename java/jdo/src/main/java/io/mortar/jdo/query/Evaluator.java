@@ -498,6 +498,9 @@ final class Evaluator {
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
             arguments.add(value(argument, row));
         }
+        if (receiver instanceof Enum<?> && name.equals("toString")) {
+            return receiver.toString();
+        }
         if (receiver instanceof Optional<?> optional) {
             return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
         }
@@ -531,6 +534,7 @@ final class Evaluator {
             case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" -> arguments.get(0) == null
                     ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
             case "SQL_FUNCTION" -> named(invoke, arguments);
+            case "SQRT", "MATH.SQRT" -> arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
             case "ABS", "MATH.ABS" -> arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
                     ? calculate(0L, Expression.OP_SUB, number, invoke) : arguments.get(0);
             default -> function(null, invoke, arguments);

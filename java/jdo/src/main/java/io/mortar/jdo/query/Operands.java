@@ -1,7 +1,9 @@
 package io.mortar.jdo.query;
 
+import io.mortar.FieldType;
 import io.mortar.jdo.mapping.ClassMapping;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
@@ -102,6 +104,12 @@ final class Operands {
         return term.isConstant() ? parameters.text(term.constant(), Term.value("", null, false)) : term.text();
     }
 
+    private static boolean isBigInteger(Term term) {
+        return term.isConstant() ? term.constant() instanceof BigInteger
+                : term.codec() != null && term.codec().type().equals(FieldType.DECIMAL)
+                        && term.codec().decode(BigDecimal.ONE) instanceof BigInteger;
+    }
+
     private Term arithmetic(DyadicExpression expression) {
         Expression.Operator operator = expression.getOperator();
         if (operator == Expression.OP_NEG) {
@@ -116,6 +124,9 @@ final class Operands {
         }
         Term left = term(expression.getLeft());
         Term right = term(expression.getRight());
+        if (operator == Expression.OP_DIV && (isBigInteger(left) || isBigInteger(right))) {
+            throw new Untranslatable("the store divides a BigInteger as a decimal");
+        }
         return Term.value('(' + number(left) + ' ' + sign + ' ' + number(right) + ')', null, left.isPath() || right.isPath());
     }
 

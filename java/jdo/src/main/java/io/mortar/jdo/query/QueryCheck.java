@@ -4,6 +4,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
@@ -117,7 +118,7 @@ final class QueryCheck {
             if (metadata != null && member == null && ClassUtils.getFieldForClass(type, name) == null) {
                 throw new NucleusUserException(type.getName() + " has no member " + name + ", which the result contains");
             }
-            type = member == null ? null : member.getType();
+            type = member == null || member.getType() == Optional.class ? null : member.getType();
         }
         return type;
     }

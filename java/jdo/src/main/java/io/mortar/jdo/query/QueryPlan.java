@@ -32,6 +32,9 @@ import org.datanucleus.store.query.expression.VariableExpression;
  * memory.
  */
 final class QueryPlan {
+    /** As many keys as a query of the store may have in its order. */
+    private static final int MAX_ORDER_KEYS = 16;
+
     private final CompiledQuery compiled;
     private final QueryCompilation compilation;
     private final boolean isJpql;
@@ -363,6 +366,9 @@ final class QueryPlan {
             return;
         }
         try {
+            if (ordering.length > MAX_ORDER_KEYS) {
+                throw new Untranslatable("the store orders by at most " + MAX_ORDER_KEYS + " keys");
+            }
             List<String> keys = new ArrayList<>();
             for (Expression each : ordering) {
                 keys.add(key((OrderExpression) each));
