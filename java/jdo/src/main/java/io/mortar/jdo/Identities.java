@@ -135,8 +135,9 @@ final class Identities {
             Record record = session.get(oid, false);
             return record == null ? null : new Found(oid, record);
         }
-        Found found = findInHierarchy(session, context, store.mapping(metadata).withIdentity(), id);
-        return found != null && store.isA(found.oid().classNumber(), store.mapping(metadata)) ? found : null;
+        ClassMapping mapping = store.mapping(metadata);
+        Found found = findInHierarchy(session, context, mapping.withIdentity(), id);
+        return found != null && store.isA(found.oid().classNumber(), mapping) ? found : null;
     }
 
     private Found findInHierarchy(StoreSession session, ExecutionContext context, ClassMapping root, Object id) {

@@ -165,14 +165,12 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** The former owner of an object that gets another one does not have it any more, alone or in a container. */
     @Override
     public void replaceFieldValue(int position, Object value) {
-        Object before = isFieldLoaded(position) ? provideField(position) : null;
-        super.replaceFieldValue(position, value);
-        if (before == null || before == value) {
-            return;
-        }
         AbstractMemberMetaData member = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position);
         RelationType relation = member.getRelationType(myEC.getClassLoaderResolver());
-        if (relation != RelationType.MANY_TO_ONE_BI && relation != RelationType.ONE_TO_ONE_BI) {
+        boolean refersToOwner = relation == RelationType.MANY_TO_ONE_BI || relation == RelationType.ONE_TO_ONE_BI;
+        Object before = refersToOwner && isFieldLoaded(position) ? provideField(position) : null;
+        super.replaceFieldValue(position, value);
+        if (before == null || before == value) {
             return;
         }
         AbstractMemberMetaData related = member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);

@@ -337,7 +337,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     /** Whether the class with a number is a class or extends it. */
     boolean isA(int classNumber, ClassMapping ancestor) {
-        ClassMapping mapping = classNumber == 0 ? null : mapping(classNumber, loaders());
+        ClassMapping known = schema.mapping(classNumber);
+        ClassMapping mapping = known != null || classNumber == 0 ? known : mapping(classNumber, loaders());
         return mapping != null && mapping.isA(ancestor);
     }
 

@@ -6,13 +6,13 @@ import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.ContainerMapping;
 import io.mortar.jdo.mapping.Containers;
 import io.mortar.jdo.mapping.InverseMapping;
-import io.mortar.jdo.mapping.MemberMapping;
 import io.mortar.jdo.mapping.OwnerMember;
 import io.mortar.jdo.mapping.ReferenceMapping;
 import io.mortar.jdo.mapping.References;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
@@ -42,17 +42,20 @@ final class RelatedContainers {
             return;
         }
         for (int position : positions) {
-            AbstractMemberMetaData container = storedContainer(store, context, mapping.members().at(position));
+            if (!(mapping.members().at(position) instanceof ReferenceMapping reference)) {
+                continue;
+            }
+            int column = reference.column().number();
+            Oid from = before == null ? null : (Oid) before.get(column);
+            Oid to = (Oid) now.get(column);
+            AbstractMemberMetaData container = Objects.equals(from, to) ? null : storedContainer(store, context, reference);
             if (container == null) {
                 continue;
             }
-            int column = ((ReferenceMapping) mapping.members().at(position)).column().number();
-            Oid from = before == null ? null : (Oid) before.get(column);
-            Oid to = (Oid) now.get(column);
-            if (from != null && !from.equals(to)) {
+            if (from != null) {
                 remove(store, element, References.of(context).object(from), container);
             }
-            if (to != null && !to.equals(from)) {
+            if (to != null) {
                 add(store, element, References.of(context).object(to), container);
             }
         }
@@ -60,9 +63,8 @@ final class RelatedContainers {
 
     /** The container that is the other side of a reference, if it is stored; or null. */
     private static AbstractMemberMetaData storedContainer(
-            MortarStoreManager store, ExecutionContext context, MemberMapping reference) {
-        if (!(reference instanceof ReferenceMapping)
-                || reference.member().getRelationType(context.getClassLoaderResolver()) != RelationType.MANY_TO_ONE_BI) {
+            MortarStoreManager store, ExecutionContext context, ReferenceMapping reference) {
+        if (reference.member().getRelationType(context.getClassLoaderResolver()) != RelationType.MANY_TO_ONE_BI) {
             return null;
         }
         AbstractMemberMetaData container = reference.member().getRelatedMemberMetaData(context.getClassLoaderResolver())[0];

@@ -1,6 +1,5 @@
 package io.mortar.jdo.containers;
 
-import java.util.AbstractList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.function.Predicate;
@@ -14,37 +13,7 @@ import org.datanucleus.store.types.wrappers.ArrayList;
  * elements it does not use, so they would change nothing.
  */
 public final class PersistentArrayList<E> extends ArrayList<E> {
-    private final transient Elements elements = new Elements();
-
-    /** Makes each method of a list out of the five that DataNucleus implements. */
-    private final class Elements extends AbstractList<E> {
-        @Override
-        public E get(int index) {
-            return PersistentArrayList.this.get(index);
-        }
-
-        @Override
-        public int size() {
-            return PersistentArrayList.this.size();
-        }
-
-        @Override
-        public E set(int index, E element) {
-            return PersistentArrayList.this.set(index, element);
-        }
-
-        @Override
-        public void add(int index, E element) {
-            modCount++;
-            PersistentArrayList.this.add(index, element);
-        }
-
-        @Override
-        public E remove(int index) {
-            modCount++;
-            return PersistentArrayList.this.remove(index);
-        }
-    }
+    private final transient ListMethods<E> elements = new ListMethods<>(this);
 
     public PersistentArrayList(DNStateManager owner, AbstractMemberMetaData member) {
         super(owner, member);

@@ -1,6 +1,5 @@
 package io.mortar.jdo.containers;
 
-import java.util.AbstractList;
 import java.util.Comparator;
 import java.util.Iterator;
 import java.util.List;
@@ -16,37 +15,7 @@ import org.datanucleus.store.types.wrappers.LinkedList;
  * {@link java.util.LinkedList}, whose own elements it does not use, so they would find and change nothing.
  */
 public final class PersistentLinkedList<E> extends LinkedList<E> {
-    private final transient Elements elements = new Elements();
-
-    /** Makes each method of a list out of the five that DataNucleus implements. */
-    private final class Elements extends AbstractList<E> {
-        @Override
-        public E get(int index) {
-            return PersistentLinkedList.this.get(index);
-        }
-
-        @Override
-        public int size() {
-            return PersistentLinkedList.this.size();
-        }
-
-        @Override
-        public E set(int index, E element) {
-            return PersistentLinkedList.this.set(index, element);
-        }
-
-        @Override
-        public void add(int index, E element) {
-            modCount++;
-            PersistentLinkedList.this.add(index, element);
-        }
-
-        @Override
-        public E remove(int index) {
-            modCount++;
-            return PersistentLinkedList.this.remove(index);
-        }
-    }
+    private final transient ListMethods<E> elements = new ListMethods<>(this);
 
     public PersistentLinkedList(DNStateManager owner, AbstractMemberMetaData member) {
         super(owner, member);

@@ -125,9 +125,9 @@ final class Conditions {
         for (Expression part : parts) {
             if (isContains(part)) {
                 InvokeExpression contains = (InvokeExpression) part;
-                Expression variable = contains.getArguments().get(0);
-                for (String free : freeVariables(variable)) {
-                    return any(contains, free, parts);
+                VariableExpression variable = (VariableExpression) contains.getArguments().get(0);
+                if (!freeVariables(variable).isEmpty()) {
+                    return any(contains, variable.getId(), parts);
                 }
             }
         }

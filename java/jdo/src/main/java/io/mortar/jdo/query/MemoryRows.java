@@ -3,6 +3,7 @@ package io.mortar.jdo.query;
 import io.mortar.jdo.query.Evaluator.Row;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.IdentityHashMap;
@@ -81,7 +82,7 @@ final class MemoryRows {
 
     private List<Row> joined(List<Row> rows, ClassExpression from, List<Object> candidates) {
         List<Row> joined = new ArrayList<>();
-        Function<Row, List<Object>> partners = null;
+        Function<Row, Collection<Object>> partners = null;
         for (Row row : rows) {
             if (row.names().containsKey(from.getAlias())) {
                 // IN(a.tracks) is another clause with the candidate of the first one.
@@ -141,7 +142,7 @@ final class MemoryRows {
         if (!isClass) {
             return row -> elements(alias, join.getJoinedExpression(), row);
         }
-        Function<Row, List<Object>> objects = partners(alias, first, join.getOnExpression());
+        Function<Row, Collection<Object>> objects = partners(alias, first, join.getOnExpression());
         return row -> objects.apply(row).stream().map(each -> Map.of(alias, each)).toList();
     }
 
@@ -166,7 +167,7 @@ final class MemoryRows {
      * @param alias the name of the objects
      * @param first one of the rows, which all have the same names
      */
-    private Function<Row, List<Object>> partners(String alias, Row first, Expression condition) {
+    private Function<Row, Collection<Object>> partners(String alias, Row first, Expression condition) {
         List<Object> all = source.extent(typeOf(alias));
         List<Expression> parts = new ArrayList<>();
         Evaluator.flatten(condition, Expression.OP_AND, parts);
@@ -189,16 +190,9 @@ final class MemoryRows {
         return expression instanceof PrimaryExpression path && path.getLeft() == null && names.contains(path.getTuples().get(0));
     }
 
-    private Function<Row, List<Object>> partners(List<Object> all, String alias, Expression theirs, Expression ours) {
-        Map<Object, List<Object>> byValue = new HashMap<>();
-        for (Object each : all) {
-            Object value = evaluator.value(theirs, new Row(Map.of(alias, each), null));
-            if (value != null && value.getClass().isArray()) {
-                return row -> all;
-            }
-            byValue.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>()).add(each);
-        }
-        return row -> byValue.getOrDefault(Values.hashable(evaluator.value(ours, row)), List.of());
+    private Function<Row, Collection<Object>> partners(List<Object> all, String alias, Expression theirs, Expression ours) {
+        ValueIndex index = new ValueIndex(all, each -> evaluator.value(theirs, new Row(Map.of(alias, each), null)));
+        return row -> index.candidates(evaluator.value(ours, row));
     }
 
     private Class<?> typeOf(String alias) {

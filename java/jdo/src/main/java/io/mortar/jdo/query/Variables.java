@@ -2,7 +2,7 @@ package io.mortar.jdo.query;
 
 import io.mortar.jdo.query.Evaluator.Row;
 import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.Collection;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
@@ -33,7 +33,7 @@ final class Variables {
     private final Evaluator.Source source;
     private final Map<Expression, Set<String>> used = new IdentityHashMap<>();
     /** The objects of the type of a variable, by the values of a path of it. */
-    private final Map<Expression, Map<Object, List<Object>>> indexes = new IdentityHashMap<>();
+    private final Map<Expression, ValueIndex> indexes = new IdentityHashMap<>();
 
     /**
      * The values of a variable in a conjunction.
@@ -217,13 +217,13 @@ final class Variables {
         return rows;
     }
 
-    private List<Object> objects(String variable, List<Expression> parts, Row row) {
+    private Collection<Object> objects(String variable, List<Expression> parts, Row row) {
         for (Expression part : parts) {
             Expression path = indexed(variable, part, row);
-            Map<Object, List<Object>> index = path == null ? null : indexes.computeIfAbsent(path, each -> index(variable, each));
-            if (index != null) {
+            if (path != null) {
+                ValueIndex index = indexes.computeIfAbsent(path, each -> index(variable, each));
                 Expression other = path == part.getLeft() ? part.getRight() : part.getLeft();
-                return index.getOrDefault(Values.hashable(evaluator.value(other, row)), List.of());
+                return index.candidates(evaluator.value(other, row));
             }
         }
         return extent(variable);
@@ -243,13 +243,8 @@ final class Variables {
                 && of.getId().equals(variable);
     }
 
-    private Map<Object, List<Object>> index(String variable, Expression path) {
-        Map<Object, List<Object>> index = new HashMap<>();
-        for (Object each : extent(variable)) {
-            Object value = evaluator.value(path, new Row(Map.of(variable, each), null));
-            index.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>()).add(each);
-        }
-        return index;
+    private ValueIndex index(String variable, Expression path) {
+        return new ValueIndex(extent(variable), each -> evaluator.value(path, new Row(Map.of(variable, each), null)));
     }
 
     List<Object> extent(String variable) {
