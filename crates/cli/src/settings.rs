@@ -50,6 +50,8 @@ pub(crate) enum ProcessRole {
     Peer,
     /// Serves the catalogue: members, spaces, placement
     Meta,
+    /// Serves the clients of one site, which share what crosses the wide-area link
+    Redirector,
 }
 
 impl ProcessRole {
@@ -59,6 +61,7 @@ impl ProcessRole {
             Self::Brick => "brick",
             Self::Peer => "peer",
             Self::Meta => "meta",
+            Self::Redirector => "redirector",
         }
     }
 
@@ -68,6 +71,7 @@ impl ProcessRole {
             Self::Brick => "Brick",
             Self::Peer => "Peer server",
             Self::Meta => "Meta-server",
+            Self::Redirector => "Redirector",
         }
     }
 
@@ -76,13 +80,14 @@ impl ProcessRole {
             Self::Brick => "127.0.0.1:6680",
             Self::Peer => "127.0.0.1:6678",
             Self::Meta => DEFAULT_META_ADDRESS,
+            Self::Redirector => "127.0.0.1:6676",
         }
     }
 
     fn default_data(self) -> Option<&'static str> {
         match self {
             Self::Brick => Some("mortar-brick"),
-            Self::Peer => None,
+            Self::Peer | Self::Redirector => None,
             Self::Meta => Some("mortar-meta"),
         }
     }
@@ -127,6 +132,10 @@ pub(crate) struct PartialSettings {
     /// The meta-servers: mortar://HOST:PORT or mortars://HOST:PORT; may be repeated. Of a brick and a peer server
     #[arg(long, visible_alias = "join", value_name = "URL")]
     meta: Option<Vec<String>>,
+    /// The servers above a redirector: mortar://HOST:PORT or mortars://HOST:PORT of peer servers, or of redirectors nearer to
+    /// them; the first that answers is used; may be repeated
+    #[arg(long, value_name = "URL")]
+    upstream: Option<Vec<String>>,
     /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
     /// repeated. Of a meta-server
     #[arg(long, value_name = "URL")]
@@ -196,6 +205,8 @@ pub(crate) struct Settings {
     pub(crate) advertise: Vec<Address>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) meta: Vec<Address>,
+    /// The servers above a redirector.
+    pub(crate) upstream: Vec<Address>,
     /// Where a meta-server keeps the catalogue, if not in a store.
     pub(crate) etcd: Option<Etcd>,
     pub(crate) auth: AuthSettings,
@@ -280,6 +291,7 @@ impl PartialSettings {
             advertise: self.advertise.or(other.advertise),
             http: self.http.or(other.http),
             meta: self.meta.or(other.meta),
+            upstream: self.upstream.or(other.upstream),
             etcd: self.etcd.or(other.etcd),
             etcd_namespace: self.etcd_namespace.or(other.etcd_namespace),
             cluster_secret: self.cluster_secret.or(other.cluster_secret),
@@ -308,18 +320,19 @@ impl Settings {
     /// The settings that follow from the given ones and the defaults.
     pub(crate) fn resolve(given: PartialSettings) -> Result<Self> {
         let role = given.role.ok_or_else(|| {
-            Failure::usage("the role of the process is missing").hint("Give --role brick, --role peer or --role meta.")
+            Failure::usage("the role of the process is missing").hint("Give --role brick, --role peer, --role meta or --role redirector.")
         })?;
         let memory = given.memory.unwrap_or(false);
         let refuse = |is_given: bool, what: &str, why: &str| match is_given {
             true => Err(Failure::usage(format!("{what} is no setting of a {}: {why}", role.title().to_lowercase()))),
             false => Ok(()),
         };
-        if role == ProcessRole::Peer {
+        if matches!(role, ProcessRole::Peer | ProcessRole::Redirector) {
             refuse(given.data.is_some(), "data", "it keeps nothing")?;
             refuse(memory, "memory", "it keeps nothing")?;
             refuse(given.buffer_mib.is_some(), "buffer_mib", "it keeps nothing")?;
-        } else {
+        }
+        if role != ProcessRole::Peer {
             refuse(given.cache_mib.is_some(), "cache_mib", "only a peer server has this cache")?;
         }
         if role != ProcessRole::Brick {
@@ -327,6 +340,15 @@ impl Settings {
         }
         match role {
             ProcessRole::Meta => refuse(given.meta.is_some(), "meta", "it is one")?,
+            ProcessRole::Redirector => refuse(given.meta.is_some(), "meta", "it knows only the servers above it")?,
+            _ => {}
+        }
+        match role {
+            ProcessRole::Redirector => refuse(given.advertise.is_some(), "advertise", "only clients connect to it")?,
+            _ => refuse(given.upstream.is_some(), "upstream", "only a redirector has servers above it")?,
+        }
+        match role {
+            ProcessRole::Meta => {}
             _ => refuse(given.etcd.is_some() || given.etcd_namespace.is_some(), "etcd", "only a meta-server uses it")?,
         }
         if given.etcd.is_some() && (memory || given.data.is_some()) {
@@ -338,6 +360,13 @@ impl Settings {
         let etcd = given.etcd.map(|members| Etcd { members, namespace });
         let listen = given.listen.unwrap_or_else(|| vec![role.default_listen().to_owned()]);
         let meta = given.meta.unwrap_or_else(|| vec![format!("mortar://{DEFAULT_META_ADDRESS}")]);
+        let upstream = match (role, given.upstream) {
+            (ProcessRole::Redirector, None) => {
+                return Err(Failure::usage("a redirector needs the server above it")
+                    .hint("Give --upstream mortar://HOST:PORT of a peer server."));
+            }
+            (_, upstream) => upstream.unwrap_or_default(),
+        };
         let settings = Self {
             role,
             data: given.data.or_else(|| role.default_data().map(PathBuf::from)).filter(|_| !memory && etcd.is_none()),
@@ -354,6 +383,7 @@ impl Settings {
                 .collect::<Result<_>>()?,
             http: parse_http_address(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
+            upstream: upstream.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
             etcd,
             auth,
             insecure: given.insecure.unwrap_or(false),
@@ -367,7 +397,8 @@ impl Settings {
             return Err(Failure::usage("an address that speaks TLS needs a certificate and its key")
                 .hint("Give --tls-cert FILE and --tls-key FILE; `mortar cert` makes some for trying."));
         }
-        if settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
+        let is_advertised = role != ProcessRole::Redirector;
+        if is_advertised && settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
             return Err(Failure::usage(
                 "it listens at every address of this machine, so the address for other processes is unknown",
             )
@@ -387,7 +418,7 @@ impl Settings {
         let shutdown_timeout = match self.role {
             // Watches of the catalogue end only with their connections, and everything else is answered at once.
             ProcessRole::Meta => META_SHUTDOWN_TIMEOUT,
-            ProcessRole::Brick | ProcessRole::Peer => defaults.shutdown_timeout,
+            ProcessRole::Brick | ProcessRole::Peer | ProcessRole::Redirector => defaults.shutdown_timeout,
         };
         Ok(Config {
             listen,
@@ -430,11 +461,13 @@ impl Settings {
 
     /// The role and the location of the data.
     fn storage_lines(&self) -> Vec<SettingLine> {
-        let mut lines = vec![line("What the process is: brick, peer or meta.", "role", toml_string(self.role.name()))];
+        let mut lines = vec![line("What the process is: brick, peer, meta or redirector.", "role", toml_string(self.role.name()))];
         if self.role == ProcessRole::Peer {
             let about = "The most objects that it keeps in memory, in MiB.";
             let cache = line(about, "cache_mib", (self.sizes.cache_bytes() >> 20).to_string());
             lines.push(comment_unless(self.sizes.cache_mib.is_some(), cache));
+        }
+        if matches!(self.role, ProcessRole::Peer | ProcessRole::Redirector) {
             return lines;
         }
         let data = self.data.clone().or_else(|| self.role.default_data().map(PathBuf::from)).unwrap_or_default();
@@ -480,14 +513,23 @@ impl Settings {
         let addresses = |addresses: &[Address]| toml_list(addresses.iter().map(Address::to_string));
         let about = "Where it listens: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one.";
         let mut lines = vec![line(about, "listen", addresses(&self.listen))];
-        let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
-        let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
-        lines.push(comment_unless(!self.advertise.is_empty(), others));
+        if self.role != ProcessRole::Redirector {
+            let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
+            let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
+            lines.push(comment_unless(!self.advertise.is_empty(), others));
+        }
         let http = self.http.map_or_else(|| NONE.to_owned(), |http| http.to_string());
         lines.push(line("Where it answers /metrics and /health: HOST:PORT, or none.", "http", toml_string(&http)));
-        if self.role != ProcessRole::Meta {
-            let urls = toml_list(self.meta.iter().map(meta_url));
-            lines.push(line("The meta-servers; all serve the same catalogue.", "meta", urls));
+        let urls = |addresses: &[Address]| toml_list(addresses.iter().map(meta_url));
+        match self.role {
+            ProcessRole::Meta => {}
+            ProcessRole::Redirector => {
+                let about = "The servers above it, of which the first that answers is used.";
+                lines.push(line(about, "upstream", urls(&self.upstream)));
+            }
+            ProcessRole::Brick | ProcessRole::Peer => {
+                lines.push(line("The meta-servers; all serve the same catalogue.", "meta", urls(&self.meta)));
+            }
         }
         lines
     }

@@ -14,7 +14,9 @@ use tracing::{debug, info, warn};
 use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
 use wire::handshake::Introduction;
-use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, Service};
+use wire::link::{
+    self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, SILENCE_TIMEOUT, Service, wait_until_silent,
+};
 use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
@@ -33,10 +35,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long one attempt to connect is waited for before the next peer server is tried, too.
 const HEDGE_DELAY: Duration = Duration::from_millis(300);
-/// How often a client with unfinished calls checks that its peer server sends something, and how long an answer to its probe may
-/// take.
-const PROBE_INTERVAL: Duration = Duration::from_secs(2);
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the end of a connection to a server that hangs may take.
 const HANG_UP_TIMEOUT: Duration = Duration::from_millis(100);
 /// How far the clocks of machines may differ, in milliseconds.
@@ -274,34 +272,21 @@ async fn drive_connection(
                 end.to_string()
             }
         },
-        () = wait_until_hung(core, &mailbox, &caller), if target.peers.len() > 1 => {
+        () = wait_until_silent(&mailbox, &caller, || has_calls(core)), if target.peers.len() > 1 => {
             warn!(%peer, "a peer server does not answer: another one is tried");
             caller.hang_up();
             // A server that hangs may take nothing more.
             let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
-            format!("it has not answered for {:?}", PROBE_INTERVAL + PROBE_TIMEOUT)
+            format!("it has not answered for {SILENCE_TIMEOUT:?}")
         }
     };
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
     client.on_disconnected(&why)
 }
 
-/// Waits until a peer server hangs: calls wait, it has not been active for [`PROBE_INTERVAL`], and neither answers a request nor takes
-/// bytes that wait within [`PROBE_TIMEOUT`].
-async fn wait_until_hung(core: &Weak<Core>, mailbox: &Mailbox, caller: &Caller) {
-    loop {
-        time::sleep(PROBE_INTERVAL).await;
-        let has_calls =
-            core.upgrade().is_some_and(|client| client.with_driver(|driver, _| driver.has_calls()).unwrap_or(false));
-        if mailbox.take_activity() || !has_calls {
-            continue;
-        }
-        if time::timeout(PROBE_TIMEOUT, caller.call(Request::Ping(proto::Ping {}), Vec::new())).await.is_err()
-            && !mailbox.take_activity()
-        {
-            return;
-        }
-    }
+/// Whether a client waits for the end of calls.
+fn has_calls(core: &Weak<Core>) -> bool {
+    core.upgrade().is_some_and(|client| client.with_driver(|driver, _| driver.has_calls()).unwrap_or(false))
 }
 
 /// Handles what the peer server sends.

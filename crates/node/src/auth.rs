@@ -23,7 +23,7 @@ mod principal;
 mod secret;
 mod spaces;
 
-pub(crate) use accounts::{administer, check_space_admin};
+pub(crate) use accounts::{administer, check_space_admin, permission_to_proto};
 pub(crate) use authenticator::Authenticator;
 pub use cluster_credentials::ClusterCredentials;
 pub(crate) use principal::Principal;

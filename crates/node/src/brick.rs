@@ -45,7 +45,7 @@ use model::{Result, SpaceId};
 use store::Store;
 use tokio::sync::{Semaphore, watch};
 use wire::driving::{PeerHandle, PositionSource};
-use wire::handshake::Terms;
+use wire::handshake::{self, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
@@ -54,7 +54,7 @@ use crate::auth::Principal;
 use crate::cluster_view::ClusterView;
 use crate::node_placement::BrickId;
 use crate::openings::LocalOpening;
-use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+use crate::server::{self, AdmittedConnection, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 pub use node_driver::PageRead;
 pub(crate) use node_driver::STAGING_LEASE_MS;
 use nodes::Nodes;
@@ -145,6 +145,18 @@ impl BrickRole {
     }
 }
 
+impl BrickRole {
+    fn check_caller(&self, hello: &proto::Hello, who: &Principal) -> Result<()> {
+        // Permission of administrators: a direct connection to a brick bypasses all other permissions.
+        who.check_administrator(server::ServerRole::catalog(self).as_deref())?;
+        if let Some(own) = &self.nodes.opening {
+            let seen = &hello.witnessed;
+            seen.iter().try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
+        }
+        self.nodes.check_current()
+    }
+}
+
 impl server::ServerRole for BrickRole {
     type Service = BrickConnection;
     type Admission = ();
@@ -159,24 +171,17 @@ impl server::ServerRole for BrickRole {
         self.nodes.cluster_view.catalog_changes()
     }
 
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
-        // Permission of administrators: a direct connection to a brick bypasses all other permissions.
-        who.check_administrator(self.catalog().as_deref())?;
-        let opening = match &self.nodes.opening {
-            Some(own) => {
-                hello
-                    .witnessed
-                    .iter()
-                    .try_for_each(|seen| own.check_witnessed(seen, "a process that connects saw it"))?;
-                Some(own.witnessed())
-            }
-            None => None,
-        };
-        self.nodes.check_current()?;
+    async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, ())> {
+        self.check_caller(hello, who)?;
+        let opening = self.nodes.opening.as_ref().map(|own| own.witnessed());
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         // Requests to a brick name their space: other processes of the cluster work with all of them.
-        let (space, brick) = (SpaceId(0), self.nodes.id.0);
-        Ok((Terms { space, max_frame, max_in_flight, brick, opening }, ()))
+        let (space, brick, permission) = (SpaceId(0), self.nodes.id.0, handshake::Permission::None);
+        Ok((Terms { space, max_frame, max_in_flight, brick, opening, permission }, ()))
+    }
+
+    fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
+        self.check_caller(&connection.hello, &connection.principal)
     }
 
     fn serve(thread: &Arc<Thread<Self>>, (): (), mailbox: &Arc<Mailbox>) -> BrickConnection {

@@ -8,6 +8,7 @@
 //!             │ requests
 //!   role: brick ─ a store, and logical nodes of a cluster
 //!         peer server ─ what clients connect to, above which are bricks
+//!         redirector ─ between the clients of one site and a peer server
 //!         meta-server ─ the catalogue, for all of them
 //! ```
 //!
@@ -28,6 +29,7 @@ mod peer;
 mod plant;
 pub mod process;
 pub mod purpose;
+mod redirector;
 mod server;
 
 /// The machines that the servers are driven by, for the simulator: inputs and outputs, without I/O, clocks and threads.
@@ -43,6 +45,12 @@ pub mod drivers {
         };
     }
 
+    /// The machine of a redirector.
+    pub mod redirector {
+        pub use crate::redirector::driver::{Member, Output, RedirectorDriver};
+        pub use crate::redirector::plant;
+    }
+
     /// The machines of a peer server and of one of its queries.
     pub mod peer {
         pub use crate::peer::cache::{CachedContent, CachedObject};
@@ -56,4 +64,5 @@ pub mod drivers {
 
 pub use brick::Brick;
 pub use peer::PeerServer;
+pub use redirector::Redirector;
 pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads};

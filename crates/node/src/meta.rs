@@ -24,14 +24,14 @@ use meta::{MetaStore, Revision};
 use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::sync::watch;
 use tracing::error;
-use wire::handshake::{Terms, Witnessed};
+use wire::handshake::{self, Terms, Witnessed};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::transport::Address;
 
 use crate::auth::Principal;
 use crate::openings;
-use crate::server::{self, Config, Metric, Server, ServerCounters, StartingServer, Thread};
+use crate::server::{self, AdmittedConnection, Config, Metric, Server, ServerCounters, StartingServer, Thread};
 use meta_connection::MetaConnection;
 pub use remote_meta_store::RemoteMetaStore;
 use write_deduplicator::WriteDeduplicator;
@@ -112,6 +112,12 @@ pub(crate) struct MetaRole {
 }
 
 impl MetaRole {
+    fn check_caller(&self, hello: &proto::Hello, who: &Principal) -> Result<()> {
+        // The catalogue has data of all users.
+        who.check_administrator(Some(&self.follower.load()))?;
+        self.check_witnessed(&hello.witnessed)
+    }
+
     /// Compares the catalogue with what a process saw of it.
     ///
     /// # Errors
@@ -159,12 +165,15 @@ impl server::ServerRole for MetaRole {
         Some(self.follower.subscribe())
     }
 
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
-        // The catalogue has data of all users.
-        who.check_administrator(Some(&self.follower.load()))?;
-        self.check_witnessed(&hello.witnessed)?;
+    async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Principal)> {
+        self.check_caller(hello, who)?;
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
-        Ok((Terms { space: SpaceId(0), max_frame, max_in_flight, brick: 0, opening: None }, who.clone()))
+        let (space, permission) = (SpaceId(0), handshake::Permission::None);
+        Ok((Terms { space, max_frame, max_in_flight, brick: 0, opening: None, permission }, who.clone()))
+    }
+
+    fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
+        self.check_caller(&connection.hello, &connection.principal)
     }
 
     fn serve(thread: &Arc<Thread<Self>>, who: Principal, _: &Arc<Mailbox>) -> MetaConnection {

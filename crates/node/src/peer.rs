@@ -16,7 +16,7 @@
 //! | --- | --- |
 //! | [`shard`] | the machine of an I/O thread, its lock, clock, timer, and connections to bricks |
 //! | [`driver`] | the machine |
-//! | [`peer_client`] | the state of a client, and the checks of its requests |
+//! | [`peer_client`], [`downstreams`] | the state of a client, and the checks of its requests |
 //! | [`requests`] | request → permission, scope, handler |
 //! | [`client_connection`] | calls the handlers of that table |
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
@@ -27,6 +27,7 @@
 pub(crate) mod cache;
 mod classes;
 mod client_connection;
+pub(crate) mod downstreams;
 pub(crate) mod driver;
 mod indexes;
 mod moves;
@@ -47,19 +48,19 @@ use std::time::Duration;
 
 use meta::Revision;
 use meta::catalog::{Catalog, Permission};
-use model::{Result, SpaceId};
+use model::{Error, ErrorKind, Result, SpaceId};
 use tokio::sync::watch;
 use wire::driving::PeerHandle;
-use wire::handshake::Terms;
+use wire::handshake::{self, Terms};
 use wire::link::Mailbox;
 use wire::proto;
 use wire::proto::cluster::{AskWitness, Witnesses};
 use wire::transport::Address;
 
-use crate::auth::Principal;
+use crate::auth::{Principal, permission_to_proto};
 use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
-use crate::server::{Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread};
+use crate::server::{AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread};
 use client_connection::{Admission, ClientConnection};
 use outcome_counts::OutcomeCounts;
 use query::QueryLimits;
@@ -145,6 +146,37 @@ impl PeerRole {
         &self.shards[thread.number]
     }
 
+    /// The space of a caller; one without logical nodes for what concerns the whole cluster.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`]; [`ErrorKind::NotFound`] for administrators.
+    fn admitted_space(&self, hello: &proto::Hello, who: &Principal) -> Result<Arc<SpaceView>> {
+        let catalog = self.cluster_view.load_catalog();
+        let catalog = catalog.as_deref().map(|catalog| &**catalog);
+        match self.cluster_view.space(&hello.space) {
+            // A connection about the whole cluster names no space.
+            _ if hello.space.is_empty() => {
+                who.check(catalog)?;
+                Ok(Arc::new(SpaceView { id: SpaceId(0), name: String::new(), nodes: Vec::new() }))
+            }
+            // Only administrators learn which spaces there are.
+            Err(unknown) => Err(who
+                .check_administrator(catalog)
+                .err()
+                .map_or(unknown, |_| who.space_not_visible_error(&hello.space))),
+            Ok(space) => {
+                who.check_permission(Permission::Read, catalog, &space.name)?;
+                Ok(space)
+            }
+        }
+    }
+
+    /// What a caller may do in a space.
+    fn permission(&self, space: &str, who: &Principal) -> handshake::Permission {
+        let catalog = self.cluster_view.load_catalog();
+        permission_to_proto(who.permission(catalog.as_deref().map(|catalog| &**catalog), space))
+    }
+
     /// Answers another process that asks what this one saw of a brick's log. When this has returned, no shard believes what an opening
     /// brings that the claim supersedes.
     ///
@@ -178,32 +210,24 @@ impl ServerRole for PeerRole {
         self.cluster_view.catalog_changes()
     }
 
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)> {
-        let catalog = self.cluster_view.load_catalog();
-        let catalog = catalog.as_deref().map(|catalog| &**catalog);
-        let space = match self.cluster_view.space(&hello.space) {
-            // A connection about the whole cluster names no space.
-            _ if hello.space.is_empty() => {
-                who.check(catalog)?;
-                Arc::new(SpaceView { id: SpaceId(0), name: String::new(), nodes: Vec::new() })
-            }
-            // Only administrators learn which spaces there are.
-            Err(unknown) => {
-                return Err(who
-                    .check_administrator(catalog)
-                    .err()
-                    .map_or(unknown, |_| who.space_not_visible_error(&hello.space)));
-            }
-            Ok(space) => {
-                who.check_permission(Permission::Read, catalog, &space.name)?;
-                space
-            }
-        };
+    async fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)> {
+        let space = self.admitted_space(hello, who)?;
+        let permission = self.permission(&space.name, who);
         let (max_frame, max_in_flight) = (config.limits.max_frame, config.limits.max_in_flight);
         let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
-        let patience = patience.map(|given| Duration::from_millis(given.into()));
-        let (id, pass) = (space.id, Admission { space, principal: who.clone(), catalog_timeout: patience });
-        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None }, pass))
+        let catalog_timeout = patience.map(|given| Duration::from_millis(given.into()));
+        let is_redirector = hello.role() == handshake::Role::Redirector;
+        let id = space.id;
+        let pass = Admission { space, principal: who.clone(), is_redirector, catalog_timeout };
+        Ok((Terms { space: id, max_frame, max_in_flight, brick: 0, opening: None, permission }, pass))
+    }
+
+    fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()> {
+        let space = self.admitted_space(&connection.hello, &connection.principal)?;
+        if self.permission(&space.name, &connection.principal) < connection.terms.permission {
+            return Err(Error::new(ErrorKind::Denied, "it may do less than when it was admitted"));
+        }
+        Ok(())
     }
 
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> ClientConnection {

@@ -61,12 +61,27 @@ pub(crate) trait ServerRole: Sized + Send + Sync + 'static {
     /// Signals changes of the catalogue.
     fn catalog_changes(&self) -> Option<watch::Receiver<Revision>>;
 
-    /// Decides whether a caller is admitted, and on which terms. Called again for each connection when the catalogue has changed;
-    /// a connection that is not admitted any more is closed.
+    /// Who decides which callers are users.
+    fn user_source(&self) -> UserSource {
+        self.catalog().map_or(UserSource::None, UserSource::Catalog)
+    }
+
+    /// Decides whether a caller is admitted, and on which terms. `hello` has the caller's password.
     ///
     /// # Errors
     /// The refusal that the caller is sent.
-    fn admit(&self, config: &Config, hello: &proto::Hello, who: &Principal) -> Result<(Terms, Self::Admission)>;
+    fn admit(
+        &self,
+        config: &Config,
+        hello: &proto::Hello,
+        who: &Principal,
+    ) -> impl Future<Output = Result<(Terms, Self::Admission)>> + Send;
+
+    /// Checks that a caller would still be admitted, when the catalogue has changed; one that would not is disconnected.
+    ///
+    /// # Errors
+    /// Why not.
+    fn check_admitted(&self, connection: &AdmittedConnection) -> Result<()>;
 
     /// Creates the service of an admitted connection, which is reached through `mailbox`.
     fn serve(thread: &Arc<Thread<Self>>, pass: Self::Admission, mailbox: &Arc<Mailbox>) -> Self::Service;
@@ -105,14 +120,26 @@ pub(crate) struct Shared<R> {
     connected: watch::Sender<()>,
 }
 
+/// Who decides which callers are users.
+pub(crate) enum UserSource {
+    /// Every caller is anonymous.
+    None,
+    /// The users of this catalogue.
+    Catalog(Arc<Catalog>),
+    /// The servers that this one passes its callers on to.
+    Upstream,
+}
+
 /// A connection that was admitted.
-struct AdmittedConnection {
+pub(crate) struct AdmittedConnection {
     /// Its number in the table of connections.
     id: u64,
     peer: PeerAddress,
-    principal: Principal,
+    pub(crate) principal: Principal,
     /// Its `Hello`, without the password.
-    hello: proto::Hello,
+    pub(crate) hello: proto::Hello,
+    /// On which terms it was admitted.
+    pub(crate) terms: Terms,
 }
 
 /// How long a connection that is not admitted any more has to receive the answers to its requests.
@@ -134,11 +161,11 @@ impl<R: ServerRole> Shared<R> {
     /// Closes a connection that would not be admitted any more, once its requests are answered: so the client that
     /// creates the first user gets its answer.
     fn recheck_admission(&self, connection: &AdmittedConnection, mailbox: &Arc<Mailbox>) {
-        let AdmittedConnection { id, peer, principal: who, hello } = connection;
+        let AdmittedConnection { id, peer, principal: who, .. } = connection;
         let Some(catalog) = self.role.catalog() else { return };
         self.table.set_privileged(*id, who.is_privileged(Some(&catalog)));
         let admitted = who.check(Some(&catalog));
-        if let Err(error) = admitted.and_then(|()| self.role.admit(&self.config, hello, who).map(drop)) {
+        if let Err(error) = admitted.and_then(|()| self.role.check_admitted(connection)) {
             info!(%peer, %who, %error, "a connection is not admitted any more and is closed");
             mailbox.drain();
             let mailbox = Arc::downgrade(mailbox);
@@ -226,7 +253,7 @@ impl<R: ServerRole> Server<R> {
                 "a server needs an address to listen at: give --listen ADDRESS",
             ));
         }
-        let is_exposed = !config.insecure && is_exposed(&config, role.catalog().as_deref()).await?;
+        let is_exposed = !config.insecure && is_exposed(&config, role.user_source()).await?;
         let authenticator = Authenticator::new(config.cluster_credentials.clone(), is_exposed);
         let (runtimes, threads) = match config.io_runtimes.clone() {
             Some(shared) => (shared, None),
@@ -453,7 +480,7 @@ async fn bind(config: &Config) -> Result<BoundListeners> {
 }
 
 /// Whether other machines can reach the server. Such a server requires TLS and users.
-async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> {
+async fn is_exposed(config: &Config, users: UserSource) -> Result<bool> {
     let denied = |address: &dyn std::fmt::Display, what: &str| {
         Err(Error::new(ErrorKind::Denied, format!("{address} can be reached from other machines{what}")))
     };
@@ -464,13 +491,14 @@ async fn is_exposed(config: &Config, catalog: Option<&Catalog>) -> Result<bool> 
             continue;
         }
         is_exposed = true;
-        match (address, catalog) {
-            (_, None) => denied(
+        match (address, &users) {
+            (_, UserSource::None) => denied(
                 address,
                 " and has no users: listen on loopback or a Unix socket, run a cluster, which has users, or give --insecure",
             )?,
-            (Address::Tls(_), Some(catalog)) if !catalog.allows_anonymous() => {}
-            (Address::Tls(_), _) => denied(
+            (Address::Tls(_), UserSource::Upstream) => {}
+            (Address::Tls(_), UserSource::Catalog(catalog)) if !catalog.allows_anonymous() => {}
+            (Address::Tls(_), UserSource::Catalog(_)) => denied(
                 address,
                 ", and there are no users yet: create the first one while all servers listen on loopback, or on the \
                  meta-server's machine with `mortar user add NAME --data DIR` before that starts; or give --insecure",

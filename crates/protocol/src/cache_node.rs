@@ -17,7 +17,7 @@ use crate::gateway::{self, Call, Gateway, Reply};
 use crate::ident::{HlcTimestamp, HolderId, TxnId};
 use crate::lease::Ms;
 use crate::memory_size::MemorySize;
-use crate::redirect::{self, Helpers, Redirector};
+use crate::redirect::{self, Helpers, RedirectCounts, Redirector};
 use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 
@@ -302,6 +302,14 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
             }));
         }
         out
+    }
+
+    /// What it has done in all trees.
+    #[must_use]
+    pub fn counts(&self) -> RedirectCounts {
+        let mut counts = RedirectCounts::default();
+        self.trees.values().for_each(|tree| counts += tree.counts());
+        counts
     }
 
     /// The part of one tree, for checkers.

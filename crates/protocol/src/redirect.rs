@@ -56,6 +56,32 @@ pub enum Output<T> {
     Down(HolderId, Down<T>),
 }
 
+/// What a redirector has done since it started: pages and messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedirectCounts {
+    /// Pages that holders asked for.
+    pub fetches: u64,
+    /// Pages that the node above was asked for.
+    pub fetched_above: u64,
+    /// Pages that a holder has helped with.
+    pub helped: u64,
+    /// Messages with new states that holders were sent (peer update).
+    pub updates: u64,
+    /// Invalidations that holders were sent.
+    pub invalidations: u64,
+}
+
+impl std::ops::AddAssign for RedirectCounts {
+    fn add_assign(&mut self, other: Self) {
+        let Self { fetches, fetched_above, helped, updates, invalidations } = other;
+        self.fetches += fetches;
+        self.fetched_above += fetched_above;
+        self.helped += helped;
+        self.updates += updates;
+        self.invalidations += invalidations;
+    }
+}
+
 /// A session that waits for the root's answer before it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpeningSession {
@@ -88,6 +114,7 @@ pub struct Redirector<T> {
     subscribers: BTreeSet<HolderId>,
     /// Holders that wait for the reply to a write.
     writers: BTreeMap<TxnId, HolderId>,
+    counts: RedirectCounts,
     out: Vec<Output<T>>,
 }
 
@@ -109,6 +136,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             syncing: VecDeque::new(),
             subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
+            counts: RedirectCounts::default(),
             out: Vec::new(),
         }
     }
@@ -318,6 +346,10 @@ impl<T: Clone + MemorySize> Redirector<T> {
             if fetching.contains(&holder) {
                 continue;
             }
+            match contents {
+                Some(_) => self.counts.updates += 1,
+                None => self.counts.invalidations += 1,
+            }
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
         self.buffer_message(page, message, contents);
@@ -430,6 +462,12 @@ impl<T: Clone + MemorySize> Redirector<T> {
         }
     }
 
+    /// What it has done.
+    #[must_use]
+    pub fn counts(&self) -> RedirectCounts {
+        self.counts
+    }
+
     /// The session above.
     #[must_use]
     pub fn upstream(&self) -> &Upstream {
@@ -477,7 +515,10 @@ impl<T: Clone + MemorySize> Redirector<T> {
             return;
         }
         match copy {
-            Some(copy) => self.handle_arrived(page, FetchReply::Page(copy), now),
+            Some(copy) => {
+                self.counts.helped += 1;
+                self.handle_arrived(page, FetchReply::Page(copy), now);
+            }
             None => {
                 self.mark_incomplete(page, helper);
                 self.dispatch(page, now);

@@ -28,6 +28,7 @@ use crate::transport::{RemoteEndpoint, Stream};
 use crate::{convert, proto};
 
 pub use crate::proto::Role;
+pub use crate::proto::account::Permission;
 pub use crate::proto::cluster::Witnessed;
 
 /// The version of the wire.
@@ -175,6 +176,8 @@ pub struct Terms {
     pub brick: u32,
     /// The opening of the brick and a forced position of its log, if a catalogue knows them.
     pub opening: Option<Witnessed>,
+    /// What the caller may do in the space; none where the server decides by request.
+    pub permission: Permission,
 }
 
 /// The bytes of an opening with this message.
@@ -283,6 +286,7 @@ pub async fn introduce(stream: &mut Stream, introduction: &Introduction) -> Resu
         max_in_flight: accepted.max_in_flight,
         brick: accepted.brick,
         opening: accepted.opening,
+        permission: accepted.permission(),
     })
 }
 
@@ -337,6 +341,7 @@ pub async fn accept(
             max_in_flight: terms.max_in_flight,
             brick: terms.brick,
             opening: terms.opening,
+            permission: terms.permission.into(),
         }),
         Err(error) => proto::welcome::Answer::Refused(error.into()),
     };

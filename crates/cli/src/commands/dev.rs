@@ -226,6 +226,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             advertise: Vec::new(),
             http,
             meta: Vec::new(),
+            upstream: Vec::new(),
             etcd: None,
             auth: auth.clone(),
             insecure: args.insecure,

@@ -12,6 +12,7 @@ use model::{Error, ErrorKind};
 use node::cluster_view::ClusterView;
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::openings::WitnessTable;
+use node::Redirector;
 use node::process::{BrickProcess, PeerProcess, retry_until_available};
 use node::purpose::Purpose;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,7 @@ Examples:
   mortar node --role peer --listen 127.0.0.1:6678 --meta mortar://127.0.0.1:6690
   mortar node --role peer --listen tls:0.0.0.0:6678 --advertise tls:db1:6678 --meta mortars://db1:6690 \\
     --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
+  mortar node --role redirector --listen 127.0.0.1:6676 --upstream mortar://db1:6678
   mortar --server mortar://127.0.0.1:6690 space create main
 
 SIGHUP reads certificates, keys and the cluster secret again; they are also read again when they have changed.
@@ -46,7 +48,7 @@ SIGHUP reads certificates, keys and the cluster secret again; they are also read
 Flags count for more than the file. A brick and a peer server wait for the meta-server when they start; later they go on
 without it, with what they know. Ctrl-C or SIGTERM ends a process in good order; after anything else start it again.";
 
-/// Run one process of a cluster: a brick, a peer server or the meta-server
+/// Run one process of a cluster: a brick, a peer server, a redirector or the meta-server
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Node {
@@ -64,7 +66,7 @@ pub(crate) struct Node {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) role: ProcessRole,
-    /// Its number in the cluster; a meta-server has none.
+    /// Its number in the cluster; a meta-server and a redirector have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) number: Option<u32>,
     /// The addresses on which it listens.
@@ -96,7 +98,7 @@ pub(crate) fn run(args: Node, output: &mut Output) -> Result {
         return output.write_raw(settings.to_toml().as_bytes());
     }
     match settings.role {
-        ProcessRole::Peer => allocator::configure_for_memory(),
+        ProcessRole::Peer | ProcessRole::Redirector => allocator::configure_for_memory(),
         ProcessRole::Brick if settings.memory => allocator::configure_for_memory(),
         ProcessRole::Brick | ProcessRole::Meta => allocator::configure_for_disk(),
     }
@@ -151,6 +153,8 @@ enum RunningServer {
     Brick(BrickProcess),
     /// A peer server.
     Peer(PeerProcess),
+    /// A redirector.
+    Redirector(Redirector),
     /// The meta-server, and its store if it has one.
     Meta(MetaServer, Option<Store>),
 }
@@ -164,6 +168,10 @@ impl RunningServer {
                 retry_until_available("etcd", || async { catalogue.get(Vec::new()).await }).await?;
                 let server = MetaServer::start(catalogue, settings.config()?).await.map_err(explain_start)?;
                 Ok(Self::Meta(server, store))
+            }
+            ProcessRole::Redirector => {
+                let started = Redirector::start(settings.upstream.clone(), settings.config()?).await;
+                started.map(Self::Redirector).map_err(explain_start)
             }
             role => {
                 // Opened before connecting to the meta-server, so that local errors are reported at once.
@@ -193,6 +201,7 @@ impl RunningServer {
         match self {
             Self::Brick(brick) => brick.server().addresses(),
             Self::Peer(peer) => peer.server().addresses(),
+            Self::Redirector(redirector) => redirector.addresses(),
             Self::Meta(meta, _) => meta.addresses(),
         }
     }
@@ -202,6 +211,7 @@ impl RunningServer {
         match self {
             Self::Brick(brick) => brick.server().http(),
             Self::Peer(peer) => peer.server().http(),
+            Self::Redirector(redirector) => redirector.http(),
             Self::Meta(meta, _) => meta.http(),
         }
     }
@@ -210,7 +220,7 @@ impl RunningServer {
         let number = match self {
             Self::Brick(brick) => Some(brick.number()),
             Self::Peer(peer) => Some(peer.number()),
-            Self::Meta(..) => None,
+            Self::Redirector(_) | Self::Meta(..) => None,
         };
         let http = self.http();
         let addresses = self.addresses().iter().map(Address::to_string).collect();
@@ -222,6 +232,8 @@ impl RunningServer {
         match self {
             Self::Brick(brick) => brick.ended().await,
             Self::Peer(peer) => peer.ended().await,
+            // It has no entry in the catalogue that another one could take.
+            Self::Redirector(_) => std::future::pending().await,
             Self::Meta(meta, _) => meta.ended().await,
         }
     }
@@ -231,6 +243,7 @@ impl RunningServer {
         match self {
             Self::Brick(brick) => brick.end().await?,
             Self::Peer(peer) => peer.end().await?,
+            Self::Redirector(redirector) => redirector.shutdown().await?,
             Self::Meta(server, store) => {
                 let ended = server.shutdown().await;
                 store.map_or(Ok(()), Store::close)?;

@@ -126,12 +126,18 @@ fn grants_to_proto(space: &Space) -> Vec<proto::Grant> {
     let users = space.permissions.users.iter().map(|(name, permission)| (To::User(name.clone()), *permission));
     let groups = space.permissions.groups.iter().map(|(name, permission)| (To::Group(name.clone()), *permission));
     let grant = |(to, permission)| {
-        let permission = match permission {
-            Permission::Read => proto::Permission::Read,
-            Permission::Write => proto::Permission::Write,
-            Permission::Admin => proto::Permission::Admin,
-        };
+        let permission = permission_to_proto(Some(permission));
         proto::Grant { space: space.name.clone(), to: Some(to), permission: permission.into() }
     };
     users.chain(groups).map(grant).collect()
+}
+
+/// A permission as the wire has it.
+pub(crate) fn permission_to_proto(permission: Option<Permission>) -> proto::Permission {
+    match permission {
+        None => proto::Permission::None,
+        Some(Permission::Read) => proto::Permission::Read,
+        Some(Permission::Write) => proto::Permission::Write,
+        Some(Permission::Admin) => proto::Permission::Admin,
+    }
 }

@@ -37,12 +37,23 @@ impl ClusterCredentials {
         role: Role,
         witnessed: Vec<Witnessed>,
     ) -> Result<(Stream, Terms)> {
-        let mut stream = Stream::dial(address, self.tls.as_ref()).await?;
+        self.introduce(address, &Introduction { witnessed, ..self.introduction("", role) }).await
+    }
+
+    /// The introduction of a process of the cluster, about a space.
+    pub(crate) fn introduction(&self, space: &str, role: Role) -> Introduction {
         let password = self.secret.as_ref().map(Secret::primary);
         let credentials = password.map(|password| Credentials { user: String::new(), password });
-        let insecure = self.insecure;
-        let introduction = Introduction { role, credentials, insecure, witnessed, ..Introduction::new("", AGENT) };
-        let terms = handshake::introduce(&mut stream, &introduction).await.map_err(|error| explain(error, address))?;
+        Introduction { role, credentials, insecure: self.insecure, ..Introduction::new(space, AGENT) }
+    }
+
+    /// Connects to another process with this introduction.
+    ///
+    /// # Errors
+    /// As [`ClusterCredentials::dial`].
+    pub(crate) async fn introduce(&self, address: &Address, introduction: &Introduction) -> Result<(Stream, Terms)> {
+        let mut stream = Stream::dial(address, self.tls.as_ref()).await?;
+        let terms = handshake::introduce(&mut stream, introduction).await.map_err(|error| explain(error, address))?;
         Ok((stream, terms))
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Admission {
     /// Its space; one with number 0 and no logical nodes for what concerns the whole cluster.
     pub(super) space: Arc<SpaceView>,
     pub(super) principal: Principal,
+    /// Whether it is a redirector.
+    pub(super) is_redirector: bool,
     pub(super) catalog_timeout: Option<Duration>,
 }
 
@@ -52,8 +54,9 @@ impl ClientConnection {
         handle: PeerHandle,
         thread: Arc<Thread<PeerRole>>,
     ) -> Self {
-        let Admission { space, principal, catalog_timeout } = admission;
+        let Admission { space, principal, is_redirector, catalog_timeout } = admission;
         let state = PeerClient::new(handle, space, principal);
+        let state = if is_redirector { state.as_redirector() } else { state };
         Self { shard, state, thread, queries: Queries::default(), catalog_timeout }
     }
 

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use meta::catalog::{Catalog, Permission};
-use model::{Error, ErrorKind, NodeId, Oid, Result, SpaceId};
+use model::{Error, ErrorKind, NodeId, Oid, Result};
 use protocol::cache_node::{self, CacheNode};
 use protocol::commit::Refusal;
 use protocol::gateway::Call;
@@ -36,7 +36,8 @@ use protocol::tree::{Down, Up};
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
 use super::outcome_counts::OutcomeCounts;
-use super::peer_client::{PeerClient, bytes_of, check_call, check_clock, client_of, pages_of, required_permission};
+use super::downstreams::Downstreams;
+use super::peer_client::{PeerClient, check_call, required_permission};
 use super::plant::{Bug, planted};
 use super::space_statuses::{SpaceStatuses, StoppedSpaces};
 use crate::brick::SKEW_MS;
@@ -63,10 +64,7 @@ pub struct PeerDriver<A, T, R> {
     node: CacheNode<A, T>,
     cache: ObjectCache<T, R>,
     outcome_counts: OutcomeCounts,
-    /// The connection of each holder below.
-    holders: BTreeMap<HolderId, A>,
-    /// The connection of each client that has named its number, and its space.
-    clients: BTreeMap<ClientId, (A, SpaceId)>,
+    below: Downstreams<A>,
     retries: BTreeMap<NodeId, Retry>,
     placement: Arc<PlacementSnapshot>,
     connected: BTreeSet<BrickId>,
@@ -91,8 +89,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             },
             cache: ObjectCache::new((ClientId(process), first_holder), cache_bytes, now),
             outcome_counts: OutcomeCounts::default(),
-            holders: BTreeMap::new(),
-            clients: BTreeMap::new(),
+            below: Downstreams::new(ClientId(process), session_bits),
             retries: BTreeMap::new(),
             placement: Arc::default(),
             connected: BTreeSet::new(),
@@ -130,28 +127,23 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         message: Up<T>,
         now: Ms,
     ) -> Result<()> {
-        if !planted(Bug::ForeignSession) {
-            self.check_number(client, client_of(holder, self.settings.session_bits))?;
-        }
-        client.check_pages(node, pages_of(&message))?;
+        let replaced = self.below.check_up(client, (node, holder), &message, now);
+        self.disconnect_replaced(replaced)?;
         self.check_not_removed(node)?;
-        match &message {
-            Up::Renew { replaces: Some(before), .. } if !planted(Bug::ForeignReplacement) => {
-                self.check_number(client, client_of(*before, self.settings.session_bits))?;
-            }
-            Up::Write { write, writes } => {
-                self.check_number(client, write.client)?;
-                check_clock(write.start, now)?;
-                model::limits::check_writes(writes.len(), bytes_of(writes.values()))?;
-                if let Err(denied) = self.check_write(client) {
-                    self.deny_write(client, (node, holder, *write), &denied);
-                    return Ok(());
-                }
-            }
-            _ => {}
+        if let Up::Write { write, .. } = &message
+            && let Err(denied) = self.check_write(client)
+        {
+            self.deny_write(client, (node, holder, *write), &denied);
+            return Ok(());
         }
         client.check_permission(self.catalog.as_deref(), Permission::Read)?;
         self.pass_up(client.address(), (node, holder), message, now)
+    }
+
+    /// Disconnects the earlier connection of a client that has connected again.
+    fn disconnect_replaced(&mut self, replaced: Result<Option<A>>) -> Result<()> {
+        self.out.extend(replaced?.map(Output::Disconnect));
+        Ok(())
     }
 
     /// Checks the permission for a write outside of transactions. It is taken in a stopped space, too: it may be a
@@ -168,7 +160,8 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
 
     fn client_call(&mut self, client: &mut PeerClient<A>, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
         if !planted(Bug::ForeignTransaction) {
-            self.check_number(client, txn.client)?;
+            let replaced = self.below.check_number(client, txn.client);
+            self.disconnect_replaced(replaced)?;
         }
         client.check_call_pages(&call)?;
         client.space().nodes.first().map_or(Ok(()), |node| self.check_not_removed(*node))?;
@@ -209,9 +202,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     }
 
     fn pass_up(&mut self, from: &A, (node, holder): (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
-        if matches!(message, Up::Renew { .. }) {
-            self.holders.insert(holder, from.clone());
-        }
+        self.below.note(from, holder, &message);
         self.node.handle_up(node, holder, message, now).map_err(invalid)
     }
 
@@ -233,30 +224,6 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     fn pass_call(&mut self, from: &A, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
         let passed_on = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
         assert!(passed_on.is_none(), "C2: a peer server is the coordinator of every call");
-        Ok(())
-    }
-
-    /// Checks that a number is the client's own. The first number that a client names becomes its own, unless a client of another
-    /// space has it. A client that connects again takes its number over from its earlier connection.
-    fn check_number(&mut self, client: &mut PeerClient<A>, number: ClientId) -> Result<()> {
-        let foreign = || Error::new(ErrorKind::Denied, "a client uses the sessions or transactions of another one");
-        if let Some(own) = client.number() {
-            return if own == number { Ok(()) } else { Err(foreign()) };
-        }
-        if number.0 == self.settings.process && !planted(Bug::OwnNumberGiven) {
-            return Err(foreign());
-        }
-        match self.clients.get(&number) {
-            Some((_, other)) if *other != client.space().id && !planted(Bug::NumberOfOtherSpace) => {
-                return Err(foreign());
-            }
-            Some((before, _)) if !planted(Bug::OlderConnectionKept) => {
-                self.out.push(Output::Disconnect(before.clone()))
-            }
-            _ => {}
-        }
-        self.clients.insert(number, (client.address().clone(), client.space().id));
-        client.set_number(number);
         Ok(())
     }
 
@@ -290,13 +257,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     pub fn client_disconnected(&mut self, client: &PeerClient<A>, now: Ms) {
         self.statuses.unwatch(client.space().id, client.address());
         self.disconnected(client.address(), now);
-        let number = client.number();
-        let is_of_it = |at: &A| at == client.address() || planted(Bug::LaterConnectionForgotten);
-        if let Some(number) = number
-            && self.clients.get(&number).is_some_and(|(at, _)| is_of_it(at))
-        {
-            self.clients.remove(&number);
-        }
+        self.below.forget(client);
     }
 
     /// A connection from below has ended: its holders are sent nothing more, and its calls need no reply.
@@ -304,8 +265,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         if planted(Bug::HolderNotForgotten) {
             return;
         }
-        let gone: BTreeSet<HolderId> =
-            self.holders.extract_if(.., |_, at| at == address).map(|(holder, _)| holder).collect();
+        let gone = self.below.remove_holders(address);
         self.node.handle_disconnected(address, |_, holder| gone.contains(&holder), now);
         self.drain(now);
     }
@@ -346,12 +306,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
             BrickMessage::Deferred { node, txn, kind, why } => {
                 // The participant may take its part in soon.
                 self.node.ask_again_soon(txn, node, now);
-                let client = if planted(Bug::DeferredToAnyone) {
-                    self.clients.values().next()
-                } else {
-                    self.clients.get(&txn.client)
-                };
-                if let Some((to, _)) = client {
+                if let Some(to) = self.below.client(txn.client) {
                     self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });
                 }
                 Ok(())
@@ -522,12 +477,12 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
                 }
             }
             cache_node::Output::Down(node, holder, message)
-                if client_of(holder, self.settings.session_bits).0 == self.settings.process =>
+                if self.below.client_of(holder).0 == self.settings.process =>
             {
                 self.cache.handle_down(node, holder, message, now);
             }
             cache_node::Output::Down(node, holder, message) => {
-                if let Some(to) = self.holders.get(&holder) {
+                if let Some(to) = self.below.holder(holder) {
                     self.out.push(Output::Down { to: to.clone(), node, holder, message });
                 }
             }
@@ -572,7 +527,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
     /// How many sessions clients have.
     #[must_use]
     pub fn holder_count(&self) -> usize {
-        self.holders.len()
+        self.below.holder_count()
     }
 
     /// The cache node, for checkers.
@@ -590,11 +545,7 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         if let Some((node, retry)) = self.retries.iter().find(|(_, retry)| retry.pause > MAX_RETRY_MS) {
             return Err(format!("D4: the tree of {node:?} is tried again after {} ms", retry.pause));
         }
-        if self.clients.contains_key(&ClientId(self.settings.process)) {
-            Err("C3: a client has the number of the peer server".to_owned())
-        } else {
-            Ok(())
-        }
+        self.below.check_invariants()
     }
 }
 

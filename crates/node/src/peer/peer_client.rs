@@ -9,7 +9,7 @@ use meta::Revision;
 use meta::catalog::{Catalog, Permission};
 use model::{Error, ErrorKind, NodeId, Oid, PageId, Result, limits};
 use protocol::gateway::Call;
-use protocol::ident::{ClientId, HlcTimestamp, HolderId, TxnId};
+use protocol::ident::{ClientId, HlcTimestamp, TxnId};
 use protocol::lease::Ms;
 use protocol::locks::LockMode;
 use protocol::memory_size::MemorySize;
@@ -28,6 +28,8 @@ pub struct PeerClient<A> {
     address: A,
     space: Arc<SpaceView>,
     principal: Principal,
+    /// Whether it is a redirector, whose writes are those of the clients below it.
+    is_redirector: bool,
     /// The number in the client's sessions and transactions, once it has named one.
     number: Option<ClientId>,
     /// The permission in the space, as of a revision of the catalogue.
@@ -37,7 +39,13 @@ pub struct PeerClient<A> {
 impl<A> PeerClient<A> {
     /// A client that is admitted to a space. Space 0 without logical nodes is for what concerns the whole cluster.
     pub(crate) fn new(address: A, space: Arc<SpaceView>, principal: Principal) -> Self {
-        Self { address, space, principal, number: None, permission: Cell::new(None) }
+        Self { address, space, principal, is_redirector: false, number: None, permission: Cell::new(None) }
+    }
+
+    /// The same of a redirector: its writes are those of the clients below it. It checks their permissions.
+    #[must_use]
+    pub fn as_redirector(self) -> Self {
+        Self { is_redirector: true, ..self }
     }
 
     /// A client that may do everything in a space.
@@ -52,7 +60,7 @@ impl<A> PeerClient<A> {
         &self.address
     }
 
-    pub(super) fn space(&self) -> &Arc<SpaceView> {
+    pub(crate) fn space(&self) -> &Arc<SpaceView> {
         &self.space
     }
 
@@ -60,8 +68,12 @@ impl<A> PeerClient<A> {
         &self.principal
     }
 
-    pub(super) fn number(&self) -> Option<ClientId> {
+    pub(crate) fn number(&self) -> Option<ClientId> {
         self.number
+    }
+
+    pub(super) fn is_redirector(&self) -> bool {
+        self.is_redirector
     }
 
     pub(super) fn set_number(&mut self, number: ClientId) {
@@ -114,7 +126,7 @@ impl<A> PeerClient<A> {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`] for a page, [`ErrorKind::NotFound`] for a node.
-    pub(super) fn check_pages(&self, node: NodeId, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
+    pub(crate) fn check_pages(&self, node: NodeId, pages: impl IntoIterator<Item = PageId>) -> Result<()> {
         let is_foreign =
             |page: &PageId| page.node != node || (page.space != self.space.id && !planted(Bug::ForeignPage));
         if let Some(page) = pages.into_iter().find(is_foreign) {
@@ -144,7 +156,7 @@ impl<A> PeerClient<A> {
     ///
     /// # Errors
     /// As [`PeerClient::check_pages`].
-    pub(super) fn check_call_pages<T>(&self, call: &Call<T>) -> Result<()> {
+    pub(crate) fn check_call_pages<T>(&self, call: &Call<T>) -> Result<()> {
         match call {
             Call::Commit { parts, .. } => parts.iter().try_for_each(|(node, part)| {
                 let reads = part.reads.iter().map(|read| read.oid.page());
@@ -170,7 +182,7 @@ impl<A> PeerClient<A> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`].
-pub(super) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
+pub(crate) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
     let ahead = at.ms();
     if ahead <= now + SKEW_MS / 2 {
         return Ok(());
@@ -183,7 +195,7 @@ pub(super) fn check_clock(at: HlcTimestamp, now: Ms) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] for a time in the future, [`ErrorKind::TooLarge`].
-pub(super) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> Result<()> {
+pub(crate) fn check_call<T: MemorySize>(txn: TxnId, call: &Call<T>, now: Ms) -> Result<()> {
     if !planted(Bug::FutureTime) {
         check_clock(txn.start, now)?;
     }
@@ -222,12 +234,12 @@ pub(super) fn required_permission<T>(call: &Call<T>) -> Option<(Permission, Vec<
 }
 
 /// The bytes of all values.
-pub(super) fn bytes_of<'a, T: MemorySize + 'a>(contents: impl Iterator<Item = &'a ObjectState<T>>) -> usize {
+pub(crate) fn bytes_of<'a, T: MemorySize + 'a>(contents: impl Iterator<Item = &'a ObjectState<T>>) -> usize {
     contents.map(MemorySize::memory_size).sum()
 }
 
 /// The pages that a message is about.
-pub(super) fn pages_of<T>(message: &Up<T>) -> Vec<PageId> {
+pub(crate) fn pages_of<T>(message: &Up<T>) -> Vec<PageId> {
     match message {
         Up::Renew { .. } => Vec::new(),
         Up::Fetch { page, .. } | Up::Acknowledge { page, .. } | Up::Evict { page, .. } | Up::Helped { page, .. } => {
@@ -235,9 +247,4 @@ pub(super) fn pages_of<T>(message: &Up<T>) -> Vec<PageId> {
         }
         Up::Write { writes, .. } => writes.keys().map(|oid| oid.page()).collect(),
     }
-}
-
-/// The client whose session this is, if sessions have this many bits below the number of their client.
-pub(super) fn client_of(holder: HolderId, session_bits: u32) -> ClientId {
-    ClientId(holder.0 >> session_bits)
 }

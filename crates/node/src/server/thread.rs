@@ -70,8 +70,8 @@ impl<R: ServerRole> Thread<R> {
         let mut check = AdmissionCheck { server, slot: &slot, admitted: None };
         let handshake = async {
             let mut stream = connection.into_stream().await?;
-            let (hello, _) = handshake::accept(&mut stream, &mut check, AGENT).await?;
-            Ok::<_, Error>((stream, hello))
+            let (hello, terms) = handshake::accept(&mut stream, &mut check, AGENT).await?;
+            Ok::<_, Error>((stream, hello, terms))
         };
         let evicted = || Error::new(ErrorKind::Unavailable, "it was not authenticated when its place was needed");
         let done = time::timeout(server.config.handshake_timeout, async {
@@ -82,12 +82,12 @@ impl<R: ServerRole> Thread<R> {
         });
         let late = |_| Error::new(ErrorKind::Unavailable, "it was not authenticated in time");
         match done.await.map_err(late).flatten() {
-            Ok((stream, hello)) => {
+            Ok((stream, hello, terms)) => {
                 if let Some((who, pass)) = check.admitted {
                     debug!(%peer, agent = hello.agent, space = hello.space, %who, "connected");
                     // The password is not kept.
                     let hello = proto::Hello { password: String::new(), ..hello };
-                    let connection = AdmittedConnection { id: slot.id(), peer, principal: who, hello };
+                    let connection = AdmittedConnection { id: slot.id(), peer, principal: who, hello, terms };
                     self.serve_admitted(stream, connection, pass, slot).await;
                 }
             }
@@ -148,7 +148,7 @@ impl<R: ServerRole> HandshakeAuthenticator for AdmissionCheck<'_, R> {
         let Shared { role, config, authenticator, .. } = self.server;
         self.slot.begin_authentication();
         let who = authenticator.admit(role.catalog(), hello, peer).await?;
-        let (terms, pass) = role.admit(config, hello, &who)?;
+        let (terms, pass) = role.admit(config, hello, &who).await?;
         let is_privileged = who.is_privileged(role.catalog().as_deref());
         self.slot.admit(ConnectionOwner { user: who.user_name(), is_privileged })?;
         self.admitted = Some((who, pass));

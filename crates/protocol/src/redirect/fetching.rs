@@ -55,6 +55,7 @@ impl<T> PageFetch<T> {
 impl<T: Clone + MemorySize> Redirector<T> {
     /// Handles a holder's fetch of a page. The holder is listed before any node is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
+        self.counts.fetches += 1;
         if waiter.have.is_none() || !planted(Bug::UnlistedRevalidation) {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
@@ -118,6 +119,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         let have = fetching.waiters.first().and_then(|waiter| waiter.have).filter(|_| !bare);
         fetching.stage = FetchStage::Above { fetch, have };
         self.listed.insert(page, fetch);
+        self.counts.fetched_above += 1;
         self.send_up(Up::Fetch { page, fetch, have });
     }
 

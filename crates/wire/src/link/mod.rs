@@ -13,6 +13,7 @@
 mod caller;
 mod driver;
 mod input_budget;
+mod liveness;
 mod mailbox;
 mod responder;
 mod shared_service;
@@ -32,6 +33,7 @@ use crate::proto::response::Response;
 pub use caller::{AnswerStream, Caller, Pending};
 pub use driver::{Link, drive};
 pub use input_budget::InputBudget;
+pub use liveness::{SILENCE_TIMEOUT, wait_until_silent};
 pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
 pub use responder::{DeferredResponder, Responder};
 

@@ -86,11 +86,13 @@ fn openings_are_unchanged() {
         max_in_flight: 1024,
         brick: 0,
         opening: None,
+        permission: proto::account::Permission::None.into(),
     };
     let of_a_brick = proto::Accepted { brick: 7, ..accepted.clone() };
     let seen = proto::cluster::Witnessed { brick: 7, number: 3, nonce: 0x1234, position: 99, at_us: 5 };
     let witness = proto::Hello { witnessed: vec![seen], ..hello.clone() };
     let opened = proto::Accepted { opening: Some(seen), ..of_a_brick.clone() };
+    let of_a_user = proto::Accepted { permission: proto::account::Permission::Write.into(), ..accepted.clone() };
     let welcome = |answer| proto::Welcome { answer: Some(answer) };
     let refused = proto::Error { kind: 9, message: "upgrade".to_owned() };
     let openings = [
@@ -101,6 +103,7 @@ fn openings_are_unchanged() {
         ("welcome-of-a-brick", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_brick)))),
         ("hello-witness", handshake::encode(1, &witness)),
         ("welcome-opened", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(opened)))),
+        ("welcome-of-a-user", handshake::encode(1, &welcome(proto::welcome::Answer::Accepted(of_a_user)))),
         ("welcome-refused", handshake::encode(1, &welcome(proto::welcome::Answer::Refused(refused)))),
     ];
     for (name, now) in openings {

@@ -248,6 +248,7 @@ impl ProcessFiles {
                 advertise: Vec::new(),
                 http: crate::settings::parse_http_address(FREE_PORT)?,
                 meta: meta.cloned().into_iter().collect(),
+                upstream: Vec::new(),
                 etcd: None,
                 auth: if dir.join(SECRET_FILE).exists() {
                     AuthSettings::with_secret_file(Path::new(SECRET_FILE))

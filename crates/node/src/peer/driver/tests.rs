@@ -618,5 +618,5 @@ fn status_changes_with_the_classes_of_its_space() {
 #[test]
 fn bytes_of_a_transaction_are_those_of_all_its_values() {
     let contents = [ObjectState::Value(5_u64), ObjectState::Absent, ObjectState::Value(6)];
-    assert_eq!(bytes_of(contents.iter()), 2 * size_of::<u64>());
+    assert_eq!(crate::peer::peer_client::bytes_of(contents.iter()), 2 * size_of::<u64>());
 }

@@ -1,0 +1,254 @@
+//! The group of one space: the members below this redirector, and their common connection to the server above.
+//!
+//! A message is handled on the thread of its connection, and the outputs are sent before the lock is released, so that they keep their
+//! order. One task keeps the common connection and one handles timeouts.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use model::{Error, ErrorKind, Object, Result};
+use protocol::lease::Ms;
+use protocol::redirect::RedirectCounts;
+use tokio::time;
+use tracing::{debug, info, warn};
+use wire::cluster::Message;
+use wire::connector::Backoff;
+use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service, wait_until_silent};
+use wire::transport::Stream;
+
+use super::driver::{Member, Output, RedirectorDriver};
+use super::upstream::Upstream;
+use crate::cluster_view::SpaceView;
+
+/// Pauses between attempts to connect.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of unanswered calls on the common connection.
+const BUDGET: usize = 1 << 20;
+/// Bits of a session's number below the number of its client.
+const SESSION_BITS: u32 = 20;
+
+/// The two connections of a member: to it, and in its name to the server above.
+#[derive(Clone, Debug)]
+pub(super) struct MemberAddress {
+    pub(super) below: PeerHandle,
+    pub(super) above: PeerHandle,
+}
+
+impl PartialEq for MemberAddress {
+    fn eq(&self, other: &Self) -> bool {
+        self.below == other.below
+    }
+}
+
+type Driver = RedirectorDriver<MemberAddress, Object>;
+
+/// The machine of a space, its lock, its clock, its timer, and its connection to the server above.
+pub(super) struct Group {
+    driver: Mutex<Driver>,
+    pub(super) space: Arc<SpaceView>,
+    /// The common connection.
+    above: Mutex<Option<PeerHandle>>,
+    timer: DeadlineTimer,
+    time: MonotonicClock,
+}
+
+impl Group {
+    /// Serves a space. The group ends when it is dropped.
+    pub(super) fn start(space: SpaceView, number: u64, upstream: Arc<Upstream>) -> Arc<Self> {
+        let group = Arc::new(Self {
+            driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS)),
+            space: Arc::new(space),
+            above: Mutex::default(),
+            timer: DeadlineTimer::default(),
+            time: MonotonicClock::begin(),
+        });
+        tokio::spawn(keep_connected(Arc::downgrade(&group), upstream));
+        tokio::spawn(run_timers(Arc::downgrade(&group)));
+        group
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Driver>> {
+        // A machine that has panicked may be in an inconsistent state.
+        self.driver.lock().map_err(|_| Error::new(ErrorKind::Internal, "the redirector has panicked"))
+    }
+
+    /// Gives the machine an input, and carries out its outputs.
+    pub(super) fn with_driver<T>(&self, act: impl FnOnce(&mut Driver, Ms) -> T) -> Result<T> {
+        let _delivery = DeliveryScope::enter();
+        let mut driver = self.lock()?;
+        let done = act(&mut driver, self.time.now());
+        let above = self.above();
+        for output in driver.outputs() {
+            carry_out(output, above.as_ref());
+        }
+        self.timer.set(driver.deadline().unwrap_or(Ms::MAX));
+        Ok(done)
+    }
+
+    /// The common connection, if it is open.
+    fn above(&self) -> Option<PeerHandle> {
+        self.above.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_above(&self, handle: Option<PeerHandle>) {
+        *self.above.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+    }
+
+    /// Whether the common connection is open.
+    pub(super) fn is_connected(&self) -> bool {
+        self.above().is_some()
+    }
+
+    /// What it has done.
+    pub(super) fn counts(&self) -> RedirectCounts {
+        self.lock().map(|driver| driver.counts()).unwrap_or_default()
+    }
+
+    /// The connection of a member has ended.
+    pub(super) fn member_disconnected(&self, member: &Member<MemberAddress>) {
+        // After a panic of the machine nothing is served, and there is nothing to forget.
+        let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(above) = self.above() {
+            above.hang_up();
+        }
+        self.timer.wake();
+    }
+}
+
+/// Carries out an output. What cannot be sent to the server above is sent again by the machine, or by the member.
+fn carry_out(output: Output<MemberAddress, Object>, above: Option<&PeerHandle>) {
+    match output {
+        Output::Up { node, holder, message } => {
+            if let Some(above) = above {
+                above.send(Message::Up { node, epoch: 0, holder, message });
+            }
+        }
+        Output::Call { from, txn, call } => from.above.send(Message::Call { txn, call }),
+        Output::Down { to, node, holder, message } => to.below.send(Message::Down { node, holder, message }),
+        Output::Reply { to, txn, reply } => to.below.send(Message::Reply { txn, reply }),
+        Output::Deferred { to, node, txn, kind, why } => to.below.send(Message::Deferred { node, txn, kind, why }),
+        Output::Disconnect(member) => member.below.hang_up(),
+    }
+}
+
+/// Polls the machine when it is time, as long as the group exists.
+async fn run_timers(group: Weak<Group>) {
+    loop {
+        // The timer is a part of the group, which may be dropped meanwhile: so the wait is bounded.
+        {
+            let Some(group) = group.upgrade() else { return };
+            let _ = time::timeout(MAX_PAUSE, group.timer.wait(&group.time)).await;
+            group.timer.clear();
+            if group.with_driver(|driver, now| driver.poll(now)).is_err() {
+                return;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Keeps the common connection, as long as the group exists.
+async fn keep_connected(group: Weak<Group>, upstream: Arc<Upstream>) {
+    let mut pauses = Backoff::new(MIN_PAUSE, MAX_PAUSE);
+    let mut last_refusal = None;
+    while let Some(current) = group.upgrade() {
+        let space = current.space.clone();
+        // The last member may leave meanwhile.
+        drop(current);
+        match upstream.dial_space(&space.name).await {
+            Ok((stream, terms)) if terms.space == space.id => {
+                last_refusal = None;
+                pauses.reset();
+                drive(&group, stream, terms.max_frame).await;
+            }
+            Ok(_) => {
+                // The members are told so by their own connections.
+                info!(space = space.name, "the space was removed, and there is another one of its name");
+                return;
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                debug!(space = space.name, %error, "the server above cannot be reached");
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if last_refusal.as_ref() != Some(&text) {
+                    warn!(space = space.name, %error, "the server above refuses this redirector");
+                    last_refusal = Some(text);
+                }
+            }
+        }
+        pauses.pause().await;
+    }
+}
+
+/// Drives the common connection until it ends, or the server above hangs.
+async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
+    let Some(current) = group.upgrade() else { return };
+    let mailbox = Arc::new(Mailbox::for_transactions());
+    let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
+    let service = UpstreamService { group: group.clone(), handle: handle.clone() };
+    let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
+    current.set_above(Some(handle));
+    let space = current.space.clone();
+    let connected = current.with_driver(|driver, now| driver.upstream_connected(now));
+    drop(current);
+    if connected.is_ok() {
+        let mut driving = std::pin::pin!(link::drive(link));
+        tokio::select! {
+            biased;
+            end = &mut driving => match end {
+                End::Closed => debug!(space = space.name, "closed the connection to the server above"),
+                end => info!(space = space.name, %end, "the connection to the server above ended"),
+            },
+            () = wait_until_silent(&mailbox, &caller, || true) => {
+                warn!(space = space.name, "the server above does not answer: it is connected to again");
+                caller.hang_up();
+            }
+        }
+    }
+    if let Some(current) = group.upgrade() {
+        current.set_above(None);
+        let _ = current.with_driver(|driver, now| driver.upstream_disconnected(now));
+    }
+}
+
+/// Handles what the server above sends on the common connection.
+struct UpstreamService {
+    group: Weak<Group>,
+    handle: PeerHandle,
+}
+
+impl Service for UpstreamService {
+    fn on_request(&mut self, _: Incoming<'_>, reply: Responder<'_>) {
+        reply.fail(&Error::new(ErrorKind::Unsupported, "a redirector answers no requests of servers above"));
+    }
+
+    fn on_messages(&mut self, mut messages: impl Iterator<Item = Message>) -> Result<()> {
+        let Some(group) = self.group.upgrade() else {
+            self.handle.hang_up();
+            return Ok(());
+        };
+        group.with_driver(|driver, now| {
+            messages.try_for_each(|message| {
+                match message {
+                    Message::Down { node, holder, message } => driver.upstream_down(node, holder, message, now),
+                    Message::Deferred { node, txn, kind, why } => driver.upstream_deferred(node, txn, kind, why),
+                    _ => return Err(unexpected_message_error()),
+                }
+                Ok(())
+            })
+        })?
+    }
+}
+
+/// The error for a message that a server above does not send to a redirector.
+pub(super) fn unexpected_message_error() -> Error {
+    Error::new(ErrorKind::Invalid, "a server does not send this message to a redirector")
+}

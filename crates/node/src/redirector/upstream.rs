@@ -1,0 +1,133 @@
+//! The servers above a redirector: peer servers, or redirectors nearer to them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use model::{Error, ErrorKind, NodeId, Result};
+use tokio::task::JoinSet;
+use tokio::time;
+use wire::cluster;
+use wire::handshake::{self, Credentials, Introduction, Role, Terms};
+use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::proto;
+use wire::proto::request::Request;
+use wire::proto::response::Response;
+use wire::transport::{Address, Stream};
+use std::sync::Arc;
+
+use crate::auth::ClusterCredentials;
+
+/// How long one attempt to connect may take.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of unanswered calls on one connection; further calls wait.
+const BUDGET: usize = 64 << 20;
+
+/// What a redirector has to know before it serves a space.
+pub(super) struct SpaceSetup {
+    /// The logical nodes of the space.
+    pub(super) nodes: Vec<NodeId>,
+    /// A number that no other process or client has.
+    pub(super) number: u64,
+}
+
+/// The servers above, of which one is used at a time.
+pub(super) struct Upstream {
+    addresses: Vec<Address>,
+    credentials: ClusterCredentials,
+    /// The place of the address that answered last.
+    preferred: AtomicUsize,
+}
+
+impl Upstream {
+    pub(super) fn new(addresses: Vec<Address>, credentials: ClusterCredentials) -> Self {
+        Self { addresses, credentials, preferred: AtomicUsize::new(0) }
+    }
+
+    /// Connects in the name of this process, about a space.
+    ///
+    /// # Errors
+    /// As [`Upstream::dial`].
+    pub(super) async fn dial_space(&self, space: &str) -> Result<(Stream, Terms)> {
+        self.dial(&self.credentials.introduction(space, Role::Redirector)).await
+    }
+
+    /// Connects in the name of a member that has sent this `Hello`.
+    ///
+    /// # Errors
+    /// As [`Upstream::dial`]; [`ErrorKind::Denied`] for a process of the cluster that is no redirector.
+    pub(super) async fn dial_for(&self, hello: &proto::Hello) -> Result<(Stream, Terms)> {
+        let role = hello.role();
+        if matches!(role, Role::Brick | Role::Peer) {
+            let what = "a redirector serves clients: connect bricks and peer servers to the meta-server";
+            return Err(Error::new(ErrorKind::Denied, what));
+        }
+        let credentials = Credentials { user: hello.user.clone(), password: hello.password.clone() };
+        let patience = Some(hello.catalog_timeout_ms).filter(|given| *given > 0);
+        let introduction = Introduction {
+            role,
+            credentials: Some(credentials),
+            insecure: self.credentials.insecure,
+            catalog_timeout: patience.map(|given| Duration::from_millis(given.into())),
+            ..Introduction::new(&*hello.space, &*hello.agent)
+        };
+        self.dial(&introduction).await
+    }
+
+    /// Connects to the server that answered last, or to the next one that answers.
+    ///
+    /// # Errors
+    /// That of the first server that refuses; [`ErrorKind::Unavailable`] if none answers.
+    async fn dial(&self, introduction: &Introduction) -> Result<(Stream, Terms)> {
+        let (count, first) = (self.addresses.len(), self.preferred.load(Ordering::Relaxed));
+        let mut last = Error::new(ErrorKind::Invalid, "no server above is named");
+        for place in (first..first + count).map(|place| place % count) {
+            match self.dial_one(&self.addresses[place], introduction).await {
+                Ok(dialled) => {
+                    self.preferred.store(place, Ordering::Relaxed);
+                    return Ok(dialled);
+                }
+                Err(error) if error.kind() == ErrorKind::Unavailable => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    async fn dial_one(&self, address: &Address, introduction: &Introduction) -> Result<(Stream, Terms)> {
+        let dialled = time::timeout(DIAL_TIMEOUT, async {
+            let mut stream = Stream::dial(address, self.credentials.tls.as_ref()).await?;
+            let terms = handshake::introduce(&mut stream, introduction).await?;
+            Ok((stream, terms))
+        });
+        dialled.await.unwrap_or_else(|_| {
+            let what = format!("{address}, which is above this redirector, does not answer within {DIAL_TIMEOUT:?}");
+            Err(Error::new(ErrorKind::Unavailable, what))
+        })
+    }
+
+    /// Asks for what this process has to know before it serves a space.
+    ///
+    /// # Errors
+    /// As [`Upstream::dial`]; [`ErrorKind::Unavailable`] if the server does not answer.
+    pub(super) async fn fetch_setup(&self, space: &str) -> Result<SpaceSetup> {
+        let (stream, terms) = self.dial_space(space).await?;
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), BUDGET);
+        let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
+        let mut driving = JoinSet::new();
+        driving.spawn(link::drive(link));
+        let asked = time::timeout(DIAL_TIMEOUT, async {
+            let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await?;
+            let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await?;
+            Ok::<_, Error>((numbers.response, nodes.response))
+        });
+        let late = |_| Err(Error::new(ErrorKind::Unavailable, "the server above this redirector does not answer"));
+        let answered = asked.await.unwrap_or_else(late);
+        caller.hang_up();
+        let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = answered? else {
+            return Err(Error::new(ErrorKind::Invalid, "the server above sends an answer to something else"));
+        };
+        let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
+        Ok(SpaceSetup { nodes, number: numbers.first })
+    }
+}

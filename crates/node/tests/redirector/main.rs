@@ -1,0 +1,257 @@
+//! Redirectors: groups of clients in one process with a cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../auth/world.rs"]
+#[allow(dead_code, reason = "shared with the tests of authentication")]
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{Client, ConnectOptions, Credentials, ErrorKind, IsolationLevel, Transaction};
+use meta::catalog::Permission;
+use model::{Object, Oid};
+use node::auth::ClusterCredentials;
+use node::{Config, Redirector};
+use tokio::time;
+use wire::transport::Address;
+
+use world::{World, run};
+
+/// A redirector below these servers.
+async fn redirector_below(upstream: &[Address], secret: &node::auth::Secret) -> Redirector {
+    let cluster_credentials = ClusterCredentials { secret: Some(secret.clone()), ..ClusterCredentials::default() };
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let config = Config { listen, threads: 1, cluster_credentials, ..Config::default() };
+    Redirector::start(upstream.to_vec(), config).await.unwrap()
+}
+
+/// A client that connects to the first of these servers that answers.
+async fn connect(servers: &[&Address], user: &str) -> client::Result<Client> {
+    let mut options = ConnectOptions::default();
+    options.timeout = Duration::from_secs(20);
+    if !user.is_empty() {
+        options.credentials = Some(Credentials { user: user.to_owned(), password: "right one".to_owned() });
+    }
+    let hosts: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    Client::connect_with(&format!("mortar://{}/main", hosts.join(",")), options).await
+}
+
+/// What a redirector has counted.
+async fn counts(redirector: &Redirector) -> BTreeMap<String, u64> {
+    let admin = World::client_at(redirector.addresses(), "", "").await.unwrap();
+    admin.status().await.unwrap().metrics.into_iter().collect()
+}
+
+/// Creates objects of about a kilobyte, so that they fill many pages.
+async fn create(client: &Client, count: u8) -> Vec<Oid> {
+    let t = client.begin(IsolationLevel::Optimistic);
+    let created: Vec<Oid> = (0..count).map(|number| t.create_blob(vec![number; 1000]).unwrap()).collect();
+    let ended = t.commit().await.unwrap();
+    assert!(matches!(ended, client::CommitOutcome::Committed(_)), "{ended:?}");
+    created.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
+}
+
+async fn read_all(client: &Client, oids: &[Oid]) -> Vec<u8> {
+    let mut found = Vec::new();
+    for oid in oids {
+        found.push(client.get(*oid).await.unwrap().unwrap().data[0]);
+    }
+    found
+}
+
+/// Sets the first byte of an object.
+async fn change(client: &Client, oid: Oid, value: u8) {
+    let change = async |t: Transaction| {
+        let mut bytes = t.get(oid).await?.unwrap().data.to_vec();
+        bytes[0] = value;
+        t.put(oid, Object::blob(bytes.into())).await
+    };
+    client.transact(change).await.unwrap();
+}
+
+async fn wait_until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waited = time::timeout(Duration::from_secs(30), async {
+        while !is_so().await {
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("{what}: not within 30 s"));
+}
+
+#[test]
+fn page_that_a_member_has_is_not_fetched_above_again() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let direct = connect(&[&world.peer.addresses()[0]], "").await.unwrap();
+        let oids = create(&direct, 100).await;
+        let at = &redirector.addresses()[0];
+        let (first, second) = (connect(&[at], "").await.unwrap(), connect(&[at], "").await.unwrap());
+        let expected: Vec<u8> = (0..100).collect();
+        assert_eq!(read_all(&first, &oids).await, expected);
+        let once = counts(&redirector).await;
+        assert!(once["pages_fetched_above_total"] >= 10, "{once:?}");
+        assert_eq!(once["pages_helped_total"], 0);
+        assert_eq!(read_all(&second, &oids).await, expected);
+        let twice = counts(&redirector).await;
+        assert_eq!(twice["pages_fetched_above_total"], once["pages_fetched_above_total"], "{twice:?}");
+        assert!(twice["pages_helped_total"] >= 10, "{twice:?}");
+        redirector.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn members_are_sent_what_a_member_commits() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let at = &redirector.addresses()[0];
+        let (writer, reader) = (connect(&[at], "").await.unwrap(), connect(&[at], "").await.unwrap());
+        let oids = create(&writer, 20).await;
+        read_all(&reader, &oids).await;
+        read_all(&writer, &oids).await;
+        let before = counts(&redirector).await;
+        change(&writer, oids[3], 200).await;
+        wait_until("the update arrives", async || read_all(&reader, &oids[3..4]).await == [200]).await;
+        // A write outside of transactions, too.
+        writer.put(oids[4], Object::blob(vec![201; 1000].into())).await.unwrap();
+        wait_until("the write arrives", async || read_all(&reader, &oids[4..5]).await == [201]).await;
+        let after = counts(&redirector).await;
+        assert_eq!(after["pages_fetched_above_total"], before["pages_fetched_above_total"], "{after:?}");
+        assert!(after["updates_total"] > before["updates_total"], "{after:?}");
+        // What a client elsewhere commits invalidates the copies here.
+        let elsewhere = connect(&[&world.peer.addresses()[0]], "").await.unwrap();
+        change(&elsewhere, oids[5], 202).await;
+        wait_until("the change is seen", async || read_all(&reader, &oids[5..6]).await == [202]).await;
+        redirector.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn transactions_of_members_and_others_lose_no_update() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let near = redirector_below(world.peer.addresses(), &secret).await;
+        // A chain: a redirector below a redirector.
+        let site = redirector_below(near.addresses(), &secret).await;
+        let direct = connect(&[&world.peer.addresses()[0]], "").await.unwrap();
+        let oids = create(&direct, 4).await;
+        let servers = [world.peer.addresses()[0].clone(), near.addresses()[0].clone(), site.addresses()[0].clone()];
+        let mut running = tokio::task::JoinSet::new();
+        for number in 0..6_usize {
+            let (server, oids) = (servers[number % 3].clone(), oids.clone());
+            running.spawn(async move {
+                let client = connect(&[&server], "").await.unwrap();
+                for round in 0..20 {
+                    let oid = oids[(number + round) % oids.len()];
+                    let increment = async |t: Transaction| {
+                        let mut bytes = t.get(oid).await?.unwrap().data.to_vec();
+                        bytes[1] = bytes[1].wrapping_add(1);
+                        t.put(oid, Object::blob(bytes.into())).await
+                    };
+                    client.transact(increment).await.unwrap();
+                }
+            });
+        }
+        running.join_all().await;
+        let sum: u32 = {
+            let t = direct.begin(IsolationLevel::Optimistic);
+            let mut sum = 0;
+            for (number, oid) in oids.iter().enumerate() {
+                sum += u32::from(t.get(*oid).await.unwrap().unwrap().data[1].wrapping_sub(number as u8));
+            }
+            sum
+        };
+        assert_eq!(sum, 120);
+        site.shutdown().await.unwrap();
+        near.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn member_may_do_what_the_server_above_permits() {
+    run(async {
+        let users = [("ann", Some(Permission::Write)), ("bob", Some(Permission::Read)), ("eve", None)];
+        let (world, secret) = World::with(&users).await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let at = &redirector.addresses()[0];
+        for unknown in ["eve", "nemo", ""] {
+            assert_eq!(connect(&[at], unknown).await.unwrap_err().kind(), ErrorKind::Denied, "{unknown}");
+        }
+        let (ann, bob) = (connect(&[at], "ann").await.unwrap(), connect(&[at], "bob").await.unwrap());
+        let oids = create(&ann, 3).await;
+        assert_eq!(read_all(&bob, &oids).await, [0, 1, 2]);
+        let written = async |by: &Client| by.put(oids[0], Object::blob(vec![9; 10].into())).await;
+        assert_eq!(written(&bob).await.unwrap_err().kind(), ErrorKind::Denied);
+        let committed = bob
+            .transact(async |t: Transaction| {
+                t.get(oids[1]).await?;
+                t.put(oids[1], Object::blob(vec![9; 10].into())).await
+            })
+            .await;
+        assert_eq!(committed.unwrap_err().kind(), ErrorKind::Denied);
+        written(&ann).await.unwrap();
+        assert_eq!(read_all(&ann, &oids).await, [9, 1, 2]);
+        // A permission that is taken away is gone here, too.
+        world.grant("ann", Some(Permission::Read)).await;
+        wait_until("ann may not write any more", async || {
+            matches!(written(&ann).await, Err(error) if error.kind() == ErrorKind::Denied)
+        })
+        .await;
+        assert_eq!(read_all(&ann, &oids[1..]).await, [1, 2]);
+        redirector.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn members_go_on_without_their_redirector() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let another = redirector_below(world.peer.addresses(), &secret).await;
+        let servers = [&redirector.addresses()[0], &another.addresses()[0], &world.peer.addresses()[0]];
+        let member = connect(&servers, "").await.unwrap();
+        let oids = create(&member, 50).await;
+        read_all(&member, &oids).await;
+        assert!(counts(&redirector).await["pages_fetched_total"] > 0);
+        redirector.shutdown().await.unwrap();
+        change(&member, oids[7], 100).await;
+        let after = counts(&another).await;
+        assert_eq!(after["groups"], 1, "{after:?}");
+        // Its copies are compared with the store's, and kept.
+        assert_eq!(read_all(&member, &oids[8..]).await, (8..50).collect::<Vec<u8>>());
+        another.shutdown().await.unwrap();
+        change(&member, oids[8], 101).await;
+        assert_eq!(read_all(&member, &oids[7..9]).await, [100, 101]);
+    });
+}
+
+#[test]
+fn everything_else_is_forwarded() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let redirector = redirector_below(world.peer.addresses(), &secret).await;
+        let member = connect(&[&redirector.addresses()[0]], "").await.unwrap();
+        // A name, content beside its head, and its bytes.
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| index as u8).collect();
+        let staged = member.upload(None, bytes.as_slice()).await.unwrap();
+        let oid = {
+            let t = member.begin(IsolationLevel::Optimistic);
+            let oid = t.create_blob_from(staged).unwrap();
+            t.bind("large", oid).await.unwrap();
+            t.commit().await.unwrap();
+            t.real_oid(oid).unwrap()
+        };
+        let direct = connect(&[&world.peer.addresses()[0]], "").await.unwrap();
+        assert_eq!(direct.resolve("large").await.unwrap(), Some(oid));
+        assert_eq!(member.resolve("large").await.unwrap(), Some(oid));
+        let reader = member.begin(IsolationLevel::Optimistic);
+        assert_eq!(reader.read_at(oid, 1_000_000, 16).await.unwrap(), &bytes[1_000_000..1_000_016]);
+        let admin = World::client_at(redirector.addresses(), "", "").await.unwrap();
+        admin.create_space("more").await.unwrap();
+        assert_eq!(admin.status().await.unwrap().role, "redirector");
+        redirector.shutdown().await.unwrap();
+    });
+}
