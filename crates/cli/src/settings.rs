@@ -320,7 +320,8 @@ impl Settings {
     /// The settings that follow from the given ones and the defaults.
     pub(crate) fn resolve(given: PartialSettings) -> Result<Self> {
         let role = given.role.ok_or_else(|| {
-            Failure::usage("the role of the process is missing").hint("Give --role brick, --role peer, --role meta or --role redirector.")
+            Failure::usage("the role of the process is missing")
+                .hint("Give --role brick, --role peer, --role meta or --role redirector.")
         })?;
         let memory = given.memory.unwrap_or(false);
         let refuse = |is_given: bool, what: &str, why: &str| match is_given {
@@ -461,7 +462,8 @@ impl Settings {
 
     /// The role and the location of the data.
     fn storage_lines(&self) -> Vec<SettingLine> {
-        let mut lines = vec![line("What the process is: brick, peer, meta or redirector.", "role", toml_string(self.role.name()))];
+        let mut lines =
+            vec![line("What the process is: brick, peer, meta or redirector.", "role", toml_string(self.role.name()))];
         if self.role == ProcessRole::Peer {
             let about = "The most objects that it keeps in memory, in MiB.";
             let cache = line(about, "cache_mib", (self.sizes.cache_bytes() >> 20).to_string());

@@ -15,7 +15,8 @@ use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
 use wire::handshake::Introduction;
 use wire::link::{
-    self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, SILENCE_TIMEOUT, Service, wait_until_silent,
+    self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, SILENCE_TIMEOUT, Service,
+    wait_until_silent,
 };
 use wire::proto;
 use wire::proto::request::Request;

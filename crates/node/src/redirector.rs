@@ -183,8 +183,16 @@ impl ServerRole for RedirectorRole {
         vec![
             Metric::gauge("groups", groups.len() as u64, "Spaces that have members here."),
             Metric::counter("pages_fetched_total", counts.fetches, "Pages that members asked for."),
-            Metric::counter("pages_fetched_above_total", counts.fetched_above, "Pages that the server above was asked for."),
-            Metric::counter("pages_helped_total", counts.helped, "Pages that a member had for another one (peer fetch)."),
+            Metric::counter(
+                "pages_fetched_above_total",
+                counts.fetched_above,
+                "Pages that the server above was asked for.",
+            ),
+            Metric::counter(
+                "pages_helped_total",
+                counts.helped,
+                "Pages that a member had for another one (peer fetch).",
+            ),
             Metric::counter("updates_total", counts.updates, "Messages with new states to members (peer update)."),
             Metric::counter("invalidations_total", counts.invalidations, "Invalidations that members were sent."),
         ]

@@ -265,7 +265,14 @@ fn change_whose_answer_is_lost_is_unknown_and_is_not_sent_again() {
         impl handshake::HandshakeAuthenticator for AdmitAll {
             async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> model::Result<handshake::Terms> {
                 let space = client::SpaceId(1);
-                Ok(handshake::Terms { space, max_frame: 1 << 20, max_in_flight: 10, brick: 0, opening: None, permission: handshake::Permission::None })
+                Ok(handshake::Terms {
+                    space,
+                    max_frame: 1 << 20,
+                    max_in_flight: 10,
+                    brick: 0,
+                    opening: None,
+                    permission: handshake::Permission::None,
+                })
             }
         }
         let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -359,7 +366,14 @@ struct HangingBrick {
 impl HandshakeAuthenticator for HangingBrick {
     async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> model::Result<Terms> {
         let (space, max_frame) = (SpaceId(0), Limits::default().max_frame);
-        Ok(Terms { space, max_frame, max_in_flight: 8, brick: self.number, opening: None, permission: handshake::Permission::None })
+        Ok(Terms {
+            space,
+            max_frame,
+            max_in_flight: 8,
+            brick: self.number,
+            opening: None,
+            permission: handshake::Permission::None,
+        })
     }
 }
 

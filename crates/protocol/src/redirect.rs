@@ -352,7 +352,9 @@ impl<T: Clone + MemorySize> Redirector<T> {
             }
             self.send_down(holder, Down::Invalidate { message: message.clone(), contents: contents.clone() });
         }
-        self.buffer_message(page, message, contents);
+        if contents.is_none() || !planted(Bug::UpdateNotBuffered) {
+            self.buffer_message(page, message, contents);
+        }
     }
 
     // ------------------------------------------------------------------------------------------ the session above

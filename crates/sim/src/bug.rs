@@ -1,9 +1,9 @@
-//! All bugs that a run can plant: in the rules, and in the drivers of clients, peer servers and bricks.
+//! All bugs that a run can plant: in the rules, and in the drivers of clients, redirectors, peer servers and bricks.
 
 use std::fmt;
 
 use model::planted_bug::{self, Planted, PlantedBug};
-use node::drivers::{brick, peer};
+use node::drivers::{brick, peer, redirector};
 
 /// A bug that a run can plant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +14,8 @@ pub enum Bug {
     Brick(brick::plant::Bug),
     /// In the driver of a peer server.
     Peer(peer::plant::Bug),
+    /// In the driver of a redirector.
+    Redirector(redirector::plant::Bug),
     /// In the driver of a client.
     Client(client::plant::Bug),
 }
@@ -24,8 +26,9 @@ impl Bug {
         let protocol = protocol::plant::Bug::ALL.iter().map(|bug| Self::Protocol(*bug));
         let brick = brick::plant::Bug::ALL.iter().map(|bug| Self::Brick(*bug));
         let peer = peer::plant::Bug::ALL.iter().map(|bug| Self::Peer(*bug));
+        let redirector = redirector::plant::Bug::ALL.iter().map(|bug| Self::Redirector(*bug));
         let client = client::plant::Bug::ALL.iter().map(|bug| Self::Client(*bug));
-        protocol.chain(brick).chain(peer).chain(client)
+        protocol.chain(brick).chain(peer).chain(redirector).chain(client)
     }
 
     /// The bug with a name, as `mortar-sim bugs` lists it.
@@ -41,6 +44,7 @@ impl Bug {
             Self::Protocol(bug) => bug.rule(),
             Self::Brick(bug) => bug.rule(),
             Self::Peer(bug) => bug.rule(),
+            Self::Redirector(bug) => bug.rule(),
             Self::Client(bug) => bug.rule(),
         }
     }
@@ -52,6 +56,7 @@ impl Bug {
             Self::Protocol(bug) => bug.what(),
             Self::Brick(bug) => bug.what(),
             Self::Peer(bug) => bug.what(),
+            Self::Redirector(bug) => bug.what(),
             Self::Client(bug) => bug.what(),
         }
     }
@@ -62,6 +67,7 @@ impl Bug {
             Self::Protocol(bug) => planted_bug::plant(bug),
             Self::Brick(bug) => planted_bug::plant(bug),
             Self::Peer(bug) => planted_bug::plant(bug),
+            Self::Redirector(bug) => planted_bug::plant(bug),
             Self::Client(bug) => planted_bug::plant(bug),
         }
     }
@@ -74,6 +80,7 @@ impl fmt::Debug for Bug {
             Self::Protocol(bug) => bug.fmt(f),
             Self::Brick(bug) => bug.fmt(f),
             Self::Peer(bug) => bug.fmt(f),
+            Self::Redirector(bug) => bug.fmt(f),
             Self::Client(bug) => bug.fmt(f),
         }
     }

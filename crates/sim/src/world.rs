@@ -40,6 +40,7 @@ mod net;
 mod oracle;
 mod peer;
 mod query;
+mod redirector;
 mod root;
 mod schema;
 
@@ -55,6 +56,7 @@ use net::{Datagram, LinkId, Net, Pid};
 use oracle::Oracle;
 pub use oracle::RunFailure;
 use peer::PeerProcess;
+use redirector::RedirectorProcess;
 use schema::SpaceSchema;
 
 /// How far clocks may differ, in milliseconds.
@@ -76,9 +78,10 @@ enum ProcessMachine {
     Meta(Box<MetaProcess>),
     /// The meta-server of a cluster whose logical nodes move between bricks: see [`PlacementCatalog`].
     Catalog,
-    /// A redirector; and a peer server of clusters whose logical nodes are served by groups, which nothing drives yet.
+    /// A peer server of clusters whose logical nodes are served by groups, which nothing drives yet.
     CacheNode(Box<CacheNode<Pid, Object>>),
     Peer(Box<PeerProcess>),
+    Redirector(Box<RedirectorProcess>),
     Client(Box<ClientProcess>),
 }
 
@@ -459,7 +462,10 @@ impl World {
                 let peer = CacheNode::peer_server(first_holder, helpers, SKEW_MS).with_limit(GATEWAY_LIMIT_BYTES);
                 ProcessMachine::CacheNode(Box::new(peer))
             }
-            ProcessName::Redirector(_) => ProcessMachine::CacheNode(Box::new(CacheNode::redirector(first_holder))),
+            ProcessName::Redirector(_) => {
+                let nodes = self.serving.keys().copied();
+                ProcessMachine::Redirector(Box::new(RedirectorProcess::new(member, nodes)))
+            }
             ProcessName::Client(_) => {
                 let is_direct = process.uplinks.iter().any(|uplink| uplink.node.is_some());
                 ProcessMachine::Client(Box::new(ClientProcess::new(member, first_holder, is_direct, snapshots)))
@@ -662,6 +668,7 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => host.poll(now),
             Some(ProcessMachine::Meta(meta)) => meta.poll(now),
             Some(ProcessMachine::CacheNode(middle)) => middle.poll(now),
+            Some(ProcessMachine::Redirector(redirector)) => redirector.driver.poll(now),
             Some(ProcessMachine::Peer(peer)) => {
                 peer.driver.poll(now);
                 self.poll_queries(pid);
@@ -681,6 +688,7 @@ impl World {
             Some(ProcessMachine::Meta(_)) => self.drain_meta(pid),
             Some(ProcessMachine::CacheNode(_)) => self.drain_cache_node(pid),
             Some(ProcessMachine::Peer(_)) => self.drain_peer(pid),
+            Some(ProcessMachine::Redirector(_)) => self.drain_redirector(pid),
             Some(ProcessMachine::Client(_)) => self.drain_client(pid),
             Some(ProcessMachine::Catalog) | None => return,
         }
@@ -691,6 +699,7 @@ impl World {
             Some(ProcessMachine::GroupMember(host)) => Some(host.deadline()),
             Some(ProcessMachine::Meta(meta)) => meta.deadline(process.clock.show(self.now)),
             Some(ProcessMachine::CacheNode(middle)) => middle.deadline(),
+            Some(ProcessMachine::Redirector(redirector)) => redirector.driver.deadline(),
             Some(ProcessMachine::Peer(peer)) => {
                 let by_clock = peer.queries.values().map(|query| query.deadlines().0);
                 let by_run = peer.queries.values().filter_map(|query| query.deadlines().1);

@@ -10,6 +10,7 @@ use std::thread;
 
 use node::drivers::brick::plant::Bug;
 use node::drivers::peer::plant::Bug as PeerBug;
+use node::drivers::redirector::plant::Bug as RedirectorBug;
 use sim::bug;
 use sim::plan::Topology;
 use sim::run::run;
@@ -148,8 +149,26 @@ fn assert_noticed(bugs: impl Iterator<Item = bug::Bug>, choice: Choice) {
 #[test]
 fn without_a_planted_bug_nothing_is_noticed() {
     for seed in 0..21 {
-        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_LISTS, MOVED_NAMES] {
+        for choice in [CHOICE, MOVES, QUERIES, NAMES, MOVED_LISTS, MOVED_NAMES, GROUPS] {
             assert_eq!(run(plan(seed, choice), None, false).wrong, None, "seed {seed}");
         }
     }
+}
+
+/// Bugs in the driver of a redirector. Those of permissions and of calls that no client makes have tests beside the driver.
+const REDIRECTOR_BUGS: &[RedirectorBug] = &[
+    RedirectorBug::MemberClosesOthers,
+    RedirectorBug::UpstreamLossIgnored,
+    RedirectorBug::UpstreamReturnIgnored,
+    RedirectorBug::ReplyDropped,
+];
+
+/// Clients are below redirectors.
+const GROUPS: Choice =
+    Choice { topology: Some(Topology::Group), workload: Some(Workload::Everything), faults: Some(Faults::All) };
+
+#[test]
+fn bugs_in_redirectors_are_noticed_in_whole_clusters() {
+    assert_noticed(REDIRECTOR_BUGS.iter().copied().map(bug::Bug::Redirector), GROUPS);
+    assert_noticed([bug::Bug::Peer(PeerBug::SessionKeepsConnection)].into_iter(), GROUPS);
 }

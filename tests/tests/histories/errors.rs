@@ -201,7 +201,14 @@ struct AdmitAll;
 
 impl handshake::HandshakeAuthenticator for AdmitAll {
     async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> client::Result<handshake::Terms> {
-        Ok(handshake::Terms { space: SpaceId(1), max_frame: 1 << 20, max_in_flight: 10, brick: 0, opening: None, permission: handshake::Permission::None })
+        Ok(handshake::Terms {
+            space: SpaceId(1),
+            max_frame: 1 << 20,
+            max_in_flight: 10,
+            brick: 0,
+            opening: None,
+            permission: handshake::Permission::None,
+        })
     }
 }
 

@@ -66,7 +66,14 @@ struct AdmitAll {
 impl HandshakeAuthenticator for AdmitAll {
     async fn admit(&mut self, _: &proto::Hello, _: &RemoteEndpoint) -> Result<Terms> {
         let Self { brick, opening } = *self;
-        Ok(Terms { space: SpaceId(0), max_frame: 1 << 20, max_in_flight: 8, brick, opening, permission: handshake::Permission::None })
+        Ok(Terms {
+            space: SpaceId(0),
+            max_frame: 1 << 20,
+            max_in_flight: 8,
+            brick,
+            opening,
+            permission: handshake::Permission::None,
+        })
     }
 }
 

@@ -111,7 +111,9 @@ impl<A: Clone + PartialEq> Downstreams<A> {
 
     /// Notes from which connection the session of a holder is opened or continued.
     pub(crate) fn note<T>(&mut self, from: &A, holder: HolderId, message: &Up<T>) {
-        if matches!(message, Up::Renew { .. }) {
+        if matches!(message, Up::Renew { .. })
+            && !(planted(Bug::SessionKeepsConnection) && self.holders.contains_key(&holder))
+        {
             self.holders.insert(holder, from.clone());
         }
     }

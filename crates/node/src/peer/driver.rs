@@ -35,8 +35,8 @@ use protocol::lease::Ms;
 use protocol::tree::{Down, Up};
 
 use super::cache::{CachedContent, CachedObject, ObjectCache};
-use super::outcome_counts::OutcomeCounts;
 use super::downstreams::Downstreams;
+use super::outcome_counts::OutcomeCounts;
 use super::peer_client::{PeerClient, check_call, required_permission};
 use super::plant::{Bug, planted};
 use super::space_statuses::{SpaceStatuses, StoppedSpaces};
@@ -191,22 +191,12 @@ impl<A: Clone + PartialEq, T: CachedContent, R> PeerDriver<A, T, R> {
         Ok(())
     }
 
-    /// Handles a message in a cache tree whose sender was checked. For a redirector, which speaks for the clients below it.
-    ///
-    /// # Errors
-    /// As [`CacheNode::handle_up`].
-    pub fn up(&mut self, from: &A, at: (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
-        let handled = self.pass_up(from, at, message, now);
-        self.drain(now);
-        handled
-    }
-
     fn pass_up(&mut self, from: &A, (node, holder): (NodeId, HolderId), message: Up<T>, now: Ms) -> Result<()> {
         self.below.note(from, holder, &message);
         self.node.handle_up(node, holder, message, now).map_err(invalid)
     }
 
-    /// Handles a call whose sender was checked. For a redirector, which passes on the calls of the clients below it.
+    /// Handles a call whose sender was checked: in the simulator a redirector has no connection for each of its members.
     ///
     /// # Errors
     /// As [`CacheNode::handle_call`].

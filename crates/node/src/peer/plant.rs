@@ -19,6 +19,7 @@ model::planted_bugs! {
         OwnNumberGiven "a client may have the number of the peer server itself"
         OlderConnectionKept "a client that connects again leaves its earlier connection open"
         LaterConnectionForgotten "the end of an earlier connection makes the peer server forget the later one"
+        SessionKeepsConnection "a session that is opened on another connection stays with the first one"
         HolderNotForgotten "a holder stays in the directory when its connection has ended"
         FutureTime "a transaction may begin at any time in the future"
         FutureCheck "a check may have seen any time in the future"

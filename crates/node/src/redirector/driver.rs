@@ -146,7 +146,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
         let from = member.client.address();
         if let Up::Write { write, .. } = &message
             && !member.may_write
-            && !planted(Bug::WriteUnchecked)
+            && !planted(Bug::MemberWriteUnchecked)
         {
             self.deny_write(from, (node, holder, *write));
             return Ok(());
@@ -161,8 +161,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
     fn deny_write(&mut self, to: &A, (node, holder, write): (NodeId, HolderId, TxnId)) {
         let (kind, why) = (ErrorKind::Denied, "this user may not write here".to_owned());
         self.out.push(Output::Deferred { to: to.clone(), node, txn: write, kind, why });
-        let message = Down::Written { write, result: Err(Refusal::TooOld) };
-        self.out.push(Output::Down { to: to.clone(), node, holder, message });
+        if !planted(Bug::DeniedWriteHangs) {
+            let message = Down::Written { write, result: Err(Refusal::TooOld) };
+            self.out.push(Output::Down { to: to.clone(), node, holder, message });
+        }
     }
 
     /// Handles a call of a member.
@@ -171,12 +173,16 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
     /// As [`RedirectorDriver::member_up`].
     pub fn member_call(&mut self, member: &mut Member<A>, txn: TxnId, call: Call<T>, now: Ms) -> Result<()> {
         let client = &mut member.client;
-        if !planted(Bug::ForeignTransaction) {
+        if !planted(Bug::MemberUsesOthersTransaction) {
             let replaced = self.below.check_number(client, txn.client)?;
             self.out.extend(replaced.map(Output::Disconnect));
         }
-        client.check_call_pages(&call)?;
-        check_call(txn, &call, now)?;
+        if !planted(Bug::MemberCallUnchecked) {
+            client.check_call_pages(&call)?;
+        }
+        if !planted(Bug::MemberCallTooLarge) {
+            check_call(txn, &call, now)?;
+        }
         let from = client.address().clone();
         let forwarded = self.node.handle_call(from.clone(), txn, call, now).map_err(invalid)?;
         if let Some(cache_node::Output::Call(txn, call)) = forwarded {
@@ -188,7 +194,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
 
     /// Handles the reply to a member's call.
     pub fn member_reply(&mut self, txn: TxnId, reply: Reply<T>) {
-        if let Some(cache_node::Output::Reply(to, txn, reply)) = self.node.handle_reply(txn, reply) {
+        if let Some(cache_node::Output::Reply(to, txn, reply)) = self.node.handle_reply(txn, reply)
+            && !planted(Bug::ReplyDropped)
+        {
             self.out.push(Output::Reply { to, txn, reply });
         }
         self.drain();
@@ -197,9 +205,10 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
     /// The connection of a member has ended.
     pub fn member_disconnected(&mut self, member: &Member<A>, now: Ms) {
         let address = member.client.address();
-        if !planted(Bug::HolderNotForgotten) {
+        if !planted(Bug::MemberNotForgotten) {
             let gone = self.below.remove_holders(address);
-            self.node.handle_disconnected(address, |_, holder| gone.contains(&holder), now);
+            let is_gone = |holder| gone.contains(&holder) || planted(Bug::MemberClosesOthers);
+            self.node.handle_disconnected(address, |_, holder| is_gone(holder), now);
         }
         self.below.forget(&member.client);
         self.drain();
@@ -209,13 +218,17 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
 
     /// There is a connection to the server above.
     pub fn upstream_connected(&mut self, now: Ms) {
-        self.node.connect(None, now);
+        if !planted(Bug::UpstreamReturnIgnored) {
+            self.node.connect(None, now);
+        }
         self.drain();
     }
 
     /// The connection to the server above has ended.
     pub fn upstream_disconnected(&mut self, now: Ms) {
-        self.node.disconnect(None, now);
+        if !planted(Bug::UpstreamLossIgnored) {
+            self.node.disconnect(None, now);
+        }
         self.drain();
     }
 
@@ -227,7 +240,9 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
 
     /// The server above tells why a write outside of transactions is delayed or refused.
     pub fn upstream_deferred(&mut self, node: NodeId, txn: TxnId, kind: ErrorKind, why: String) {
-        if let Some(to) = self.below.client(txn.client) {
+        if let Some(to) = self.below.client(txn.client)
+            && !planted(Bug::DeferredToNone)
+        {
             self.out.push(Output::Deferred { to: to.clone(), node, txn, kind, why });
         }
     }

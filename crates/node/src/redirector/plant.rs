@@ -5,8 +5,16 @@ pub use model::planted_bug::planted;
 model::planted_bugs! {
     /// A bug in the driver of the redirector.
     pub enum Bug {
-        WriteUnchecked "a member without the permission to write may write outside of transactions"
-        ForeignTransaction "a member may use the transactions of another one"
-        HolderNotForgotten "a holder stays in the directory when its connection has ended"
+        MemberWriteUnchecked "a member without the permission to write may write outside of transactions"
+        MemberUsesOthersTransaction "a member may use the transactions of another one"
+        MemberCallUnchecked "a member may name pages of other spaces in its calls"
+        MemberCallTooLarge "a call of a member may have any size and any time"
+        MemberNotForgotten "a holder stays in the directory when its connection has ended"
+        MemberClosesOthers "the end of a member's connection counts for all members"
+        DeniedWriteHangs "a member is not told that its write has ended when it is denied"
+        UpstreamLossIgnored "sessions go on when the connection to the server above has ended"
+        UpstreamReturnIgnored "sessions are not opened when there is a connection to the server above"
+        ReplyDropped "the reply to a call that has ended is not forwarded"
+        DeferredToNone "the reason for the delay of a write is not forwarded"
     }
 }

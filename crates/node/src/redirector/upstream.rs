@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time;
 use wire::cluster;
@@ -13,7 +14,6 @@ use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::{Address, Stream};
-use std::sync::Arc;
 
 use crate::auth::ClusterCredentials;
 

@@ -9,7 +9,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Client, ConnectOptions, Credentials, ErrorKind, IsolationLevel, Transaction};
+use client::{Client, CommitOutcome, ConnectOptions, Credentials, ErrorKind, IsolationLevel, Transaction};
 use meta::catalog::Permission;
 use model::{Object, Oid};
 use node::auth::ClusterCredentials;
@@ -49,7 +49,7 @@ async fn create(client: &Client, count: u8) -> Vec<Oid> {
     let t = client.begin(IsolationLevel::Optimistic);
     let created: Vec<Oid> = (0..count).map(|number| t.create_blob(vec![number; 1000]).unwrap()).collect();
     let ended = t.commit().await.unwrap();
-    assert!(matches!(ended, client::CommitOutcome::Committed(_)), "{ended:?}");
+    assert!(matches!(ended, CommitOutcome::Committed(_)), "{ended:?}");
     created.into_iter().map(|oid| t.real_oid(oid).unwrap()).collect()
 }
 
@@ -196,9 +196,10 @@ fn member_may_do_what_the_server_above_permits() {
         assert_eq!(read_all(&ann, &oids).await, [9, 1, 2]);
         // A permission that is taken away is gone here, too.
         world.grant("ann", Some(Permission::Read)).await;
-        wait_until("ann may not write any more", async || {
-            matches!(written(&ann).await, Err(error) if error.kind() == ErrorKind::Denied)
-        })
+        wait_until(
+            "ann may not write any more",
+            async || matches!(written(&ann).await, Err(error) if error.kind() == ErrorKind::Denied),
+        )
         .await;
         assert_eq!(read_all(&ann, &oids[1..]).await, [1, 2]);
         redirector.shutdown().await.unwrap();
@@ -241,7 +242,7 @@ fn everything_else_is_forwarded() {
             let t = member.begin(IsolationLevel::Optimistic);
             let oid = t.create_blob_from(staged).unwrap();
             t.bind("large", oid).await.unwrap();
-            t.commit().await.unwrap();
+            assert!(matches!(t.commit().await.unwrap(), CommitOutcome::Committed(_)));
             t.real_oid(oid).unwrap()
         };
         let direct = connect(&[&world.peer.addresses()[0]], "").await.unwrap();

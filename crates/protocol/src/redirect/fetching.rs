@@ -60,7 +60,9 @@ impl<T: Clone + MemorySize> Redirector<T> {
             self.directory.list(page, waiter.holder, waiter.fetch);
         }
         // It no longer has its earlier copy.
-        self.mark_incomplete(page, waiter.holder);
+        if !planted(Bug::HelperStaysComplete) {
+            self.mark_incomplete(page, waiter.holder);
+        }
         let Some(fetching) = self.fetching.get_mut(&page) else {
             self.fetching.insert(page, PageFetch::new(vec![waiter]));
             return self.dispatch(page, now);

@@ -8,6 +8,7 @@ use crate::commit::{Writes, group_by_page};
 use crate::ident::TxnId;
 use crate::memory_size::MemorySize;
 use crate::page_cache::SlotStates;
+use crate::plant::{Bug, planted};
 
 /// The maximum number of commits with retained updates. The oldest are dropped first, which costs a fetch.
 const LIMIT: usize = 1024;
@@ -74,6 +75,8 @@ impl<T: Clone + MemorySize> RetainedUpdates<T> {
     /// Removes and returns the update of a page, which an invalidation has proven. There is one invalidation for each
     /// page.
     pub(super) fn take(&mut self, txn: TxnId, page: PageId) -> Option<SlotStates<T>> {
+        let any = || self.updates.iter().find(|(_, update)| update.pages.contains_key(&page)).map(|(txn, _)| *txn);
+        let txn = if planted(Bug::UpdateOfAnotherTransaction) { any()? } else { txn };
         let update = self.updates.get_mut(&txn)?;
         let contents = update.pages.remove(&page);
         if update.pages.is_empty() {

@@ -143,6 +143,7 @@ impl World {
             Some(
                 ProcessMachine::CacheNode(_)
                 | ProcessMachine::Peer(_)
+                | ProcessMachine::Redirector(_)
                 | ProcessMachine::Meta(_)
                 | ProcessMachine::Catalog,
             )
@@ -339,6 +340,10 @@ impl World {
                 }
                 Some(ProcessMachine::Peer(peer)) => {
                     let tree = peer.driver.cache_node().tree(page.node);
+                    (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
+                }
+                Some(ProcessMachine::Redirector(redirector)) => {
+                    let tree = redirector.driver.cache_node().tree(page.node);
                     (tree.map(|tree| tree.directory()), tree.map(|tree| tree.upstream().holder()))
                 }
                 Some(ProcessMachine::CacheNode(middle)) => {

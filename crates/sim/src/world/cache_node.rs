@@ -51,6 +51,8 @@ impl World {
         match (&mut self.processes[pid].machine, brick) {
             (Some(ProcessMachine::CacheNode(middle)), _) if is_up => middle.connect(node, now),
             (Some(ProcessMachine::CacheNode(middle)), _) => middle.disconnect(node, now),
+            (Some(ProcessMachine::Redirector(redirector)), _) if is_up => redirector.driver.upstream_connected(now),
+            (Some(ProcessMachine::Redirector(redirector)), _) => redirector.driver.upstream_disconnected(now),
             (Some(ProcessMachine::Peer(peer)), Some(brick)) if is_up => peer.driver.brick_connected(brick, now),
             (Some(ProcessMachine::Peer(peer)), Some(brick)) => peer.driver.brick_disconnected(brick, now),
             (Some(ProcessMachine::Client(client)), _) if is_up => client.driver.link_up(node, now),
@@ -84,6 +86,9 @@ impl World {
             }
             if let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine {
                 peer.handle_disconnected((lower, link), now);
+            }
+            if let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine {
+                redirector.handle_disconnected((lower, link), now);
             }
             return self.drain_process(pid);
         }
@@ -182,6 +187,12 @@ impl World {
             (Message::Down { node, holder: session, message }, Some(ProcessMachine::CacheNode(middle))) => {
                 middle.handle_down(node, session, message, now);
             }
+            (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Redirector(_))) => {
+                self.handle_redirector_up(((from, link), pid), (node, holder), message);
+            }
+            (Message::Down { node, holder, message }, Some(ProcessMachine::Redirector(redirector))) => {
+                redirector.driver.upstream_down(node, holder, message, now);
+            }
             (Message::Up { node, holder, message, .. }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_up(((from, link), pid), (node, holder), message);
             }
@@ -273,6 +284,15 @@ impl World {
             }
             (Message::Call { txn, call }, Some(ProcessMachine::Peer(_))) => {
                 self.handle_peer_call((from, to), *txn, call.clone());
+            }
+            (Message::Call { txn, call }, Some(ProcessMachine::Redirector(_))) => {
+                self.handle_redirector_call((from, to), *txn, call.clone());
+            }
+            (Message::Reply { txn, reply }, Some(ProcessMachine::Redirector(_))) => {
+                self.handle_redirector_reply(to, *txn, reply.clone());
+            }
+            (Message::Deferred { node, txn, kind, why }, Some(ProcessMachine::Redirector(redirector))) => {
+                redirector.driver.upstream_deferred(*node, *txn, *kind, why.clone());
             }
             (Message::Call { txn, call }, Some(ProcessMachine::CacheNode(middle))) => {
                 match middle.handle_call(from, *txn, call.clone(), now) {

@@ -47,9 +47,18 @@ impl PeerProcess {
         Self { driver: PeerDriver::new(settings, now), space, queries: BTreeMap::new(), clients: BTreeMap::new() }
     }
 
-    fn client_message(&mut self, from: Address, message: ClientMessage, now: u64) -> model::Result<()> {
+    fn client_message(
+        &mut self,
+        from: Address,
+        is_redirector: bool,
+        message: ClientMessage,
+        now: u64,
+    ) -> model::Result<()> {
         let space = &self.space;
-        let client = self.clients.entry(from).or_insert_with(|| PeerClient::unrestricted(from, space.clone()));
+        let client = self.clients.entry(from).or_insert_with(|| {
+            let client = PeerClient::unrestricted(from, space.clone());
+            if is_redirector { client.as_redirector() } else { client }
+        });
         self.driver.client_message(client, message, now)
     }
 
@@ -76,11 +85,7 @@ impl World {
     ) {
         let (now, is_redirector) = (self.local_time(pid), self.is_redirector(from.0));
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
-        let handled = if is_redirector {
-            peer.driver.up(&from, (node, holder), message, now)
-        } else {
-            peer.client_message(from, ClientMessage::Up { node, holder, message }, now)
-        };
+        let handled = peer.client_message(from, is_redirector, ClientMessage::Up { node, holder, message }, now);
         self.oracle.expect_accepted(handled);
     }
 
@@ -110,7 +115,7 @@ impl World {
         let handled = match is_redirector {
             true => peer.driver.call(&(from, link), txn, call, now),
             false if current != Some(txn.client.0) => return,
-            false => peer.client_message((from, link), ClientMessage::Call { txn, call }, now),
+            false => peer.client_message((from, link), false, ClientMessage::Call { txn, call }, now),
         };
         self.oracle.expect_accepted(handled);
     }

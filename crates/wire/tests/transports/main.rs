@@ -30,7 +30,14 @@ struct Door {
 impl HandshakeAuthenticator for Door {
     async fn admit(&mut self, hello: &proto::Hello, peer: &RemoteEndpoint) -> Result<Terms> {
         self.admitted = Some((hello.clone(), peer.clone()));
-        Ok(Terms { space: SpaceId(1), max_frame: 1 << 20, max_in_flight: 10, brick: 0, opening: None, permission: wire::handshake::Permission::None })
+        Ok(Terms {
+            space: SpaceId(1),
+            max_frame: 1 << 20,
+            max_in_flight: 10,
+            brick: 0,
+            opening: None,
+            permission: wire::handshake::Permission::None,
+        })
     }
 }
 
