@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "ids.proto",
         "account.proto",
         "usage.proto",
+        "groups.proto",
     ];
     for schema in [SCHEMA].into_iter().chain(others) {
         println!("cargo:rerun-if-changed={FOLDER}/{schema}");

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    node, object, put, query, redirector, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -124,6 +124,7 @@ pub(crate) enum Command {
     Remap(remap::Remap),
     Brick(member::Brick),
     Peer(member::Peer),
+    Redirector(redirector::Redirector),
     User(user::User),
     Group(user::Group),
     Cert(cert::Cert),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, Url, tls};
+use client::{AdminClient, AdminOptions, Client, ConnectOptions, Credentials, Error, Url, split_group, tls};
 use meta::catalog::{BrickId, MemberRequest};
 
 use crate::args::{Global, Identity};
@@ -186,7 +186,7 @@ impl CommandContext {
     }
 
     async fn connect_as(&self, url: &str, spaceless: bool) -> Result<AdminClient> {
-        let mut url: Url = url.parse()?;
+        let mut url: Url = split_group(url)?.0.parse()?;
         if let Some(space) = &self.space {
             url.space.clone_from(space);
         }
@@ -232,17 +232,21 @@ async fn first_that_answers<T>(urls: Vec<String>, connect: impl AsyncFn(String) 
 
 /// The URL with another space.
 fn with_space(url: &str, space: &str) -> Result<String> {
+    let (url, group) = split_group(url)?;
+    let group = group.map(|group| format!("?group={group}")).unwrap_or_default();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let hosts = rest.split('/').next().unwrap_or_default();
     if scheme.starts_with("mortar") && hosts.contains(',') {
-        return Ok(format!("{scheme}://{hosts}/{space}"));
+        return Ok(format!("{scheme}://{hosts}/{space}{group}"));
     }
     let url: Url = url.parse()?;
-    Ok(Url { space: space.to_owned(), ..url }.to_string())
+    Ok(Url { space: space.to_owned(), ..url }.to_string() + &group)
 }
 
 /// The URLs of the hosts in a URL with several hosts.
 fn split_hosts(url: &str) -> Vec<String> {
+    // What is wrong with a group is reported by those who connect.
+    let url = split_group(url).map_or(url, |(url, _)| url);
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
     if !scheme.starts_with("mortar") || scheme == "mortar+unix" || !hosts.contains(',') {

@@ -36,7 +36,7 @@ use tokio::signal;
 use crate::args::{Cli, Command};
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    node, object, put, query, redirector, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
 };
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
@@ -164,6 +164,7 @@ async fn run_with_server(command: Command, session: &mut CommandContext) -> Resu
         Command::Remap(args) => remap::run(args, session).await,
         Command::Brick(args) => member::run_brick(args, session).await,
         Command::Peer(args) => member::run_peer(args, session).await,
+        Command::Redirector(args) => redirector::run(args, session).await,
         Command::User(args) => user::run(args, session).await,
         Command::Group(args) => user::run_group(args, session).await,
         Command::Import(args) => trees::import(args, session).await,

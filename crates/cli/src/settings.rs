@@ -136,6 +136,9 @@ pub(crate) struct PartialSettings {
     /// them; the first that answers is used; may be repeated
     #[arg(long, value_name = "URL")]
     upstream: Option<Vec<String>>,
+    /// The group under whose name clients find a redirector: mortar://HOST:PORT/SPACE?group=NAME
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
     /// Keep the catalogue in this etcd, 3.4 or later, in place of a data directory: http://HOST:PORT of a member; may be
     /// repeated. Of a meta-server
     #[arg(long, value_name = "URL")]
@@ -207,6 +210,8 @@ pub(crate) struct Settings {
     pub(crate) meta: Vec<Address>,
     /// The servers above a redirector.
     pub(crate) upstream: Vec<Address>,
+    /// The group that a redirector serves.
+    pub(crate) group: Option<String>,
     /// Where a meta-server keeps the catalogue, if not in a store.
     pub(crate) etcd: Option<Etcd>,
     pub(crate) auth: AuthSettings,
@@ -292,6 +297,7 @@ impl PartialSettings {
             http: self.http.or(other.http),
             meta: self.meta.or(other.meta),
             upstream: self.upstream.or(other.upstream),
+            group: self.group.or(other.group),
             etcd: self.etcd.or(other.etcd),
             etcd_namespace: self.etcd_namespace.or(other.etcd_namespace),
             cluster_secret: self.cluster_secret.or(other.cluster_secret),
@@ -345,8 +351,14 @@ impl Settings {
             _ => {}
         }
         match role {
-            ProcessRole::Redirector => refuse(given.advertise.is_some(), "advertise", "only clients connect to it")?,
-            _ => refuse(given.upstream.is_some(), "upstream", "only a redirector has servers above it")?,
+            ProcessRole::Redirector if given.group.is_none() => {
+                refuse(given.advertise.is_some(), "advertise", "without a group its clients name its address")?;
+            }
+            ProcessRole::Redirector => {}
+            _ => {
+                refuse(given.upstream.is_some(), "upstream", "only a redirector has servers above it")?;
+                refuse(given.group.is_some(), "group", "only a redirector serves one")?;
+            }
         }
         match role {
             ProcessRole::Meta => {}
@@ -384,6 +396,7 @@ impl Settings {
                 .collect::<Result<_>>()?,
             http: parse_http_address(given.http.as_deref().unwrap_or(NONE))?,
             meta: meta.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
+            group: given.group,
             upstream: upstream.iter().map(|text| Ok(text.parse::<Url>()?.address)).collect::<Result<_>>()?,
             etcd,
             auth,
@@ -398,7 +411,7 @@ impl Settings {
             return Err(Failure::usage("an address that speaks TLS needs a certificate and its key")
                 .hint("Give --tls-cert FILE and --tls-key FILE; `mortar cert` makes some for trying."));
         }
-        let is_advertised = role != ProcessRole::Redirector;
+        let is_advertised = role != ProcessRole::Redirector || settings.group.is_some();
         if is_advertised && settings.advertise.is_empty() && settings.listen.iter().any(is_everywhere) {
             return Err(Failure::usage(
                 "it listens at every address of this machine, so the address for other processes is unknown",
@@ -515,7 +528,7 @@ impl Settings {
         let addresses = |addresses: &[Address]| toml_list(addresses.iter().map(Address::to_string));
         let about = "Where it listens: HOST:PORT, tls:HOST:PORT or unix:PATH; port 0 takes a free one.";
         let mut lines = vec![line(about, "listen", addresses(&self.listen))];
-        if self.role != ProcessRole::Redirector {
+        if self.role != ProcessRole::Redirector || self.group.is_some() {
             let others = if self.advertise.is_empty() { &self.listen } else { &self.advertise };
             let others = line("Where others of the cluster reach it, if not there.", "advertise", addresses(others));
             lines.push(comment_unless(!self.advertise.is_empty(), others));
@@ -528,6 +541,9 @@ impl Settings {
             ProcessRole::Redirector => {
                 let about = "The servers above it, of which the first that answers is used.";
                 lines.push(line(about, "upstream", urls(&self.upstream)));
+                let about = "The group under whose name clients find it: mortar://HOST:PORT/SPACE?group=NAME.";
+                let group = line(about, "group", toml_string(self.group.as_deref().unwrap_or("site")));
+                lines.push(comment_unless(self.group.is_some(), group));
             }
             ProcessRole::Brick | ProcessRole::Peer => {
                 lines.push(line("The meta-servers; all serve the same catalogue.", "meta", urls(&self.meta)));

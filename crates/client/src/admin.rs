@@ -20,6 +20,7 @@ use wire::transport::tls;
 
 use self::link::Link;
 use crate::client_core::unexpected_answer_error;
+use crate::url::split_group;
 use crate::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Url, Usage};
 
 /// How to connect.
@@ -116,6 +117,26 @@ pub struct AdminClient {
     link: Arc<Link>,
 }
 
+/// A redirector: see [`AdminClient::redirectors`].
+#[derive(Clone, Debug)]
+pub struct RedirectorInfo {
+    /// The group that it serves.
+    pub group: String,
+    /// Where its members connect to.
+    pub addresses: Vec<String>,
+    /// Its software and version.
+    pub agent: String,
+    /// What it has done since it started, as of a second ago.
+    pub counts: proto::groups::Counts,
+}
+
+impl From<proto::groups::Redirector> for RedirectorInfo {
+    fn from(redirector: proto::groups::Redirector) -> Self {
+        let proto::groups::Redirector { group, addresses, agent, counts } = redirector;
+        Self { group, addresses, agent, counts: counts.unwrap_or_default() }
+    }
+}
+
 impl AdminClient {
     /// Connects to `mortar://HOST:PORT/SPACE` or `mortar+unix:///PATH/SPACE`; see [`Url`].
     pub async fn connect(url: &str) -> Result<Self> {
@@ -124,7 +145,8 @@ impl AdminClient {
 
     /// Connects as `options` say.
     pub async fn connect_with(url: &str, options: AdminOptions) -> Result<Self> {
-        let url: Url = url.parse()?;
+        // An administrator works with the server itself, not with a group.
+        let url: Url = split_group(url)?.0.parse()?;
         let link = Link::connect(url, options).await?;
         Ok(Self { link })
     }
@@ -337,6 +359,18 @@ impl AdminClient {
         match self.link.read(Request::BuildIndex(build)).await?.response {
             Response::Done(_) => Ok(true),
             Response::Progress(_) => Ok(false),
+            _ => Err(unexpected_answer_error()),
+        }
+    }
+
+    /// The redirectors of a group that have registered with this peer server, or those of all groups if the name is empty.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](model::ErrorKind::Unsupported) if the server is no peer server.
+    pub async fn redirectors(&self, group: &str) -> Result<Vec<RedirectorInfo>> {
+        let request = Request::GetGroups(proto::groups::GetGroups { group: group.to_owned() });
+        match self.link.read(request).await?.response {
+            Response::Groups(found) => Ok(found.redirectors.into_iter().map(RedirectorInfo::from).collect()),
             _ => Err(unexpected_answer_error()),
         }
     }

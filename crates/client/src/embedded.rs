@@ -134,7 +134,7 @@ impl Embedded {
     /// A client of a space, with which the servers end if it `is_owner`.
     async fn connect_as(&self, space: &str, options: ConnectOptions, is_owner: bool) -> Result<Client> {
         let Reached { peers, runtimes } = &self.server.reached;
-        let target = Target { peers: peers.clone(), space: space.to_owned(), user: None };
+        let target = Target { peers: peers.clone(), space: space.to_owned(), user: None, group: None };
         let ended = || Error::new(ErrorKind::Unavailable, "the embedded cluster has ended");
         let runtime = runtimes.first().ok_or_else(ended)?;
         let core = runtime.spawn(link::connect_to(target, options)).await.map_err(|_| ended())??;

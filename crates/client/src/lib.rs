@@ -55,7 +55,7 @@ mod url;
 mod watch;
 
 pub use admin::reports::{BackupSummary, Progress, ScrubReport, SpaceUsage, Status, Usage};
-pub use admin::{AdminClient, AdminOptions, QuotaLimit, SpaceChange, SpaceInfo, SpaceOptions};
+pub use admin::{AdminClient, AdminOptions, QuotaLimit, RedirectorInfo, SpaceChange, SpaceInfo, SpaceOptions};
 pub use bytes::Bytes;
 pub use client::{Attempts, Client};
 pub use client_derive::Persistent;
@@ -76,7 +76,7 @@ pub use stat::ObjectStat;
 #[cfg(feature = "embedded")]
 pub use store::Options as StoreOptions;
 pub use transaction::{IsolationLevel, PlacementHint, Transaction};
-pub use url::Url;
+pub use url::{Url, split_group};
 pub use watch::Watch;
 pub use wire::cluster::{BrickStatus, ListedObject, SpaceStatus};
 pub use wire::handshake::Credentials;

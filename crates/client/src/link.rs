@@ -1,8 +1,12 @@
-//! The connection of a client: to one peer server of its URL, and to the next one when that is lost or hangs.
+//! The connection of a client: to one server of its URL, and to the next one when that is lost or hangs.
+//!
+//! A client of a group connects to a redirector of the group, and to a peer server if none answers. The peer servers know the
+//! redirectors. When one that comes before the client's server in their order lives again, the client returns to it, so that the
+//! members of a group meet.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result, SpaceId};
@@ -19,6 +23,7 @@ use wire::link::{
     wait_until_silent,
 };
 use wire::proto;
+use wire::proto::groups::{GetGroups, Groups};
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::{Address, Stream};
@@ -28,6 +33,7 @@ use super::client_core::{Core, PeerConnection, unexpected_answer_error};
 use super::driver::closed_error;
 use crate::Url;
 use crate::dial::{credentials, dial};
+use crate::url::split_group;
 
 /// Bytes of unanswered calls on one connection; further calls wait.
 const BUDGET: usize = 64 << 20;
@@ -43,25 +49,81 @@ const SKEW_MS: u64 = 5_000;
 /// Bits of a session number below the client's number.
 const SESSION_BITS: u32 = 20;
 
+/// How often a client of a group asks for the redirectors of the group, and how long it waits for the end of its calls before it goes
+/// to a better one.
+const GROUP_INTERVAL: Duration = Duration::from_secs(5);
+const GROUP_PATIENCE: Duration = Duration::from_secs(5);
+const IDLE_POLL: Duration = Duration::from_millis(5);
+
 /// The peer servers of a cluster, the space, and the user that connects.
 pub(super) struct Target {
     pub(super) peers: Vec<Address>,
     pub(super) space: String,
     pub(super) user: Option<String>,
+    /// The group, if the client is of one.
+    pub(super) group: Option<Group>,
+}
+
+/// A group of clients.
+pub(super) struct Group {
+    name: String,
+    /// Its redirectors in the order in which members try them, as far as they are known.
+    redirectors: Mutex<Vec<Address>>,
+}
+
+impl Group {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), redirectors: Mutex::default() }
+    }
+
+    fn redirectors(&self) -> Vec<Address> {
+        // The list is consistent between any two statements.
+        self.redirectors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_redirectors(&self, found: Groups) {
+        let addresses = found.redirectors.into_iter().flat_map(|redirector| redirector.addresses);
+        let addresses = addresses.filter_map(|text| text.parse().ok()).collect();
+        *self.redirectors.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+}
+
+impl Target {
+    /// The servers in the order in which they are tried. The one that was lost is the last; without a group, those that follow it
+    /// are the first.
+    fn servers(&self, lost: Option<&Address>) -> Vec<Address> {
+        let mut servers = self.group.as_ref().map(Group::redirectors).unwrap_or_default();
+        servers.extend(self.peers.iter().cloned());
+        if let Some(place) = servers.iter().position(|server| Some(server) == lost) {
+            match self.group {
+                Some(_) => servers[place..].rotate_left(1),
+                None => servers.rotate_left(place + 1),
+            }
+        }
+        servers
+    }
+
+    /// The redirectors that come before a server.
+    fn better_than(&self, server: &Address) -> Vec<Address> {
+        let redirectors = self.group.as_ref().map(Group::redirectors).unwrap_or_default();
+        redirectors.into_iter().take_while(|redirector| redirector != server).collect()
+    }
 }
 
 fn parse_target(url: &str) -> Result<Target> {
+    let (url, group) = split_group(url)?;
+    let group = group.map(Group::new);
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (hosts, space) = rest.split_once('/').unwrap_or((rest, ""));
     if !matches!(scheme, "mortar" | "mortars") || !hosts.contains(',') {
         let Url { user, address, space } = url.parse()?;
-        return Ok(Target { peers: vec![address], space, user });
+        return Ok(Target { peers: vec![address], space, user, group });
     }
     let urls = hosts.split(',').map(|host| format!("{scheme}://{host}/{space}").parse::<Url>());
     let urls = urls.collect::<Result<Vec<_>>>()?;
     let space = urls.first().map(|url| url.space.clone()).unwrap_or_default();
     let user = urls.iter().find_map(|url| url.user.clone());
-    Ok(Target { peers: urls.into_iter().map(|url| url.address).collect(), space, user })
+    Ok(Target { peers: urls.into_iter().map(|url| url.address).collect(), space, user, group })
 }
 
 /// Connects a new client.
@@ -69,15 +131,20 @@ pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Arc<Co
     connect_to(parse_target(url)?, options).await
 }
 
-/// Connects a new client to one of these peer servers.
+/// Connects a new client to one of these servers.
 pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Result<Arc<Core>> {
     let (target, options) = (Arc::new(target), Arc::new(options));
-    let attempt = |place: usize| {
-        let (target, options) = (target.clone(), options.clone());
-        async move { fetch_setup(&target.peers[place], &target, &options).await }
-    };
-    match first_success(target.peers.len(), 0, attempt).await {
-        Ok((place, setup)) => Ok(start(target.clone(), place, setup, ConnectOptions::clone(&options))),
+    if let Some(group) = &target.group {
+        let (asked, given) = (target.clone(), options.clone());
+        let found =
+            first_success(&target.peers, async move |peer: Address| fetch_group(&peer, &asked, &given).await).await;
+        // Peer servers that refuse the client, or that do not answer, do the same below.
+        found.map(|(_, found)| group.set_redirectors(found)).unwrap_or_default();
+    }
+    let (asked, given) = (target.clone(), options.clone());
+    let attempt = async move |server: Address| fetch_setup(&server, &asked, &given).await;
+    match first_success(&target.servers(None), attempt).await {
+        Ok((server, setup)) => Ok(start(target.clone(), server, setup, ConnectOptions::clone(&options))),
         Err(errors) => {
             let none = || Error::new(ErrorKind::Invalid, "no peer server is named");
             Err(errors.into_iter().next().map_or_else(none, |(_, error)| error))
@@ -85,28 +152,27 @@ pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Resul
     }
 }
 
-/// Tries `count` peer servers in turn, beginning at `first`. The next attempt starts when one has failed, or has not succeeded for
-/// [`HEDGE_DELAY`]; the first success ends the others. So a peer server that hangs delays its client only by that.
+/// Tries servers in turn. The next attempt starts when one has failed, or has not succeeded for [`HEDGE_DELAY`]; the first success
+/// ends the others. So a server that hangs delays its client only by that.
 ///
 /// # Errors
-/// The place of each peer server and why it failed, in the order of the failures.
+/// Each server and why it failed, in the order of the failures.
 async fn first_success<T, F>(
-    count: usize,
-    first: usize,
-    attempt: impl Fn(usize) -> F,
-) -> Result<(usize, T), Vec<(usize, Error)>>
+    servers: &[Address],
+    attempt: impl Fn(Address) -> F,
+) -> Result<(Address, T), Vec<(Address, Error)>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (mut attempts, mut errors) = (JoinSet::new(), Vec::new());
-    let mut places = (first..first + count).map(|place| place % count);
+    let mut servers = servers.iter().cloned();
     loop {
-        if let Some(place) = places.next() {
-            let attempt = attempt(place);
-            attempts.spawn(async move { (place, attempt.await) });
+        if let Some(server) = servers.next() {
+            let attempt = attempt(server.clone());
+            attempts.spawn(async move { (server, attempt.await) });
         }
-        let done = match places.len() {
+        let done = match servers.len() {
             0 => attempts.join_next().await,
             // After the delay, one more is tried.
             _ => match time::timeout(HEDGE_DELAY, attempts.join_next()).await {
@@ -115,8 +181,8 @@ where
             },
         };
         match done {
-            Some(Ok((place, Ok(value)))) => return Ok((place, value)),
-            Some(Ok((place, Err(error)))) => errors.push((place, error)),
+            Some(Ok((server, Ok(value)))) => return Ok((server, value)),
+            Some(Ok((server, Err(error)))) => errors.push((server, error)),
             Some(Err(panicked)) => debug!(%panicked, "an attempt to connect ended early"),
             None => return Err(errors),
         }
@@ -131,39 +197,66 @@ struct ClientSetup {
     number: u64,
 }
 
-/// Asks a peer server for what a new client needs, on a connection for this alone.
-async fn fetch_setup(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<ClientSetup> {
-    let timeout = options.connect_timeout;
-    let asked = time::timeout(timeout, async {
-        let (stream, space, max_frame) = open_connection(peer, target, options).await?;
-        let mailbox = Arc::new(Mailbox::default());
-        let caller = Caller::new(mailbox.clone(), BUDGET);
-        let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
-        let mut driving = JoinSet::new();
-        driving.spawn(link::drive(link));
-        let numbers = caller.call(Request::GetNumbers(proto::GetNumbers { count: 1 }), Vec::new()).await;
-        let nodes = caller.call(Request::GetSpace(proto::GetSpace {}), Vec::new()).await;
-        caller.hang_up();
-        Ok::<_, Error>((space, numbers?.response, nodes?.response))
-    });
-    let answers = asked.await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::Unavailable, format!("{peer} does not answer within {timeout:?}")))
-    });
-    let answers = answers.map_err(|error| match error.kind() {
-        // A client number that is lost on its way is never used.
-        ErrorKind::Unknown => {
-            Error::new(ErrorKind::Unavailable, format!("{peer} cannot take a client now")).caused_by(error)
-        }
-        _ => error,
-    });
-    let (space, Response::Numbers(numbers), Response::ConnectionSpace(of)) = answers? else {
+/// Asks a server for what a new client needs.
+async fn fetch_setup(server: &Address, target: &Target, options: &ConnectOptions) -> Result<ClientSetup> {
+    let requests = [Request::GetNumbers(proto::GetNumbers { count: 1 }), Request::GetSpace(proto::GetSpace {})];
+    let (space, [numbers, of]) = ask(server, target, options, requests).await?;
+    let (Response::Numbers(numbers), Response::ConnectionSpace(of)) = (numbers, of) else {
         return Err(unexpected_answer_error());
     };
     let nodes = of.nodes.into_iter().map(cluster::node).collect::<Result<Vec<_>>>()?;
     Ok(ClientSetup { space, nodes, number: numbers.first })
 }
 
-fn start(target: Arc<Target>, place: usize, setup: ClientSetup, options: ConnectOptions) -> Arc<Core> {
+/// Asks a peer server for the redirectors of the client's group.
+async fn fetch_group(peer: &Address, target: &Target, options: &ConnectOptions) -> Result<Groups> {
+    match ask(peer, target, options, [group_request(target)]).await? {
+        (_, [Response::Groups(found)]) => Ok(found),
+        _ => Err(unexpected_answer_error()),
+    }
+}
+
+fn group_request(target: &Target) -> Request {
+    let group = target.group.as_ref().map(|group| group.name.clone()).unwrap_or_default();
+    Request::GetGroups(GetGroups { group })
+}
+
+/// Sends requests to a server, on a connection for these alone. Returns the number of the client's space and the answers.
+async fn ask<const N: usize>(
+    server: &Address,
+    target: &Target,
+    options: &ConnectOptions,
+    requests: [Request; N],
+) -> Result<(SpaceId, [Response; N])> {
+    let timeout = options.connect_timeout;
+    let asked = time::timeout(timeout, async {
+        let (stream, space, max_frame) = open_connection(server, target, options).await?;
+        let mailbox = Arc::new(Mailbox::default());
+        let caller = Caller::new(mailbox.clone(), BUDGET);
+        let link = Link::new(stream, NoService, Limits::default(), max_frame, mailbox);
+        let mut driving = JoinSet::new();
+        driving.spawn(link::drive(link));
+        let mut answers = Vec::with_capacity(N);
+        for request in requests {
+            answers.push(caller.call(request, Vec::new()).await.map(|answer| answer.response));
+        }
+        caller.hang_up();
+        let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok::<_, Error>((space, answers.try_into().map_err(|_| unexpected_answer_error())?))
+    });
+    let answers = asked.await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Unavailable, format!("{server} does not answer within {timeout:?}")))
+    });
+    answers.map_err(|error| match error.kind() {
+        // A client number that is lost on its way is never used.
+        ErrorKind::Unknown => {
+            Error::new(ErrorKind::Unavailable, format!("{server} cannot take a client now")).caused_by(error)
+        }
+        _ => error,
+    })
+}
+
+fn start(target: Arc<Target>, server: Address, setup: ClientSetup, options: ConnectOptions) -> Arc<Core> {
     let ClientSetup { space, nodes, number } = setup;
     let mut session = Session::new(ClientId(number), HolderId(number << SESSION_BITS), SKEW_MS);
     if options.snapshots {
@@ -171,7 +264,7 @@ fn start(target: Arc<Target>, place: usize, setup: ClientSetup, options: Connect
     }
     let core = Core::new(session, (space, nodes), MonotonicClock::begin(), options);
     tokio::spawn(Core::run_timers(Arc::downgrade(&core)));
-    tokio::spawn(keep_connected(Arc::downgrade(&core), target, place));
+    tokio::spawn(keep_connected(Arc::downgrade(&core), target, server));
     core
 }
 
@@ -196,42 +289,37 @@ async fn reconnect(peer: &Address, target: &Target, options: &ConnectOptions, sp
     }
 }
 
-/// Keeps a client connected for its lifetime.
-async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize) {
+/// Keeps a client connected for its lifetime, at first to the server that it was set up by.
+async fn keep_connected(core: Weak<Core>, target: Arc<Target>, first: Address) {
     let mut pause = FIRST_PAUSE;
+    let mut servers = target.servers(None);
+    if let Some(place) = servers.iter().position(|server| *server == first) {
+        servers.rotate_left(place);
+    }
     while let Some(client) = core.upgrade() {
         let (options, space) = (Arc::new(client.options.clone()), client.space);
-        let attempt = |place: usize| {
+        let attempt = |server: Address| {
             let (target, options) = (target.clone(), options.clone());
-            async move { reconnect(&target.peers[place], &target, &options, space).await }
+            async move { reconnect(&server, &target, &options, space).await }
         };
         // The client may be dropped meanwhile.
         drop(client);
-        match first_success(target.peers.len(), place, attempt).await {
-            Ok((connected, (stream, max_frame))) => {
+        match first_success(&servers, attempt).await {
+            Ok((server, (stream, max_frame))) => {
                 pause = FIRST_PAUSE;
-                place = connected + 1;
-                if drive_connection(&core, &target, connected, stream, max_frame).await.is_err() {
-                    return;
+                match drive_connection(&core, &target, &server, stream, max_frame).await {
+                    Ok(ConnectionEnd::Lost) => servers = target.servers(Some(&server)),
+                    Ok(ConnectionEnd::Left) => {
+                        servers = target.servers(None);
+                        continue;
+                    }
+                    Err(_) => return,
                 }
             }
             Err(errors) => {
-                for (place, error) in &errors {
-                    match error.kind() {
-                        ErrorKind::Unavailable => {
-                            debug!(peer = %target.peers[*place], %error, "a peer server cannot be reached");
-                        }
-                        _ => warn!(peer = %target.peers[*place], %error, "a peer server does not admit this client"),
-                    }
-                }
-                // Calls fail only if a peer server denied access, or the space is gone, and none admitted the client.
-                let is_final = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound);
-                if let Some((_, error)) = errors.into_iter().find(|(_, error)| is_final(error)) {
-                    let told =
-                        core.upgrade().map(|client| client.with_driver(|driver, now| driver.refused(&error, now)));
-                    if !matches!(told, Some(Ok(()))) {
-                        return;
-                    }
+                servers = target.servers(None);
+                if report_refusals(&core, errors).is_err() {
+                    return;
                 }
             }
         }
@@ -240,49 +328,118 @@ async fn keep_connected(core: Weak<Core>, target: Arc<Target>, mut place: usize)
     }
 }
 
-/// Drives a connection until it ends, or its peer server hangs and there is another one.
+/// Has calls fail if a server denied access, or the space is gone, and none admitted the client.
+///
+/// # Errors
+/// If the client was closed.
+fn report_refusals(core: &Weak<Core>, errors: Vec<(Address, Error)>) -> Result<()> {
+    for (server, error) in &errors {
+        match error.kind() {
+            ErrorKind::Unavailable => debug!(%server, %error, "a server cannot be reached"),
+            _ => warn!(%server, %error, "a server does not admit this client"),
+        }
+    }
+    let is_final = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound);
+    let Some((_, error)) = errors.into_iter().find(|(_, error)| is_final(error)) else { return Ok(()) };
+    let client = core.upgrade().ok_or_else(closed_error)?;
+    client.with_driver(|driver, now| driver.refused(&error, now))
+}
+
+/// How a connection has ended.
+enum ConnectionEnd {
+    /// It is lost, or its server hangs.
+    Lost,
+    /// The client has left for a redirector that comes before its server.
+    Left,
+}
+
+/// Drives a connection until it ends, or its server hangs and there is another one, or there is a better one.
 ///
 /// # Errors
 /// If the client was closed.
 async fn drive_connection(
     core: &Weak<Core>,
-    target: &Target,
-    place: usize,
+    target: &Arc<Target>,
+    server: &Address,
     stream: Stream,
     max_frame: u32,
-) -> Result<()> {
+) -> Result<ConnectionEnd> {
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
-    let peer = &target.peers[place];
+    let options = client.options.clone();
     let mailbox = Arc::new(Mailbox::for_transactions());
     let (handle, caller) = (PeerHandle::new(mailbox.clone()), Caller::new(mailbox.clone(), BUDGET));
     let service = PeerService { core: core.clone(), handle: handle.clone() };
     let link = Link::new(stream, service, Limits::default(), max_frame, mailbox.clone());
-    let connection = PeerConnection { handle, caller: caller.clone(), peer_address: Arc::from(peer.to_string()) };
+    let connection = PeerConnection { handle, caller: caller.clone(), peer_address: Arc::from(server.to_string()) };
     client.on_connected(connection)?;
     drop(client);
     let mut driving = pin!(link::drive(link));
+    let has_others = target.group.is_some() || target.peers.len() > 1;
+    // A redirector is near, and answers for itself.
+    let is_near = !target.peers.contains(server);
+    let patience = if is_near { Liveness::NEAR } else { Liveness::FAR };
+    let mut ended = ConnectionEnd::Lost;
     let why = tokio::select! {
         biased;
         end = &mut driving => match end {
             End::Closed => {
-                debug!(%peer, "closed the connection");
+                debug!(%server, "closed the connection");
                 End::Closed.to_string()
             }
             end => {
-                info!(%peer, %end, "the connection to a peer server ended");
+                info!(%server, %end, "the connection to a server ended");
                 end.to_string()
             }
         },
-        () = wait_until_silent(&mailbox, &caller, || has_calls(core)), if target.peers.len() > 1 => {
-            warn!(%peer, "a peer server does not answer: another one is tried");
+        () = wait_until_silent(&mailbox, &caller, patience, || has_calls(core)), if has_others => {
+            warn!(%server, "a server does not answer: another one is tried");
             caller.hang_up();
             // A server that hangs may take nothing more.
             let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
-            format!("it has not answered for {SILENCE_TIMEOUT:?}")
+            format!("it has not answered for {:?}", patience.in_all())
+        }
+        better = wait_for_better(core, target, server, &options, &caller), if target.group.is_some() => {
+            info!(%server, %better, "a redirector that comes before this server answers");
+            ended = ConnectionEnd::Left;
+            caller.hang_up();
+            let _ = time::timeout(HANG_UP_TIMEOUT, driving).await;
+            format!("the redirector at {better} is nearer")
         }
     };
     let Some(client) = core.upgrade() else { return Err(closed_error()) };
-    client.on_disconnected(&why)
+    client.on_disconnected(&why).map(|()| ended)
+}
+
+/// Asks for the redirectors of the client's group from time to time. Returns one that comes before the client's server and admits the
+/// client, when the client has no calls or has waited for their end for some time.
+async fn wait_for_better(
+    core: &Weak<Core>,
+    target: &Target,
+    server: &Address,
+    options: &ConnectOptions,
+    caller: &Caller,
+) -> Address {
+    loop {
+        time::sleep(GROUP_INTERVAL).await;
+        // The server may not answer now, or be about to hang.
+        if let Ok(answer) = caller.call(group_request(target), Vec::new()).await
+            && let (Some(group), Response::Groups(found)) = (&target.group, answer.response)
+        {
+            group.set_redirectors(found);
+        }
+        for better in target.better_than(server) {
+            if open_connection(&better, target, options).await.is_ok() {
+                let idle = async {
+                    while has_calls(core) {
+                        time::sleep(IDLE_POLL).await;
+                    }
+                };
+                // Calls that go on longer are continued there.
+                let _ = time::timeout(GROUP_PATIENCE, idle).await;
+                return better;
+            }
+        }
+    }
 }
 
 /// Whether a client waits for the end of calls.
@@ -315,10 +472,16 @@ impl Service for PeerService {
 mod tests {
     use std::future;
 
+    use wire::proto::groups::Redirector;
+
     use super::*;
 
-    fn unavailable(place: usize) -> Error {
-        Error::new(ErrorKind::Unavailable, place.to_string())
+    fn unavailable(server: &Address) -> Error {
+        Error::new(ErrorKind::Unavailable, server.to_string())
+    }
+
+    fn servers(count: usize) -> Vec<Address> {
+        (0..count).map(|number| format!("host-{number}:1").parse().unwrap()).collect()
     }
 
     #[test]
@@ -327,36 +490,74 @@ mod tests {
         assert_eq!(peers("mortar://one:1,two:2/main"), ["one:1", "two:2"]);
         assert_eq!(peers("mortar://one:1/main"), ["one:1"]);
         assert!(matches!(parse_target("mortar+unix:///run/a,b/main").unwrap().peers[..], [Address::Unix(_)]));
+        let target = parse_target("mortar://one:1,two:2/photos?group=shed").unwrap();
+        assert_eq!((target.group.unwrap().name.as_str(), target.space.as_str()), ("shed", "photos"));
+    }
+
+    fn order(target: &Target, lost: Option<&str>) -> Vec<String> {
+        let lost = lost.map(|text| text.parse().unwrap());
+        target.servers(lost.as_ref()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn servers_behind_the_lost_one_are_tried_first() {
+        let target = parse_target("mortar://one:1,two:2,three:3/main").unwrap();
+        assert_eq!(order(&target, None), ["one:1", "two:2", "three:3"]);
+        assert_eq!(order(&target, Some("two:2")), ["three:3", "one:1", "two:2"]);
+    }
+
+    #[test]
+    fn members_of_a_group_try_its_redirectors_in_order_and_the_lost_one_last() {
+        let target = parse_target("mortar://one:1,two:2/main?group=shed").unwrap();
+        assert_eq!(order(&target, None), ["one:1", "two:2"], "no redirector is known");
+        let redirector = |address: &str| Redirector { addresses: vec![address.to_owned()], ..Redirector::default() };
+        let found = Groups { redirectors: ["a:1", "b:1", "no address"].map(redirector).into() };
+        target.group.as_ref().unwrap().set_redirectors(found);
+        assert_eq!(order(&target, None), ["a:1", "b:1", "one:1", "two:2"]);
+        assert_eq!(order(&target, Some("a:1")), ["b:1", "one:1", "two:2", "a:1"]);
+        assert_eq!(order(&target, Some("b:1")), ["a:1", "one:1", "two:2", "b:1"]);
+        let better = |server: &str| target.better_than(&server.parse().unwrap()).len();
+        assert_eq!((better("a:1"), better("b:1"), better("two:2")), (0, 1, 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn peer_server_that_hangs_delays_a_client_only_briefly() {
-        let begun = time::Instant::now();
-        let attempt = |place| async move { if place == 0 { future::pending().await } else { Ok(place) } };
-        let found = first_success(3, 0, attempt).await;
-        assert_eq!(found.map_err(|errors| errors.len()), Ok((1, 1)));
+    async fn server_that_hangs_delays_a_client_only_briefly() {
+        let (begun, servers) = (time::Instant::now(), servers(3));
+        let hanging = servers[0].clone();
+        let attempt = move |server: Address| {
+            let is_hanging = server == hanging;
+            async move { if is_hanging { future::pending().await } else { Ok(server) } }
+        };
+        let found = first_success(&servers, attempt).await;
+        assert_eq!(found.map_err(|errors| errors.len()), Ok((servers[1].clone(), servers[1].clone())));
         assert_eq!(begun.elapsed(), HEDGE_DELAY);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_peer_server_is_used_if_no_other_one_answers() {
-        let attempt = |place| async move {
-            if place == 0 {
-                time::sleep(4 * HEDGE_DELAY).await;
-                return Ok(place);
+    async fn slow_server_is_used_if_no_other_one_answers() {
+        let servers = servers(3);
+        let slow = servers[0].clone();
+        let attempt = move |server: Address| {
+            let is_slow = server == slow;
+            async move {
+                if is_slow {
+                    time::sleep(4 * HEDGE_DELAY).await;
+                    return Ok(());
+                }
+                Err(unavailable(&server))
             }
-            Err(unavailable(place))
         };
-        assert_eq!(first_success(3, 0, attempt).await.map_err(|errors| errors.len()), Ok((0, 0)));
+        let found = first_success(&servers, attempt).await;
+        assert_eq!(found.map_err(|errors| errors.len()), Ok((servers[0].clone(), ())));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_peer_server_is_tried_once_in_turn() {
-        let begun = time::Instant::now();
-        let attempt = |place| async move { Err::<(), _>(unavailable(place)) };
-        let errors = first_success(3, 2, attempt).await.unwrap_err();
-        assert_eq!(errors.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [2, 0, 1]);
+    async fn each_server_is_tried_once_in_turn() {
+        let (begun, servers) = (time::Instant::now(), servers(3));
+        let attempt = |server: Address| async move { Err::<(), _>(unavailable(&server)) };
+        let errors = first_success(&servers, attempt).await.unwrap_err();
+        assert_eq!(errors.into_iter().map(|(server, _)| server).collect::<Vec<_>>(), servers);
         assert_eq!(begun.elapsed(), Duration::ZERO, "a failure is not waited for");
-        assert!(first_success(0, 0, attempt).await.unwrap_err().is_empty());
+        assert!(first_success(&[], attempt).await.unwrap_err().is_empty());
     }
 }

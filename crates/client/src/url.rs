@@ -49,6 +49,23 @@ impl FromStr for Url {
     }
 }
 
+/// A URL without `?group=NAME` at its end, and the name of the group.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if something else follows a question mark.
+pub fn split_group(url: &str) -> Result<(&str, Option<&str>)> {
+    let Some((base, query)) = url.rsplit_once('?').filter(|(_, query)| !query.contains('/')) else {
+        return Ok((url, None));
+    };
+    match query.strip_prefix("group=") {
+        Some(group) if !group.is_empty() && !group.contains(['&', '=']) => Ok((base, Some(group))),
+        _ => {
+            let what = format!("{url:?} is not the URL of a server: only ?group=NAME may follow the space");
+            Err(Error::new(ErrorKind::Invalid, what))
+        }
+    }
+}
+
 /// The user before a host, and the host.
 fn split_user<'a>(text: &str, host: &'a str) -> Result<(Option<String>, &'a str)> {
     let Some((user, host)) = host.rsplit_once('@') else { return Ok((None, host)) };
@@ -161,6 +178,21 @@ mod tests {
         let text = format!("mortar+unix://{}", path.display());
         assert_eq!(parsed(&text), (format!("unix:{}", path.display()), "main".to_owned()));
         assert_eq!(parsed(&format!("{text}/x")).1, "x");
+    }
+
+    #[test]
+    fn group_stands_at_the_end() {
+        for (url, expected) in [
+            ("mortar://a/main", ("mortar://a/main", None)),
+            ("mortar://a,b/main?group=shed", ("mortar://a,b/main", Some("shed"))),
+            ("mortars://a?group=the shed", ("mortars://a", Some("the shed"))),
+            ("mortar+unix:///what?/socket", ("mortar+unix:///what?/socket", None)),
+        ] {
+            assert_eq!(split_group(url).unwrap(), expected);
+        }
+        for url in ["mortar://a/main?group=", "mortar://a?groups=x", "mortar://a/main?group=a&b=c"] {
+            assert!(split_group(url).is_err(), "{url}");
+        }
     }
 
     #[test]

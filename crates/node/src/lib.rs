@@ -64,5 +64,5 @@ pub mod drivers {
 
 pub use brick::Brick;
 pub use peer::PeerServer;
-pub use redirector::Redirector;
+pub use redirector::{Redirector, RedirectorSettings};
 pub use server::{Config, ConnectionLimits, IoRuntimes, IoThreads};

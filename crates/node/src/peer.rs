@@ -22,6 +22,7 @@
 //! | [`cache`], [`space_statuses`], [`outcome_counts`] | parts of the machine |
 //! | [`query`] | queries: their machine, and the task that runs it |
 //! | [`classes`], [`indexes`], [`moves`] | work with the catalogue |
+//! | [`groups`] | the redirectors that have registered |
 //! | [`usage`], [`removal`] | what spaces take; removal of spaces and classes without objects |
 
 pub(crate) mod cache;
@@ -29,6 +30,7 @@ mod classes;
 mod client_connection;
 pub(crate) mod downstreams;
 pub(crate) mod driver;
+mod groups;
 mod indexes;
 mod moves;
 mod outcome_counts;
@@ -44,6 +46,7 @@ mod usage;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use meta::Revision;
@@ -62,6 +65,7 @@ use crate::brick_links::BrickLinks;
 use crate::cluster_view::{ClusterView, SpaceView};
 use crate::server::{AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread};
 use client_connection::{Admission, ClientConnection};
+use groups::{GroupRegistry, Registration};
 use outcome_counts::OutcomeCounts;
 use query::QueryLimits;
 use shard::PeerShard;
@@ -124,6 +128,9 @@ pub(crate) struct PeerRole {
     cluster_view: Arc<ClusterView>,
     /// One for each I/O thread, in the order of the threads.
     shards: Vec<Arc<PeerShard>>,
+    groups: Arc<GroupRegistry>,
+    /// How many connections were served.
+    served: AtomicU64,
 }
 
 impl PeerRole {
@@ -139,7 +146,12 @@ impl PeerRole {
         let (cache_bytes, queries) = (config.cache_bytes / count, QueryLimits::default());
         let shard = |number| PeerShard::new(cluster_view.clone(), number, cache_bytes, queries.clone(), config);
         let shards = std::iter::once(process).chain(further).map(shard).collect();
-        Ok(Self { cluster_view, shards })
+        Ok(Self { cluster_view, shards, groups: Arc::default(), served: AtomicU64::new(0) })
+    }
+
+    /// The registration of redirectors of a new connection.
+    fn registration(&self) -> Registration {
+        Registration::new(self.groups.clone(), self.served.fetch_add(1, Ordering::Relaxed))
     }
 
     fn shard_of(&self, thread: &Thread<Self>) -> &Arc<PeerShard> {

@@ -16,11 +16,13 @@
 //! | [`group`] | its lock, clock, timer and connection to the server above |
 //! | [`member_connection`] | the connection of a member |
 //! | [`upstream`] | connecting to the servers above |
+//! | [`registration`] | clients of a group find it by the servers above |
 
 pub(crate) mod driver;
 mod group;
 mod member_connection;
 pub mod plant;
+mod registration;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -30,7 +32,6 @@ use std::sync::{Arc, Weak};
 use meta::Revision;
 use meta::catalog::Catalog;
 use model::{Error, ErrorKind, Result, SpaceId};
-use protocol::redirect::RedirectCounts;
 use tokio::sync::{Mutex, watch};
 use wire::driving::PeerHandle;
 use wire::handshake::Terms;
@@ -43,9 +44,21 @@ use crate::cluster_view::SpaceView;
 use crate::server::{
     AdmittedConnection, Config, Metric, Server, ServerCounters, ServerRole, StartingServer, Thread, UserSource,
 };
-use group::Group;
+use group::{Group, GroupStatus};
 use member_connection::{Admission, MemberConnection};
+use registration::{GroupEntry, keep_registered};
 use upstream::Upstream;
+
+/// Where a redirector is.
+#[derive(Clone, Debug, Default)]
+pub struct RedirectorSettings {
+    /// The servers above it, of which the first that answers is used.
+    pub upstream: Vec<Address>,
+    /// The group under whose name clients find it; `None`: its clients name its address.
+    pub group: Option<String>,
+    /// Where clients of the group reach it; if empty, where it listens.
+    pub advertise: Vec<Address>,
+}
 
 /// A running redirector.
 ///
@@ -61,18 +74,30 @@ impl std::fmt::Debug for Redirector {
 }
 
 impl Redirector {
-    /// Serves the clients of one site, below the first of these servers that answers.
+    /// Serves the clients of one site.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if no server above is named; as [`Brick::start_in`](crate::Brick::start_in).
-    pub async fn start(upstream: Vec<Address>, config: Config) -> Result<Self> {
+    pub async fn start(settings: RedirectorSettings, config: Config) -> Result<Self> {
+        let RedirectorSettings { upstream, group, advertise } = settings;
         if upstream.is_empty() {
             let what = "a redirector needs a server above it: give --upstream mortar://HOST:PORT of a peer server";
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         let upstream = Arc::new(Upstream::new(upstream, config.cluster_credentials.clone()));
-        let role = RedirectorRole { upstream, groups: Mutex::default() };
-        Ok(Self { server: start_server(role, config).await? })
+        let groups = Arc::new(Groups::default());
+        let role = RedirectorRole { upstream: upstream.clone(), groups: groups.clone() };
+        let server = start_server(role, config).await?;
+        if let Some(group) = group {
+            let addresses = if advertise.is_empty() { server.addresses.clone() } else { advertise };
+            for place in 0..upstream.count() {
+                let (entry, groups) =
+                    (GroupEntry { group: group.clone(), addresses: addresses.clone() }, Arc::downgrade(&groups));
+                let status = move || groups.upgrade().map(|groups| groups.status());
+                tokio::spawn(keep_registered(Arc::downgrade(&upstream), place, entry, status));
+            }
+        }
+        Ok(Self { server })
     }
 
     /// The addresses on which it listens, in the order of the configuration, with the ports that the system chose.
@@ -105,32 +130,44 @@ fn start_server(role: RedirectorRole, config: Config) -> StartingServer<Redirect
 /// State shared by all threads of a redirector.
 pub(crate) struct RedirectorRole {
     upstream: Arc<Upstream>,
-    /// The groups that have members.
+    groups: Arc<Groups>,
+}
+
+/// The groups that have members, by their spaces.
+#[derive(Default)]
+struct Groups {
     groups: Mutex<BTreeMap<SpaceId, Weak<Group>>>,
 }
 
-impl RedirectorRole {
+impl Groups {
     /// The group of a space, which is started for its first member.
     ///
     /// # Errors
     /// As [`Upstream::fetch_setup`].
-    async fn group(&self, name: &str, id: SpaceId) -> Result<Arc<Group>> {
+    async fn join(&self, upstream: &Arc<Upstream>, name: &str, id: SpaceId) -> Result<Arc<Group>> {
         let mut groups = self.groups.lock().await;
         groups.retain(|_, group| group.strong_count() > 0);
         if let Some(group) = groups.get(&id).and_then(Weak::upgrade) {
             return Ok(group);
         }
-        let setup = self.upstream.fetch_setup(name).await?;
+        let setup = upstream.fetch_setup(name).await?;
         let space = SpaceView { id, name: name.to_owned(), nodes: setup.nodes };
-        let group = Group::start(space, setup.number, self.upstream.clone());
+        let group = Group::start(space, setup.number, upstream.clone());
         groups.insert(id, Arc::downgrade(&group));
         Ok(group)
     }
 
-    /// The groups that have members, unless one is being started.
-    fn current_groups(&self) -> Vec<Arc<Group>> {
+    /// The groups, unless one is being started.
+    fn current(&self) -> Vec<Arc<Group>> {
         let groups = self.groups.try_lock();
         groups.map(|groups| groups.values().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+    }
+
+    /// The status of all of them.
+    fn status(&self) -> GroupStatus {
+        let mut status = GroupStatus::default();
+        self.current().iter().for_each(|group| status += group.status());
+        status
     }
 }
 
@@ -156,7 +193,7 @@ impl ServerRole for RedirectorRole {
         let (stream, above) = self.upstream.dial_for(hello).await?;
         let group = match hello.space.is_empty() {
             true => None,
-            false => Some(self.group(&hello.space, above.space).await?),
+            false => Some(self.groups.join(&self.upstream, &hello.space, above.space).await?),
         };
         let max_frame = config.limits.max_frame.min(above.max_frame);
         let max_in_flight = config.limits.max_in_flight.min(above.max_in_flight);
@@ -177,11 +214,10 @@ impl ServerRole for RedirectorRole {
     fn tick(&self) {}
 
     fn metrics(&self, _: &ServerCounters) -> Vec<Metric> {
-        let mut counts = RedirectCounts::default();
-        let groups = self.current_groups();
-        groups.iter().for_each(|group| counts += group.counts());
-        vec![
-            Metric::gauge("groups", groups.len() as u64, "Spaces that have members here."),
+        let GroupStatus { members, counts, staleness_ms } = self.groups.status();
+        let mut metrics = vec![
+            Metric::gauge("groups", self.groups.current().len() as u64, "Spaces that have members here."),
+            Metric::gauge("members", members, "Clients of these spaces."),
             Metric::counter("pages_fetched_total", counts.fetches, "Pages that members asked for."),
             Metric::counter(
                 "pages_fetched_above_total",
@@ -193,13 +229,21 @@ impl ServerRole for RedirectorRole {
                 counts.helped,
                 "Pages that a member had for another one (peer fetch).",
             ),
+            Metric::counter(
+                "pages_helped_bytes_total",
+                counts.helped_bytes,
+                "Bytes of objects in pages that a member had.",
+            ),
             Metric::counter("updates_total", counts.updates, "Messages with new states to members (peer update)."),
             Metric::counter("invalidations_total", counts.invalidations, "Invalidations that members were sent."),
-        ]
+        ];
+        let about = "How far group snapshots are behind, in milliseconds.";
+        metrics.extend(staleness_ms.map(|staleness| Metric::gauge("snapshot_staleness_ms", staleness, about)));
+        metrics
     }
 
     fn health_problem(&self) -> Option<String> {
-        let cut = self.current_groups().into_iter().find(|group| !group.is_connected())?;
+        let cut = self.groups.current().into_iter().find(|group| !group.is_connected())?;
         Some(format!("the server above cannot be reached for space {}", cut.space.name))
     }
 

@@ -312,6 +312,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         counts
     }
 
+    /// The smallest of the closed timestamps in the trees with subscribers: how far group snapshots are behind.
+    #[must_use]
+    pub fn closed(&self) -> Option<HlcTimestamp> {
+        self.trees.values().filter_map(Redirector::closed).min()
+    }
+
     /// The part of one tree, for checkers.
     #[must_use]
     pub fn tree(&self, node: NodeId) -> Option<&Redirector<T>> {

@@ -63,8 +63,9 @@ pub struct RedirectCounts {
     pub fetches: u64,
     /// Pages that the node above was asked for.
     pub fetched_above: u64,
-    /// Pages that a holder has helped with.
+    /// Pages that a holder has helped with, and the approximate memory of their objects, in bytes.
     pub helped: u64,
+    pub helped_bytes: u64,
     /// Messages with new states that holders were sent (peer update).
     pub updates: u64,
     /// Invalidations that holders were sent.
@@ -73,10 +74,11 @@ pub struct RedirectCounts {
 
 impl std::ops::AddAssign for RedirectCounts {
     fn add_assign(&mut self, other: Self) {
-        let Self { fetches, fetched_above, helped, updates, invalidations } = other;
+        let Self { fetches, fetched_above, helped, helped_bytes, updates, invalidations } = other;
         self.fetches += fetches;
         self.fetched_above += fetched_above;
         self.helped += helped;
+        self.helped_bytes += helped_bytes;
         self.updates += updates;
         self.invalidations += invalidations;
     }
@@ -115,6 +117,8 @@ pub struct Redirector<T> {
     /// Holders that wait for the reply to a write.
     writers: BTreeMap<TxnId, HolderId>,
     counts: RedirectCounts,
+    /// The largest closed timestamp that holders were sent.
+    closed: Option<HlcTimestamp>,
     out: Vec<Output<T>>,
 }
 
@@ -137,6 +141,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             subscribers: BTreeSet::new(),
             writers: BTreeMap::new(),
             counts: RedirectCounts::default(),
+            closed: None,
             out: Vec::new(),
         }
     }
@@ -311,6 +316,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             // This node stores no pages, and does not ask its holders on behalf of others: that path would be longer.
             Down::Help { page, help } => self.send_up(Up::Helped { page, help, copy: None }),
             Down::Close { at } => {
+                self.closed = self.closed.max(Some(at));
                 let directory = &self.directory;
                 let below = self.subscribers.iter().copied().filter(|holder| directory.knows(*holder));
                 let below: Vec<HolderId> = below.collect();
@@ -380,6 +386,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.help_counts.clear();
         self.listed.clear();
         self.writers.clear();
+        self.closed = None;
         if planted(Bug::SessionNotReset) {
             return;
         }
@@ -470,6 +477,12 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.counts
     }
 
+    /// The largest closed timestamp that subscribers were sent; `None` without subscribers.
+    #[must_use]
+    pub fn closed(&self) -> Option<HlcTimestamp> {
+        self.closed.filter(|_| !self.subscribers.is_empty())
+    }
+
     /// The session above.
     #[must_use]
     pub fn upstream(&self) -> &Upstream {
@@ -519,6 +532,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         match copy {
             Some(copy) => {
                 self.counts.helped += 1;
+                self.counts.helped_bytes += copy.objects.values().map(MemorySize::memory_size).sum::<usize>() as u64;
                 self.handle_arrived(page, FetchReply::Page(copy), now);
             }
             None => {

@@ -64,6 +64,11 @@ pub mod proto {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.members.rs"));
     }
 
+    /// The messages of `proto/groups.proto`.
+    pub mod groups {
+        include!(concat!(env!("OUT_DIR"), "/mortar.v1.groups.rs"));
+    }
+
     /// The messages of `proto/usage.proto`.
     pub mod usage {
         include!(concat!(env!("OUT_DIR"), "/mortar.v1.usage.rs"));

@@ -227,6 +227,7 @@ async fn start(args: &Dev, config: Config, cluster: &mut LocalCluster) -> Result
             http,
             meta: Vec::new(),
             upstream: Vec::new(),
+            group: None,
             etcd: None,
             auth: auth.clone(),
             insecure: args.insecure,

@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use meta::{Embedded, EtcdConfig, MetaStore};
 use model::{Error, ErrorKind};
-use node::Redirector;
 use node::cluster_view::ClusterView;
 use node::meta::{MetaServer, RemoteMetaStore};
 use node::openings::WitnessTable;
 use node::process::{BrickProcess, PeerProcess, retry_until_available};
 use node::purpose::Purpose;
+use node::{Redirector, RedirectorSettings};
 use serde::{Deserialize, Serialize};
 use store::{Options, Store};
 use tracing::info;
@@ -40,7 +40,7 @@ Examples:
   mortar node --role peer --listen 127.0.0.1:6678 --meta mortar://127.0.0.1:6690
   mortar node --role peer --listen tls:0.0.0.0:6678 --advertise tls:db1:6678 --meta mortars://db1:6690 \\
     --tls-cert db1.pem --tls-key db1.key --tls-ca ca.pem --cluster-secret cluster.secret
-  mortar node --role redirector --listen 127.0.0.1:6676 --upstream mortar://db1:6678
+  mortar node --role redirector --group shed --listen 127.0.0.1:6676 --upstream mortar://db1:6678
   mortar --server mortar://127.0.0.1:6690 space create main
 
 SIGHUP reads certificates, keys and the cluster secret again; they are also read again when they have changed.
@@ -170,7 +170,9 @@ impl RunningServer {
                 Ok(Self::Meta(server, store))
             }
             ProcessRole::Redirector => {
-                let started = Redirector::start(settings.upstream.clone(), settings.config()?).await;
+                let (upstream, group) = (settings.upstream.clone(), settings.group.clone());
+                let place = RedirectorSettings { upstream, group, advertise: settings.advertise.clone() };
+                let started = Redirector::start(place, settings.config()?).await;
                 started.map(Self::Redirector).map_err(explain_start)
             }
             role => {

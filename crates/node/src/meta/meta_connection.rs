@@ -274,6 +274,8 @@ impl Service for MetaConnection {
             | Request::GetMoveIns(_)
             | Request::GetNodeUsages(_)
             | Request::GetSpaceUsages(_)
+            | Request::RegisterRedirector(_)
+            | Request::GetGroups(_)
             | Request::CheckEmpty(_) => {
                 let what = "this is a meta-server: it keeps the catalogue and no objects; connect to a peer server";
                 reply.fail(&Error::new(ErrorKind::Unsupported, what));

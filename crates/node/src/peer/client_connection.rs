@@ -17,6 +17,7 @@ use wire::proto::schema::{RemoveClass, describe};
 
 use super::cache::CachedObject;
 use super::driver::ClientMessage;
+use super::groups::Registration;
 use super::peer_client::PeerClient;
 use super::query::Queries;
 use super::requests::{self, Access, Form, Handler, Row, Target, checked_object};
@@ -33,6 +34,7 @@ pub(crate) struct ClientConnection {
     state: PeerClient<PeerHandle>,
     thread: Arc<Thread<PeerRole>>,
     queries: Queries,
+    registration: Registration,
     /// How long the client waits for answers that need the catalogue, if it has said so.
     catalog_timeout: Option<Duration>,
 }
@@ -57,7 +59,8 @@ impl ClientConnection {
         let Admission { space, principal, is_redirector, catalog_timeout } = admission;
         let state = PeerClient::new(handle, space, principal);
         let state = if is_redirector { state.as_redirector() } else { state };
-        Self { shard, state, thread, queries: Queries::default(), catalog_timeout }
+        let registration = thread.server.role.registration();
+        Self { shard, state, thread, queries: Queries::default(), registration, catalog_timeout }
     }
 
     /// Answers when `work` is done, or when the client's patience ends.
@@ -289,6 +292,13 @@ impl ClientConnection {
                 Ok(seen) => reply.send(Response::Witnesses(seen)),
                 Err(error) => reply.fail(&error),
             },
+            Handler::RegisterRedirector(register) => match self.registration.register(register) {
+                Ok(()) => reply.send(Response::Done(proto::Done {})),
+                Err(error) => reply.fail(&error),
+            },
+            Handler::GetGroups(group) => {
+                reply.send(Response::Groups(self.thread.server.role.groups.find(&group)));
+            }
             Handler::GetStatus => reply.send(Response::Status(self.thread.server.status())),
             Handler::Done => reply.send(Response::Done(proto::Done {})),
             Handler::WrongServer(what) => reply.fail(&Error::new(ErrorKind::Unsupported, what)),

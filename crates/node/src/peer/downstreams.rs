@@ -47,6 +47,15 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         found.map(|(address, _)| address)
     }
 
+    /// The connections of the clients that have named their numbers.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &A> {
+        self.clients.values().map(|(address, _)| address)
+    }
+
+    pub(crate) fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
     pub(crate) fn holder_count(&self) -> usize {
         self.holders.len()
     }

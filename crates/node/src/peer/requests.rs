@@ -90,6 +90,9 @@ pub(super) enum Handler {
     Move(proto::moves::Move),
     Member(proto::members::MemberRequest),
     Witness(proto::cluster::AskWitness),
+    RegisterRedirector(proto::groups::Register),
+    /// The group; empty: all groups.
+    GetGroups(String),
     GetStatus,
     /// A request for another kind of server: it fails, and the connection goes on.
     WrongServer(&'static str),
@@ -194,6 +197,8 @@ pub(super) fn row(request: Request) -> Row {
         Request::Move(wanted) => answered(Administrator, Handler::Move(wanted)),
         Request::MemberRequest(asked) => answered(Administrator, Handler::Member(asked)),
         Request::AskWitness(asked) => answered(Administrator, Handler::Witness(asked)),
+        Request::RegisterRedirector(register) => answered(Administrator, Handler::RegisterRedirector(register)),
+        Request::GetGroups(get) => answered(Admitted, Handler::GetGroups(get.group)),
         // Other servers.
         Request::Scrub(_)
         | Request::Backup(_)

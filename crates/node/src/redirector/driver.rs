@@ -214,6 +214,11 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
         self.drain();
     }
 
+    /// Ends the connections of all members.
+    pub fn disconnect_members(&mut self) {
+        self.out.extend(self.below.connections().cloned().map(Output::Disconnect));
+    }
+
     // -------------------------------------------------------------------------------------------- the server above
 
     /// There is a connection to the server above.
@@ -285,6 +290,18 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
     #[must_use]
     pub fn counts(&self) -> RedirectCounts {
         self.node.counts()
+    }
+
+    /// Clients that have named their numbers.
+    #[must_use]
+    pub fn member_count(&self) -> usize {
+        self.below.client_count()
+    }
+
+    /// How far group snapshots of members are behind, in milliseconds; `None` if none of them reads any.
+    #[must_use]
+    pub fn staleness_ms(&self, now: Ms) -> Option<u64> {
+        Some(now.saturating_sub(self.node.closed()?.ms()))
     }
 
     /// The cache node, for checkers.

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use wire::cluster::Message;
 use wire::connector::Backoff;
 use wire::driving::{DeadlineTimer, DeliveryScope, MonotonicClock, PeerHandle};
-use wire::link::{self, Caller, End, Incoming, Limits, Link, Mailbox, Responder, Service, wait_until_silent};
+use wire::link::{self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, Responder, Service, wait_until_silent};
 use wire::transport::Stream;
 
 use super::driver::{Member, Output, RedirectorDriver};
@@ -39,6 +39,24 @@ pub(super) struct MemberAddress {
 impl PartialEq for MemberAddress {
     fn eq(&self, other: &Self) -> bool {
         self.below == other.below
+    }
+}
+
+/// The status of groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GroupStatus {
+    pub(super) members: u64,
+    pub(super) counts: RedirectCounts,
+    /// How far group snapshots are behind, in milliseconds; `None` if no member reads any.
+    pub(super) staleness_ms: Option<u64>,
+}
+
+impl std::ops::AddAssign for GroupStatus {
+    fn add_assign(&mut self, other: Self) {
+        let Self { members, counts, staleness_ms } = other;
+        self.members += members;
+        self.counts += counts;
+        self.staleness_ms = self.staleness_ms.max(staleness_ms);
     }
 }
 
@@ -101,9 +119,11 @@ impl Group {
         self.above().is_some()
     }
 
-    /// What it has done.
-    pub(super) fn counts(&self) -> RedirectCounts {
-        self.lock().map(|driver| driver.counts()).unwrap_or_default()
+    /// What it has done, and how it is.
+    pub(super) fn status(&self) -> GroupStatus {
+        let Ok(driver) = self.lock() else { return GroupStatus::default() };
+        let staleness_ms = driver.staleness_ms(self.time.now());
+        GroupStatus { members: driver.member_count() as u64, counts: driver.counts(), staleness_ms }
     }
 
     /// The connection of a member has ended.
@@ -207,9 +227,13 @@ async fn drive(group: &Weak<Group>, stream: Stream, max_frame: u32) {
                 End::Closed => debug!(space = space.name, "closed the connection to the server above"),
                 end => info!(space = space.name, %end, "the connection to the server above ended"),
             },
-            () = wait_until_silent(&mailbox, &caller, || true) => {
+            () = wait_until_silent(&mailbox, &caller, Liveness::FAR, || true) => {
                 warn!(space = space.name, "the server above does not answer: it is connected to again");
                 caller.hang_up();
+                // The connections in the members' names hang, too: members connect again, and these go to another server.
+                if let Some(current) = group.upgrade() {
+                    let _ = current.with_driver(|driver, _| driver.disconnect_members());
+                }
             }
         }
     }

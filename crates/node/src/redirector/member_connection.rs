@@ -8,6 +8,7 @@ use wire::cluster::Message;
 use wire::driving::PeerHandle;
 use wire::handshake::{Permission, Terms};
 use wire::link::{self, Caller, Incoming, Limits, Link, Mailbox, Responder, Service, is_one_way_kind};
+use wire::proto;
 use wire::proto::request::Request;
 use wire::proto::response::Response;
 use wire::transport::Stream;
@@ -105,6 +106,8 @@ impl Service for MemberConnection {
             };
         }
         match request {
+            // A member asks whether this redirector hangs, not whether the server above does.
+            Request::Ping(_) => reply.send(Response::Done(proto::Done {})),
             Request::GetStatus(_) => reply.send(Response::Status(self.thread.server.status())),
             Request::Backup(_) | Request::Scrub(_) | Request::MetaGetRun(_) | Request::MetaWatch(_) => {
                 let what = "a redirector does not forward this: connect to the store itself";

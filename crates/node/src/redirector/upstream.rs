@@ -1,5 +1,6 @@
 //! The servers above a redirector: peer servers, or redirectors nearer to them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -49,6 +50,24 @@ impl Upstream {
     /// As [`Upstream::dial`].
     pub(super) async fn dial_space(&self, space: &str) -> Result<(Stream, Terms)> {
         self.dial(&self.credentials.introduction(space, Role::Redirector)).await
+    }
+
+    /// How many servers there are.
+    pub(super) fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// The address of one of them.
+    pub(super) fn address(&self, place: usize) -> &Address {
+        &self.addresses[place]
+    }
+
+    /// Connects to one of them in the name of this process, about the whole cluster.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if it does not answer; those of its refusal.
+    pub(super) async fn dial_place(&self, place: usize) -> Result<(Stream, Terms)> {
+        self.dial_one(&self.addresses[place], &self.credentials.introduction("", Role::Redirector)).await
     }
 
     /// Connects in the name of a member that has sent this `Hello`.

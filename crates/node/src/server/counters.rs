@@ -76,6 +76,8 @@ kinds! {
     GetNodeUsages get_node_usages,
     GetSpaceUsages get_space_usages,
     CheckEmpty check_empty,
+    RegisterRedirector register_redirector,
+    GetGroups get_groups,
     Move move,
     MemberRequest member_request,
     AskWitness ask_witness,

@@ -12,19 +12,26 @@ use std::time::Duration;
 use client::{Client, CommitOutcome, ConnectOptions, Credentials, ErrorKind, IsolationLevel, Transaction};
 use meta::catalog::Permission;
 use model::{Object, Oid};
-use node::auth::ClusterCredentials;
-use node::{Config, Redirector};
+use node::auth::{ClusterCredentials, Secret};
+use node::{Config, Redirector, RedirectorSettings};
 use tokio::time;
 use wire::transport::Address;
 
 use world::{World, run};
 
 /// A redirector below these servers.
-async fn redirector_below(upstream: &[Address], secret: &node::auth::Secret) -> Redirector {
-    let cluster_credentials = ClusterCredentials { secret: Some(secret.clone()), ..ClusterCredentials::default() };
+async fn redirector_below(upstream: &[Address], secret: &Secret) -> Redirector {
+    redirector_of(None, upstream, secret).await
+}
+
+/// A redirector of a group.
+async fn redirector_of(group: Option<&str>, upstream: &[Address], secret: &Secret) -> Redirector {
+    let (group, secret) = (group.map(str::to_owned), secret.clone());
+    let cluster_credentials = ClusterCredentials { secret: Some(secret), ..ClusterCredentials::default() };
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
     let config = Config { listen, threads: 1, cluster_credentials, ..Config::default() };
-    Redirector::start(upstream.to_vec(), config).await.unwrap()
+    let settings = RedirectorSettings { upstream: upstream.to_vec(), group, ..RedirectorSettings::default() };
+    Redirector::start(settings, config).await.unwrap()
 }
 
 /// A client that connects to the first of these servers that answers.
@@ -36,6 +43,14 @@ async fn connect(servers: &[&Address], user: &str) -> client::Result<Client> {
     }
     let hosts: Vec<String> = servers.iter().map(ToString::to_string).collect();
     Client::connect_with(&format!("mortar://{}/main", hosts.join(",")), options).await
+}
+
+/// A client of a group.
+async fn join(group: &str, world: &World) -> Client {
+    let mut options = ConnectOptions::default();
+    options.timeout = Duration::from_secs(20);
+    let peer = &world.peer.addresses()[0];
+    Client::connect_with(&format!("mortar://{peer}/main?group={group}"), options).await.unwrap()
 }
 
 /// What a redirector has counted.
@@ -254,5 +269,65 @@ fn everything_else_is_forwarded() {
         admin.create_space("more").await.unwrap();
         assert_eq!(admin.status().await.unwrap().role, "redirector");
         redirector.shutdown().await.unwrap();
+    });
+}
+
+/// The redirectors of a group with their members, in the order in which clients try them.
+async fn registered(world: &World, group: &str) -> Vec<(String, u64)> {
+    let admin = world.client("", "").await.unwrap();
+    let found = admin.redirectors(group).await.unwrap();
+    found.into_iter().map(|redirector| (redirector.addresses[0].clone(), redirector.counts.members)).collect()
+}
+
+#[test]
+fn clients_of_a_group_meet_at_the_first_redirector_that_lives() {
+    run(async {
+        let (world, secret) = World::without_users().await;
+        let mut redirectors = Vec::new();
+        for _ in 0..2 {
+            redirectors.push(redirector_of(Some("shed"), world.peer.addresses(), &secret).await);
+        }
+        redirectors.sort_by_key(|redirector| redirector.addresses()[0].to_string());
+        let at: Vec<String> = redirectors.iter().map(|redirector| redirector.addresses()[0].to_string()).collect();
+        let members = async || registered(&world, "shed").await;
+        wait_until("both are registered", async || members().await.len() == 2).await;
+        assert_eq!(registered(&world, "attic").await, []);
+        let (one, other) = (join("shed", &world).await, join("shed", &world).await);
+        let oids = create(&one, 30).await;
+        read_all(&other, &oids).await;
+        wait_until("both are at the first one", async || members().await == [(at[0].clone(), 2), (at[1].clone(), 0)])
+            .await;
+        // The first one ends: both go on at the second one.
+        redirectors.remove(0).shutdown().await.unwrap();
+        change(&one, oids[0], 77).await;
+        wait_until("both see the change", async || read_all(&other, &oids[..1]).await == [77]).await;
+        wait_until("both are at the second one", async || members().await == [(at[1].clone(), 2)]).await;
+        // The second one ends, too: they go direct.
+        redirectors.remove(0).shutdown().await.unwrap();
+        change(&other, oids[1], 78).await;
+        wait_until("both see the change", async || read_all(&one, &oids[1..2]).await == [78]).await;
+        wait_until("no redirector is registered", async || members().await.is_empty()).await;
+        // One that comes later is found.
+        let last = redirector_of(Some("shed"), world.peer.addresses(), &secret).await;
+        wait_until("both are at the last one", async || {
+            change(&one, oids[2], 79).await;
+            read_all(&other, &oids[2..3]).await;
+            members().await.first().is_some_and(|(_, count)| *count == 2)
+        })
+        .await;
+        last.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn only_processes_of_the_cluster_register() {
+    run(async {
+        let (world, _) = World::with(&[("ann", Some(Permission::Admin))]).await;
+        let stranger = redirector_of(Some("shed"), world.peer.addresses(), &Secret::generate()).await;
+        assert_eq!(connect(&[&stranger.addresses()[0]], "ann").await.unwrap_err().kind(), ErrorKind::Denied);
+        let admin = world.client("ann", "right one").await.unwrap();
+        time::sleep(Duration::from_millis(300)).await;
+        assert!(admin.redirectors("").await.unwrap().is_empty());
+        stranger.shutdown().await.unwrap();
     });
 }

@@ -33,7 +33,7 @@ use crate::proto::response::Response;
 pub use caller::{AnswerStream, Caller, Pending};
 pub use driver::{Link, drive};
 pub use input_budget::InputBudget;
-pub use liveness::{SILENCE_TIMEOUT, wait_until_silent};
+pub use liveness::{Liveness, wait_until_silent};
 pub use mailbox::{MAX_UNSENT_ONE_WAY, Mailbox};
 pub use responder::{DeferredResponder, Responder};
 

@@ -249,6 +249,7 @@ impl ProcessFiles {
                 http: crate::settings::parse_http_address(FREE_PORT)?,
                 meta: meta.cloned().into_iter().collect(),
                 upstream: Vec::new(),
+                group: None,
                 etcd: None,
                 auth: if dir.join(SECRET_FILE).exists() {
                     AuthSettings::with_secret_file(Path::new(SECRET_FILE))

@@ -17,7 +17,7 @@ fn all() -> Vec<(&'static str, Request)> {
         Ping CreateSpace ListSpaces GetStatus Backup Scrub Up Down Call Reply Ask Answer NotServedHere Deferred Watch SpaceStatus Reserve ReadObject
         GetNumbers GetSpace Scan BuildIndex SetSpace RemoveSpace Describe Query FetchRows EndQuery GetSchema Define MetaGetRun MetaRead
         MetaGet MetaWrite MetaWatch MetaOpenSession MetaKeepSession MetaEndSession CopyRows GetMoveIns Move Administer
-        GetNodeUsages GetSpaceUsages CheckEmpty
+        GetNodeUsages GetSpaceUsages CheckEmpty RegisterRedirector GetGroups
         MemberRequest AskWitness Witnesses BeginContent WriteContent AbortContent ReadContent LookUp ListEntries ListEntriesOf
         ListNodeObjects
     ])
@@ -38,7 +38,9 @@ fn every_request_of_the_schema_has_its_row() {
                 assert!(matches!(handler, Handler::Violation), "{name} is no request of a client");
                 (Form::OneWay, Access::Admitted, None)
             }
-            "Ping" | "GetStatus" | "ListSpaces" | "GetSpaceUsages" => (Form::Answered, Access::Admitted, None),
+            "Ping" | "GetStatus" | "ListSpaces" | "GetSpaceUsages" | "GetGroups" => {
+                (Form::Answered, Access::Admitted, None)
+            }
             "ReadObject" => (Form::Answered, Access::Work(Read), Some("object")),
             "ReadContent" => (Form::Answered, Access::Work(Read), Some("object")),
             "WriteContent" | "AbortContent" => (Form::Answered, Access::Work(Write), Some("content")),
@@ -52,7 +54,9 @@ fn every_request_of_the_schema_has_its_row() {
             "GetNumbers" | "GetSpace" | "GetSchema" | "Define" | "Describe" => {
                 (Form::Answered, Access::Space(Read), None)
             }
-            "CreateSpace" | "Move" | "MemberRequest" | "AskWitness" => (Form::Answered, Access::Administrator, None),
+            "CreateSpace" | "Move" | "MemberRequest" | "AskWitness" | "RegisterRedirector" => {
+                (Form::Answered, Access::Administrator, None)
+            }
             "SetSpace" | "RemoveSpace" | "Administer" => (Form::Answered, Access::CheckedByHandler, None),
             _ => {
                 assert!(matches!(handler, Handler::WrongServer(_)), "{name} is for another server");

@@ -1,0 +1,112 @@
+//! Registers a redirector with the servers above it, so that clients of its group find it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use model::{Error, Result};
+use tokio::task::JoinSet;
+use tokio::time;
+use tracing::{debug, info, warn};
+use wire::connector::Backoff;
+use wire::link::{self, Caller, Limits, Link, Mailbox, NoService};
+use wire::proto::groups::{Counts, Redirector, Register};
+use wire::proto::request::Request;
+use wire::transport::Address;
+
+use super::group::GroupStatus;
+use super::upstream::Upstream;
+use crate::server::AGENT;
+
+/// Pauses between attempts to connect.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How often the registration is repeated with new counts, and how long the server above may take to answer.
+const INTERVAL: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of unanswered calls.
+const BUDGET: usize = 1 << 20;
+
+/// What a redirector registers.
+#[derive(Clone, Debug)]
+pub(super) struct GroupEntry {
+    pub(super) group: String,
+    /// Where its members connect to.
+    pub(super) addresses: Vec<Address>,
+}
+
+impl GroupEntry {
+    fn request(&self, status: GroupStatus) -> Request {
+        let GroupStatus { members, counts, staleness_ms } = status;
+        let counts = Counts {
+            members,
+            fetches: counts.fetches,
+            fetched_above: counts.fetched_above,
+            helped: counts.helped,
+            helped_bytes: counts.helped_bytes,
+            updates: counts.updates,
+            invalidations: counts.invalidations,
+            staleness_ms,
+        };
+        let addresses = self.addresses.iter().map(Address::to_string).collect();
+        let (group, agent) = (self.group.clone(), AGENT.to_owned());
+        Request::RegisterRedirector(Register {
+            redirector: Some(Redirector { group, addresses, agent, counts: Some(counts) }),
+        })
+    }
+}
+
+/// Keeps the registration with one server above, as long as `status` tells the redirector's status.
+pub(super) async fn keep_registered(
+    upstream: Weak<Upstream>,
+    place: usize,
+    entry: GroupEntry,
+    status: impl Fn() -> Option<GroupStatus>,
+) {
+    let mut pauses = Backoff::new(MIN_PAUSE, MAX_PAUSE);
+    let mut last_error = String::new();
+    while let Some(current) = upstream.upgrade() {
+        let address = current.address(place).clone();
+        let error = match register(current, place, &entry, &status, &mut pauses).await {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        let text = error.to_string();
+        if text == last_error {
+            debug!(%address, %error, "the group is not registered with a server above");
+        } else {
+            warn!(%address, %error, group = entry.group, "the group is not registered with a server above");
+            last_error = text;
+        }
+        pauses.pause().await;
+    }
+}
+
+/// Registers again and again on one connection. Returns when the redirector has ended.
+async fn register(
+    upstream: Arc<Upstream>,
+    place: usize,
+    entry: &GroupEntry,
+    status: &impl Fn() -> Option<GroupStatus>,
+    pauses: &mut Backoff,
+) -> Result<()> {
+    let (stream, terms) = upstream.dial_place(place).await?;
+    drop(upstream);
+    let mailbox = Arc::new(Mailbox::default());
+    let caller = Caller::new(mailbox.clone(), BUDGET);
+    let link = Link::new(stream, NoService, Limits::default(), terms.max_frame, mailbox);
+    let mut driving = JoinSet::new();
+    driving.spawn(link::drive(link));
+    let mut is_first = true;
+    while let Some(status) = status() {
+        let late = |_| Err(Error::new(model::ErrorKind::Unavailable, "it does not answer"));
+        let answered = time::timeout(ANSWER_TIMEOUT, caller.call(entry.request(status), Vec::new()));
+        answered.await.unwrap_or_else(late)?;
+        if std::mem::take(&mut is_first) {
+            pauses.reset();
+            info!(group = entry.group, "registered with a server above");
+        }
+        time::sleep(INTERVAL).await;
+    }
+    caller.hang_up();
+    Ok(())
+}
