@@ -23,7 +23,7 @@ use wire::cluster::{
     Scanned, SpaceStatus, decode_record, encode_record, object_read_to_proto, policy_to_proto,
 };
 use wire::frame::{Flags, Raw};
-use wire::proto;
+use wire::proto::{self, groups};
 
 use super::{check, golden, oid, sent};
 
@@ -336,6 +336,8 @@ fn messages_about_usage_are_unchanged() {
     use proto::usage;
     let requests = [
         ("get-node-usages", Request::GetNodeUsages(usage::GetNodeUsages { nodes: vec![NODE.0, 5] })),
+        ("register-redirector", Request::RegisterRedirector(groups::Register { redirector: Some(redirector()) })),
+        ("get-groups", Request::GetGroups(groups::GetGroups { group: "shed".to_owned() })),
         ("check-empty", Request::CheckEmpty(usage::CheckEmpty { nodes: vec![NODE.0, 5], revision: 7, class: Some(3) })),
         ("get-space-usages", Request::GetSpaceUsages(usage::GetSpaceUsages { space: "photos".to_owned() })),
     ];
@@ -353,6 +355,7 @@ fn messages_about_usage_are_unchanged() {
     let brick = usage::BrickUsage { brick: 2, objects: 3, bytes: 400, staged_bytes: 50 };
     let space = usage::SpaceUsage { space: 1, name: "photos".to_owned(), bricks: vec![brick], unknown_nodes: 1 };
     let responses = [
+        ("groups", Response::Groups(groups::Groups { redirectors: vec![redirector(), groups::Redirector::default()] })),
         ("emptiness", Response::Emptiness(usage::Emptiness { empty: vec![NODE.0], occupied: vec![5] })),
         ("node-usages", Response::NodeUsages(usage::NodeUsages { nodes: vec![node] })),
         ("space-usages", Response::SpaceUsages(usage::SpaceUsages { spaces: vec![space] })),
@@ -705,4 +708,19 @@ fn records_of_transactions_are_unchanged() {
         assert_eq!(stored, now, "{name}: this build writes other bytes");
         assert_eq!(decode_record(&stored).unwrap(), (version(43), record), "{name}");
     }
+}
+
+fn redirector() -> groups::Redirector {
+    let counts = groups::Counts {
+        members: 3,
+        fetches: 400,
+        fetched_above: 120,
+        helped: 280,
+        helped_bytes: 2_293_760,
+        updates: 17,
+        invalidations: 4,
+        staleness_ms: Some(25),
+    };
+    let addresses = vec!["shed1:6676".to_owned(), "tls:shed1:6677".to_owned()];
+    groups::Redirector { group: "shed".to_owned(), addresses, agent: "mortar 0.1.0".to_owned(), counts: Some(counts) }
 }
