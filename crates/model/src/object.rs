@@ -13,7 +13,7 @@ pub type Attributes = BTreeMap<Bytes, Bytes>;
 /// An object of a cluster: the content of a slot of a page.
 ///
 /// The bytes of a blob are here, or beside the page in a content that is read in ranges. Cloning is cheap: clones share the data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Its class, which its identifier contains, too.
     pub class: ClassId,
@@ -26,14 +26,14 @@ pub struct Object {
 }
 
 /// What few objects have: attributes, or a content.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Extension {
     attributes: Attributes,
     content: Option<ContentRef>,
 }
 
 /// The bytes of a blob that stand beside its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContentRef {
     /// The content.
     pub id: ContentId,

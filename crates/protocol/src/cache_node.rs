@@ -5,6 +5,7 @@
 //! commits (R2).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::ops::Bound;
 
 use model::NodeId;
@@ -44,6 +45,8 @@ pub struct CacheNode<A, T> {
     helpers: Helpers,
     /// The number of the first session in each tree.
     first_holder: HolderId,
+    /// See [`Redirector::with_secret`].
+    secret: u128,
     trees: BTreeMap<NodeId, Redirector<T>>,
     /// The deadline of each tree, and the trees that may have outputs.
     polling: Schedule<NodeId>,
@@ -54,7 +57,7 @@ pub struct CacheNode<A, T> {
     connected: bool,
 }
 
-impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
+impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> CacheNode<A, T> {
     /// A redirector below a peer server.
     #[must_use]
     pub fn redirector(first_holder: HolderId) -> Self {
@@ -67,6 +70,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         Self {
             helpers,
             first_holder,
+            secret: 0,
             trees: BTreeMap::new(),
             polling: Schedule::default(),
             touched: BTreeSet::new(),
@@ -90,6 +94,13 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
         self
     }
 
+    /// With a secret that its holders must not know: see [`Redirector::with_secret`].
+    #[must_use]
+    pub fn with_secret(mut self, secret: u128) -> Self {
+        self.secret = secret;
+        self
+    }
+
     /// Sets which brick serves each logical node: see [`Gateway::set_bricks`].
     pub fn set_bricks(&mut self, bricks: BTreeMap<NodeId, u32>) {
         if let Some(gateway) = &mut self.gateway {
@@ -106,7 +117,7 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> CacheNode<A, T> {
     /// Calls a function with a tree, which is created if necessary.
     fn with_tree(&mut self, node: NodeId, now: Ms, act: impl FnOnce(&mut Redirector<T>)) {
         let tree = self.trees.entry(node).or_insert_with(|| {
-            let mut tree = Redirector::new(self.helpers, self.first_holder);
+            let mut tree = Redirector::new(self.helpers, self.first_holder).with_secret(self.secret);
             if self.connected {
                 tree.connect(now);
             }

@@ -18,6 +18,7 @@
 //! - **D4.** No granted lease exceeds the node's own one. When the session above ends, all sessions below end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hash;
 
 use model::PageId;
 
@@ -32,10 +33,14 @@ use crate::schedule::Schedule;
 use crate::tree::{Down, Up};
 use crate::upstream::Upstream;
 
+mod digests;
 mod fetching;
+mod resting;
 mod retained;
 
+use digests::{Comparison, PageDigests};
 use fetching::{FetchStage, FetchWaiter, PageFetch};
+use resting::RestingHelpers;
 use retained::RetainedUpdates;
 
 /// Which holders may be asked to help with a page.
@@ -66,6 +71,8 @@ pub struct RedirectCounts {
     /// Pages that a holder has helped with, and the approximate memory of their objects, in bytes.
     pub helped: u64,
     pub helped_bytes: u64,
+    /// Copies of holders that were not what had passed.
+    pub forged: u64,
     /// Messages with new states that holders were sent (peer update).
     pub updates: u64,
     /// Invalidations that holders were sent.
@@ -74,11 +81,12 @@ pub struct RedirectCounts {
 
 impl std::ops::AddAssign for RedirectCounts {
     fn add_assign(&mut self, other: Self) {
-        let Self { fetches, fetched_above, helped, helped_bytes, updates, invalidations } = other;
+        let Self { fetches, fetched_above, helped, helped_bytes, forged, updates, invalidations } = other;
         self.fetches += fetches;
         self.fetched_above += fetched_above;
         self.helped += helped;
         self.helped_bytes += helped_bytes;
+        self.forged += forged;
         self.updates += updates;
         self.invalidations += invalidations;
     }
@@ -103,6 +111,10 @@ pub struct Redirector<T> {
     /// Holders with a complete copy, as far as this node knows, and how often each has helped.
     complete: BTreeMap<PageId, BTreeSet<HolderId>>,
     help_counts: BTreeMap<HolderId, u64>,
+    /// Holders that have not helped in time, or have given something wrong.
+    resting: RestingHelpers,
+    /// What has passed of the pages that holders have.
+    digests: PageDigests,
     fetching: BTreeMap<PageId, PageFetch<T>>,
     /// Deadlines of helpers.
     helping: Schedule<PageId>,
@@ -122,7 +134,7 @@ pub struct Redirector<T> {
     out: Vec<Output<T>>,
 }
 
-impl<T: Clone + MemorySize> Redirector<T> {
+impl<T: Clone + MemorySize + Hash> Redirector<T> {
     /// A node without holders. The session numbers from `holder` on are unique for ever.
     #[must_use]
     pub fn new(helpers: Helpers, holder: HolderId) -> Self {
@@ -132,6 +144,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
             directory: Directory::default(),
             complete: BTreeMap::new(),
             help_counts: BTreeMap::new(),
+            resting: RestingHelpers::default(),
+            digests: PageDigests::default(),
             fetching: BTreeMap::new(),
             helping: Schedule::default(),
             listed: BTreeMap::new(),
@@ -144,6 +158,13 @@ impl<T: Clone + MemorySize> Redirector<T> {
             closed: None,
             out: Vec::new(),
         }
+    }
+
+    /// With a secret that begins the digests of pages: holders must not know it.
+    #[must_use]
+    pub fn with_secret(mut self, secret: u128) -> Self {
+        self.digests.set_secret(secret);
+        self
     }
 
     /// Removes and returns the outputs, in order.
@@ -244,6 +265,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
     /// continue elsewhere (R4). It may use its copies until its lease ends.
     pub fn handle_disconnected(&mut self, holder: HolderId, now: Ms) {
         self.help_counts.remove(&holder);
+        self.resting.remove(holder);
         self.subscribers.remove(&holder);
         if !planted(Bug::GoneHelperAsked) {
             self.complete.retain(|_, holders| {
@@ -266,6 +288,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
     fn unlist(&mut self, page: PageId) {
         let is_wanted = self.fetching.contains_key(&page) || self.directory.holders(page).next().is_some();
         if !is_wanted && let Some(fetch) = self.listed.remove(&page) {
+            self.digests.forget(page);
             self.send_up(Up::Evict { page, fetch });
         }
     }
@@ -309,6 +332,9 @@ impl<T: Clone + MemorySize> Redirector<T> {
             Down::Fetched { page, fetch, reply } => {
                 let is_it = |fetching: &PageFetch<T>| matches!(fetching.stage, FetchStage::Above { fetch: out, .. } if out == fetch);
                 if self.fetching.get(&page).is_some_and(is_it) {
+                    if let (FetchReply::Page(image), Helpers::All) = (&reply, self.helpers) {
+                        self.note_page(page, image);
+                    }
                     self.handle_arrived(page, reply, now);
                 }
             }
@@ -341,6 +367,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
 
     fn invalidate(&mut self, message: Invalidation, contents: Option<SlotStates<T>>, now: Ms) {
         let contents = contents.or_else(|| self.retained.take(message.txn, message.page));
+        self.digests.note_message(&message, contents.as_ref());
         if contents.is_none() && !planted(Bug::HoleCalledComplete) {
             self.complete.remove(&message.page);
         }
@@ -384,6 +411,8 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.subscribers.clear();
         self.complete.clear();
         self.help_counts.clear();
+        self.resting = RestingHelpers::default();
+        self.digests.clear();
         self.listed.clear();
         self.writers.clear();
         self.closed = None;
@@ -414,6 +443,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
         for page in self.helping.due(now).into_iter().filter(|_| !planted(Bug::PatienceWithHelpers)) {
             if let Some(FetchStage::Helping { helper, .. }) = self.fetching.get(&page).map(|fetching| fetching.stage) {
                 self.mark_incomplete(page, helper);
+                self.resting.note_late(helper, now);
             }
             self.fetch_above(page);
         }
@@ -530,15 +560,40 @@ impl<T: Clone + MemorySize> Redirector<T> {
             return;
         }
         match copy {
-            Some(copy) => {
-                self.counts.helped += 1;
-                self.counts.helped_bytes += copy.objects.values().map(MemorySize::memory_size).sum::<usize>() as u64;
-                self.handle_arrived(page, FetchReply::Page(copy), now);
-            }
+            Some(copy) => self.take_copy(page, helper, copy, now),
             None => {
                 self.mark_incomplete(page, helper);
                 self.dispatch(page, now);
             }
+        }
+    }
+
+    /// Gives a helper's copy to those who wait for the page, if it is what has passed of the page.
+    fn take_copy(&mut self, page: PageId, helper: HolderId, copy: PageImage<T>, now: Ms) {
+        let meanwhile = self.fetching.get(&page).map(|fetching| &*fetching.buffered).unwrap_or_default();
+        match self.digests.compare(page, &copy, meanwhile) {
+            Comparison::Equal => {
+                self.counts.helped += 1;
+                self.counts.helped_bytes += copy.objects.values().map(MemorySize::memory_size).sum::<usize>() as u64;
+                self.resting.note_helped(helper);
+                self.handle_arrived(page, FetchReply::Page(copy), now);
+            }
+            Comparison::Unknown => self.fetch_above(page),
+            Comparison::Forged => {
+                self.counts.forged += 1;
+                self.resting.exclude(helper);
+                self.mark_incomplete(page, helper);
+                self.fetch_above(page);
+            }
+        }
+    }
+
+    /// A page comes from the node above. What passed since the fetch began is newer, or in it.
+    fn note_page(&mut self, page: PageId, image: &PageImage<T>) {
+        self.digests.note_page(page, image);
+        let meanwhile = self.fetching.get(&page).map(|fetching| &*fetching.buffered).unwrap_or_default();
+        for (message, contents) in meanwhile.iter().filter(|(message, _)| message.version > image.version) {
+            self.digests.note_message(message, contents.as_ref());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! cache node directly.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use bytes::Bytes;
 use model::{ClassId, Error, ErrorKind, NodeId, Object, Oid, PageId, Result};
@@ -25,7 +26,7 @@ const OVERHEAD_BYTES: usize = 96;
 const WAIT_TIMEOUT_MS: Ms = 10_000;
 
 /// What a peer server needs to know of objects.
-pub trait CachedContent: Clone + MemorySize {
+pub trait CachedContent: Clone + MemorySize + Hash {
     /// Whether this is an object of this class. An identifier with another class names no object.
     fn is_of_class(&self, class: ClassId) -> bool;
 }

@@ -14,6 +14,8 @@
 //! 2. A member that may not write has no write outside of transactions forwarded: the server above sees those as the redirector's.
 //! 3. When the connection of a member ends, its holders are sent nothing more; they stay listed until their leases end (D4).
 
+use std::hash::Hash;
+
 use model::{Error, ErrorKind, NodeId, Result};
 use protocol::cache_node::{self, CacheNode};
 use protocol::commit::Refusal;
@@ -113,7 +115,7 @@ pub struct RedirectorDriver<A, T> {
     out: Vec<Output<A, T>>,
 }
 
-impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
+impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> {
     /// A redirector that is not connected. No other process or client has its `number`; the number of a session continues that
     /// of its client by `session_bits`.
     #[must_use]
@@ -121,6 +123,12 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize> RedirectorDriver<A, T> {
         assert!(number >> (u64::BITS - session_bits) == 0, "D1: the number {number} leaves no room for sessions");
         let node = CacheNode::redirector(HolderId(number << session_bits));
         Self { node, below: Downstreams::new(ClientId(number), session_bits), out: Vec::new() }
+    }
+
+    /// With a secret that its members must not know: see [`CacheNode::with_secret`].
+    #[must_use]
+    pub fn with_secret(self, secret: u128) -> Self {
+        Self { node: self.node.with_secret(secret), ..self }
     }
 
     /// Takes the outputs, in order.

@@ -3,6 +3,7 @@
 //! A message is handled on the thread of its connection, and the outputs are sent before the lock is released, so that they keep their
 //! order. One task keeps the common connection and one handles timeouts.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl Group {
     /// Serves a space. The group ends when it is dropped.
     pub(super) fn start(space: SpaceView, number: u64, upstream: Arc<Upstream>) -> Arc<Self> {
         let group = Arc::new(Self {
-            driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS)),
+            driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
             above: Mutex::default(),
             timer: DeadlineTimer::default(),
@@ -131,6 +132,12 @@ impl Group {
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
     }
+}
+
+/// A number that no member can guess.
+fn random_secret() -> u128 {
+    let word = |number: u64| u128::from(RandomState::new().hash_one(number));
+    word(0) << 64 | word(1)
 }
 
 impl Drop for Group {

@@ -1,5 +1,7 @@
 //! Pending fetches: the holders that wait for a page, and the node that was asked for it (rule R1).
 
+use std::hash::Hash;
+
 use model::PageId;
 
 use super::{Helpers, Output, Redirector};
@@ -52,7 +54,7 @@ impl<T> PageFetch<T> {
     }
 }
 
-impl<T: Clone + MemorySize> Redirector<T> {
+impl<T: Clone + MemorySize + Hash> Redirector<T> {
     /// Handles a holder's fetch of a page. The holder is listed before any node is asked (D1).
     pub(super) fn fetch(&mut self, page: PageId, waiter: FetchWaiter, now: Ms) {
         self.counts.fetches += 1;
@@ -85,7 +87,7 @@ impl<T: Clone + MemorySize> Redirector<T> {
             return self.unlist(page);
         }
         let is_bare = fetching.waiters.iter().any(|waiter| waiter.have.is_none());
-        let helper = if is_bare { self.helper(page) } else { None };
+        let helper = if is_bare { self.helper(page, now) } else { None };
         let Some(helper) = helper else { return self.fetch_above(page) };
         assert!(
             fetching.waiters.iter().all(|waiter| waiter.holder != helper),
@@ -101,13 +103,14 @@ impl<T: Clone + MemorySize> Redirector<T> {
         self.send_down(helper, Down::Help { page, help });
     }
 
-    /// The holder with a complete copy that has helped least.
-    fn helper(&self, page: PageId) -> Option<HolderId> {
+    /// The holder with a complete copy that has helped least, of those that do not rest.
+    fn helper(&self, page: PageId, now: Ms) -> Option<HolderId> {
         if self.helpers == Helpers::None {
             return None;
         }
         let times = |holder: &HolderId| self.help_counts.get(holder).copied().unwrap_or_default();
-        self.complete.get(&page)?.iter().copied().min_by_key(|holder| (times(holder), *holder))
+        let awake = self.complete.get(&page)?.iter().copied().filter(|holder| !self.resting.rests(*holder, now));
+        awake.min_by_key(|holder| (times(holder), *holder))
     }
 
     /// Asks the node above.

@@ -92,6 +92,13 @@ impl Oracle {
         }
     }
 
+    /// Reports copies of helpers that were not what had passed: all processes follow the rules.
+    pub(super) fn expect_no_forgery(&mut self, forged: u64) {
+        if forged > 0 {
+            self.report(format!("R1: {forged} copies of helpers were not what had passed"));
+        }
+    }
+
     /// Reports a rejected message: all processes follow the rules.
     pub(super) fn expect_accepted<E: Error>(&mut self, result: Result<(), E>) {
         if let Err(error) = result {

@@ -125,7 +125,9 @@ impl World {
         let Some(ProcessMachine::Peer(peer)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = peer.driver.outputs().collect();
         let invariants = peer.driver.check_invariants();
+        let forged = peer.driver.cache_node().counts().forged;
         self.oracle.expect_invariants(invariants);
+        self.oracle.expect_no_forgery(forged);
         for output in outputs {
             match output {
                 Output::Up { to: NodePlacement { brick, epoch, .. }, node, holder, message } => {

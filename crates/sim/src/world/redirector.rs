@@ -88,7 +88,9 @@ impl World {
         let Some(ProcessMachine::Redirector(redirector)) = &mut self.processes[pid].machine else { return };
         let outputs: Vec<_> = redirector.driver.outputs().collect();
         let invariants = redirector.driver.check_invariants();
+        let forged = redirector.driver.counts().forged;
         self.oracle.expect_invariants(invariants);
+        self.oracle.expect_no_forgery(forged);
         for output in outputs {
             match output {
                 Output::Up { node, holder, message } => self.send_up(pid, node, holder, message),
