@@ -1,9 +1,11 @@
+use model::planted_bug::plant;
 use model::{ClassId, Oid, PageId, SpaceId};
 
 use super::*;
 use crate::commit::{Part, Writes};
 use crate::ident::{ClientId, Version};
 use crate::page_cache::{FetchId, FetchReply as Page, Invalidation, ObjectState, PageImage};
+use crate::plant::Bug;
 
 const NODE: NodeId = NodeId(3);
 const PAGE: PageId = PageId { space: SpaceId(1), node: NODE, number: 7 };
@@ -135,4 +137,124 @@ fn fetch_starts_again_above_the_message_limit() {
     // A holder that joins the fetch receives no earlier messages.
     node.handle_up(NODE, BELOW, Up::Fetch { page: PAGE, fetch: FetchId(9), have: None }, 1_002).unwrap();
     assert_eq!(node.outputs(), []);
+}
+
+// ---------------------------------------------------------------------------------------- helpers that lie
+
+const OTHER: PageId = PageId { number: 8, ..PAGE };
+
+fn image(value: u64) -> PageImage<u64> {
+    PageImage { version: Version::ZERO, timestamp: HlcTimestamp::ZERO, objects: [(1, value)].into() }
+}
+
+/// Opens a session below.
+fn open(node: &mut CacheNode<u8, u64>, holder: HolderId, now: Ms) {
+    let (wanted_ms, subscribe, height) = (10_000, false, 0);
+    let renew = Up::Renew { asked: now, wanted_ms, open: true, sync: 1, subscribe, height, replaces: None };
+    node.handle_up(NODE, holder, renew, now).unwrap();
+    for message in take_sent_up(node) {
+        if let Up::Renew { asked, sync, .. } = message {
+            node.handle_down(NODE, ABOVE, Down::Leased { asked, lease_ms: 10_000, sync }, now);
+        }
+    }
+}
+
+/// A holder fetches a page. Returns who is asked to help, and the number of that; or the number of the fetch above.
+fn fetch(
+    node: &mut CacheNode<u8, u64>,
+    holder: HolderId,
+    page: PageId,
+    now: Ms,
+) -> Result<(HolderId, FetchId), FetchId> {
+    node.outputs().clear();
+    node.handle_up(NODE, holder, Up::Fetch { page, fetch: FetchId(5), have: None }, now).unwrap();
+    fetched_from(node)
+}
+
+fn fetched_from(node: &mut CacheNode<u8, u64>) -> Result<(HolderId, FetchId), FetchId> {
+    let asked = node.outputs().into_iter().find_map(|output| match output {
+        Output::Down(_, helper, Down::Help { help, .. }) => Some(Ok((helper, help))),
+        Output::Up(_, _, Up::Fetch { fetch, .. }) => Some(Err(fetch)),
+        _ => None,
+    });
+    asked.unwrap()
+}
+
+/// A node below which a holder has two pages, which are the object 5, and another holder none.
+fn group() -> CacheNode<u8, u64> {
+    let mut node = node(Helpers::All);
+    node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: FetchId(1), reply: Page::Page(image(5)) }, 1_001);
+    let above = fetch(&mut node, BELOW, OTHER, 1_001).unwrap_err();
+    node.handle_down(NODE, ABOVE, Down::Fetched { page: OTHER, fetch: above, reply: Page::Page(image(5)) }, 1_001);
+    open(&mut node, HolderId(8), 1_002);
+    node
+}
+
+/// The pages that a holder is sent.
+fn pages_sent(node: &mut CacheNode<u8, u64>, to: HolderId) -> Vec<PageImage<u64>> {
+    let sent = node.outputs().into_iter().filter_map(|output| match output {
+        Output::Down(_, holder, Down::Fetched { reply: Page::Page(image), .. }) if holder == to => Some(image),
+        _ => None,
+    });
+    sent.collect()
+}
+
+#[test]
+fn forged_copy_reaches_no_other_holder_and_its_giver_is_not_asked_again() {
+    for bug in [None, Some(Bug::ForgedCopyTaken), Some(Bug::ForgerAskedAgain)] {
+        let _planted = bug.map(plant);
+        let mut node = group();
+        let (helper, help) = fetch(&mut node, HolderId(8), PAGE, 1_003).unwrap();
+        assert_eq!(helper, BELOW);
+        let forged = Up::Helped { page: PAGE, help, copy: Some(image(6)) };
+        node.handle_up(NODE, BELOW, forged, 1_004).unwrap();
+        if bug == Some(Bug::ForgedCopyTaken) {
+            assert_eq!(pages_sent(&mut node, HolderId(8)), [image(6)]);
+            continue;
+        }
+        // The page comes from the node above.
+        let above = fetched_from(&mut node).unwrap_err();
+        node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: above, reply: Page::Page(image(5)) }, 1_005);
+        assert_eq!(pages_sent(&mut node, HolderId(8)), [image(5)]);
+        assert_eq!((node.counts().forged, node.counts().helped), (1, 0));
+        let is_asked_again = fetch(&mut node, HolderId(8), OTHER, 1_006).is_ok();
+        assert_eq!(is_asked_again, bug == Some(Bug::ForgerAskedAgain));
+    }
+}
+
+#[test]
+fn holder_that_does_not_help_in_time_is_not_asked_for_a_while() {
+    for bug in [None, Some(Bug::LateHelperAsked)] {
+        let _planted = bug.map(plant);
+        let mut node = group();
+        let begun = 1_003;
+        fetch(&mut node, HolderId(8), PAGE, begun).unwrap();
+        let late = node.deadline().unwrap();
+        node.poll(late);
+        let above = fetched_from(&mut node).unwrap_err();
+        node.handle_down(NODE, ABOVE, Down::Fetched { page: PAGE, fetch: above, reply: Page::Page(image(5)) }, late);
+        assert_eq!(fetch(&mut node, HolderId(8), OTHER, late).is_ok(), bug.is_some());
+    }
+}
+
+#[test]
+fn honest_copy_is_given_on_after_changes_too() {
+    for (bug, forged) in [(None, 0), (Some(Bug::MessageNotNoted), 1)] {
+        let _planted = bug.map(plant);
+        let mut node = group();
+        // Another commit of a member changes the page: its new state passes, and then its invalidation.
+        let part = Part { writes: write(1), ..Part::default() };
+        node.handle_call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_003).unwrap();
+        let (previous, version) = (Version::ZERO, Version { moves: 0, position: 9 });
+        let message =
+            Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn(2).start, txn: txn(2) };
+        node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_004);
+        let (helper, help) = fetch(&mut node, HolderId(8), PAGE, 1_005).unwrap();
+        let copy = PageImage { version, timestamp: txn(2).start, objects: [(1, 5)].into() };
+        node.handle_up(NODE, helper, Up::Helped { page: PAGE, help, copy: Some(copy.clone()) }, 1_006).unwrap();
+        assert_eq!(node.counts().forged, forged);
+        if bug.is_none() {
+            assert_eq!(pages_sent(&mut node, HolderId(8)), [copy]);
+        }
+    }
 }
