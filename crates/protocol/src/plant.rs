@@ -105,7 +105,7 @@ model::planted_bugs! {
         "R2" UpdateAtCommit "updates are sent when the commit passes, before an invalidation proves it"
         "R1" ForgedCopyTaken "the copy of a helper is not compared with what has passed"
         "R1" ForgerAskedAgain "a holder that has given a forged copy is asked again"
-        "R1" MessageNotNoted "an honest copy that a message has changed is taken for a forged one"
+        "R1" StatesNotNoted "an honest copy that a message has changed is taken for a forged one"
         "R3" LateHelperAsked "a holder that has not helped in time is asked again at once"
         "R1" HelperStaysComplete "a holder that fetches a page counts as one that has it"
         "R2" UpdateOfAnotherTransaction "the update of any transaction on the page is sent for an invalidation"

@@ -239,18 +239,19 @@ fn holder_that_does_not_help_in_time_is_not_asked_for_a_while() {
 
 #[test]
 fn honest_copy_is_given_on_after_changes_too() {
-    for (bug, forged) in [(None, 0), (Some(Bug::MessageNotNoted), 1)] {
+    for (bug, forged) in [(None, 0), (Some(Bug::StatesNotNoted), 1)] {
         let _planted = bug.map(plant);
         let mut node = group();
         // Another commit of a member changes the page: its new state passes, and then its invalidation.
-        let part = Part { writes: write(1), ..Part::default() };
+        let writes = [(Oid::new(ClassId::NONE, PAGE, 1), ObjectState::Value(6))].into();
+        let part = Part { writes, ..Part::default() };
         node.handle_call(1, txn(2), Call::Commit { parts: [(NODE, part)].into(), creates: false }, 1_003).unwrap();
         let (previous, version) = (Version::ZERO, Version { moves: 0, position: 9 });
         let message =
             Invalidation { page: PAGE, slots: [1].into(), previous, version, timestamp: txn(2).start, txn: txn(2) };
         node.handle_down(NODE, ABOVE, Down::Invalidate { message, contents: None }, 1_004);
         let (helper, help) = fetch(&mut node, HolderId(8), PAGE, 1_005).unwrap();
-        let copy = PageImage { version, timestamp: txn(2).start, objects: [(1, 5)].into() };
+        let copy = PageImage { version, timestamp: txn(2).start, objects: [(1, 6)].into() };
         node.handle_up(NODE, helper, Up::Helped { page: PAGE, help, copy: Some(copy.clone()) }, 1_006).unwrap();
         assert_eq!(node.counts().forged, forged);
         if bug.is_none() {
