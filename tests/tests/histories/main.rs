@@ -116,6 +116,17 @@ fn consistency_holds_while_logical_nodes_move_and_servers_are_killed() {
 }
 
 #[test]
+fn consistency_holds_in_groups_while_redirectors_and_servers_fail() {
+    let faults = &[Fault::Kill, Fault::Kill, Fault::Pause, Fault::Cut, Fault::Delay, Fault::Hold, Fault::Refuse];
+    run_scenario(&Scenario { redirectors: 2, faults, gap_ms: 400, length_ms: 10_000, ..Scenario::new("groups") });
+}
+
+#[test]
+fn consistency_holds_in_a_group_while_nothing_fails() {
+    run_scenario(&Scenario { redirectors: 1, ..Scenario::new("group") });
+}
+
+#[test]
 fn consistency_holds_while_nothing_fails() {
     run_scenario(&Scenario { length_ms: 10_000, ..Scenario::new("nothing") });
 }

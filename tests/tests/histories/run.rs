@@ -33,6 +33,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) bricks: u64,
     pub(crate) peers: u64,
+    pub(crate) redirectors: u64,
     /// Clients that use transactions, and clients that write single values.
     pub(crate) transactional: u64,
     pub(crate) writers: u64,
@@ -63,6 +64,7 @@ impl Scenario {
             name,
             bricks: 3,
             peers: 2,
+            redirectors: 0,
             transactional: 8,
             writers: 3,
             jvms: 0,
@@ -136,7 +138,9 @@ impl World {
     /// If small disks are required and not available.
     pub(crate) async fn start(scenario: &Scenario, seed: u64) -> Result<Self, String> {
         let rng = StdRng::seed_from_u64(seed);
-        let ground = TestCluster::start_on(scenario.bricks, scenario.peers, scenario.small_disks).await?;
+        let ground =
+            TestCluster::start_on((scenario.bricks, scenario.peers, scenario.redirectors), scenario.small_disks)
+                .await?;
         let record = Arc::new(Recorder::new(scenario.fail_stop));
         let setup = Client::connect(&ground.url(0)).await.unwrap();
         let jvms = start_jvms(scenario, &ground).await;

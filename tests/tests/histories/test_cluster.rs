@@ -17,6 +17,8 @@ use crate::relay::{NetworkConditions, Relay, RelayThread};
 
 /// Size of a small disk in bytes.
 const SMALL_DISK_BYTES: u64 = 48 << 20;
+/// The group of the redirectors.
+const GROUP: &str = "site";
 /// The exit code of a command that may be repeated.
 const EXIT_UNAVAILABLE: i32 = 5;
 /// How often a condition is checked.
@@ -28,6 +30,7 @@ pub(crate) enum ServerId {
     Meta,
     Brick(u64),
     Peer(u64),
+    Redirector(u64),
 }
 
 /// A cluster of processes.
@@ -46,21 +49,27 @@ impl TestCluster {
     /// Starts a cluster with a space that has one logical node at each brick, and peer servers of one shard, which have one connection to
     /// each brick.
     pub(crate) async fn start(bricks: u64, peers: u64) -> Self {
-        Self::start_with(bricks, peers, false, 1).await.unwrap()
+        Self::start_with((bricks, peers, 0), false, 1).await.unwrap()
     }
 
-    /// Starts a cluster of peer servers with several shards, with bricks on small disks if requested.
+    /// Starts a cluster of bricks, peer servers with several shards, and redirectors of one group, with bricks on small disks if
+    /// requested.
     ///
     /// # Errors
     /// If small disks are not available.
-    pub(crate) async fn start_on(bricks: u64, peers: u64, small_disks: bool) -> Result<Self, String> {
-        Self::start_with(bricks, peers, small_disks, 2).await
+    pub(crate) async fn start_on(counts: (u64, u64, u64), small_disks: bool) -> Result<Self, String> {
+        Self::start_with(counts, small_disks, 2).await
     }
 
-    async fn start_with(bricks: u64, peers: u64, small_disks: bool, io_threads: u16) -> Result<Self, String> {
+    async fn start_with(
+        (bricks, peers, redirectors): (u64, u64, u64),
+        small_disks: bool,
+        io_threads: u16,
+    ) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("mortar-histories-").tempdir().unwrap();
         let thread = RelayThread::start();
         let servers = (1..=bricks).map(ServerId::Brick).chain((1..=peers).map(ServerId::Peer));
+        let servers = servers.chain((1..=redirectors).map(ServerId::Redirector));
         let relays = [ServerId::Meta].into_iter().chain(servers).map(|server| (server, thread.add())).collect();
         let mut disks = BTreeMap::new();
         for brick in (1..=bricks).map(ServerId::Brick).filter(|_| small_disks) {
@@ -68,7 +77,8 @@ impl TestCluster {
         }
         let mut ground = Self { dir, relays, disks, children: BTreeMap::new(), relay_thread: thread, io_threads };
         let all = ground.servers();
-        let (first, peers) = all.split_at(all.partition_point(|server| !matches!(server, ServerId::Peer(_))));
+        let (first, peers) =
+            all.split_at(all.partition_point(|server| matches!(server, ServerId::Meta | ServerId::Brick(_))));
         for server in first {
             // One after the other, so that logical nodes have the numbers of their bricks.
             ground.launch(*server);
@@ -131,13 +141,19 @@ impl TestCluster {
         self.relays.keys().copied().collect()
     }
 
-    /// The URL for clients. `first` is the peer server that they try first.
-    pub(crate) fn url(&self, first: u64) -> String {
+    fn peer_hosts(&self) -> Vec<String> {
         let peers = self.relays.iter().filter(|(server, _)| matches!(server, ServerId::Peer(_)));
-        let mut hosts: Vec<String> = peers.map(|(_, relay)| relay.address.to_string()).collect();
+        peers.map(|(_, relay)| relay.address.to_string()).collect()
+    }
+
+    /// The URL for clients. `first` is the peer server that they try first. With redirectors, one client of four goes direct.
+    pub(crate) fn url(&self, first: u64) -> String {
+        let mut hosts = self.peer_hosts();
         let count = hosts.len();
         hosts.rotate_left(first as usize % count);
-        format!("mortar://{}/main", hosts.join(","))
+        let has_redirectors = self.relays.keys().any(|server| matches!(server, ServerId::Redirector(_)));
+        let group = if has_redirectors && first % 4 != 3 { format!("?group={GROUP}") } else { String::new() };
+        format!("mortar://{}/main{group}", hosts.join(","))
     }
 
     /// Another relay to a running server, for one client.
@@ -158,12 +174,19 @@ impl TestCluster {
         let threads = self.io_threads.to_string();
         let mut command =
             mortar(&["node", "--json", "--role", role, "--listen", "127.0.0.1:0", "--io-threads", &threads]);
-        if !matches!(server, ServerId::Peer(_)) {
+        if matches!(server, ServerId::Meta | ServerId::Brick(_)) {
             command.arg("--data").arg(self.directory(server));
         }
+        if let ServerId::Redirector(_) = server {
+            command.args(["--group", GROUP]);
+            for host in self.peer_hosts() {
+                command.args(["--upstream", &format!("mortar://{host}")]);
+            }
+        } else if server != ServerId::Meta {
+            command.args(["--meta", &format!("mortar://{}", self.relay(ServerId::Meta).address)]);
+        }
         if server != ServerId::Meta {
-            let meta = format!("mortar://{}", self.relay(ServerId::Meta).address);
-            command.args(["--meta", &meta, "--advertise", &self.relay(server).address.to_string()]);
+            command.args(["--advertise", &self.relay(server).address.to_string()]);
         }
         command
     }
