@@ -428,6 +428,7 @@ impl ServerId {
         match self {
             Self::Meta => "meta".to_owned(),
             Self::Brick(number) => format!("brick-{number}"),
+            Self::Redirector(number) => format!("redirector-{number}"),
             Self::Peer(number) => format!("peer-{number}"),
         }
     }
