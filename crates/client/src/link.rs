@@ -19,8 +19,7 @@ use wire::cluster::{self, Message};
 use wire::driving::{MonotonicClock, PeerHandle};
 use wire::handshake::Introduction;
 use wire::link::{
-    self, Caller, End, Incoming, Limits, Link, Mailbox, NoService, Responder, SILENCE_TIMEOUT, Service,
-    wait_until_silent,
+    self, Caller, End, Incoming, Limits, Link, Liveness, Mailbox, NoService, Responder, Service, wait_until_silent,
 };
 use wire::proto;
 use wire::proto::groups::{GetGroups, Groups};
@@ -135,14 +134,19 @@ pub(super) async fn connect(url: &str, options: ConnectOptions) -> Result<Arc<Co
 pub(super) async fn connect_to(target: Target, options: ConnectOptions) -> Result<Arc<Core>> {
     let (target, options) = (Arc::new(target), Arc::new(options));
     if let Some(group) = &target.group {
-        let (asked, given) = (target.clone(), options.clone());
-        let found =
-            first_success(&target.peers, async move |peer: Address| fetch_group(&peer, &asked, &given).await).await;
+        let attempt = |peer: Address| {
+            let (target, options) = (target.clone(), options.clone());
+            async move { fetch_group(&peer, &target, &options).await }
+        };
         // Peer servers that refuse the client, or that do not answer, do the same below.
-        found.map(|(_, found)| group.set_redirectors(found)).unwrap_or_default();
+        if let Ok((_, found)) = first_success(&target.peers, attempt).await {
+            group.set_redirectors(found);
+        }
     }
-    let (asked, given) = (target.clone(), options.clone());
-    let attempt = async move |server: Address| fetch_setup(&server, &asked, &given).await;
+    let attempt = |server: Address| {
+        let (target, options) = (target.clone(), options.clone());
+        async move { fetch_setup(&server, &target, &options).await }
+    };
     match first_success(&target.servers(None), attempt).await {
         Ok((server, setup)) => Ok(start(target.clone(), server, setup, ConnectOptions::clone(&options))),
         Err(errors) => {

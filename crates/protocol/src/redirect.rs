@@ -68,8 +68,9 @@ pub struct RedirectCounts {
     pub fetches: u64,
     /// Pages that the node above was asked for.
     pub fetched_above: u64,
-    /// Pages that a holder has helped with, and the approximate memory of their objects, in bytes.
+    /// Pages that a holder has helped with.
     pub helped: u64,
+    /// The approximate memory of the objects in these pages, in bytes.
     pub helped_bytes: u64,
     /// Copies of holders that were not what had passed.
     pub forged: u64,

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::{Error, ErrorKind, NodeId, Result};
-use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time;
 use wire::cluster;

@@ -4,6 +4,7 @@ import io.mortar.Client;
 import io.mortar.ConnectOptions;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.datanucleus.exceptions.NucleusUserException;
 
@@ -11,7 +12,8 @@ import org.datanucleus.exceptions.NucleusUserException;
  * Where a connection URL says that the objects are.
  *
  * <ul>
- *   <li>{@code mortar://HOST:PORT/SPACE}, also with several hosts: a cluster
+ *   <li>{@code mortar://HOST:PORT/SPACE}, also with several hosts or {@code ?group=NAME}: a cluster; {@code mortars://} over TLS,
+ *       {@code mortar+unix:///SOCKET/SPACE} on this machine
  *   <li>{@code mortar:embedded:DIRECTORY}: a cluster in this process, on a directory as of {@code mortar dev --data}
  *   <li>{@code mortar:memory:NAME}: a cluster in this process without a directory; the part {@code :NAME} is optional
  * </ul>
@@ -20,7 +22,7 @@ import org.datanucleus.exceptions.NucleusUserException;
  * ends with the last of them.
  */
 final class StoreLocation {
-    private static final String CLUSTER = "mortar://";
+    private static final List<String> CLUSTER = List.of("mortar://", "mortars://", "mortar+unix://");
     private static final String EMBEDDED = "mortar:embedded:";
     private static final String MEMORY = "mortar:memory";
 
@@ -45,8 +47,12 @@ final class StoreLocation {
         this.key = key;
     }
 
+    private static boolean isCluster(String url) {
+        return CLUSTER.stream().anyMatch(url::startsWith);
+    }
+
     static StoreLocation parse(String url) {
-        if (url.startsWith(CLUSTER) || url.equals(MEMORY)) {
+        if (isCluster(url) || url.equals(MEMORY)) {
             return new StoreLocation(url, null);
         }
         if (url.startsWith(EMBEDDED) && url.length() > EMBEDDED.length()) {
@@ -55,7 +61,7 @@ final class StoreLocation {
         if (url.startsWith(MEMORY + ':') && url.length() > MEMORY.length() + 1) {
             return new StoreLocation(url, url);
         }
-        throw new NucleusUserException("the connection URL " + url + " is not understood: it is mortar://HOST:PORT/SPACE, "
+        throw new NucleusUserException("the connection URL " + url + " is not understood: it is mortar://HOST:PORT/SPACE, mortars://HOST:PORT/SPACE, mortar+unix:///SOCKET/SPACE, "
                 + "mortar:embedded:DIRECTORY, mortar:memory or mortar:memory:NAME");
     }
 
@@ -80,7 +86,7 @@ final class StoreLocation {
     }
 
     private Client connect(ConnectOptions options) {
-        if (url.startsWith(CLUSTER)) {
+        if (isCluster(url)) {
             return Client.connect(url, options);
         }
         return url.startsWith(EMBEDDED) ? Client.open(directory(url), options) : Client.inMemory(options);

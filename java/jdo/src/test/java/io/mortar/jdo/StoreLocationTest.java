@@ -49,6 +49,14 @@ class StoreLocationTest {
     }
 
     @Test
+    void a_cluster_is_reached_over_tls_and_on_this_machine_too() {
+        for (String url : List.of("mortars://127.0.0.1:1/main", "mortar+unix:///nowhere/mortar.sock/main")) {
+            JDOException error = assertThrows(JDOException.class, () -> at(url).manager());
+            assertTrue(!error.toString().contains("not understood"), error::toString);
+        }
+    }
+
+    @Test
     void a_url_that_is_not_understood_is_refused() {
         JDOException error = assertThrows(JDOException.class, () -> at("mortar:nowhere").manager());
         assertTrue(error.toString().contains("mortar:nowhere"));
