@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    node, object, put, query, relay, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -135,6 +135,7 @@ pub(crate) enum Command {
     Scrub(scrub::Scrub),
     Repair(repair::Repair),
     Status(status::Status),
+    Relay(relay::RelayCommand),
     Completions(shell::Completions),
     Man(shell::Man),
 }

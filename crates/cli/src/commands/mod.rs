@@ -21,6 +21,7 @@ pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod put;
 pub(crate) mod query;
+pub(crate) mod relay;
 pub(crate) mod remap;
 pub(crate) mod repair;
 pub(crate) mod rm;
