@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Mutex as FairMutex;
 use tokio::sync::watch;
 
 use crate::counters::TrafficCounter;
@@ -33,6 +34,8 @@ pub(crate) struct Emulation {
 #[derive(Debug)]
 pub(crate) struct Direction {
     link: Mutex<Link>,
+    /// Held by the connection that is the next to enter the link. The others wait for it in the order in which they came.
+    turn: FairMutex<()>,
     pub(crate) traffic: TrafficCounter,
 }
 
@@ -46,7 +49,7 @@ struct ConnectionCounter {
 
 impl Direction {
     fn new(config: LinkConfig, seed: u64) -> Self {
-        Self { link: Mutex::new(Link::new(config, seed)), traffic: TrafficCounter::default() }
+        Self { link: Mutex::new(Link::new(config, seed)), turn: FairMutex::new(()), traffic: TrafficCounter::default() }
     }
 
     pub(crate) fn link(&self) -> MutexGuard<'_, Link> {
@@ -96,8 +99,9 @@ impl Emulation {
         transmission.arrives_at
     }
 
-    /// Waits until the link accepts a chunk.
+    /// Waits until the link accepts a chunk, in turn with the other connections.
     pub(crate) async fn wait_accepted(&self, direction: &Direction) {
+        let _turn = direction.turn.lock().await;
         loop {
             let accepts_at = direction.link().accepts_at();
             if accepts_at <= self.now() {

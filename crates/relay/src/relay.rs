@@ -71,7 +71,6 @@ impl Relay {
     }
 
     /// Ends it at once, and breaks its connections. Returns what it has forwarded.
-    #[must_use]
     pub fn shutdown(mut self) -> Counters {
         let counters = self.counters();
         self.stop();

@@ -26,15 +26,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
-  mortar relay --round-trip 40ms                        in front of `mortar dev`, for mortar://127.0.0.1:7000
-  mortar --server mortar://127.0.0.1:7000 ls            in another terminal
-  mortar relay --listen 127.0.0.1:7001 --to 127.0.0.1:6680 --delay 20ms --jitter 2ms --rate 10MB --loss 1%
-  mortar relay --delay 5ms --cut 30s/5s                 silent for 5 seconds every 30 seconds
+  mortar relay --round-trip 40ms                     in front of `mortar dev`, at 127.0.0.1:7000
+  mortar --server mortar://127.0.0.1:7000 ls         in another terminal
+  mortar relay --to 127.0.0.1:6680 --delay 20ms --jitter 2ms --rate 10MB --loss 1%
+  mortar relay --delay 5ms --cut 30s/5s              silent for 5 seconds every 30 seconds
   mortar relay --listen 127.0.0.1:0 --delay 20ms --report link.json --json
   mortar relay --listen unix:/tmp/slow.sock --to unix:mortar-data/mortar.sock --delay 20ms
 
-SIGUSR1 cuts the link; a second one ends that cut. Ctrl-C or SIGTERM ends the relay, breaks its connections, and prints what crossed
-the link.";
+SIGUSR1 cuts the link; a second one ends that cut. Ctrl-C or SIGTERM ends the relay, breaks its connections, and prints what \
+crossed the link.";
 
 /// Forward connections to a server as a slow link would: with delay, jitter, a rate, losses and cuts
 #[derive(Args)]
