@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, redirector, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
+    node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree, user,
 };
 
 const AFTER: &str = "\
@@ -136,6 +136,7 @@ pub(crate) enum Command {
     Scrub(scrub::Scrub),
     Repair(repair::Repair),
     Status(status::Status),
+    Relay(relay::RelayCommand),
     Completions(shell::Completions),
     Man(shell::Man),
 }

@@ -11,6 +11,7 @@ mod connection;
 mod distinct_json;
 mod etag;
 mod failure;
+mod link_values;
 mod output;
 mod password;
 mod progress;
@@ -36,7 +37,8 @@ use tokio::signal;
 use crate::args::{Cli, Command};
 use crate::commands::{
     attr, backup, cert, class, cluster, collection, dev, events, evolve, exercise, get, index, ls, member, mv, name,
-    node, object, put, query, redirector, remap, repair, rm, scrub, shell, space, stat, status, tree as trees, user,
+    node, object, put, query, redirector, relay, remap, repair, rm, scrub, shell, space, stat, status, tree as trees,
+    user,
 };
 use crate::connection::CommandContext;
 use crate::failure::{Failure, Result};
@@ -94,6 +96,7 @@ fn run(cli: Cli) -> Result {
         Command::Restore(args) => backup::restore(&args, &mut session.output)?,
         Command::Repair(args) => repair::run(&args, &mut session.output)?,
         Command::Cert(args) => cert::run(&args, &mut session.output)?,
+        Command::Relay(args) => relay::run(&args, &mut session.output)?,
         Command::Completions(args) => shell::completions(&args, &mut session.output)?,
         Command::Man(args) => shell::man(&args, &mut session.output)?,
         command => {
@@ -175,6 +178,6 @@ async fn run_with_server(command: Command, session: &mut CommandContext) -> Resu
         Command::Status(args) => status::run(args, session).await,
         // These commands need no connection and were run before.
         Command::Dev(_) | Command::Node(_) | Command::Restore(_) | Command::Repair(_) => Ok(()),
-        Command::Completions(_) | Command::Man(_) | Command::Cert(_) => Ok(()),
+        Command::Completions(_) | Command::Man(_) | Command::Cert(_) | Command::Relay(_) => Ok(()),
     }
 }

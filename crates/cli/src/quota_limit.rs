@@ -3,7 +3,7 @@
 use client::QuotaLimit;
 
 /// Units of bytes, with their sizes.
-const UNITS: [(&str, u64); 9] = [
+pub(crate) const UNITS: [(&str, u64); 9] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),

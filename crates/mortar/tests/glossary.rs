@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const STANDARD: &str = include_str!("standard_words.txt");
 
 /// Crates whose public names are compared.
-const CRATES: [&str; 8] = ["model", "protocol", "query", "store", "meta", "wire", "node", "client"];
+const CRATES: [&str; 9] = ["model", "protocol", "query", "store", "meta", "wire", "node", "client", "relay"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

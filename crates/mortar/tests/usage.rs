@@ -90,7 +90,8 @@ fn help_completions_and_manual_go_to_the_standard_output() {
 
 #[test]
 fn every_command_with_arguments_has_examples() {
-    let commands = "dev put get ls stat rm import export verify backup restore scrub repair status completions events";
+    let commands =
+        "dev put get ls stat rm import export verify backup restore scrub repair status completions events relay";
     let actions = [
         ("attr", "get set ls rm"),
         ("collection", "create add remove ls rm"),

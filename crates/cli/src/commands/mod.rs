@@ -22,6 +22,7 @@ pub(crate) mod object;
 pub(crate) mod put;
 pub(crate) mod query;
 pub(crate) mod redirector;
+pub(crate) mod relay;
 pub(crate) mod remap;
 pub(crate) mod repair;
 pub(crate) mod rm;
