@@ -150,8 +150,8 @@ impl Members {
     fn increment(&self, times: usize) {
         self.runtime.block_on(async {
             let mut running = tokio::task::JoinSet::new();
-            for client in self.clients.iter().cloned() {
-                let counter = self.counter;
+            for client in self.clients.iter() {
+                let (client, counter) = (client.clone(), self.counter);
                 running.spawn(async move {
                     for _ in 0..times {
                         client.transact(async |t: Transaction| increment(&t, counter).await).await.unwrap();

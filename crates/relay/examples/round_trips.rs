@@ -1,6 +1,6 @@
 //! Measures round trips of one byte through a relay, and its throughput.
 //!
-//! `cargo run --release -p relay --example round_trips -- 20` has a delay of 20 ms.
+//! `cargo run --release -p mortar-relay --example round_trips -- 20` has a delay of 20 ms.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 

@@ -35,7 +35,7 @@
 //! 6. The end of a direction and a reset cross the link as bytes do. A new connection carries its first bytes after a round trip, as a
 //!    TCP handshake takes one.
 //!
-//! `cargo run --release -p relay --example round_trips` measures the precision and the throughput.
+//! `cargo run --release -p mortar-relay --example round_trips` measures the precision and the throughput.
 //!
 //! The emulation does not reproduce congestion control: a loss delays a chunk, but does not reduce the throughput of its connection. The
 //! kernel acknowledges what the relay has not read yet, so TCP's own timeouts never notice a cut.

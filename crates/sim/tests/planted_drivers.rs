@@ -156,12 +156,8 @@ fn without_a_planted_bug_nothing_is_noticed() {
 }
 
 /// Bugs in the driver of a redirector. Those of permissions and of calls that no client makes have tests beside the driver.
-const REDIRECTOR_BUGS: &[RedirectorBug] = &[
-    RedirectorBug::MemberClosesOthers,
-    RedirectorBug::UpstreamLossIgnored,
-    RedirectorBug::UpstreamReturnIgnored,
-    RedirectorBug::ReplyDropped,
-];
+const REDIRECTOR_BUGS: &[RedirectorBug] =
+    &[RedirectorBug::MemberClosesOthers, RedirectorBug::UpstreamReturnIgnored, RedirectorBug::ReplyDropped];
 
 /// Clients are below redirectors.
 const GROUPS: Choice =

@@ -141,7 +141,10 @@ pub(crate) async fn run(args: Redirector, session: &mut CommandContext) -> Resul
     let mut shown = fetch(&client, &group).await?;
     session.output.print(&RedirectorList { redirectors: shown.clone() })?;
     let is_screen = io::stdout().is_terminal() && !session.output.json();
-    while args.watch {
+    if !args.watch {
+        return Ok(());
+    }
+    loop {
         session.output.flush()?;
         time::sleep(INTERVAL).await;
         let now = fetch(&client, &group).await?;
@@ -155,7 +158,6 @@ pub(crate) async fn run(args: Redirector, session: &mut CommandContext) -> Resul
         session.output.print(&RedirectorList { redirectors })?;
         shown = now;
     }
-    Ok(())
 }
 
 async fn fetch(client: &AdminClient, group: &str) -> Result<Vec<RedirectorLine>> {

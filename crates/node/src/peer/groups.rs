@@ -18,15 +18,20 @@ const MAX_ADDRESS: usize = 1024;
 /// Most redirectors that are registered at a time.
 const MAX_REDIRECTORS: usize = 4096;
 
+/// A group, and where one of its redirectors is.
+type Key = (String, Vec<String>);
+/// The redirectors, each with the number of the connection that registered it.
+type Redirectors = BTreeMap<Key, (u64, Redirector)>;
+
 /// The redirectors of all groups, in the order of their groups and addresses: clients try those of a group in this order, so that
 /// they meet at the first one that lives.
 #[derive(Debug, Default)]
 pub(crate) struct GroupRegistry {
-    redirectors: Mutex<BTreeMap<(String, Vec<String>), (u64, Redirector)>>,
+    redirectors: Mutex<Redirectors>,
 }
 
 impl GroupRegistry {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, Vec<String>), (u64, Redirector)>> {
+    fn lock(&self) -> MutexGuard<'_, Redirectors> {
         // The map is consistent between any two statements, so a panic elsewhere does no harm.
         self.redirectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +51,7 @@ pub(super) struct Registration {
     registry: Arc<GroupRegistry>,
     /// The number of the connection, which is never used again.
     connection: u64,
-    key: Option<(String, Vec<String>)>,
+    key: Option<Key>,
 }
 
 impl Registration {

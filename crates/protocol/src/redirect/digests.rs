@@ -106,9 +106,9 @@ impl PageDigests {
     /// applied to it.
     pub(super) fn compare<T: Hash>(&self, page: PageId, copy: &PageImage<T>, meanwhile: &[Passed<T>]) -> Comparison {
         let Some(known) = self.pages.get(&page) else { return Comparison::Unknown };
-        let newer = meanwhile.iter().filter(|(message, _)| message.version > copy.version);
+        let mut newer = meanwhile.iter().filter(|(message, _)| message.version > copy.version);
         let applied =
-            newer.fold(Some(self.page(copy)), |page, (message, states)| self.apply(page?, (message, states.as_ref())));
+            newer.try_fold(self.page(copy), |page, (message, states)| self.apply(page, (message, states.as_ref())));
         match applied {
             Some(applied) if applied == *known || planted(Bug::ForgedCopyTaken) => Comparison::Equal,
             // A late copy is to be dropped before it is compared.

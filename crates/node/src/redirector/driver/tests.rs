@@ -216,3 +216,27 @@ fn member_that_has_left_is_not_asked_for_help() {
         assert_eq!((asked, waits), (helper, Ok(())), "{bug:?}");
     }
 }
+
+#[test]
+fn sessions_of_members_end_with_the_connection_to_the_server_above() {
+    for (bug, ended) in [(None, true), (Some(Bug::UpstreamLossIgnored), false)] {
+        let _planted = bug.map(plant);
+        let (mut driver, mut one) = (connected(), member(1, true));
+        open(&mut driver, &mut one, 5);
+        driver.upstream_disconnected(NOW);
+        let out: Vec<_> = driver.outputs().collect();
+        let is_closed = |output: &Output<u8, u64>| matches!(output, Output::Down { to: 1, message: Down::Closed, .. });
+        assert_eq!(out.iter().any(is_closed), ended, "{bug:?}: {out:?}");
+    }
+}
+
+#[test]
+fn connections_of_all_members_end_when_the_server_above_hangs() {
+    let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
+    open(&mut driver, &mut one, 5);
+    open(&mut driver, &mut other, 6);
+    assert_eq!(driver.member_count(), 2);
+    driver.disconnect_members();
+    let out: Vec<_> = driver.outputs().collect();
+    assert!(out.contains(&Output::Disconnect(1)) && out.contains(&Output::Disconnect(2)), "{out:?}");
+}
