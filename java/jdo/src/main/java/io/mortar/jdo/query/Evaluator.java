@@ -417,7 +417,8 @@ final class Evaluator {
         }
         if (expression.getOperator() == Expression.OP_COM) {
             // The complement of two: -x - 1.
-            return left == null || left == NOTHING ? left : calculate(-1L, Expression.OP_SUB, integer(left, expression), expression);
+            return left == null || left == NOTHING
+                    ? left : calculate(-1L, Expression.OP_SUB, integer(Values.number(left), expression), expression);
         }
         Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
@@ -432,14 +433,18 @@ final class Evaluator {
     }
 
     private static Object calculate(Object left, Expression.Operator operator, Object right, Expression expression) {
-        if (operator == Expression.OP_ADD && !(left instanceof Number && right instanceof Number)) {
+        Object one = Values.number(left);
+        Object other = Values.number(right);
+        boolean areNumbers = one instanceof Number && other instanceof Number;
+        boolean areCharacters = left instanceof Character && right instanceof Character;
+        if (operator == Expression.OP_ADD && (!areNumbers || areCharacters)) {
             return "" + left + right;
         }
-        if (!(left instanceof Number one) || !(right instanceof Number other)) {
+        if (!areNumbers) {
             throw unsupported(expression);
         }
         try {
-            return calculate(one, operator, other, expression);
+            return calculate((Number) one, operator, (Number) other, expression);
         } catch (ArithmeticException error) {
             throw new NucleusUserException(expression + " cannot be computed: " + error.getMessage(), error);
         }
@@ -498,8 +503,8 @@ final class Evaluator {
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
             arguments.add(value(argument, row));
         }
-        if (receiver instanceof Enum<?> && name.equals("toString")) {
-            return receiver.toString();
+        if (receiver instanceof Enum<?> constant && name.equals("toString")) {
+            return constant.name();
         }
         if (receiver instanceof Optional<?> optional) {
             return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
