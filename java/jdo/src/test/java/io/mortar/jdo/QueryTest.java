@@ -24,6 +24,7 @@ import javax.jdo.JDOQLTypedQuery;
 import javax.jdo.JDOQLTypedSubquery;
 import javax.jdo.JDOUserException;
 import javax.jdo.Query;
+import javax.jdo.query.NumericExpression;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -353,6 +354,31 @@ class QueryTest {
             query.filter(person.age.gt(all.selectUnique(QPerson.candidate("p").age.avg())));
             query.range(0, 5);
             assertEquals("Ann", names(query.executeList()));
+        });
+    }
+
+    @Test
+    void a_subquery_can_have_a_collection_of_the_candidate() {
+        STORE.run(manager -> {
+            // Who is younger than the mean of the friends.
+            Query<Person> younger = manager.newQuery(Person.class, "age < mean");
+            Query<Person> friends = manager.newQuery(Person.class);
+            friends.setResult("avg(this.age)");
+            younger.addSubquery(friends, "double mean", "this.friends");
+            assertEquals("Cid", names(younger.executeList()));
+            younger.setCandidates(manager.newQuery(Person.class, "age < 50").executeList());
+            assertEquals("Cid", names(younger.executeList()));
+
+            Query<Person> withSameBoss = manager.newQuery(Person.class, "others > 0");
+            Query<Person> ofBoss = manager.newQuery(Person.class, "this.boss == :boss");
+            ofBoss.setResult("count(this)");
+            withSameBoss.addSubquery(ofBoss, "long others", "this.friends", "this.boss");
+            assertEquals("Bob", names(withSameBoss.executeList()));
+
+            JDOQLTypedQuery<Person> typed = manager.newJDOQLTypedQuery(Person.class);
+            JDOQLTypedSubquery<Person> sub = typed.subquery(QPerson.candidate().friends, Person.class, "q");
+            typed.filter(sub.selectUnique((NumericExpression<Integer>) QPerson.candidate("q").age.max()).eq(30));
+            assertEquals("Bob", names(typed.executeList()));
         });
     }
 

@@ -234,7 +234,7 @@ final class QueryExecution implements Evaluator.Source {
     @Override
     public Object subquery(String name, Evaluator.Row row) {
         QueryCompilation subquery = compilation.getCompilationForSubquery(name);
-        if (subquery == null || isOfOuter(name)) {
+        if (subquery == null) {
             throw new NucleusUserException("the subquery " + name + " cannot be evaluated in memory");
         }
         return result(subquery, subquery(name, subquery).rows(null, row));
