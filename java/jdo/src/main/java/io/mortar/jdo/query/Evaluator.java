@@ -219,7 +219,26 @@ final class Evaluator {
         if (expression.getRight() instanceof SubqueryExpression subquery) {
             return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
         }
-        return compare(evaluate(expression.getLeft(), row), operator, evaluate(expression.getRight(), row), isNullTest);
+        Object left = operand(expression.getLeft(), isNullTest, row);
+        return compare(left, operator, operand(expression.getRight(), isNullTest, row), isNullTest);
+    }
+
+    /** An operand of a comparison. A container that the other side of a relation decides is null if it has no elements. */
+    private Object operand(Expression expression, boolean isNullTest, Row row) {
+        Object value = evaluate(expression, row);
+        boolean isEmpty = isNullTest && value != null && Containers.isContainer(value) && Containers.elements(value).isEmpty();
+        return isEmpty && expression instanceof PrimaryExpression path && isInverse(path, row) ? null : value;
+    }
+
+    private boolean isInverse(PrimaryExpression path, Row row) {
+        List<String> names = path.getTuples();
+        Object owner = names.size() > 1
+                ? value(new PrimaryExpression(path.getLeft(), names.subList(0, names.size() - 1)), row)
+                : path.getLeft() == null ? row.names().get(candidate) : value(path.getLeft(), row);
+        DNStateManager manager = owner == null ? null : context.findStateManager(owner);
+        AbstractMemberMetaData member = manager == null
+                ? null : manager.getClassMetaData().getMetaDataForMember(names.get(names.size() - 1));
+        return member != null && member.getMappedBy() != null;
     }
 
     private static boolean isNull(Expression expression) {
