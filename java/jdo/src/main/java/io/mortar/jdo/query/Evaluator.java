@@ -565,6 +565,12 @@ final class Evaluator {
         };
     }
 
+    /** Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus. */
+    static boolean isFunction(String name, ExecutionContext context) {
+        return GET_OBJECT_ID.contains(name) || name.endsWith("JDOHelper.getVersion")
+                || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(null, name) != null;
+    }
+
     /** {@code FUNCTION('name', …)}: a function of the query language by its name. The store has no others. */
     private Object named(InvokeExpression invoke, List<Object> arguments) {
         InvokeExpression named = new InvokeExpression(
