@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.identity.DatastoreId;
@@ -139,6 +140,22 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         forgetRecord();
     }
 
+    /** A transient object has no datastore identity: the store would give it to another object, too. */
+    @Override
+    public void initialiseForTransactionalTransient(Persistable object) {
+        super.initialiseForTransactionalTransient(object);
+        if (cmd.getIdentityType() != IdentityType.DATASTORE) {
+            return;
+        }
+        myEC.evictFromTransaction(this);
+        myID = null;
+        myInternalID = null;
+        oid = null;
+        if (myEC.getTransaction().isActive()) {
+            myEC.enlistInTransaction(this);
+        }
+    }
+
     @Override
     public void makePersistent() {
         if (isEmbedded()) {
@@ -211,7 +228,9 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Fields are read when the application uses them, and by {@code find} of Jakarta Persistence, which converts no errors. */
     @Override
     protected void loadFieldsFromDatastore(int[] positions) {
-        withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+        if (myLC == null || myLC.isPersistent()) {
+            withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+        }
     }
 
     private void withErrorsOfApi(Runnable step) {
