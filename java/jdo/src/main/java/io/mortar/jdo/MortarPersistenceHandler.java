@@ -76,6 +76,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record record = builder.build();
             // The other side of a relation may be all that has changed.
             if (!record.equals(before)) {
+                session.rememberChanged(state(manager).oid(session), manager, before);
                 session.replace(state(manager).oid(session), record);
             }
             remember(session, manager, mapping, record);
@@ -116,6 +117,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 manager.loadUnloadedFields();
                 manager.provideFields(mapping.members().positions(), new DeletionCascade(store, manager));
             }
+            session.rememberChanged(state(manager).oid(session), manager, record);
             delete(session, state(manager).oid(session), mapping, record);
             state(manager).forgetRecord();
         });

@@ -28,6 +28,8 @@ import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.state.DNStateManager;
 import org.datanucleus.util.NucleusLogger;
 
 /**
@@ -42,6 +44,8 @@ final class StoreSession {
     private static final int TYPICAL_BYTES = 200;
     /** Bytes of a blob that are stored with the other objects of the transaction. */
     private static final int FEW_BYTES = 64 << 10;
+    /** Changed objects that an error of a conflict names at most. */
+    private static final int MANY_CHANGED = 10_000;
     private static final int OUTCOME_ATTEMPTS = 20;
     private static final long OUTCOME_PAUSE_MS = 500;
 
@@ -54,9 +58,13 @@ final class StoreSession {
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
+    /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
+    private final Map<Oid, Basis> changed = new LinkedHashMap<>();
     private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
 
     private record Write(Change change, Record record, boolean isNew) {}
+
+    private record Basis(DNStateManager manager, Record record) {}
 
     /** @param isImplicit whether the context has no transaction */
     StoreSession(Client client, ExecutionContext context, boolean isImplicit) {
@@ -195,6 +203,13 @@ final class StoreSession {
         pending.put(oid, new Write(change, record, isNew));
     }
 
+    /** Notes the record that an object had before the transaction changes or deletes it. */
+    void rememberChanged(Oid oid, DNStateManager manager, Record before) {
+        if (changed.size() < MANY_CHANGED && !manager.getLifecycleState().isNew()) {
+            changed.putIfAbsent(oid, new Basis(manager, before));
+        }
+    }
+
     /** Sends what has been written. */
     void flush() {
         if (pending.isEmpty()) {
@@ -241,8 +256,30 @@ final class StoreSession {
                 }
                 afterCommit.forEach(action -> action.accept(oid -> ending.realOid(oid).orElse(null)));
             }
+        } catch (NucleusOptimisticException conflict) {
+            throw withAllObjects(conflict);
         } finally {
             end();
+        }
+    }
+
+    /** The error of a conflict for all changed objects that other transactions have changed. */
+    private NucleusOptimisticException withAllObjects(NucleusOptimisticException conflict) {
+        if (changed.size() < 2) {
+            return conflict;
+        }
+        try (Transaction reading = client.begin(IsolationLevel.OPTIMISTIC)) {
+            Map<Oid, StoredObject> stored = reading.getAll(changed.keySet());
+            List<DNStateManager> failed = new ArrayList<>();
+            changed.forEach((oid, basis) -> {
+                if (!stored.containsKey(oid) || !basis.record().equals(stored.get(oid).record())) {
+                    failed.add(basis.manager());
+                }
+            });
+            return StoreErrors.conflicts(conflict, failed);
+        } catch (MortarException error) {
+            NucleusLogger.TRANSACTION.debug("it is not known which objects a conflict is about", error);
+            return conflict;
         }
     }
 
@@ -276,6 +313,7 @@ final class StoreSession {
 
     private void end() {
         pending.clear();
+        changed.clear();
         afterCommit.clear();
         hasWrites = false;
         hasAllocated = false;

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import javax.jdo.JDOException;
 import javax.jdo.JDOHelper;
 import javax.jdo.JDOOptimisticVerificationException;
@@ -68,6 +69,27 @@ class TransactionTest {
             assertTrue(nested.getMessage().contains(id.toString()));
         }
         store.run(manager -> assertEquals(51, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_conflict_has_an_error_for_each_object() {
+        List<Object> ids = List.of(ann(), ann(), ann(), ann());
+        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+            second.currentTransaction().begin();
+            List<Person> people = ids.stream().map(id -> (Person) second.getObjectById(id)).toList();
+            people.subList(0, 3).forEach(each -> each.setAge(each.getAge() + 1));
+            second.deletePersistent(people.get(3));
+            first.currentTransaction().begin();
+            ((Person) first.getObjectById(ids.get(0))).setAge(1);
+            first.deletePersistent(first.getObjectById(ids.get(1)));
+            ((Person) first.getObjectById(ids.get(3))).setAge(1);
+            first.currentTransaction().commit();
+            JDOOptimisticVerificationException error =
+                    assertThrows(JDOOptimisticVerificationException.class, second.currentTransaction()::commit);
+            List<Object> failed = Stream.of(error.getNestedExceptions()).map(each -> ((JDOException) each).getFailedObject()).toList();
+            assertEquals(3, failed.size());
+            assertTrue(failed.containsAll(List.of(people.get(0), people.get(1), people.get(3))));
+        }
     }
 
     @Test
