@@ -15,12 +15,14 @@ import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
+import org.datanucleus.store.types.SCOContainer;
 import org.datanucleus.transaction.Transaction;
 
 /** The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or written. */
@@ -176,6 +178,18 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             Traversal.run(myEC, () -> super.provideFields(positions, fields));
         } else {
             super.provideFields(positions, fields);
+        }
+    }
+
+    /**
+     * The setter of a property may read a container, so it does not get one that is not complete yet, as an assignment gives it. A flush
+     * replaces the container by one that notices changes.
+     */
+    @Override
+    public void replaceField(int position, Object value) {
+        boolean isProperty = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position) instanceof PropertyMetaData;
+        if (!isProperty || !(value instanceof SCOContainer<?> container) || container.getValue() != null) {
+            super.replaceField(position, value);
         }
     }
 
