@@ -317,6 +317,26 @@ class TransactionTest {
         store.run(manager -> assertEquals(1, manager.newQuery(Account.class).executeList().size()));
     }
 
+    private void changeAge(Object id, int age) {
+        store.run(other -> ((Person) other.getObjectById(id)).setAge(age));
+    }
+
+    @Test
+    void an_object_that_an_earlier_transaction_has_read_can_be_changed() {
+        Object id = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            Person ann = (Person) manager.getObjectById(id);
+            assertEquals(50, ann.getAge());
+            manager.currentTransaction().commit();
+            changeAge(id, 60);
+            manager.currentTransaction().begin();
+            ann.setAge(ann.getAge() + 1);
+            manager.currentTransaction().commit();
+        }
+        store.run(manager -> assertEquals(61, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
     @Test
     void a_refresh_discards_changes() {
         Object id = ann();
