@@ -31,6 +31,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private Record record;
     /** The session in whose current transaction the record is current. */
     private long recordEpoch;
+    private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
     private Map<InverseMapping, List<Object>> inverseElements;
 
@@ -66,6 +67,11 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** The record of the object in the session's transaction if it has been read or written in it. */
     Record record(StoreSession session) {
         return record != null && recordEpoch == session.epoch() ? record : null;
+    }
+
+    /** Whether a transaction of Mortar has read the object. */
+    boolean isReadIn(long epoch) {
+        return record != null && recordEpoch == epoch && knownOid() != null;
     }
 
     /** Notes what the transaction has written. */
@@ -112,14 +118,27 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Members are read again, so what they were read from before does not matter. */
     @Override
     public void refreshFieldsInFetchPlan() {
-        forgetRecord();
-        super.refreshFieldsInFetchPlan();
+        refreshing(super::refreshFieldsInFetchPlan);
     }
 
     @Override
     public void refreshLoadedFields() {
+        refreshing(super::refreshLoadedFields);
+    }
+
+    private void refreshing(Runnable step) {
         forgetRecord();
-        super.refreshLoadedFields();
+        isRefreshing = true;
+        try {
+            step.run();
+        } finally {
+            isRefreshing = false;
+        }
+    }
+
+    /** Whether the application wants the members to be read again. */
+    boolean isRefreshing() {
+        return isRefreshing;
     }
 
     @Override

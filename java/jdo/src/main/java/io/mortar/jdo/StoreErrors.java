@@ -5,6 +5,7 @@ import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.UnsupportedException;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Supplier;
@@ -77,6 +78,11 @@ final class StoreErrors {
             all.add(0, first);
         }
         return conflicts(all);
+    }
+
+    /** The error of a commit of a transaction that has read objects which have changed since. */
+    static NucleusOptimisticException outdated(Collection<DNStateManager> managers) {
+        return conflicts(managers.stream().map(each -> conflict(each, "it has changed since it was read")).toList());
     }
 
     static NucleusOptimisticException conflicts(List<NucleusOptimisticException> all) {

@@ -18,10 +18,13 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.SequenceInputStream;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -55,11 +58,14 @@ final class StoreSession {
     private Transaction transaction;
     private boolean hasWrites;
     private boolean hasAllocated;
+    private boolean hasQueried;
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
     /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
     private final Map<Oid, Basis> changed = new LinkedHashMap<>();
+    /** Objects that a former transaction of Mortar has read, and that have changed since. */
+    private final Set<DNStateManager> outdated = Collections.newSetFromMap(new IdentityHashMap<>());
     private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
 
     private record Write(Change change, Record record, boolean isNew) {}
@@ -102,6 +108,30 @@ final class StoreSession {
 
     private <T> T call(Supplier<T> call) {
         return StoreErrors.translating(context, call);
+    }
+
+    /**
+     * Begins another transaction of Mortar in place of one that has read what another transaction has changed since, to read that again.
+     * One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open.
+     *
+     * @return whether that was done
+     */
+    boolean restart() {
+        boolean isReplaceable = !isImplicit && level() == IsolationLevel.OPTIMISTIC
+                && !hasWrites && !hasAllocated && !hasQueried;
+        if (isReplaceable) {
+            end();
+        }
+        return isReplaceable;
+    }
+
+    /** Notes that an object has changed since the context has read it, so that the commit is a conflict; or that it was read again. */
+    void setOutdated(DNStateManager manager, boolean isOutdated) {
+        if (isOutdated) {
+            outdated.add(manager);
+        } else {
+            outdated.remove(manager);
+        }
     }
 
     /** The record of an object, or null if there is no such object that the context finds. */
@@ -225,6 +255,11 @@ final class StoreSession {
 
     /** Runs a query, which sees the writes of this transaction. */
     Rows query(String text, Map<String, ?> parameters) {
+        hasQueried = true;
+        return run(text, parameters);
+    }
+
+    private Rows run(String text, Map<String, ?> parameters) {
         flush();
         return call(() -> isImplicit && transaction == null
                 ? client.query(text, parameters) : transaction().query(text, parameters));
@@ -232,7 +267,7 @@ final class StoreSession {
 
     /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
     Rows lookUp(String text, Map<String, ?> parameters) {
-        return isSnapshot() ? call(() -> client.query(text, parameters)) : query(text, parameters);
+        return isSnapshot() ? call(() -> client.query(text, parameters)) : run(text, parameters);
     }
 
     boolean isSnapshot() {
@@ -244,6 +279,9 @@ final class StoreSession {
     /** Commits. */
     void commit() {
         try {
+            if (!outdated.isEmpty()) {
+                throw StoreErrors.outdated(outdated);
+            }
             flush();
             if (transaction != null) {
                 Transaction ending = transaction;
@@ -260,6 +298,7 @@ final class StoreSession {
             throw withAllObjects(conflict);
         } finally {
             end();
+            outdated.clear();
         }
     }
 
@@ -309,6 +348,7 @@ final class StoreSession {
     /** Aborts, unless the transaction has ended. */
     void abort() {
         end();
+        outdated.clear();
     }
 
     private void end() {
@@ -317,6 +357,7 @@ final class StoreSession {
         afterCommit.clear();
         hasWrites = false;
         hasAllocated = false;
+        hasQueried = false;
         epoch = EPOCHS.incrementAndGet();
         Transaction ended = transaction;
         transaction = null;

@@ -322,6 +322,27 @@ class TransactionTest {
     }
 
     @Test
+    void a_refreshed_object_can_be_changed_although_another_transaction_has_changed_it() {
+        Object id = ann();
+        Object other = ann();
+        store.run(manager -> {
+            Person ann = (Person) manager.getObjectById(id);
+            Person bea = (Person) manager.getObjectById(other);
+            ann.setAge(1);
+            bea.getAge();
+            changeAge(id, 60);
+            manager.refresh(ann);
+            assertEquals(60, ann.getAge());
+            ann.setAge(ann.getAge() + 1);
+            bea.setAge(bea.getAge() + 1);
+        });
+        store.run(manager -> {
+            assertEquals(61, ((Person) manager.getObjectById(id)).getAge());
+            assertEquals(51, ((Person) manager.getObjectById(other)).getAge());
+        });
+    }
+
+    @Test
     void an_object_that_an_earlier_transaction_has_read_can_be_changed() {
         Object id = ann();
         try (PersistenceManager manager = store.manager()) {
@@ -335,6 +356,43 @@ class TransactionTest {
             manager.currentTransaction().commit();
         }
         store.run(manager -> assertEquals(61, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_refresh_does_not_hide_that_another_object_has_changed() {
+        Object id = ann();
+        Object other = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            Person ann = (Person) manager.getObjectById(id);
+            Person bea = (Person) manager.getObjectById(other);
+            assertEquals(100, ann.getAge() + bea.getAge());
+            changeAge(id, 60);
+            changeAge(other, 60);
+            manager.refresh(ann);
+            ann.setAge(61);
+            JDOOptimisticVerificationException error =
+                    assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+            assertSame(bea, ((JDOException) error.getNestedExceptions()[0]).getFailedObject());
+            manager.currentTransaction().begin();
+            assertEquals(60, bea.getAge());
+            bea.setAge(62);
+            manager.currentTransaction().commit();
+        }
+        store.run(manager -> assertEquals(60, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_refresh_of_all_objects_makes_them_current() {
+        List<Object> ids = List.of(ann(), ann(), ann());
+        store.run(manager -> {
+            List<Person> people = ids.stream().map(id -> (Person) manager.getObjectById(id)).toList();
+            people.forEach(Person::getAge);
+            ids.forEach(id -> changeAge(id, 70));
+            manager.refreshAll(people);
+            people.forEach(each -> each.setAge(each.getAge() + 1));
+        });
+        store.run(manager -> assertEquals(3, manager.newQuery(Person.class, "age == 71").executeList().size()));
     }
 
     @Test
