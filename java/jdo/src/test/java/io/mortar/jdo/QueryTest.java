@@ -20,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
 import javax.jdo.JDOException;
+import javax.jdo.JDOHelper;
 import javax.jdo.JDOQLTypedQuery;
 import javax.jdo.JDOQLTypedSubquery;
 import javax.jdo.JDOUserException;
@@ -150,6 +151,19 @@ class QueryTest {
             Query<Person> query = manager.newQuery(Person.class);
             query.setOrdering("age, " + "height, ".repeat(16) + "name desc");
             assertEquals(List.of("Dan", "Cid", "Bob", "Ann"), query.executeList().stream().map(Person::getName).toList());
+        });
+    }
+
+    @Test
+    void an_embedded_object_of_a_result_is_a_copy() {
+        STORE.run(manager -> {
+            Query<?> query = manager.newQuery("select address from io.mortar.jdo.model.Person where name == 'Ann'");
+            Address address = (Address) ((List<?>) query.execute()).get(0);
+            address.setCity("Rome");
+            assertFalse(JDOHelper.isPersistent(address));
+            assertEquals("Main 3", address.getStreet() + ' ' + address.getNumber());
+            Person ann = (Person) ((List<?>) manager.newQuery(Person.class, "address.city == 'Ulm'").execute()).get(0);
+            assertFalse(JDOHelper.isDirty(ann));
         });
     }
 

@@ -122,7 +122,7 @@ public final class Containers {
         return false;
     }
 
-    private static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {
+    static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {
         Comparator<Object> comparator = comparator(context, member);
         if (comparator != null && SortedSet.class.isAssignableFrom(member.getType())) {
             return new TreeSet<>(comparator);

@@ -2,6 +2,7 @@ package io.mortar.jdo.query;
 
 import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.mapping.Containers;
+import io.mortar.jdo.mapping.EmbeddedCopy;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.MemberMapping;
 import java.math.BigDecimal;
@@ -135,6 +136,11 @@ final class Evaluator {
     Object value(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         return value == NOTHING ? null : value;
+    }
+
+    /** The value of an expression of the result. */
+    Object result(Expression expression, Row row) {
+        return EmbeddedCopy.of(value(expression, row), context);
     }
 
     // ------------------------------------------------------------------------------------------- conditions

@@ -269,7 +269,7 @@ final class MemoryRows {
         if (result == null) {
             return row.names().get(compilation.getCandidateAlias());
         }
-        Object[] values = Arrays.stream(result).map(each -> evaluator.value(each, row)).toArray();
+        Object[] values = Arrays.stream(result).map(each -> evaluator.result(each, row)).toArray();
         return values.length == 1 ? values[0] : values;
     }
 
