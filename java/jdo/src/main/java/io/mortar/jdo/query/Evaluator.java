@@ -49,8 +49,8 @@ import org.datanucleus.util.ClassUtils;
  * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator of
  * DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
  *
- * <p>A condition of JPQL is true, false, or null, which means unknown. One of JDOQL is true or false. A path through a null
- * reference is {@link #NOTHING}, which no test accepts.
+ * <p>A condition is true, false, or null, which means unknown. A path through a null reference is null in JDOQL, and in JPQL
+ * {@link #NOTHING}, which no test accepts.
  */
 final class Evaluator {
     /** What follows the alias of a joined map or list in the names of the key, the value and the index of its element. */
@@ -74,7 +74,7 @@ final class Evaluator {
     private final Map<Object, Object> parameters;
     private final Source source;
     private final Variables variables;
-    private final boolean isThreeValued;
+    private final boolean isJpql;
     /** The members of objects in memory that the other sides of relations decide, as the store has them. */
     private final Map<DNStateManager, Map<Integer, Optional<Object>>> inverses = new IdentityHashMap<>();
 
@@ -112,14 +112,14 @@ final class Evaluator {
             QueryCompilation compilation,
             Map<Object, Object> parameters,
             Source source,
-            boolean isThreeValued) {
+            boolean isJpql) {
         this.query = query;
         this.context = query.getExecutionContext();
         this.compilation = compilation;
         this.candidate = compilation.getCandidateAlias();
         this.parameters = parameters;
         this.source = source;
-        this.isThreeValued = isThreeValued;
+        this.isJpql = isJpql;
         this.variables = new Variables(compilation, this, source);
     }
 
@@ -158,7 +158,7 @@ final class Evaluator {
     private Boolean truth(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         if (value == null || value == NOTHING) {
-            return isThreeValued ? null : (Boolean) false;
+            return null;
         }
         if (value instanceof Boolean truth) {
             return truth;
@@ -221,7 +221,7 @@ final class Evaluator {
 
     private Boolean comparison(DyadicExpression expression, Row row) {
         Expression.Operator operator = expression.getOperator();
-        boolean isNullTest = isNull(expression.getLeft()) || isNull(expression.getRight());
+        boolean isNullTest = isNull(expression.getLeft(), row) || isNull(expression.getRight(), row);
         if (expression.getRight() instanceof SubqueryExpression subquery) {
             return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
         }
@@ -247,20 +247,21 @@ final class Evaluator {
         return member != null && member.getMappedBy() != null;
     }
 
-    private static boolean isNull(Expression expression) {
-        return expression instanceof Literal literal && literal.getLiteral() == null;
+    /** Whether an expression is the literal null, or in JDOQL a parameter with that value. */
+    private boolean isNull(Expression expression, Row row) {
+        return expression instanceof Literal literal && literal.getLiteral() == null
+                || !isJpql && expression instanceof ParameterExpression && evaluate(expression, row) == null;
     }
 
     private Boolean compare(Object left, Expression.Operator operator, Object right, boolean isNullTest) {
         if (left == NOTHING || right == NOTHING) {
-            return isThreeValued ? null : (Boolean) false;
+            return null;
         }
         boolean isEquality = operator == Expression.OP_EQ || operator == Expression.OP_NOTEQ;
         if (left == null || right == null) {
-            if (isEquality && (isNullTest || !isThreeValued)) {
-                return (left == right) == (operator == Expression.OP_EQ);
-            }
-            return isThreeValued ? null : (Boolean) false;
+            // Two nulls are equal in JDOQL.
+            boolean isKnown = isEquality && (isNullTest || !isJpql && left == right);
+            return isKnown ? (Boolean) ((left == right) == (operator == Expression.OP_EQ)) : null;
         }
         if (isEquality) {
             return Values.isSame(left, right) == (operator == Expression.OP_EQ);
@@ -273,8 +274,8 @@ final class Evaluator {
     private Boolean in(Expression left, Expression right, Row row) {
         Object value = evaluate(left, row);
         Object list = right instanceof SubqueryExpression subquery ? subquery(subquery, row) : value(right, row);
-        if (value == NOTHING || value == null && isThreeValued) {
-            return isThreeValued ? null : (Boolean) false;
+        if (value == NOTHING || value == null && isJpql) {
+            return null;
         }
         List<Object> candidates = new ArrayList<>();
         for (Object each : elements(list)) {
@@ -283,7 +284,7 @@ final class Evaluator {
         if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
             return true;
         }
-        return isThreeValued && candidates.contains(null) ? null : (Boolean) false;
+        return value == null || isJpql && candidates.contains(null) ? null : (Boolean) false;
     }
 
     // ------------------------------------------------------------------------------------------- subqueries
@@ -424,7 +425,7 @@ final class Evaluator {
         boolean is = false;
         for (Object each : elements(right)) {
             Class<?> type = each instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(each));
-            is |= actual != null && (isThreeValued ? type == actual : type.isAssignableFrom(actual));
+            is |= actual != null && (isJpql ? type == actual : type.isAssignableFrom(actual));
         }
         return is == (expression.getOperator() == Expression.OP_IS);
     }
@@ -685,8 +686,8 @@ final class Evaluator {
                 value = optional.orElse(null);
             }
             if (value == null || value == NOTHING) {
-                // An alias of an outer join that is null has null members; behind another reference there is nothing.
-                return i == 0 ? value : NOTHING;
+                // An alias of an outer join that is null has null members; behind another reference there is nothing in JPQL.
+                return i == 0 || !isJpql ? value : NOTHING;
             }
             // The key or the value of a map in FROM: the join takes it from the elements of the map.
             String name = path.get(i).replaceFirst("(" + KEY + '|' + VALUE + ")$", "");
