@@ -36,11 +36,11 @@ final class BatchedFlush extends FlushOrdered {
                 ((MortarPersistenceHandler) store.getPersistenceHandler()).readForUpdate(context, changed);
             }
             List<NucleusOptimisticException> conflicts = super.execute(context, primary, secondary, operations);
-            if (conflicts != null && conflicts.size() == 1) {
-                // Within the exception for all conflicts of a flush, the APIs do not show its object.
-                throw conflicts.get(0);
+            if (conflicts != null) {
+                // Within the exception that DataNucleus makes of them, the APIs do not show the objects.
+                throw StoreErrors.conflicts(conflicts);
             }
-            return conflicts;
+            return null;
         } finally {
             connection.release();
         }

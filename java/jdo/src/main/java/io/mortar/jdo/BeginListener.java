@@ -36,7 +36,11 @@ record BeginListener(ExecutionContext context) implements TransactionEventListen
                 read.add(manager);
             }
         }
-        read.forEach(DNStateManager::evict);
+        for (DNStateManager each : read) {
+            each.evict();
+            // The version is read with the members.
+            each.setVersion(null);
+        }
     }
 
     @Override

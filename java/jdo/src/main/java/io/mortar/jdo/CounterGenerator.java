@@ -6,14 +6,18 @@ import io.mortar.FieldDefinition;
 import io.mortar.FieldType;
 import io.mortar.IndexDefinition;
 import io.mortar.MortarException;
+import io.mortar.Oid;
 import io.mortar.Record;
 import io.mortar.Row;
 import io.mortar.Rows;
 import io.mortar.Schema;
+import io.mortar.StoredObject;
 import io.mortar.Transaction;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.function.LongSupplier;
 import java.util.stream.LongStream;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.store.StoreManager;
@@ -24,7 +28,7 @@ import org.datanucleus.store.valuegenerator.ValueGenerator;
 /**
  * Generates numbers for the strategies increment, identity and sequence. Each counter is an object of the class
  * {@code mortar.jdo.Counter} that says which number is next. Numbers are taken in blocks, each in a transaction of its own, so
- * a number that an aborted transaction has used is not used again.
+ * a number that an aborted transaction has used is not used again. {@link BlockSize} says how long the blocks are.
  */
 public final class CounterGenerator extends AbstractGenerator<Long> {
     private static final String CLASS = "mortar.jdo.Counter";
@@ -39,6 +43,9 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
     private static final int ATTEMPTS = 8;
 
     private final String counter;
+    private final BlockSize blockSize;
+    /** The object of the counter; null until it is known. */
+    private Oid object;
     /** Known after the first block. */
     private Layout layout;
 
@@ -49,15 +56,30 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         }
     }
 
+    /** What a transaction has taken. */
+    private record Taken(long first, Transaction transaction, Oid object) {}
+
     public CounterGenerator(StoreManager store, String name, Properties properties) {
+        this(store, name, properties, System::nanoTime);
+    }
+
+    CounterGenerator(StoreManager store, String name, Properties properties, LongSupplier nanoTime) {
         super(store, name);
         String sequence = properties.getProperty(ValueGenerator.PROPERTY_SEQUENCE_NAME);
         counter = sequence != null ? sequence : properties.getProperty(ValueGenerator.PROPERTY_FIELD_NAME, name);
         allocationSize = Integer.parseInt(
                 properties.getProperty(ValueGenerator.PROPERTY_KEY_CACHE_SIZE, sequence == null ? "" + BLOCK : "1"));
         initialValue = Integer.parseInt(properties.getProperty(ValueGenerator.PROPERTY_KEY_INITIAL_VALUE, "1"));
+        blockSize = new BlockSize(allocationSize, nanoTime);
     }
 
+    /** The block of the next numbers, whose size follows the demand. */
+    @Override
+    protected ValueGenerationBlock<Long> reserveBlock() {
+        return reserveBlock(blockSize.next());
+    }
+
+    /** A block of as many numbers as are asked for. */
     @Override
     protected ValueGenerationBlock<Long> reserveBlock(long size) {
         if (size < 1) {
@@ -78,7 +100,9 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         }
         for (int attempt = 1; ; attempt++) {
             try {
-                return store.client().transact(transaction -> take(transaction, layout, size));
+                Taken taken = store.client().transact(transaction -> take(transaction, size));
+                object = taken.transaction().realOid(taken.object()).orElse(null);
+                return taken.first();
             } catch (AlreadyExistsException raced) {
                 // Another program has created the counter in the same moment.
                 if (attempt == ATTEMPTS) {
@@ -88,17 +112,24 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         }
     }
 
-    private long take(Transaction transaction, Layout in, long size) {
-        try (Rows rows = transaction.query("from `" + CLASS + "` where name == :name", Map.of("name", counter))) {
-            if (!rows.hasNext()) {
-                Record created = Record.builder().set(in.name(), counter).set(in.next(), initialValue + size).build();
-                transaction.create(in.classNumber(), created);
-                return initialValue;
-            }
-            Row row = rows.next();
-            long first = row.record().get(in.next(), Long.class);
-            transaction.put(row.oid(), row.record().toBuilder().set(in.next(), first + size).build());
-            return first;
+    private Taken take(Transaction transaction, long size) {
+        Optional<Record> known = object == null ? Optional.empty() : transaction.getForUpdate(object).map(StoredObject::record);
+        if (known.isPresent() && counter.equals(known.get().get(layout.name(), String.class))) {
+            return take(transaction, object, known.get(), size);
         }
+        try (Rows rows = transaction.query("from `" + CLASS + "` where name == :name", Map.of("name", counter))) {
+            if (rows.hasNext()) {
+                Row row = rows.next();
+                return take(transaction, row.oid(), row.record(), size);
+            }
+            Record created = Record.builder().set(layout.name(), counter).set(layout.next(), initialValue + size).build();
+            return new Taken(initialValue, transaction, transaction.create(layout.classNumber(), created));
+        }
+    }
+
+    private Taken take(Transaction transaction, Oid object, Record record, long size) {
+        long first = record.get(layout.next(), Long.class);
+        transaction.put(object, record.toBuilder().set(layout.next(), first + size).build());
+        return new Taken(first, transaction, object);
     }
 }

@@ -5,6 +5,7 @@ import io.mortar.Record;
 import io.mortar.jdo.mapping.ClassMapping;
 import io.mortar.jdo.mapping.RecordReader;
 import io.mortar.jdo.mapping.RecordWriter;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.function.Consumer;
@@ -76,6 +77,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             Record record = builder.build();
             // The other side of a relation may be all that has changed.
             if (!record.equals(before)) {
+                session.rememberChanged(state(manager).oid(session), manager, before);
                 session.replace(state(manager).oid(session), record);
             }
             remember(session, manager, mapping, record);
@@ -116,6 +118,7 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 manager.loadUnloadedFields();
                 manager.provideFields(mapping.members().positions(), new DeletionCascade(store, manager));
             }
+            session.rememberChanged(state(manager).oid(session), manager, record);
             delete(session, state(manager).oid(session), mapping, record);
             state(manager).forgetRecord();
         });
@@ -247,13 +250,50 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     private static Record read(StoreSession session, DNStateManager manager) {
         boolean forUpdate = isLocked(manager);
         Record known = forUpdate && session.isLocking() ? null : state(manager).record(session);
-        Record record = known != null ? known : session.get(state(manager).oid(session), forUpdate);
+        Record record = known != null ? known : stored(session, manager, forUpdate);
         if (record == null) {
             throw new NucleusObjectNotFoundException(
                     "there is no object with the identity " + name(manager), manager.getInternalObjectId());
         }
         state(manager).rememberRead(session, record);
+        if (state(manager).isRefreshing()) {
+            session.setOutdated(manager, false);
+        }
         return record;
+    }
+
+    /** The stored record of an object. A refresh of one that has changed since it was read needs another transaction of Mortar. */
+    private static Record stored(StoreSession session, DNStateManager manager, boolean forUpdate) {
+        Oid oid = state(manager).oid(session);
+        try {
+            return session.get(oid, forUpdate);
+        } catch (NucleusOptimisticException conflict) {
+            long epoch = session.epoch();
+            if (!state(manager).isRefreshing() || !session.restart()) {
+                throw conflict;
+            }
+            readAgain(session, manager, epoch);
+            return session.get(oid, forUpdate);
+        }
+    }
+
+    /** Reads all other objects again that the context has read in a former transaction of Mortar. */
+    private static void readAgain(StoreSession session, DNStateManager refreshed, long epoch) {
+        List<MortarStateManager> managers = new ArrayList<>();
+        for (Object each : refreshed.getExecutionContext().getLevel1Cache().values()) {
+            if (each != refreshed && each instanceof MortarStateManager manager && manager.isReadIn(epoch)) {
+                managers.add(manager);
+            }
+        }
+        List<Record> records = session.getAll(managers.stream().map(MortarStateManager::knownOid).toList(), false);
+        for (int i = 0; i < records.size(); i++) {
+            MortarStateManager manager = managers.get(i);
+            boolean isSame = manager.basis().equals(records.get(i));
+            session.setOutdated(manager, !isSame);
+            if (isSame) {
+                manager.remember(session, records.get(i));
+            }
+        }
     }
 
     /** Whether the application wants to lock an object when it is read. */

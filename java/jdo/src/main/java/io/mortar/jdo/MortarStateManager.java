@@ -8,18 +8,21 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.datanucleus.ExecutionContext;
+import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusDataStoreException;
 import org.datanucleus.exceptions.NucleusOptimisticException;
 import org.datanucleus.identity.DatastoreId;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.IdentityType;
+import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.state.StateManagerImpl;
 import org.datanucleus.store.connection.ManagedConnection;
 import org.datanucleus.store.fieldmanager.FieldManager;
 import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
+import org.datanucleus.store.types.SCOContainer;
 import org.datanucleus.transaction.Transaction;
 
 /** The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or written. */
@@ -28,6 +31,7 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     private Record record;
     /** The session in whose current transaction the record is current. */
     private long recordEpoch;
+    private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
     private Map<InverseMapping, List<Object>> inverseElements;
 
@@ -63,6 +67,11 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** The record of the object in the session's transaction if it has been read or written in it. */
     Record record(StoreSession session) {
         return record != null && recordEpoch == session.epoch() ? record : null;
+    }
+
+    /** Whether a transaction of Mortar has read the object. */
+    boolean isReadIn(long epoch) {
+        return record != null && recordEpoch == epoch && knownOid() != null;
     }
 
     /** Notes what the transaction has written. */
@@ -109,14 +118,27 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Members are read again, so what they were read from before does not matter. */
     @Override
     public void refreshFieldsInFetchPlan() {
-        forgetRecord();
-        super.refreshFieldsInFetchPlan();
+        refreshing(super::refreshFieldsInFetchPlan);
     }
 
     @Override
     public void refreshLoadedFields() {
+        refreshing(super::refreshLoadedFields);
+    }
+
+    private void refreshing(Runnable step) {
         forgetRecord();
-        super.refreshLoadedFields();
+        isRefreshing = true;
+        try {
+            step.run();
+        } finally {
+            isRefreshing = false;
+        }
+    }
+
+    /** Whether the application wants the members to be read again. */
+    boolean isRefreshing() {
+        return isRefreshing;
     }
 
     @Override
@@ -139,6 +161,22 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         forgetRecord();
     }
 
+    /** A transient object has no datastore identity: the store would give it to another object, too. */
+    @Override
+    public void initialiseForTransactionalTransient(Persistable object) {
+        super.initialiseForTransactionalTransient(object);
+        if (cmd.getIdentityType() != IdentityType.DATASTORE) {
+            return;
+        }
+        myEC.evictFromTransaction(this);
+        myID = null;
+        myInternalID = null;
+        oid = null;
+        if (myEC.getTransaction().isActive()) {
+            myEC.enlistInTransaction(this);
+        }
+    }
+
     @Override
     public void makePersistent() {
         if (isEmbedded()) {
@@ -159,6 +197,18 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             Traversal.run(myEC, () -> super.provideFields(positions, fields));
         } else {
             super.provideFields(positions, fields);
+        }
+    }
+
+    /**
+     * The setter of a property may read a container, so it does not get one that is not complete yet, as an assignment gives it. A flush
+     * replaces the container by one that notices changes.
+     */
+    @Override
+    public void replaceField(int position, Object value) {
+        boolean isProperty = cmd.getMetaDataForManagedMemberAtAbsolutePosition(position) instanceof PropertyMetaData;
+        if (!isProperty || !(value instanceof SCOContainer<?> container) || container.getValue() != null) {
+            super.replaceField(position, value);
         }
     }
 
@@ -211,7 +261,9 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Fields are read when the application uses them, and by {@code find} of Jakarta Persistence, which converts no errors. */
     @Override
     protected void loadFieldsFromDatastore(int[] positions) {
-        withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+        if (myLC == null || myLC.isPersistent()) {
+            withErrorsOfApi(() -> super.loadFieldsFromDatastore(positions));
+        }
     }
 
     private void withErrorsOfApi(Runnable step) {

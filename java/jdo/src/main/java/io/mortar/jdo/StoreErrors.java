@@ -4,6 +4,9 @@ import io.mortar.ConflictException;
 import io.mortar.MortarException;
 import io.mortar.Oid;
 import io.mortar.UnsupportedException;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Supplier;
 import org.datanucleus.ExecutionContext;
@@ -51,9 +54,56 @@ final class StoreErrors {
             String type = ((MortarStoreManager) context.getStoreManager()).describe(object.get());
             return new NucleusOptimisticException("another transaction has changed " + type + " first: " + reason);
         }
+        return conflict(manager, reason);
+    }
+
+    private static NucleusOptimisticException conflict(DNStateManager manager, String reason) {
         Object id = manager.getExternalObjectId();
         return new NucleusOptimisticException("another transaction has changed the object "
                 + IdentityUtils.getPersistableIdentityForId(id) + " first: " + reason, manager.getObject());
+    }
+
+    /**
+     * The error of a transaction that conflicts with another one about several objects: it has an error for each of them.
+     *
+     * @param first the error for one of the objects
+     * @param changed the objects that other transactions have changed
+     */
+    static NucleusOptimisticException conflicts(NucleusOptimisticException first, List<DNStateManager> changed) {
+        List<NucleusOptimisticException> all = new ArrayList<>();
+        for (DNStateManager each : changed) {
+            all.add(each.getObject() == first.getFailedObject() ? first : conflict(each, "it has changed since it was read"));
+        }
+        if (!all.contains(first)) {
+            all.add(0, first);
+        }
+        return conflicts(all);
+    }
+
+    /** The error of a commit of a transaction that has read objects which have changed since. */
+    static NucleusOptimisticException outdated(Collection<DNStateManager> managers) {
+        return conflicts(managers.stream().map(each -> conflict(each, "it has changed since it was read")).toList());
+    }
+
+    static NucleusOptimisticException conflicts(List<NucleusOptimisticException> all) {
+        return all.size() == 1 ? all.get(0) : new Conflicts(all);
+    }
+
+    /** Conflicts about several objects, of which the first is the failed object: not all APIs show the others. */
+    private static final class Conflicts extends NucleusOptimisticException {
+        private static final long serialVersionUID = 1;
+
+        private final transient Object failed;
+
+        Conflicts(List<NucleusOptimisticException> all) {
+            super("other transactions have changed " + all.size() + " objects first", all.toArray(Throwable[]::new));
+            failed = all.get(0).getFailedObject();
+        }
+
+        @Override
+        public Object getFailedObject() {
+            return failed;
+        }
     }
 
     private static DNStateManager managerOf(ExecutionContext context, Oid oid) {

@@ -18,16 +18,21 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.SequenceInputStream;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusDataStoreException;
+import org.datanucleus.exceptions.NucleusOptimisticException;
+import org.datanucleus.state.DNStateManager;
 import org.datanucleus.util.NucleusLogger;
 
 /**
@@ -42,6 +47,8 @@ final class StoreSession {
     private static final int TYPICAL_BYTES = 200;
     /** Bytes of a blob that are stored with the other objects of the transaction. */
     private static final int FEW_BYTES = 64 << 10;
+    /** Changed objects that an error of a conflict names at most. */
+    private static final int MANY_CHANGED = 10_000;
     private static final int OUTCOME_ATTEMPTS = 20;
     private static final long OUTCOME_PAUSE_MS = 500;
 
@@ -51,12 +58,19 @@ final class StoreSession {
     private Transaction transaction;
     private boolean hasWrites;
     private boolean hasAllocated;
+    private boolean hasQueried;
     private long epoch = EPOCHS.incrementAndGet();
     /** What has been written and not been sent; a deleted object has no record. */
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
+    /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
+    private final Map<Oid, Basis> changed = new LinkedHashMap<>();
+    /** Objects that a former transaction of Mortar has read, and that have changed since. */
+    private final Set<DNStateManager> outdated = Collections.newSetFromMap(new IdentityHashMap<>());
     private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
 
     private record Write(Change change, Record record, boolean isNew) {}
+
+    private record Basis(DNStateManager manager, Record record) {}
 
     /** @param isImplicit whether the context has no transaction */
     StoreSession(Client client, ExecutionContext context, boolean isImplicit) {
@@ -94,6 +108,30 @@ final class StoreSession {
 
     private <T> T call(Supplier<T> call) {
         return StoreErrors.translating(context, call);
+    }
+
+    /**
+     * Begins another transaction of Mortar in place of one that has read what another transaction has changed since, to read that again.
+     * One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open.
+     *
+     * @return whether that was done
+     */
+    boolean restart() {
+        boolean isReplaceable = !isImplicit && level() == IsolationLevel.OPTIMISTIC
+                && !hasWrites && !hasAllocated && !hasQueried;
+        if (isReplaceable) {
+            end();
+        }
+        return isReplaceable;
+    }
+
+    /** Notes that an object has changed since the context has read it, so that the commit is a conflict; or that it was read again. */
+    void setOutdated(DNStateManager manager, boolean isOutdated) {
+        if (isOutdated) {
+            outdated.add(manager);
+        } else {
+            outdated.remove(manager);
+        }
     }
 
     /** The record of an object, or null if there is no such object that the context finds. */
@@ -195,6 +233,13 @@ final class StoreSession {
         pending.put(oid, new Write(change, record, isNew));
     }
 
+    /** Notes the record that an object had before the transaction changes or deletes it. */
+    void rememberChanged(Oid oid, DNStateManager manager, Record before) {
+        if (changed.size() < MANY_CHANGED && !manager.getLifecycleState().isNew()) {
+            changed.putIfAbsent(oid, new Basis(manager, before));
+        }
+    }
+
     /** Sends what has been written. */
     void flush() {
         if (pending.isEmpty()) {
@@ -210,6 +255,11 @@ final class StoreSession {
 
     /** Runs a query, which sees the writes of this transaction. */
     Rows query(String text, Map<String, ?> parameters) {
+        hasQueried = true;
+        return run(text, parameters);
+    }
+
+    private Rows run(String text, Map<String, ?> parameters) {
         flush();
         return call(() -> isImplicit && transaction == null
                 ? client.query(text, parameters) : transaction().query(text, parameters));
@@ -217,7 +267,7 @@ final class StoreSession {
 
     /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
     Rows lookUp(String text, Map<String, ?> parameters) {
-        return isSnapshot() ? call(() -> client.query(text, parameters)) : query(text, parameters);
+        return isSnapshot() ? call(() -> client.query(text, parameters)) : run(text, parameters);
     }
 
     boolean isSnapshot() {
@@ -229,6 +279,9 @@ final class StoreSession {
     /** Commits. */
     void commit() {
         try {
+            if (!outdated.isEmpty()) {
+                throw StoreErrors.outdated(outdated);
+            }
             flush();
             if (transaction != null) {
                 Transaction ending = transaction;
@@ -241,8 +294,31 @@ final class StoreSession {
                 }
                 afterCommit.forEach(action -> action.accept(oid -> ending.realOid(oid).orElse(null)));
             }
+        } catch (NucleusOptimisticException conflict) {
+            throw withAllObjects(conflict);
         } finally {
             end();
+            outdated.clear();
+        }
+    }
+
+    /** The error of a conflict for all changed objects that other transactions have changed. */
+    private NucleusOptimisticException withAllObjects(NucleusOptimisticException conflict) {
+        if (changed.size() < 2) {
+            return conflict;
+        }
+        try (Transaction reading = client.begin(IsolationLevel.OPTIMISTIC)) {
+            Map<Oid, StoredObject> stored = reading.getAll(changed.keySet());
+            List<DNStateManager> failed = new ArrayList<>();
+            changed.forEach((oid, basis) -> {
+                if (!stored.containsKey(oid) || !basis.record().equals(stored.get(oid).record())) {
+                    failed.add(basis.manager());
+                }
+            });
+            return StoreErrors.conflicts(conflict, failed);
+        } catch (MortarException error) {
+            NucleusLogger.TRANSACTION.debug("it is not known which objects a conflict is about", error);
+            return conflict;
         }
     }
 
@@ -272,13 +348,16 @@ final class StoreSession {
     /** Aborts, unless the transaction has ended. */
     void abort() {
         end();
+        outdated.clear();
     }
 
     private void end() {
         pending.clear();
+        changed.clear();
         afterCommit.clear();
         hasWrites = false;
         hasAllocated = false;
+        hasQueried = false;
         epoch = EPOCHS.incrementAndGet();
         Transaction ended = transaction;
         transaction = null;

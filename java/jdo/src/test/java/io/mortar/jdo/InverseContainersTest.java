@@ -299,4 +299,19 @@ class InverseContainersTest {
             assertNull(sales.getLeader());
         });
     }
+
+    @Test
+    void a_container_without_elements_is_null_in_a_filter() {
+        store.run(manager -> {
+            Department sales = new Department("Sales");
+            sales.getEmployees().add(new Employee("Ann", 5));
+            manager.makePersistentAll(sales, new Department("Idle"));
+        });
+        store.run(manager -> {
+            Department idle = manager.newQuery(Department.class, "employees == null").executeUnique();
+            assertEquals("Idle", idle.getName());
+            Department staffed = manager.newQuery(Department.class, "this.employees != null").executeUnique();
+            assertEquals("Sales", staffed.getName());
+        });
+    }
 }

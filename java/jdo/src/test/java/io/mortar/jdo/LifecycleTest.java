@@ -1,6 +1,7 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -62,6 +63,29 @@ class LifecycleTest {
             manager.makePersistent(account);
         });
         assertEquals(BigDecimal.TEN, store.call(manager -> manager.getObjectById(Account.class, 7L).getBalance()));
+    }
+
+    @Test
+    void transactional_objects_have_no_identity_and_are_rolled_back() {
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().setRestoreValues(true);
+            Person ann = new Person("Ann", 50);
+            for (int i = 0; i < 3; i++) {
+                manager.currentTransaction().begin();
+                // Each of them got the identity that one before had got.
+                manager.makeTransactionalAll(ann, new Person("Bob", 1));
+                ann.setAge(51);
+                manager.currentTransaction().rollback();
+                assertEquals(50, ann.getAge());
+            }
+            manager.currentTransaction().begin();
+            Person cid = manager.makePersistent(new Person("Cid", 7));
+            ann.setAge(52);
+            manager.makePersistent(ann);
+            manager.currentTransaction().commit();
+            assertNotEquals(manager.getObjectId(cid), manager.getObjectId(ann));
+        }
+        store.run(manager -> assertEquals(52, manager.newQuery(Person.class, "name == 'Ann'").executeList().get(0).getAge()));
     }
 
     @Test

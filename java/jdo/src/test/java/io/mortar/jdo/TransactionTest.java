@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 import javax.jdo.JDOException;
 import javax.jdo.JDOHelper;
 import javax.jdo.JDOOptimisticVerificationException;
@@ -68,6 +69,27 @@ class TransactionTest {
             assertTrue(nested.getMessage().contains(id.toString()));
         }
         store.run(manager -> assertEquals(51, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_conflict_has_an_error_for_each_object() {
+        List<Object> ids = List.of(ann(), ann(), ann(), ann());
+        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+            second.currentTransaction().begin();
+            List<Person> people = ids.stream().map(id -> (Person) second.getObjectById(id)).toList();
+            people.subList(0, 3).forEach(each -> each.setAge(each.getAge() + 1));
+            second.deletePersistent(people.get(3));
+            first.currentTransaction().begin();
+            ((Person) first.getObjectById(ids.get(0))).setAge(1);
+            first.deletePersistent(first.getObjectById(ids.get(1)));
+            ((Person) first.getObjectById(ids.get(3))).setAge(1);
+            first.currentTransaction().commit();
+            JDOOptimisticVerificationException error =
+                    assertThrows(JDOOptimisticVerificationException.class, second.currentTransaction()::commit);
+            List<Object> failed = Stream.of(error.getNestedExceptions()).map(each -> ((JDOException) each).getFailedObject()).toList();
+            assertEquals(3, failed.size());
+            assertTrue(failed.containsAll(List.of(people.get(0), people.get(1), people.get(3))));
+        }
     }
 
     @Test
@@ -293,6 +315,84 @@ class TransactionTest {
         });
         store.run(manager -> assertEquals(1L, manager.newQuery(Account.class, "balance > 5").deletePersistentAll()));
         store.run(manager -> assertEquals(1, manager.newQuery(Account.class).executeList().size()));
+    }
+
+    private void changeAge(Object id, int age) {
+        store.run(other -> ((Person) other.getObjectById(id)).setAge(age));
+    }
+
+    @Test
+    void a_refreshed_object_can_be_changed_although_another_transaction_has_changed_it() {
+        Object id = ann();
+        Object other = ann();
+        store.run(manager -> {
+            Person ann = (Person) manager.getObjectById(id);
+            Person bea = (Person) manager.getObjectById(other);
+            ann.setAge(1);
+            bea.getAge();
+            changeAge(id, 60);
+            manager.refresh(ann);
+            assertEquals(60, ann.getAge());
+            ann.setAge(ann.getAge() + 1);
+            bea.setAge(bea.getAge() + 1);
+        });
+        store.run(manager -> {
+            assertEquals(61, ((Person) manager.getObjectById(id)).getAge());
+            assertEquals(51, ((Person) manager.getObjectById(other)).getAge());
+        });
+    }
+
+    @Test
+    void an_object_that_an_earlier_transaction_has_read_can_be_changed() {
+        Object id = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            Person ann = (Person) manager.getObjectById(id);
+            assertEquals(50, ann.getAge());
+            manager.currentTransaction().commit();
+            changeAge(id, 60);
+            manager.currentTransaction().begin();
+            ann.setAge(ann.getAge() + 1);
+            manager.currentTransaction().commit();
+        }
+        store.run(manager -> assertEquals(61, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_refresh_does_not_hide_that_another_object_has_changed() {
+        Object id = ann();
+        Object other = ann();
+        try (PersistenceManager manager = store.manager()) {
+            manager.currentTransaction().begin();
+            Person ann = (Person) manager.getObjectById(id);
+            Person bea = (Person) manager.getObjectById(other);
+            assertEquals(100, ann.getAge() + bea.getAge());
+            changeAge(id, 60);
+            changeAge(other, 60);
+            manager.refresh(ann);
+            ann.setAge(61);
+            JDOOptimisticVerificationException error =
+                    assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
+            assertSame(bea, ((JDOException) error.getNestedExceptions()[0]).getFailedObject());
+            manager.currentTransaction().begin();
+            assertEquals(60, bea.getAge());
+            bea.setAge(62);
+            manager.currentTransaction().commit();
+        }
+        store.run(manager -> assertEquals(60, ((Person) manager.getObjectById(id)).getAge()));
+    }
+
+    @Test
+    void a_refresh_of_all_objects_makes_them_current() {
+        List<Object> ids = List.of(ann(), ann(), ann());
+        store.run(manager -> {
+            List<Person> people = ids.stream().map(id -> (Person) manager.getObjectById(id)).toList();
+            people.forEach(Person::getAge);
+            ids.forEach(id -> changeAge(id, 70));
+            manager.refreshAll(people);
+            people.forEach(each -> each.setAge(each.getAge() + 1));
+        });
+        store.run(manager -> assertEquals(3, manager.newQuery(Person.class, "age == 71").executeList().size()));
     }
 
     @Test

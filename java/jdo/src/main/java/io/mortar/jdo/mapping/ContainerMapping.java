@@ -53,13 +53,13 @@ public final class ContainerMapping extends ColumnMapping {
     @Override
     Object read(RecordReader from) {
         Object stored = from.get(column());
-        if (stored == null) {
+        if (stored == null && !isOfInterface()) {
             return null;
         }
         if (shape == Shape.MAP) {
-            return readMap(from, (Map<?, ?>) stored);
+            return readMap(from, stored == null ? Map.of() : (Map<?, ?>) stored);
         }
-        List<Object> elements = element.decode(from, (Collection<?>) stored);
+        List<Object> elements = element.decode(from, stored == null ? List.of() : (Collection<?>) stored);
         if (element.isReference()) {
             if (!member().getType().isArray()) {
                 elements.removeIf(Objects::isNull);
@@ -67,6 +67,11 @@ public final class ContainerMapping extends ColumnMapping {
             Containers.sort(from.context(), member(), elements);
         }
         return Containers.build(from.context(), member(), elements);
+    }
+
+    /** Whether the class is generated for an interface. It has no constructor that gives the member a container without elements. */
+    private boolean isOfInterface() {
+        return member().getAbstractClassMetaData().isImplementationOfPersistentDefinition() && !member().getType().isArray();
     }
 
     private Object readMap(RecordReader from, Map<?, ?> stored) {

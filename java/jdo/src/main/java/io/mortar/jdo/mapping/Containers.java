@@ -19,6 +19,7 @@ import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.OrderMetaData;
+import org.datanucleus.metadata.PropertyMetaData;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.SCO;
 import org.datanucleus.store.types.SCOUtils;
@@ -51,6 +52,21 @@ public final class Containers {
         PriorityQueue<?> ordered = queue instanceof SCO<?> wrapper ? (PriorityQueue<?>) wrapper.getValue() : queue;
         elements.sort((Comparator<Object>) ordered.comparator());
         return elements;
+    }
+
+    /**
+     * Replaces a value of a member by one that notices its changes: a collection or a date. The setter of a property may read the
+     * value, so it is complete before the setter gets it.
+     *
+     * @return the value that the member has now
+     */
+    static Object wrap(DNStateManager owner, int position, Object value) {
+        boolean isProperty = owner.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position) instanceof PropertyMetaData;
+        Object wrapped = SCOUtils.wrapSCOField(owner, position, value, !isProperty);
+        if (isProperty && wrapped != value) {
+            owner.replaceField(position, wrapped);
+        }
+        return wrapped;
     }
 
     /** Whether a value has elements. */
@@ -106,7 +122,7 @@ public final class Containers {
         return false;
     }
 
-    private static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {
+    static Collection<Object> newCollection(ExecutionContext context, AbstractMemberMetaData member) {
         Comparator<Object> comparator = comparator(context, member);
         if (comparator != null && SortedSet.class.isAssignableFrom(member.getType())) {
             return new TreeSet<>(comparator);

@@ -29,6 +29,7 @@ import org.datanucleus.metadata.ColumnMetaData;
 import org.datanucleus.metadata.EmbeddedMetaData;
 import org.datanucleus.metadata.FieldPersistenceModifier;
 import org.datanucleus.metadata.FieldRole;
+import org.datanucleus.metadata.InterfaceMetaData;
 import org.datanucleus.metadata.MapMetaData;
 import org.datanucleus.metadata.MetaDataManager;
 import org.datanucleus.metadata.RelationType;
@@ -184,7 +185,8 @@ final class MappingBuilder {
     }
 
     private MemberMapping single(AbstractMemberMetaData member, String name, Class<?> type, int depth) {
-        AbstractClassMetaData target = type.isInterface() ? null : metadata.getMetaDataForClass(type, loaders);
+        AbstractClassMetaData target =
+                type.isInterface() ? embeddedType(member, type) : metadata.getMetaDataForClass(type, loaders);
         if (target != null && (member.isEmbedded() || target.isEmbeddedOnly())) {
             Column presence = Column.optional(name, FieldType.BOOL);
             return new EmbeddedMapping(member, presence, form(target, member, member.getEmbeddedMetaData(), name + "_", depth));
@@ -195,8 +197,29 @@ final class MappingBuilder {
         return new ReferenceMapping(member, Column.optional(name, reference(target)));
     }
 
+    /** The class of the objects in a member of an interface if these are embedded; null if they are not. */
+    private AbstractClassMetaData embeddedType(AbstractMemberMetaData member, Class<?> type) {
+        String[] types = member.getFieldTypes();
+        Class<?> stored = types != null && types.length == 1 ? loaders.classForName(types[0]) : type;
+        AbstractClassMetaData target = stored.isInterface()
+                ? metadata.getMetaDataForInterface(stored, loaders) : metadata.getMetaDataForClass(stored, loaders);
+        if (target == null || !member.isEmbedded() && !target.isEmbeddedOnly()) {
+            return null;
+        }
+        // DataNucleus looks at the interface that the member declares, and would store the object on its own.
+        member.setEmbedded(true);
+        return implementation(target);
+    }
+
+    /** The generated class of a persistent interface; a class itself. */
+    private AbstractClassMetaData implementation(AbstractClassMetaData type) {
+        return type instanceof InterfaceMetaData
+                ? metadata.getMetaDataForImplementationOfReference(loaders.classForName(type.getFullClassName()), null, loaders) : type;
+    }
+
+    /** The type of a reference to an object of a class or an interface. */
     private static FieldType reference(AbstractClassMetaData target) {
-        return target == null ? FieldType.REFERENCE : FieldType.reference(target.getFullClassName());
+        return target == null || target instanceof InterfaceMetaData ? FieldType.REFERENCE : FieldType.reference(target.getFullClassName());
     }
 
     /**
@@ -280,7 +303,8 @@ final class MappingBuilder {
             return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64), null,
                     part(target, member, embeddedMetaData(member.getElementMetaData()), name + "_", type, depth));
         }
-        if (target != null && isInverse(member, relation)) {
+        // The classes that implement an interface have no common class in which to look for the elements.
+        if (target != null && !(target instanceof InterfaceMetaData) && isInverse(member, relation)) {
             return new InverseMapping(member, target);
         }
         FieldRole role = isArray ? FieldRole.ROLE_ARRAY_ELEMENT : FieldRole.ROLE_COLLECTION_ELEMENT;

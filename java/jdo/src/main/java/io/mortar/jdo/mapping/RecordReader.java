@@ -5,7 +5,6 @@ import java.util.function.Function;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.fieldmanager.AbstractFieldManager;
-import org.datanucleus.store.types.SCOUtils;
 
 /** Gives the members of an object the values in a record. */
 public final class RecordReader extends AbstractFieldManager {
@@ -61,7 +60,7 @@ public final class RecordReader extends AbstractFieldManager {
     @Override
     public Object fetchObjectField(int position) {
         Object value = read(position);
-        return owner == null || value == null ? value : SCOUtils.wrapSCOField(owner, position, value, true);
+        return owner == null || value == null ? value : Containers.wrap(owner, position, value);
     }
 
     @Override

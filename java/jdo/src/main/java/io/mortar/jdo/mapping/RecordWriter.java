@@ -6,7 +6,6 @@ import java.util.function.BiConsumer;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.fieldmanager.AbstractFieldManager;
-import org.datanucleus.store.types.SCOUtils;
 
 /** Puts the values of an object's members into a record. Objects that it refers to become persistent. */
 public final class RecordWriter extends AbstractFieldManager {
@@ -91,7 +90,7 @@ public final class RecordWriter extends AbstractFieldManager {
         write(position, value);
         if (value != null) {
             // From now on changes of a collection or a date are noticed.
-            SCOUtils.wrapSCOField(owner, position, value, true);
+            Containers.wrap(owner, position, value);
         }
     }
 

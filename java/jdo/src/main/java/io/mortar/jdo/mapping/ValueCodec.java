@@ -18,6 +18,9 @@ public record ValueCodec(
         Function<Object, Object> toStored,
         Function<Object, Object> toJava,
         Object zero) {
+    /** The Java form of a character. */
+    static final Function<Object, Object> CHARACTER = stored -> ((String) stored).charAt(0);
+
     static ValueCodec of(FieldType type, Function<Object, Object> toStored, Function<Object, Object> toJava) {
         return new ValueCodec(type, true, toStored, toJava, null);
     }
@@ -28,6 +31,11 @@ public record ValueCodec(
 
     ValueCodec withZero(Object stored) {
         return new ValueCodec(type, keepsOrder, toStored, toJava, stored);
+    }
+
+    /** Whether the Java values are characters, which are also numbers. */
+    public boolean isCharacter() {
+        return toJava == CHARACTER;
     }
 
     public Object encode(Object value) {

@@ -48,7 +48,7 @@ final class ValueCodecs {
         add(long.class, Long.class, integer(Number::longValue), 0L);
         add(float.class, Float.class, floating(Number::floatValue), 0.0);
         add(double.class, Double.class, floating(Number::doubleValue), 0.0);
-        add(char.class, Character.class, ValueCodec.of(FieldType.STRING, String::valueOf, v -> ((String) v).charAt(0)), "\0");
+        add(char.class, Character.class, ValueCodec.of(FieldType.STRING, String::valueOf, ValueCodec.CHARACTER), "\0");
         BASIC.put(String.class, ValueCodec.of(FieldType.STRING, v -> v, v -> v));
         BASIC.put(StringBuilder.class, ValueCodec.of(FieldType.STRING, Object::toString, v -> new StringBuilder((String) v)));
         BASIC.put(BigDecimal.class, ValueCodec.of(FieldType.DECIMAL, v -> v, ValueCodecs::decimal));

@@ -20,8 +20,8 @@ import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 
 /**
- * Translates conditions. {@code docs/decisions/filter-nulls.md} says how tests of null fields of JDOQL and of JPQL become tests
- * that are true or false: JDOQL's {@code !} stays as it is, and JPQL's {@code NOT} moves down to the tests.
+ * Translates conditions. {@code docs/decisions/filter-nulls.md} says how tests of null fields, which are neither true nor false, become
+ * tests that are: a negation moves down to the tests.
  */
 final class Conditions {
     private static final Map<Expression.Operator, String> COMPARISONS = Map.of(
@@ -36,7 +36,7 @@ final class Conditions {
 
     private final Operands operands;
     private final QueryCompilation compilation;
-    private final boolean isThreeValued;
+    private final boolean isJpql;
     private int variables;
 
     /**
@@ -47,10 +47,10 @@ final class Conditions {
      */
     record Filter(String text, List<String> remaining) {}
 
-    Conditions(Operands operands, QueryCompilation compilation, boolean isThreeValued) {
+    Conditions(Operands operands, QueryCompilation compilation, boolean isJpql) {
         this.operands = operands;
         this.compilation = compilation;
-        this.isThreeValued = isThreeValued;
+        this.isJpql = isJpql;
     }
 
     /** Translates each operand of the outermost conjunction that can be translated. */
@@ -184,7 +184,8 @@ final class Conditions {
 
     /** The text of a condition, or of its negation. */
     String condition(Expression expression, boolean negated) {
-        if (negated && !isThreeValued) {
+        if (negated && !isJpql && !freeVariables(expression).isEmpty()) {
+            // There is no element for which it is true.
             return "!(" + condition(expression, false) + ')';
         }
         if (expression instanceof DyadicExpression) {
@@ -292,7 +293,7 @@ final class Conditions {
             if (left.kind() == Term.Kind.INVERSE) {
                 throw new Untranslatable("the other side of a relation has the reference");
             }
-            boolean isUnknown = isThreeValued && rightExpression instanceof ParameterExpression;
+            boolean isUnknown = isJpql && rightExpression instanceof ParameterExpression;
             return !isEquality || isUnknown ? NEVER : nullTest(left, used);
         }
         if (left.kind() == Term.Kind.EMBEDDED || left.kind() == Term.Kind.CONTAINER || left.kind() == Term.Kind.INVERSE) {
@@ -302,7 +303,7 @@ final class Conditions {
             if (!isEquality && left.codec() != null && !left.codec().keepsOrder()) {
                 throw new Untranslatable("the stored values of " + left.text() + " do not have the order of the Java values");
             }
-            return test(left, used, operands.parameters().text(right.constant(), left));
+            return left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
         }
         if (left.kind() != right.kind()) {
             throw new Untranslatable("a value is compared with a reference");
@@ -315,19 +316,10 @@ final class Conditions {
         return between(left, used, right);
     }
 
-    /** A test of a member against a constant. JDOQL's {@code !=} is true if the member is null, but not if its object is. */
-    private String test(Term left, String operator, String constant) {
-        if (isThreeValued || !operator.equals("!=")) {
-            return left.text() + ' ' + operator + ' ' + constant;
-        }
-        String test = "!(" + left.text() + " == " + constant + ')';
-        return left.isPath() ? owner(left.text()) + " != null && " + test : test;
-    }
-
-    /** A test whether a member is null. Behind a reference that is null there is no member, unless an outer join gives null. */
+    /** A test whether a member is null. In JPQL there is no member behind a reference that is null, unless an outer join gives null. */
     private String nullTest(Term left, String operator) {
         String test = left.text() + ' ' + operator + " null";
-        boolean isInner = left.isPath() && !operands.scope().isOuter(owner(left.text()));
+        boolean isInner = isJpql && left.isPath() && !operands.scope().isOuter(owner(left.text()));
         return isInner && operator.equals("==") ? owner(left.text()) + " != null && " + test : test;
     }
 
@@ -338,15 +330,10 @@ final class Conditions {
 
     /** A comparison of two members. Two nulls are equal in JDOQL. */
     private String between(Term left, String operator, Term right) {
-        boolean mayBeNull = isNullable(left) && isNullable(right);
-        if (isThreeValued || !mayBeNull || !operator.equals("==") && !operator.equals("!=")) {
-            boolean isNegation = !isThreeValued && operator.equals("!=");
-            return isNegation
-                    ? "!(" + left.text() + " == " + right.text() + ')' : left.text() + ' ' + operator + ' ' + right.text();
-        }
-        String same = '(' + left.text() + " == " + right.text() + " || " + left.text() + " == null && " + right.text()
-                + " == null)";
-        return operator.equals("==") ? same : '!' + same;
+        String test = left.text() + ' ' + operator + ' ' + right.text();
+        boolean mayBothBeNull = !isJpql && isNullable(left) && isNullable(right);
+        return mayBothBeNull && operator.equals("==")
+                ? '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)" : test;
     }
 
     private static boolean isNullable(Term term) {
@@ -382,12 +369,12 @@ final class Conditions {
         return null;
     }
 
-    /** A string test, whose negation is false for null where tests have three values. */
+    /** A string test, whose negation is false for null. */
     private String guarded(Term value, String test, boolean negated) {
         if (!negated) {
             return test;
         }
-        return isThreeValued ? "!(" + test + ") && " + value.text() + " != null" : "!(" + test + ')';
+        return "!(" + test + ") && " + value.text() + " != null";
     }
 
     // ------------------------------------------------------------------------------------------- functions
@@ -420,7 +407,7 @@ final class Conditions {
 
     private TextPattern pattern(InvokeExpression invoke) {
         String pattern = constantText(invoke.getArguments().get(0));
-        if (!isThreeValued) {
+        if (!isJpql) {
             return TextPattern.ofRegularExpression(pattern);
         }
         // DataNucleus compiles LIKE as matches with the pattern of LIKE.
@@ -536,7 +523,7 @@ final class Conditions {
             constants.addAll(isOne ? List.of(each.constant()) : Parameters.elements(each.constant()));
         }
         // JPQL does not know whether a value differs from null.
-        if (negated && isThreeValued && constants.contains(null)) {
+        if (negated && isJpql && constants.contains(null)) {
             return NEVER;
         }
         return guarded(value, value.text() + " in " + operands.parameters().listText(constants, value), negated);

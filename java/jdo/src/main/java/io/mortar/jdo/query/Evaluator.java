@@ -2,6 +2,7 @@ package io.mortar.jdo.query;
 
 import io.mortar.jdo.MortarStoreManager;
 import io.mortar.jdo.mapping.Containers;
+import io.mortar.jdo.mapping.EmbeddedCopy;
 import io.mortar.jdo.mapping.InverseMapping;
 import io.mortar.jdo.mapping.MemberMapping;
 import java.math.BigDecimal;
@@ -48,8 +49,8 @@ import org.datanucleus.util.ClassUtils;
  * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator of
  * DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
  *
- * <p>A condition of JPQL is true, false, or null, which means unknown. One of JDOQL is true or false. A path through a null
- * reference is {@link #NOTHING}, which no test accepts.
+ * <p>A condition is true, false, or null, which means unknown. A path through a null reference is null in JDOQL, and in JPQL
+ * {@link #NOTHING}, which no test accepts.
  */
 final class Evaluator {
     /** What follows the alias of a joined map or list in the names of the key, the value and the index of its element. */
@@ -73,7 +74,7 @@ final class Evaluator {
     private final Map<Object, Object> parameters;
     private final Source source;
     private final Variables variables;
-    private final boolean isThreeValued;
+    private final boolean isJpql;
     /** The members of objects in memory that the other sides of relations decide, as the store has them. */
     private final Map<DNStateManager, Map<Integer, Optional<Object>>> inverses = new IdentityHashMap<>();
 
@@ -111,14 +112,14 @@ final class Evaluator {
             QueryCompilation compilation,
             Map<Object, Object> parameters,
             Source source,
-            boolean isThreeValued) {
+            boolean isJpql) {
         this.query = query;
         this.context = query.getExecutionContext();
         this.compilation = compilation;
         this.candidate = compilation.getCandidateAlias();
         this.parameters = parameters;
         this.source = source;
-        this.isThreeValued = isThreeValued;
+        this.isJpql = isJpql;
         this.variables = new Variables(compilation, this, source);
     }
 
@@ -137,6 +138,11 @@ final class Evaluator {
         return value == NOTHING ? null : value;
     }
 
+    /** The value of an expression of the result. */
+    Object result(Expression expression, Row row) {
+        return EmbeddedCopy.of(value(expression, row), context);
+    }
+
     // ------------------------------------------------------------------------------------------- conditions
 
     private Boolean condition(Expression expression, Row row) {
@@ -152,7 +158,7 @@ final class Evaluator {
     private Boolean truth(Expression expression, Row row) {
         Object value = evaluate(expression, row);
         if (value == null || value == NOTHING) {
-            return isThreeValued ? null : (Boolean) false;
+            return null;
         }
         if (value instanceof Boolean truth) {
             return truth;
@@ -215,27 +221,47 @@ final class Evaluator {
 
     private Boolean comparison(DyadicExpression expression, Row row) {
         Expression.Operator operator = expression.getOperator();
-        boolean isNullTest = isNull(expression.getLeft()) || isNull(expression.getRight());
+        boolean isNullTest = isNull(expression.getLeft(), row) || isNull(expression.getRight(), row);
         if (expression.getRight() instanceof SubqueryExpression subquery) {
             return quantified(evaluate(expression.getLeft(), row), operator, subquery, row);
         }
-        return compare(evaluate(expression.getLeft(), row), operator, evaluate(expression.getRight(), row), isNullTest);
+        Object left = operand(expression.getLeft(), isNullTest, row);
+        return compare(left, operator, operand(expression.getRight(), isNullTest, row), isNullTest);
     }
 
-    private static boolean isNull(Expression expression) {
-        return expression instanceof Literal literal && literal.getLiteral() == null;
+    /** An operand of a comparison. A container that the other side of a relation decides is null if it has no elements. */
+    private Object operand(Expression expression, boolean isNullTest, Row row) {
+        Object value = evaluate(expression, row);
+        boolean isEmpty = isNullTest && value != null && Containers.isContainer(value) && Containers.elements(value).isEmpty();
+        return isEmpty && expression instanceof PrimaryExpression path && isInverse(path, row) ? null : value;
+    }
+
+    private boolean isInverse(PrimaryExpression path, Row row) {
+        List<String> names = path.getTuples();
+        Object owner = names.size() > 1
+                ? value(new PrimaryExpression(path.getLeft(), names.subList(0, names.size() - 1)), row)
+                : path.getLeft() == null ? row.names().get(candidate) : value(path.getLeft(), row);
+        DNStateManager manager = owner == null ? null : context.findStateManager(owner);
+        AbstractMemberMetaData member = manager == null
+                ? null : manager.getClassMetaData().getMetaDataForMember(names.get(names.size() - 1));
+        return member != null && member.getMappedBy() != null;
+    }
+
+    /** Whether an expression is the literal null, or in JDOQL a parameter with that value. */
+    private boolean isNull(Expression expression, Row row) {
+        return expression instanceof Literal literal && literal.getLiteral() == null
+                || !isJpql && expression instanceof ParameterExpression && evaluate(expression, row) == null;
     }
 
     private Boolean compare(Object left, Expression.Operator operator, Object right, boolean isNullTest) {
         if (left == NOTHING || right == NOTHING) {
-            return isThreeValued ? null : (Boolean) false;
+            return null;
         }
         boolean isEquality = operator == Expression.OP_EQ || operator == Expression.OP_NOTEQ;
         if (left == null || right == null) {
-            if (isEquality && (isNullTest || !isThreeValued)) {
-                return (left == right) == (operator == Expression.OP_EQ);
-            }
-            return isThreeValued ? null : (Boolean) false;
+            // Two nulls are equal in JDOQL.
+            boolean isKnown = isEquality && (isNullTest || !isJpql && left == right);
+            return isKnown ? (Boolean) ((left == right) == (operator == Expression.OP_EQ)) : null;
         }
         if (isEquality) {
             return Values.isSame(left, right) == (operator == Expression.OP_EQ);
@@ -248,8 +274,8 @@ final class Evaluator {
     private Boolean in(Expression left, Expression right, Row row) {
         Object value = evaluate(left, row);
         Object list = right instanceof SubqueryExpression subquery ? subquery(subquery, row) : value(right, row);
-        if (value == NOTHING || value == null && isThreeValued) {
-            return isThreeValued ? null : (Boolean) false;
+        if (value == NOTHING || value == null && isJpql) {
+            return null;
         }
         List<Object> candidates = new ArrayList<>();
         for (Object each : elements(list)) {
@@ -258,7 +284,7 @@ final class Evaluator {
         if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
             return true;
         }
-        return isThreeValued && candidates.contains(null) ? null : (Boolean) false;
+        return value == null || isJpql && candidates.contains(null) ? null : (Boolean) false;
     }
 
     // ------------------------------------------------------------------------------------------- subqueries
@@ -399,7 +425,7 @@ final class Evaluator {
         boolean is = false;
         for (Object each : elements(right)) {
             Class<?> type = each instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(each));
-            is |= actual != null && (isThreeValued ? type == actual : type.isAssignableFrom(actual));
+            is |= actual != null && (isJpql ? type == actual : type.isAssignableFrom(actual));
         }
         return is == (expression.getOperator() == Expression.OP_IS);
     }
@@ -417,7 +443,8 @@ final class Evaluator {
         }
         if (expression.getOperator() == Expression.OP_COM) {
             // The complement of two: -x - 1.
-            return left == null || left == NOTHING ? left : calculate(-1L, Expression.OP_SUB, integer(left, expression), expression);
+            return left == null || left == NOTHING
+                    ? left : calculate(-1L, Expression.OP_SUB, integer(Values.number(left), expression), expression);
         }
         Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
@@ -432,14 +459,18 @@ final class Evaluator {
     }
 
     private static Object calculate(Object left, Expression.Operator operator, Object right, Expression expression) {
-        if (operator == Expression.OP_ADD && !(left instanceof Number && right instanceof Number)) {
+        Object one = Values.number(left);
+        Object other = Values.number(right);
+        boolean areNumbers = one instanceof Number && other instanceof Number;
+        boolean areCharacters = left instanceof Character && right instanceof Character;
+        if (operator == Expression.OP_ADD && (!areNumbers || areCharacters)) {
             return "" + left + right;
         }
-        if (!(left instanceof Number one) || !(right instanceof Number other)) {
+        if (!areNumbers) {
             throw unsupported(expression);
         }
         try {
-            return calculate(one, operator, other, expression);
+            return calculate((Number) one, operator, (Number) other, expression);
         } catch (ArithmeticException error) {
             throw new NucleusUserException(expression + " cannot be computed: " + error.getMessage(), error);
         }
@@ -498,8 +529,8 @@ final class Evaluator {
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
             arguments.add(value(argument, row));
         }
-        if (receiver instanceof Enum<?> && name.equals("toString")) {
-            return receiver.toString();
+        if (receiver instanceof Enum<?> constant && name.equals("toString")) {
+            return constant.name();
         }
         if (receiver instanceof Optional<?> optional) {
             return name.equals("isPresent") ? (Object) optional.isPresent() : optional.orElse(null);
@@ -539,6 +570,12 @@ final class Evaluator {
                     ? calculate(0L, Expression.OP_SUB, number, invoke) : arguments.get(0);
             default -> function(null, invoke, arguments);
         };
+    }
+
+    /** Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus. */
+    static boolean isFunction(String name, ExecutionContext context) {
+        return GET_OBJECT_ID.contains(name) || name.endsWith("JDOHelper.getVersion")
+                || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(null, name) != null;
     }
 
     /** {@code FUNCTION('name', …)}: a function of the query language by its name. The store has no others. */
@@ -649,8 +686,8 @@ final class Evaluator {
                 value = optional.orElse(null);
             }
             if (value == null || value == NOTHING) {
-                // An alias of an outer join that is null has null members; behind another reference there is nothing.
-                return i == 0 ? value : NOTHING;
+                // An alias of an outer join that is null has null members; behind another reference there is nothing in JPQL.
+                return i == 0 || !isJpql ? value : NOTHING;
             }
             // The key or the value of a map in FROM: the join takes it from the elements of the map.
             String name = path.get(i).replaceFirst("(" + KEY + '|' + VALUE + ")$", "");

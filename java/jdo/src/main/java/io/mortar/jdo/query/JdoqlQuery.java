@@ -29,7 +29,7 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
     @Override
     public void compileGeneric(Map parameterValues) {
         super.compileGeneric(parameterValues);
-        QueryCheck.check(compilation, getResultClass(), ec);
+        QueryCheck.check(this, compilation);
     }
 
     /** Makes the changes of the transaction visible to the query. */
@@ -44,6 +44,7 @@ public final class JdoqlQuery extends AbstractJDOQLQuery {
 
     @Override
     protected Object performExecute(Map parameters) {
+        QueryCheck.checkParameters(compilation, parameters);
         QueryExecution execution = new QueryExecution(this, compilation, parameters, false);
         try {
             return execution.execute(candidateCollection, evaluateInMemory(), type);

@@ -75,25 +75,28 @@ final class MemoryRows {
         }
         List<Row> rows = List.of(outer);
         for (int i = 0; i < from.length; i++) {
-            rows = joined(rows, (ClassExpression) from[i], i == 0 ? candidates : null);
+            rows = joined(rows, (ClassExpression) from[i], i == 0, candidates);
         }
         return rows;
     }
 
-    private List<Row> joined(List<Row> rows, ClassExpression from, List<Object> candidates) {
+    private List<Row> joined(List<Row> rows, ClassExpression from, boolean isFirst, List<Object> found) {
+        List<Object> candidates = isFirst ? found : null;
+        // The typed API gives the candidates of a subquery another alias in FROM.
+        String name = isFirst ? compilation.getCandidateAlias() : from.getAlias();
         List<Row> joined = new ArrayList<>();
         Function<Row, Collection<Object>> partners = null;
         for (Row row : rows) {
-            if (row.names().containsKey(from.getAlias())) {
+            if (!isFirst && row.names().containsKey(name)) {
                 // IN(a.tracks) is another clause with the candidate of the first one.
                 joined.add(row);
             } else if (candidates == null && from.getCandidateExpression() != null) {
                 Expression path = QueryPlan.path(from.getCandidateExpression());
-                elements(from.getAlias(), path, row).forEach(each -> joined.add(row.with(each)));
+                elements(name, path, row).forEach(each -> joined.add(row.with(each)));
             } else {
                 partners = candidates != null ? unused -> candidates
-                        : partners == null ? partners(from.getAlias(), row, compilation.getExprFilter()) : partners;
-                partners.apply(row).forEach(each -> joined.add(row.with(from.getAlias(), each)));
+                        : partners == null ? partners(name, row, compilation.getExprFilter()) : partners;
+                partners.apply(row).forEach(each -> joined.add(row.with(name, each)));
             }
         }
         List<Row> all = joined;
@@ -266,7 +269,7 @@ final class MemoryRows {
         if (result == null) {
             return row.names().get(compilation.getCandidateAlias());
         }
-        Object[] values = Arrays.stream(result).map(each -> evaluator.value(each, row)).toArray();
+        Object[] values = Arrays.stream(result).map(each -> evaluator.result(each, row)).toArray();
         return values.length == 1 ? values[0] : values;
     }
 

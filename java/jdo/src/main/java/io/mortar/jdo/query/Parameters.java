@@ -100,8 +100,9 @@ final class Parameters {
     }
 
     /** The stored form of a constant. A number stays of its type, because numbers of all types can be compared. */
-    static Object stored(Object constant, ValueCodec codec) {
+    static Object stored(Object value, ValueCodec codec) {
         boolean numeric = codec == null || codec.keepsOrder() && Term.isNumeric(codec.type());
+        Object constant = numeric ? Values.number(value) : codec.isCharacter() ? character(value) : value;
         if (constant instanceof BigDecimal decimal && numeric && codec != null && codec.decode(0L) instanceof Float) {
             // As the member has been stored.
             return (double) decimal.floatValue();
@@ -110,7 +111,7 @@ final class Parameters {
             return number(number);
         }
         if (codec == null) {
-            return constant instanceof Character character ? character.toString() : plain(constant);
+            return plain(constant);
         }
         if (codec.type().equals(FieldType.STRING) && constant instanceof Character character) {
             return character.toString();
@@ -129,6 +130,18 @@ final class Parameters {
                     "a constant of " + constant.getClass().getName() + " is compared with a value of another type");
         }
         return stored;
+    }
+
+    /** The character that a number is; another value stays as it is. */
+    private static Object character(Object value) {
+        if (!(value instanceof Number number)) {
+            return value;
+        }
+        char character = (char) number.intValue();
+        if (number.doubleValue() != character || Character.isSurrogate(character)) {
+            throw new Untranslatable("a character is compared with " + number);
+        }
+        return character;
     }
 
     /** A constant that already has the stored form of a value with a converter; null if it has not. */

@@ -1,5 +1,6 @@
 package io.mortar.jdo.query;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Locale;
@@ -10,9 +11,14 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractClassMetaData;
 import org.datanucleus.metadata.AbstractMemberMetaData;
+import org.datanucleus.store.query.Query;
 import org.datanucleus.store.query.compiler.QueryCompilation;
+import org.datanucleus.store.query.compiler.Symbol;
+import org.datanucleus.store.query.expression.CreatorExpression;
+import org.datanucleus.store.query.expression.DyadicExpression;
 import org.datanucleus.store.query.expression.Expression;
 import org.datanucleus.store.query.expression.InvokeExpression;
+import org.datanucleus.store.query.expression.Literal;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 import org.datanucleus.util.ClassUtils;
@@ -22,31 +28,49 @@ import org.datanucleus.util.ClassUtils;
  * results of a wrong type. DataNucleus takes an unknown name of a filter for a variable, and does not check results.
  */
 final class QueryCheck {
+    /** The functions of containers that the evaluation knows. */
+    private static final Set<String> OF_CONTAINERS = Set.of(
+            "size", "length", "isEmpty", "contains", "containsValue", "containsKey", "containsEntry", "indexOf", "get");
+
+    private final Query<?> query;
     private final QueryCompilation compilation;
     private final ExecutionContext context;
     private final Class<?> candidate;
 
-    private QueryCheck(QueryCompilation compilation, ExecutionContext context) {
+    private QueryCheck(Query<?> query, QueryCompilation compilation) {
+        this.query = query;
         this.compilation = compilation;
-        this.context = context;
+        this.context = query.getExecutionContext();
         this.candidate = compilation.getCandidateClass();
     }
 
-    static void check(QueryCompilation compilation, Class<?> resultClass, ExecutionContext context) {
+    static void check(Query<?> query, QueryCompilation compilation) {
         if (compilation.getCandidateClass() == null) {
+            if (query.getCandidateClassName() != null) {
+                query.resolveClassDeclaration(query.getCandidateClassName());
+            }
             return;
         }
-        QueryCheck check = new QueryCheck(compilation, context);
+        QueryCheck check = new QueryCheck(query, compilation);
         check.checkFilter();
         Expression[] result = compilation.getExprResult() == null ? new Expression[0] : compilation.getExprResult();
         ExpressionTree.forEach(result, check::checkResult);
         for (Expression each : result) {
             check.checkSingle(each);
         }
-        boolean isValue = resultClass != null && resultClass.getName().startsWith("java.lang.") && resultClass != Object.class;
-        if (isValue && result.length > 1) {
-            throw new NucleusUserException("the result has " + result.length + " values, and the result class is " + resultClass.getName());
+        if (query.getResultClass() != null) {
+            check.checkResultClass(result);
         }
+    }
+
+    /** Refuses null for a parameter of a primitive type. */
+    static void checkParameters(QueryCompilation compilation, Map<?, ?> parameters) {
+        parameters.forEach((name, value) -> {
+            Symbol symbol = value == null && name instanceof String ? compilation.getSymbolTable().getSymbol((String) name) : null;
+            if (symbol != null && symbol.getValueType() != null && symbol.getValueType().isPrimitive()) {
+                throw new NucleusUserException("the parameter " + name + " is null, and its type is " + symbol.getValueType());
+            }
+        });
     }
 
     private void checkFilter() {
@@ -56,8 +80,53 @@ final class QueryCheck {
                     && !elements.contains(variable.getId()) && !isOverObjects(variable.getId())) {
                 throw new NucleusUserException("the filter contains " + variable.getId() + ", which is neither a member of "
                         + candidate.getName() + " nor a variable over objects or elements");
+            } else if (each instanceof InvokeExpression invoke) {
+                checkFunction(invoke);
+            } else if (each instanceof DyadicExpression && Conditions.isComparison(each.getOperator())) {
+                checkCharacter(each.getLeft(), each.getRight());
+                checkCharacter(each.getRight(), each.getLeft());
             }
         });
+    }
+
+    /** Refuses unknown functions, those that containers do not have, and those of containers for a variable over objects. */
+    private void checkFunction(InvokeExpression invoke) {
+        String name = invoke.getOperation();
+        if (invoke.getLeft() == null && name.contains(".") && !Evaluator.isFunction(name, context)) {
+            throw new NucleusUserException("the filter contains " + name + ", which is not a function");
+        }
+        if (invoke.getLeft() instanceof PrimaryExpression path && isContainer(memberType(path)) && !OF_CONTAINERS.contains(name)) {
+            throw new NucleusUserException("the filter contains " + name + " of " + path.getId() + ", a container");
+        }
+        if (invoke.getLeft() instanceof VariableExpression variable && name.startsWith("contains") && isOverObjects(variable.getId())
+                && compilation.getCompilationForSubquery(variable.getId()) == null) {
+            throw new NucleusUserException("the filter contains " + name + " of the variable " + variable.getId() + ", an object");
+        }
+    }
+
+    /** Refuses the comparison of a character with a text that is none. */
+    private void checkCharacter(Expression side, Expression other) {
+        if (side instanceof PrimaryExpression path && other instanceof Literal literal && literal.getLiteral() instanceof String text
+                && text.length() != 1) {
+            Class<?> type = memberType(path);
+            if (type == char.class || type == Character.class) {
+                throw new NucleusUserException(
+                        "the character " + path.getId() + " is compared with a text of " + text.length() + " characters");
+            }
+        }
+    }
+
+    private void checkResultClass(Expression[] result) {
+        if (result.length == 1 && result[0] instanceof CreatorExpression) {
+            return;
+        }
+        List<ResultClassCheck.Value> values = new ArrayList<>();
+        for (Expression each : result) {
+            boolean isSelf = each instanceof PrimaryExpression path && path.getLeft() == null && isCandidate(path.getId());
+            values.add(new ResultClassCheck.Value(
+                    QueryExecution.columnOf(each), isSelf ? candidate : each instanceof PrimaryExpression path ? type(path) : null));
+        }
+        ResultClassCheck.check(query.getResultClass(), values.isEmpty() ? List.of(new ResultClassCheck.Value(null, candidate)) : values);
     }
 
     private boolean isCandidate(String name) {
@@ -73,6 +142,8 @@ final class QueryCheck {
     private void checkResult(Expression expression) {
         if (expression instanceof PrimaryExpression path) {
             type(path);
+        } else if (expression instanceof CreatorExpression creator) {
+            ResultClassCheck.checkConstructor(query.resolveClassDeclaration(creator.getId()), creator.getArguments().size());
         } else if (expression instanceof VariableExpression variable && !isCandidate(variable.getId())
                 && !Variables.isDeclared(compilation, variable.getId())) {
             throw new NucleusUserException("the result contains " + variable.getId() + ", which is neither a member of "
@@ -91,9 +162,22 @@ final class QueryCheck {
 
     private void checkSingle(Expression expression) {
         Class<?> type = expression instanceof PrimaryExpression path ? type(path) : null;
-        if (type != null && (Collection.class.isAssignableFrom(type) || Map.class.isAssignableFrom(type))) {
+        if (isContainer(type)) {
             throw new NucleusUserException("the result contains " + ((PrimaryExpression) expression).getId()
                     + ", a container: use a variable for its elements");
+        }
+    }
+
+    private static boolean isContainer(Class<?> type) {
+        return type != null && (Collection.class.isAssignableFrom(type) || Map.class.isAssignableFrom(type));
+    }
+
+    /** The type of the member to which a path leads; null if it is not known or there is no such member. */
+    private Class<?> memberType(PrimaryExpression path) {
+        try {
+            return type(path);
+        } catch (NucleusUserException unknown) {
+            return null;
         }
     }
 

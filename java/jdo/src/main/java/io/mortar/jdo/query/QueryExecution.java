@@ -234,7 +234,7 @@ final class QueryExecution implements Evaluator.Source {
     @Override
     public Object subquery(String name, Evaluator.Row row) {
         QueryCompilation subquery = compilation.getCompilationForSubquery(name);
-        if (subquery == null || isOfOuter(name)) {
+        if (subquery == null) {
             throw new NucleusUserException("the subquery " + name + " cannot be evaluated in memory");
         }
         return result(subquery, subquery(name, subquery).rows(null, row));
@@ -351,7 +351,20 @@ final class QueryExecution implements Evaluator.Source {
         }
         AbstractResultClassMapper mapper = isJpql
                 ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
-        return new ArrayList<>(mapper.map(values, result));
+        return new ArrayList<>(mapper.map(values, Arrays.stream(result).map(QueryExecution::renamed).toArray(Expression[]::new)));
+    }
+
+    /** An expression of the result under the name that its member of the result class has. */
+    private static Expression renamed(Expression expression) {
+        return expression.getAlias() == null ? expression : new PrimaryExpression(List.of(expression.getAlias()));
+    }
+
+    /** The name of the member of the result class for an expression: its alias, or that of the member at the end of a path; or null. */
+    static String columnOf(Expression expression) {
+        if (expression.getAlias() != null || !(expression instanceof PrimaryExpression path)) {
+            return expression.getAlias();
+        }
+        return path.getTuples().get(path.getTuples().size() - 1);
     }
 
     /** The name of an expression of the result: its alias, or the expression itself. */

@@ -67,6 +67,11 @@ final class Values {
         return instant != null ? instant : plain(value);
     }
 
+    /** A character as the number that it is; another value stays as it is. */
+    static Object number(Object value) {
+        return value instanceof Character character ? (Object) (long) character : value;
+    }
+
     /** The point in time that a value is; null for another value. */
     private static Instant instant(Object value) {
         if (value instanceof Date date) {
