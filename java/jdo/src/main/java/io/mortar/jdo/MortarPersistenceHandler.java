@@ -8,7 +8,9 @@ import io.mortar.jdo.mapping.RecordWriter;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Set;
 import java.util.function.Consumer;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusObjectNotFoundException;
@@ -268,23 +270,30 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         try {
             return session.get(oid, forUpdate);
         } catch (NucleusOptimisticException conflict) {
-            long epoch = session.epoch();
-            if (!state(manager).isRefreshing() || !session.restart()) {
+            List<MortarStateManager> others = readBefore(session, manager);
+            Set<Oid> known = others.stream().map(MortarStateManager::knownOid).collect(Collectors.toSet());
+            known.add(oid);
+            if (!state(manager).isRefreshing() || !session.restart(known)) {
                 throw conflict;
             }
-            readAgain(session, manager, epoch);
+            readAgain(session, others);
             return session.get(oid, forUpdate);
         }
     }
 
-    /** Reads all other objects again that the context has read in a former transaction of Mortar. */
-    private static void readAgain(StoreSession session, DNStateManager refreshed, long epoch) {
+    /** The other objects that the context has, and that the transaction has read. */
+    private static List<MortarStateManager> readBefore(StoreSession session, DNStateManager refreshed) {
         List<MortarStateManager> managers = new ArrayList<>();
         for (Object each : refreshed.getExecutionContext().getLevel1Cache().values()) {
-            if (each != refreshed && each instanceof MortarStateManager manager && manager.isReadIn(epoch)) {
+            if (each != refreshed && each instanceof MortarStateManager manager && manager.isReadIn(session.epoch())) {
                 managers.add(manager);
             }
         }
+        return managers;
+    }
+
+    /** Reads objects again that the context has read in a former transaction of Mortar. */
+    private static void readAgain(StoreSession session, List<MortarStateManager> managers) {
         List<Record> records = session.getAll(managers.stream().map(MortarStateManager::knownOid).toList(), false);
         for (int i = 0; i < records.size(); i++) {
             MortarStateManager manager = managers.get(i);

@@ -19,6 +19,7 @@ import java.io.InputStream;
 import java.io.SequenceInputStream;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -49,6 +50,8 @@ final class StoreSession {
     private static final int FEW_BYTES = 64 << 10;
     /** Changed objects that an error of a conflict names at most. */
     private static final int MANY_CHANGED = 10_000;
+    /** A transaction that has read more objects is not begun anew: see {@link #restart}. */
+    private static final int MAX_READ = 10_000;
     private static final int OUTCOME_ATTEMPTS = 20;
     private static final long OUTCOME_PAUSE_MS = 500;
 
@@ -64,6 +67,8 @@ final class StoreSession {
     private final Map<Oid, Write> pending = new LinkedHashMap<>();
     /** The objects that the transaction has changed, with the records that it has read of them; not more than some. */
     private final Map<Oid, Basis> changed = new LinkedHashMap<>();
+    /** The objects that the transaction has read, up to some more than {@link #MAX_READ}. */
+    private final Set<Oid> read = new HashSet<>();
     /** Objects that a former transaction of Mortar has read, and that have changed since. */
     private final Set<DNStateManager> outdated = Collections.newSetFromMap(new IdentityHashMap<>());
     private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
@@ -112,13 +117,14 @@ final class StoreSession {
 
     /**
      * Begins another transaction of Mortar in place of one that has read what another transaction has changed since, to read that again.
-     * One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open.
+     * One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open, or that has read other objects than
+     * the known ones, which the caller reads again.
      *
      * @return whether that was done
      */
-    boolean restart() {
+    boolean restart(Set<Oid> known) {
         boolean isReplaceable = !isImplicit && level() == IsolationLevel.OPTIMISTIC
-                && !hasWrites && !hasAllocated && !hasQueried;
+                && !hasWrites && !hasAllocated && !hasQueried && read.size() <= MAX_READ && known.containsAll(read);
         if (isReplaceable) {
             end();
         }
@@ -153,9 +159,16 @@ final class StoreSession {
             if (isImplicit && transaction == null) {
                 return client.get(oid).map(StoredObject::record).orElse(null);
             }
+            noteRead(List.of(oid));
             Optional<StoredObject> object = forUpdate ? transaction().getForUpdate(oid) : transaction().get(oid);
             return object.map(StoredObject::record).orElse(null);
         });
+    }
+
+    private void noteRead(List<Oid> oids) {
+        if (read.size() <= MAX_READ) {
+            read.addAll(oids);
+        }
     }
 
     /** The records of objects; null for those that the context does not find. All are read in one call. */
@@ -163,6 +176,7 @@ final class StoreSession {
         List<Oid> missing = oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
         Map<Oid, StoredObject> read = missing.isEmpty()
                 ? Map.of() : call(() -> forUpdate ? transaction().getAllForUpdate(missing) : transaction().getAll(missing));
+        noteRead(missing);
         List<Record> records = new ArrayList<>(oids.size());
         for (Oid oid : oids) {
             Write written = pending.get(oid);
@@ -354,6 +368,7 @@ final class StoreSession {
     private void end() {
         pending.clear();
         changed.clear();
+        read.clear();
         afterCommit.clear();
         hasWrites = false;
         hasAllocated = false;
