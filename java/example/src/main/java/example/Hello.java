@@ -10,7 +10,10 @@ public final class Hello {
     public static void main(String[] arguments) {
         try (Client client = arguments.length > 0 ? Client.connect(arguments[0]) : Client.inMemory()) {
             client.run(t -> t.bind("greetings/hello", t.createBlob("Hello, world".getBytes(StandardCharsets.UTF_8))));
-            byte[] hello = client.resolve("greetings/hello").flatMap(client::get).orElseThrow().data();
+            byte[] hello = client.resolve("greetings/hello")
+                    .flatMap(client::get)
+                    .orElseThrow()
+                    .data();
             System.out.println(new String(hello, StandardCharsets.UTF_8));
         }
     }

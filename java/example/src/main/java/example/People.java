@@ -26,7 +26,8 @@ public final class People {
             ann.celebrateBirthday(); // the commit writes what has changed
             manager.currentTransaction().commit();
 
-            List<Person> found = manager.newQuery(Person.class, "boss.name == 'Ann' && boss.age > 50").executeList();
+            List<Person> found = manager.newQuery(Person.class, "boss.name == 'Ann' && boss.age > 50")
+                    .executeList();
             found.forEach(System.out::println);
         } finally {
             factory.close();

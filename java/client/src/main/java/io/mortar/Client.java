@@ -640,8 +640,9 @@ public final class Client implements AutoCloseable {
     }
 
     /**
-     * Creates an index, which is built in the background: {@link SchemaIndex#ready} tells when queries use it. With a unique index it takes
-     * until the values of all objects that exist are entered; {@link #schema} continues if that was interrupted.
+     * Creates an index, which is built in the background: {@link SchemaIndex#ready} tells when queries use it. With a
+     * unique index it takes until the values of all objects that exist are entered; {@link #schema} continues if that
+     * was interrupted.
      *
      * @param index the index
      * @throws NotFoundException if there is no such class or field

@@ -28,8 +28,11 @@ final class AuditMembers {
         AbstractClassMetaData metadata = manager.getClassMetaData();
         set(manager, metadata.getUpdateUserMemberPosition(), user(manager));
         setTime(manager, metadata.getUpdateTimestampMemberPosition());
-        IntStream set = IntStream.of(metadata.getUpdateUserMemberPosition(), metadata.getUpdateTimestampMemberPosition());
-        return IntStream.concat(IntStream.of(positions), set.filter(each -> each >= 0)).distinct().toArray();
+        IntStream set =
+                IntStream.of(metadata.getUpdateUserMemberPosition(), metadata.getUpdateTimestampMemberPosition());
+        return IntStream.concat(IntStream.of(positions), set.filter(each -> each >= 0))
+                .distinct()
+                .toArray();
     }
 
     private static String user(DNStateManager manager) {
@@ -44,7 +47,8 @@ final class AuditMembers {
 
     private static void setTime(DNStateManager manager, int position) {
         if (position >= 0) {
-            manager.replaceField(position, now(manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position)));
+            manager.replaceField(
+                    position, now(manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position)));
         }
     }
 
@@ -63,7 +67,8 @@ final class AuditMembers {
         if (type == LocalDateTime.class) {
             return LocalDateTime.now();
         }
-        throw new NucleusUserException(member.getFullFieldName() + " is the time of a change: its type must be Instant, LocalDateTime, "
-                + "java.sql.Timestamp or java.util.Date, and not " + type.getName());
+        throw new NucleusUserException(
+                member.getFullFieldName() + " is the time of a change: its type must be Instant, LocalDateTime, "
+                        + "java.sql.Timestamp or java.util.Date, and not " + type.getName());
     }
 }

@@ -11,8 +11,8 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.connection.ManagedConnection;
 
 /**
- * Flushes objects in the order in which they have become dirty. It first reads all changed objects that the transaction has not
- * read, with one call; the session sends all writes with another.
+ * Flushes objects in the order in which they have become dirty. It first reads all changed objects that the transaction
+ * has not read, with one call; the session sends all writes with another.
  */
 final class BatchedFlush extends FlushOrdered {
     private final MortarStoreManager store;
@@ -48,7 +48,10 @@ final class BatchedFlush extends FlushOrdered {
 
     private static void addChanged(Collection<DNStateManager> dirty, List<DNStateManager> changed) {
         if (dirty != null) {
-            dirty.stream().filter(each -> !each.isEmbedded() && !each.getLifecycleState().isNew()).forEach(changed::add);
+            dirty.stream()
+                    .filter(each ->
+                            !each.isEmbedded() && !each.getLifecycleState().isNew())
+                    .forEach(changed::add);
         }
     }
 }

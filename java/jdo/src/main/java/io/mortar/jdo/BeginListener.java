@@ -9,8 +9,8 @@ import org.datanucleus.transaction.Transaction;
 import org.datanucleus.transaction.TransactionEventListener;
 
 /**
- * Makes a new transaction read objects anew that its context has read before. In an optimistic transaction of JDO, objects are
- * read without becoming transactional, so DataNucleus leaves their values when the transaction ends.
+ * Makes a new transaction read objects anew that its context has read before. In an optimistic transaction of JDO,
+ * objects are read without becoming transactional, so DataNucleus leaves their values when the transaction ends.
  *
  * <p>It does nothing if the application wants to retain values, as Jakarta Persistence does by default; see
  * {@link MortarStateManager#basis}.
@@ -31,7 +31,8 @@ record BeginListener(ExecutionContext context) implements TransactionEventListen
         }
         List<DNStateManager> read = new ArrayList<>();
         for (Object each : context.getLevel1Cache().values()) {
-            if (each instanceof DNStateManager manager && manager.getLifecycleState() != null
+            if (each instanceof DNStateManager manager
+                    && manager.getLifecycleState() != null
                     && manager.getLifecycleState().stateType() == LifeCycleState.P_NONTRANS) {
                 read.add(manager);
             }

@@ -3,9 +3,9 @@ package io.mortar.jdo;
 import java.util.function.LongSupplier;
 
 /**
- * Says how many numbers a counter takes from the store at once. Each time a block is used up quickly the next one is twice as
- * long; one that has lasted long is followed by half of it. The size is the configured one, or it doubled several times. A counter
- * with the configured size 1 takes each number on its own.
+ * Says how many numbers a counter takes from the store at once. Each time a block is used up quickly the next one is
+ * twice as long; one that has lasted long is followed by half of it. The size is the configured one, or it doubled
+ * several times. A counter with the configured size 1 takes each number on its own.
  *
  * <p>It is not safe for threads: the lock of the generator protects it.
  */

@@ -27,8 +27,9 @@ import org.datanucleus.store.valuegenerator.ValueGenerator;
 
 /**
  * Generates numbers for the strategies increment, identity and sequence. Each counter is an object of the class
- * {@code mortar.jdo.Counter} that says which number is next. Numbers are taken in blocks, each in a transaction of its own, so
- * a number that an aborted transaction has used is not used again. {@link BlockSize} says how long the blocks are.
+ * {@code mortar.jdo.Counter} that says which number is next. Numbers are taken in blocks, each in a transaction of its
+ * own, so a number that an aborted transaction has used is not used again. {@link BlockSize} says how long the blocks
+ * are.
  */
 public final class CounterGenerator extends AbstractGenerator<Long> {
     private static final String CLASS = "mortar.jdo.Counter";
@@ -52,7 +53,8 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
     /** The numbers of the class of counters and of its fields. */
     private record Layout(int classNumber, int name, int next) {
         static Layout in(Schema schema) {
-            return new Layout(schema.classNumber(CLASS), schema.fieldNumber(CLASS, NAME), schema.fieldNumber(CLASS, NEXT));
+            return new Layout(
+                    schema.classNumber(CLASS), schema.fieldNumber(CLASS, NAME), schema.fieldNumber(CLASS, NEXT));
         }
     }
 
@@ -87,9 +89,11 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
         }
         try {
             long first = take(size);
-            return new ValueGenerationBlock<>(LongStream.range(first, first + size).boxed().toList());
+            return new ValueGenerationBlock<>(
+                    LongStream.range(first, first + size).boxed().toList());
         } catch (MortarException error) {
-            throw new NucleusDataStoreException("the counter " + counter + " gives no numbers: " + error.getMessage(), error);
+            throw new NucleusDataStoreException(
+                    "the counter " + counter + " gives no numbers: " + error.getMessage(), error);
         }
     }
 
@@ -113,7 +117,9 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
     }
 
     private Taken take(Transaction transaction, long size) {
-        Optional<Record> known = object == null ? Optional.empty() : transaction.getForUpdate(object).map(StoredObject::record);
+        Optional<Record> known = object == null
+                ? Optional.empty()
+                : transaction.getForUpdate(object).map(StoredObject::record);
         if (known.isPresent() && counter.equals(known.get().get(layout.name(), String.class))) {
             return take(transaction, object, known.get(), size);
         }
@@ -122,14 +128,18 @@ public final class CounterGenerator extends AbstractGenerator<Long> {
                 Row row = rows.next();
                 return take(transaction, row.oid(), row.record(), size);
             }
-            Record created = Record.builder().set(layout.name(), counter).set(layout.next(), initialValue + size).build();
+            Record created = Record.builder()
+                    .set(layout.name(), counter)
+                    .set(layout.next(), initialValue + size)
+                    .build();
             return new Taken(initialValue, transaction, transaction.create(layout.classNumber(), created));
         }
     }
 
     private Taken take(Transaction transaction, Oid object, Record record, long size) {
         long first = record.get(layout.next(), Long.class);
-        transaction.put(object, record.toBuilder().set(layout.next(), first + size).build());
+        transaction.put(
+                object, record.toBuilder().set(layout.next(), first + size).build());
         return new Taken(first, transaction, object);
     }
 }

@@ -12,8 +12,8 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.fieldmanager.DeleteFieldManager;
 
 /**
- * What the deletion of an object does to the objects of its members: it deletes those that depend on the object, and ends the
- * references of the others to it if the relation has two sides.
+ * What the deletion of an object does to the objects of its members: it deletes those that depend on the object, and
+ * ends the references of the others to it if the relation has two sides.
  */
 final class DeletionCascade extends DeleteFieldManager {
     private final MortarStoreManager store;
@@ -29,7 +29,8 @@ final class DeletionCascade extends DeleteFieldManager {
 
     @Override
     public void storeObjectField(int position, Object value) {
-        AbstractMemberMetaData member = deleted.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
+        AbstractMemberMetaData member =
+                deleted.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
         RelationType relation = member.getRelationType(context.getClassLoaderResolver());
         if (value == null || relation == RelationType.NONE) {
             return;
@@ -57,7 +58,9 @@ final class DeletionCascade extends DeleteFieldManager {
     }
 
     private void delete(Object object) {
-        if (object != null && context.getApiAdapter().isPersistable(object) && !isDeleted(context.findStateManager(object))) {
+        if (object != null
+                && context.getApiAdapter().isPersistable(object)
+                && !isDeleted(context.findStateManager(object))) {
             context.deleteObjectInternal(object);
         }
     }
@@ -76,7 +79,8 @@ final class DeletionCascade extends DeleteFieldManager {
         // The elements of a relation of many to many refer to this object if they store the relation.
         AbstractMemberMetaData[] related = container.getRelatedMemberMetaData(context.getClassLoaderResolver());
         if (related != null) {
-            Containers.elements(elements).forEach(element -> RelatedContainers.remove(store, deleted, element, related[0]));
+            Containers.elements(elements)
+                    .forEach(element -> RelatedContainers.remove(store, deleted, element, related[0]));
         }
     }
 

@@ -39,9 +39,9 @@ import org.datanucleus.util.ClassUtils;
 /**
  * Converts between identities of Java objects and identifiers of Mortar.
  *
- * <p>A datastore identity contains the identifier. An application identity is looked up in its unique index. The identifiers
- * that were found are kept; since each use reads the object and compares its identity, an old one costs a query, not a wrong
- * answer.
+ * <p>A datastore identity contains the identifier. An application identity is looked up in its unique index. The
+ * identifiers that were found are kept; since each use reads the object and compares its identity, an old one costs a
+ * query, not a wrong answer.
  */
 final class Identities {
     private static final int KEPT = 1 << 16;
@@ -75,12 +75,17 @@ final class Identities {
         }
     }
 
-    /** The same for an object of a class or of one that extends it: an object of another class is not the one that is meant. */
+    /**
+     * The same for an object of a class or of one that extends it: an object of another class is not the one that is
+     * meant.
+     */
     Oid oid(DatastoreId id, AbstractClassMetaData metadata) {
         Oid oid = oid(id);
         ClassMapping mapping = store.mapping(metadata);
-        if (!store.isA(oid.classNumber(), mapping) || oid.space() != store.client().space()) {
-            throw new NucleusObjectNotFoundException("there is no object of " + mapping.name() + " with the identity " + id, id);
+        if (!store.isA(oid.classNumber(), mapping)
+                || oid.space() != store.client().space()) {
+            throw new NucleusObjectNotFoundException(
+                    "there is no object of " + mapping.name() + " with the identity " + id, id);
         }
         return oid;
     }
@@ -100,10 +105,13 @@ final class Identities {
 
     /** The identifier of a stored object. */
     Oid require(StoreSession session, MortarStateManager manager) {
-        Found found = find(session, manager.getExecutionContext(), manager.getClassMetaData(), manager.getInternalObjectId());
+        Found found =
+                find(session, manager.getExecutionContext(), manager.getClassMetaData(), manager.getInternalObjectId());
         if (found == null) {
-            throw new NucleusObjectNotFoundException("there is no object with the identity "
-                    + IdentityUtils.getPersistableIdentityForId(manager.getInternalObjectId()), manager.getInternalObjectId());
+            throw new NucleusObjectNotFoundException(
+                    "there is no object with the identity "
+                            + IdentityUtils.getPersistableIdentityForId(manager.getInternalObjectId()),
+                    manager.getInternalObjectId());
         }
         manager.setOid(found.oid());
         manager.rememberRead(session, found.record());
@@ -111,8 +119,8 @@ final class Identities {
     }
 
     /**
-     * The name of the class of the object with an identity that does not say it. The name of a class with such identities if
-     * there is no object.
+     * The name of the class of the object with an identity that does not say it. The name of a class with such
+     * identities if there is no object.
      */
     String className(ExecutionContext context, Object id, Collection<AbstractClassMetaData> candidates) {
         return store.withSession(context, session -> {
@@ -180,11 +188,13 @@ final class Identities {
         for (int position : root.metadata().getPKMemberPositions()) {
             MemberMapping mapping = root.members().at(position);
             if (mapping == null) {
-                throw new NucleusUserException("an object of " + root + " cannot be looked up by its identity: the types of the identity's "
-                        + "members are type variables, which the subclasses replace; use the class of the object");
+                throw new NucleusUserException(
+                        "an object of " + root + " cannot be looked up by its identity: the types of the identity's "
+                                + "members are type variables, which the subclasses replace; use the class of the object");
             }
             Object value = IdentityUtils.isSingleFieldIdentity(id)
-                    ? IdentityUtils.getTargetKeyForSingleFieldIdentity(id) : valueInId(id, mapping.member());
+                    ? IdentityUtils.getTargetKeyForSingleFieldIdentity(id)
+                    : valueInId(id, mapping.member());
             addValues(session, context, mapping, value, values);
         }
         return values;
@@ -210,14 +220,22 @@ final class Identities {
         } else if (mapping instanceof EmbeddedMapping embedded) {
             for (int position : embedded.members().positions()) {
                 MemberMapping inner = embedded.members().at(position);
-                addValues(session, context, inner, ClassUtils.getValueOfFieldByReflection(value, inner.member().getName()), values);
+                addValues(
+                        session,
+                        context,
+                        inner,
+                        ClassUtils.getValueOfFieldByReflection(
+                                value, inner.member().getName()),
+                        values);
             }
         } else {
-            throw new NucleusException(mapping.member().getFullFieldName() + " cannot be a part of an identity").setFatal();
+            throw new NucleusException(mapping.member().getFullFieldName() + " cannot be a part of an identity")
+                    .setFatal();
         }
     }
 
-    private Oid referenced(StoreSession session, ExecutionContext context, AbstractMemberMetaData member, Object value) {
+    private Oid referenced(
+            StoreSession session, ExecutionContext context, AbstractMemberMetaData member, Object value) {
         if (context.getApiAdapter().isPersistable(value)) {
             return ((MortarStateManager) context.findStateManager(value)).oid(session);
         }

@@ -16,7 +16,8 @@ import org.datanucleus.exceptions.NucleusObjectNotFoundException;
 import org.datanucleus.exceptions.NucleusUserException;
 
 /**
- * The value of a persistent member with bytes that may not fit in memory: a blob of Mortar, which the object of the member owns.
+ * The value of a persistent member with bytes that may not fit in memory: a blob of Mortar, which the object of the
+ * member owns.
  *
  * <pre>{@code
  * @Persistent
@@ -33,13 +34,14 @@ import org.datanucleus.exceptions.NucleusUserException;
  * }
  * }</pre>
  *
- * <p>The bytes are stored when the member is flushed, at the latest at the commit, in bounded memory. They become visible with
- * the commit, and a transaction that is rolled back leaves none. The bytes of a large object never change: a member is changed
- * by the assignment of another one, or of null, which deletes the bytes of the former one in the same transaction. They are
- * also deleted with the object of the member. A large object that is assigned to a second member is copied.
+ * <p>The bytes are stored when the member is flushed, at the latest at the commit, in bounded memory. They become
+ * visible with the commit, and a transaction that is rolled back leaves none. The bytes of a large object never change:
+ * a member is changed by the assignment of another one, or of null, which deletes the bytes of the former one in the
+ * same transaction. They are also deleted with the object of the member. A large object that is assigned to a second
+ * member is copied.
  *
- * <p>A stored large object can be read outside of transactions and after its object was detached, as long as the factory is
- * open and the bytes are not deleted. One that was serialized can be assigned and attached, and not read.
+ * <p>A stored large object can be read outside of transactions and after its object was detached, as long as the
+ * factory is open and the bytes are not deleted. One that was serialized can be assigned and attached, and not read.
  */
 public final class LargeObject implements Serializable {
     private static final long serialVersionUID = 1;
@@ -67,7 +69,8 @@ public final class LargeObject implements Serializable {
     /**
      * A large object with the bytes of a stream.
      *
-     * @param bytes the stream, which is read to its end when the member is flushed, and which the caller closes after the commit
+     * @param bytes the stream, which is read to its end when the member is flushed, and which the caller closes after
+     *     the commit
      */
     public static LargeObject of(InputStream bytes) {
         return new LargeObject(new StreamSource(Objects.requireNonNull(bytes)), null, null);
@@ -76,33 +79,39 @@ public final class LargeObject implements Serializable {
     /** A large object with the bytes of a file, which is read when the member is flushed. */
     public static LargeObject of(Path file) {
         Objects.requireNonNull(file);
-        return new LargeObject(new Source() {
-            @Override
-            public InputStream open() throws IOException {
-                return Files.newInputStream(file);
-            }
+        return new LargeObject(
+                new Source() {
+                    @Override
+                    public InputStream open() throws IOException {
+                        return Files.newInputStream(file);
+                    }
 
-            @Override
-            public long length() throws IOException {
-                return Files.size(file);
-            }
-        }, null, null);
+                    @Override
+                    public long length() throws IOException {
+                        return Files.size(file);
+                    }
+                },
+                null,
+                null);
     }
 
     /** A large object with these bytes. */
     public static LargeObject of(byte[] bytes) {
         byte[] copy = bytes.clone();
-        return new LargeObject(new Source() {
-            @Override
-            public InputStream open() {
-                return new ByteArrayInputStream(copy);
-            }
+        return new LargeObject(
+                new Source() {
+                    @Override
+                    public InputStream open() {
+                        return new ByteArrayInputStream(copy);
+                    }
 
-            @Override
-            public long length() {
-                return copy.length;
-            }
-        }, null, null);
+                    @Override
+                    public long length() {
+                        return copy.length;
+                    }
+                },
+                null,
+                null);
     }
 
     /** The large object that is stored in a blob. */
@@ -146,9 +155,13 @@ public final class LargeObject implements Serializable {
         client = in;
     }
 
-    /** Opens the bytes to store them, once more if another transaction has been rolled back, or has stored them elsewhere. */
+    /**
+     * Opens the bytes to store them, once more if another transaction has been rolled back, or has stored them
+     * elsewhere.
+     */
     InputStream openToStore() throws IOException {
-        boolean isConsumed = source == null || source instanceof StreamSource stream && stream.bytes == null && stored != null;
+        boolean isConsumed =
+                source == null || source instanceof StreamSource stream && stream.bytes == null && stored != null;
         return isConsumed ? client().read(stored) : source.open();
     }
 
@@ -172,8 +185,8 @@ public final class LargeObject implements Serializable {
     }
 
     /**
-     * The bytes as a stream, which fetches 1 MiB at once. Its methods throw {@link IOException} if the bytes were deleted, or
-     * are not committed.
+     * The bytes as a stream, which fetches 1 MiB at once. Its methods throw {@link IOException} if the bytes were
+     * deleted, or are not committed.
      */
     public InputStream read() throws IOException {
         return isInStore() ? client().read(stored) : source().open();
@@ -206,10 +219,12 @@ public final class LargeObject implements Serializable {
         }
         try {
             return client().stat(stored)
-                    .orElseThrow(() -> new NucleusObjectNotFoundException("the bytes of the large object are not in the store"))
+                    .orElseThrow(() ->
+                            new NucleusObjectNotFoundException("the bytes of the large object are not in the store"))
                     .size();
         } catch (MortarException error) {
-            throw new NucleusDataStoreException("the length of a large object is not known: " + error.getMessage(), error);
+            throw new NucleusDataStoreException(
+                    "the length of a large object is not known: " + error.getMessage(), error);
         }
     }
 

@@ -8,7 +8,9 @@ import java.nio.channels.ClosedChannelException;
 import java.nio.channels.NonWritableChannelException;
 import java.nio.channels.SeekableByteChannel;
 
-/** The bytes of a large object as a channel. Reads one after the other are of one stream. One thread uses it at a time. */
+/**
+ * The bytes of a large object as a channel. Reads one after the other are of one stream. One thread uses it at a time.
+ */
 final class LargeObjectChannel implements SeekableByteChannel {
     private final LargeObject object;
     private long position;

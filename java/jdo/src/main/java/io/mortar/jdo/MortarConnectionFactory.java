@@ -16,8 +16,8 @@ import org.datanucleus.store.connection.ManagedConnectionResourceListener;
 import org.datanucleus.transaction.ResourcedTransaction;
 
 /**
- * Gives each transaction of a persistence context a connection with a session of its own, and each context another one for its
- * work outside of transactions. All of them use the client of the store manager.
+ * Gives each transaction of a persistence context a connection with a session of its own, and each context another one
+ * for its work outside of transactions. All of them use the client of the store manager.
  */
 public final class MortarConnectionFactory extends AbstractConnectionFactory {
     private final boolean isTransactional;
@@ -81,7 +81,8 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
 
         @Override
         public void transactionFlushed() {
-            // Both ends of a transaction flush. The commit of the session sends its writes itself, and a rollback needs none.
+            // Both ends of a transaction flush. The commit of the session sends its writes itself, and a rollback needs
+            // none.
             if (!context.getTransaction().isCommitting()) {
                 session.flush();
             }
@@ -99,8 +100,8 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
     }
 
     /**
-     * Takes part in the transaction of the context. The commit is done before the completion of that transaction, because only
-     * an exception from there reaches the application as it is, and a conflict must arrive as one.
+     * Takes part in the transaction of the context. The commit is done before the completion of that transaction,
+     * because only an exception from there reaches the application as it is, and a conflict must arrive as one.
      */
     private static final class Resource extends AbstractEmulatedXAResource implements Synchronization {
         private final Connection connection;
@@ -114,7 +115,10 @@ public final class MortarConnectionFactory extends AbstractConnectionFactory {
         @Override
         public void start(Xid branch, int flags) throws XAException {
             super.start(branch, flags);
-            ResourcedTransaction transaction = connection.context.getNucleusContext().getResourcedTransactionManager()
+            ResourcedTransaction transaction = connection
+                    .context
+                    .getNucleusContext()
+                    .getResourcedTransactionManager()
                     .getTransaction(connection.context);
             if (transaction != null) {
                 transaction.registerSynchronization(this);

@@ -44,21 +44,24 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         assertReadOnlyForUpdateOfObject(manager);
         ClassMapping mapping = mapping(manager);
         if (!mapping.hasObjects()) {
-            throw new NucleusUserException("an object of " + mapping + " cannot be stored: the inheritance strategy of the class, "
-                    + "subclass-table, permits objects of its subclasses only");
+            throw new NucleusUserException(
+                    "an object of " + mapping + " cannot be stored: the inheritance strategy of the class, "
+                            + "subclass-table, permits objects of its subclasses only");
         }
         store.useSession(manager.getExecutionContext(), session -> {
             Oid oid = state(manager).oid(session);
             Record.Builder builder = Record.builder();
             AuditMembers.ofNew(manager);
-            manager.provideFields(mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder, null));
+            manager.provideFields(
+                    mapping.members().positions(), RecordWriter.of(manager, mapping.members(), builder, null));
             Versions.advance(manager, mapping, null, builder);
             mapping.visibility().initialize(manager.getExecutionContext(), builder);
             Record record = builder.build();
             session.create(oid, record);
             store.identities().remember(session, state(manager), oid);
             remember(session, manager, mapping, record);
-            RelatedContainers.ownersChanged(store, manager, mapping, mapping.members().positions(), null, record);
+            RelatedContainers.ownersChanged(
+                    store, manager, mapping, mapping.members().positions(), null, record);
         });
         count(manager, ManagerStatistics::incrementInsertCount);
     }
@@ -73,7 +76,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
             int[] changed = AuditMembers.ofChanged(manager, positions);
             RecordWriter writer = RecordWriter.of(manager, mapping.members(), builder, before);
             manager.provideFields(stored(mapping, changed), writer);
-            // An object that became persistent meanwhile may have changed the other side of a relation, which is in this object.
+            // An object that became persistent meanwhile may have changed the other side of a relation, which is in
+            // this object.
             manager.provideFields(stored(mapping, changedSince(manager, changed)), writer);
             Versions.advance(manager, mapping, manager.getTransactionalVersion(), builder);
             Record record = builder.build();
@@ -83,7 +87,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
                 session.replace(state(manager).oid(session), record);
             }
             remember(session, manager, mapping, record);
-            RelatedContainers.ownersChanged(store, manager, mapping, mapping.members().positions(), before, record);
+            RelatedContainers.ownersChanged(
+                    store, manager, mapping, mapping.members().positions(), before, record);
         });
         count(manager, ManagerStatistics::incrementUpdateCount);
     }
@@ -92,7 +97,9 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     private static int[] changedSince(DNStateManager manager, int[] written) {
         boolean[] dirty = manager.getDirtyFields().clone();
         Arrays.stream(written).forEach(position -> dirty[position] = false);
-        return IntStream.range(0, dirty.length).filter(position -> dirty[position]).toArray();
+        return IntStream.range(0, dirty.length)
+                .filter(position -> dirty[position])
+                .toArray();
     }
 
     /** Notes what was written. The commit gives new blobs other identifiers. */
@@ -106,7 +113,9 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     }
 
     private static int[] stored(ClassMapping mapping, int[] positions) {
-        return Arrays.stream(positions).filter(position -> mapping.members().at(position) != null).toArray();
+        return Arrays.stream(positions)
+                .filter(position -> mapping.members().at(position) != null)
+                .toArray();
     }
 
     @Override
@@ -147,7 +156,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         Record known = session.isLocking() ? null : state(manager).record(session);
         Record record = known != null ? known : session.get(oidToChange(session, manager), true);
         if (record == null) {
-            throw new NucleusOptimisticException("the object " + name(manager) + " has been deleted", manager.getObject());
+            throw new NucleusOptimisticException(
+                    "the object " + name(manager) + " has been deleted", manager.getObject());
         }
         Record basis = state(manager).basis();
         if (basis != null && !basis.equals(record)) {
@@ -163,7 +173,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         try {
             return state(manager).oid(session);
         } catch (NucleusObjectNotFoundException missing) {
-            throw new NucleusOptimisticException("the object " + name(manager) + " has been deleted", manager.getObject());
+            throw new NucleusOptimisticException(
+                    "the object " + name(manager) + " has been deleted", manager.getObject());
         }
     }
 
@@ -227,7 +238,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
     }
 
     private void readAll(ExecutionContext context, DNStateManager[] managers) {
-        List<DNStateManager> unlocked = Arrays.stream(managers).filter(manager -> !isLocked(manager)).toList();
+        List<DNStateManager> unlocked =
+                Arrays.stream(managers).filter(manager -> !isLocked(manager)).toList();
         store.useSession(context, session -> readAll(session, unlocked, false));
     }
 
@@ -240,7 +252,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         if (unread.size() < 2) {
             return;
         }
-        List<Record> records = session.getAll(unread.stream().map(MortarStateManager::knownOid).toList(), forUpdate);
+        List<Record> records =
+                session.getAll(unread.stream().map(MortarStateManager::knownOid).toList(), forUpdate);
         for (int i = 0; i < records.size(); i++) {
             if (records.get(i) != null) {
                 unread.get(i).rememberRead(session, records.get(i));
@@ -264,7 +277,10 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         return record;
     }
 
-    /** The stored record of an object. A refresh of one that has changed since it was read needs another transaction of Mortar. */
+    /**
+     * The stored record of an object. A refresh of one that has changed since it was read needs another transaction of
+     * Mortar.
+     */
     private static Record stored(StoreSession session, DNStateManager manager, boolean forUpdate) {
         Oid oid = state(manager).oid(session);
         try {
@@ -294,7 +310,8 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
 
     /** Reads objects again that the context has read in a former transaction of Mortar. */
     private static void readAgain(StoreSession session, List<MortarStateManager> managers) {
-        List<Record> records = session.getAll(managers.stream().map(MortarStateManager::knownOid).toList(), false);
+        List<Record> records = session.getAll(
+                managers.stream().map(MortarStateManager::knownOid).toList(), false);
         for (int i = 0; i < records.size(); i++) {
             MortarStateManager manager = managers.get(i);
             boolean isSame = manager.basis().equals(records.get(i));
@@ -310,10 +327,13 @@ final class MortarPersistenceHandler extends AbstractPersistenceHandler {
         ExecutionContext context = manager.getExecutionContext();
         LockMode ofObject = context.getLockManager().getLockMode(manager);
         LockMode mode = ofObject != LockMode.LOCK_NONE
-                ? ofObject : context.getLockManager().getLockMode(manager.getInternalObjectId());
-        return mode == LockMode.LOCK_PESSIMISTIC_READ || mode == LockMode.LOCK_PESSIMISTIC_WRITE
+                ? ofObject
+                : context.getLockManager().getLockMode(manager.getInternalObjectId());
+        return mode == LockMode.LOCK_PESSIMISTIC_READ
+                || mode == LockMode.LOCK_PESSIMISTIC_WRITE
                 || context.getTransaction().isActive()
-                        && context.getSerializeReadForClass(manager.getClassMetaData().getFullClassName());
+                        && context.getSerializeReadForClass(
+                                manager.getClassMetaData().getFullClassName());
     }
 
     @Override

@@ -25,12 +25,16 @@ import org.datanucleus.store.fieldmanager.ReachabilityFieldManager;
 import org.datanucleus.store.types.SCOContainer;
 import org.datanucleus.transaction.Transaction;
 
-/** The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or written. */
+/**
+ * The state of a persistent object, with its identifier in Mortar and the record that its transaction has read or
+ * written.
+ */
 public final class MortarStateManager extends StateManagerImpl implements InverseMapping.Owner {
     private Oid oid;
     private Record record;
     /** The session in whose current transaction the record is current. */
     private long recordEpoch;
+
     private boolean isRefreshing;
     /** What the inverse containers of the object contained when they were read or written; null if there are none. */
     private Map<InverseMapping, List<Object>> inverseElements;
@@ -46,7 +50,9 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
             MortarStoreManager store = (MortarStoreManager) getStoreManager();
             // A transient object whose fields are transactional is not new yet when it is inserted.
             boolean isStored = !isInserting() && (!getLifecycleState().isNew() || isFlushedNew());
-            known = isStored ? store.identities().require(session, this) : session.allocate(store.mapping(cmd).number());
+            known = isStored
+                    ? store.identities().require(session, this)
+                    : session.allocate(store.mapping(cmd).number());
             oid = known;
         }
         return known;
@@ -54,7 +60,10 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     /** The identifier if it is known without a read. */
     Oid knownOid() {
-        if (oid == null && cmd != null && cmd.getIdentityType() == IdentityType.DATASTORE && myID instanceof DatastoreId id) {
+        if (oid == null
+                && cmd != null
+                && cmd.getIdentityType() == IdentityType.DATASTORE
+                && myID instanceof DatastoreId id) {
             oid = ((MortarStoreManager) getStoreManager()).identities().oid(id, cmd);
         }
         return oid;
@@ -81,9 +90,9 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     }
 
     /**
-     * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query may be
-     * older than. Nor does it replace another record that members were read from by an earlier transaction: then the object has
-     * changed, and writing it is a conflict.
+     * Notes what was read. It does not replace what the transaction has read or written before, which a row of a query
+     * may be older than. Nor does it replace another record that members were read from by an earlier transaction: then
+     * the object has changed, and writing it is a conflict.
      */
     void rememberRead(StoreSession session, Record read) {
         if (record == null || record(session) == null && record.equals(read)) {
@@ -94,11 +103,16 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     /** Notes the permanent identifier of an object that the record refers to; null if it is not known. */
     void replaceReference(int field, Oid temporary, Oid permanent) {
         if (record != null && temporary.equals(record.get(field))) {
-            record = permanent == null ? null : record.toBuilder().set(field, permanent).build();
+            record = permanent == null
+                    ? null
+                    : record.toBuilder().set(field, permanent).build();
         }
     }
 
-    /** The record that the object's members were read from, perhaps by an earlier transaction; null if they were not read. */
+    /**
+     * The record that the object's members were read from, perhaps by an earlier transaction; null if they were not
+     * read.
+     */
     Record basis() {
         return record;
     }
@@ -201,8 +215,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
     }
 
     /**
-     * The setter of a property may read a container, so it does not get one that is not complete yet, as an assignment gives it. A flush
-     * replaces the container by one that notices changes.
+     * The setter of a property may read a container, so it does not get one that is not complete yet, as an assignment
+     * gives it. A flush replaces the container by one that notices changes.
      */
     @Override
     public void replaceField(int position, Object value) {
@@ -223,7 +237,8 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         if (before == null || before == value) {
             return;
         }
-        AbstractMemberMetaData related = member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);
+        AbstractMemberMetaData related =
+                member.getRelatedMemberMetaDataForObject(myEC.getClassLoaderResolver(), myPC, before);
         if (related != null && relation == RelationType.MANY_TO_ONE_BI) {
             RelatedContainers.remove((MortarStoreManager) getStoreManager(), this, before, related);
         } else if (related != null && related.getMappedBy() != null) {
@@ -233,7 +248,10 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
 
     /** Ends the reference of another object to this one, which is not stored with that object. */
     private void forget(DNStateManager other, int position) {
-        if (other != null && !OwnerMember.isDeleted(other) && other.isFieldLoaded(position) && other.provideField(position) == myPC) {
+        if (other != null
+                && !OwnerMember.isDeleted(other)
+                && other.isFieldLoaded(position)
+                && other.provideField(position) == myPC) {
             other.replaceField(position, null);
         }
     }
@@ -252,13 +270,19 @@ public final class MortarStateManager extends StateManagerImpl implements Invers
         }
     }
 
-    /** An assignment in a datastore transaction is flushed at once, so errors of the store reach the application from here. */
+    /**
+     * An assignment in a datastore transaction is flushed at once, so errors of the store reach the application from
+     * here.
+     */
     @Override
     protected void postWriteField(boolean wasDirty) {
         withErrorsOfApi(() -> super.postWriteField(wasDirty));
     }
 
-    /** Fields are read when the application uses them, and by {@code find} of Jakarta Persistence, which converts no errors. */
+    /**
+     * Fields are read when the application uses them, and by {@code find} of Jakarta Persistence, which converts no
+     * errors.
+     */
     @Override
     protected void loadFieldsFromDatastore(int[] positions) {
         if (myLC == null || myLC.isPersistent()) {

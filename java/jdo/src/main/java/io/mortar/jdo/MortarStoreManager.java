@@ -56,7 +56,8 @@ import org.datanucleus.store.schema.SchemaAwareStoreManager;
  * {@code mortar.cacheBytes}, {@code mortar.caFile}, {@code mortar.certificateFile}, {@code mortar.keyFile} and
  * {@code mortar.insecure} are those of {@link ConnectOptions}.
  */
-public final class MortarStoreManager extends AbstractStoreManager implements SchemaAwareStoreManager, References.Source {
+public final class MortarStoreManager extends AbstractStoreManager
+        implements SchemaAwareStoreManager, References.Source {
     static final String SNAPSHOT = "mortar.snapshot";
 
     private static final String CACHE_BYTES = "mortar.cachebytes";
@@ -97,7 +98,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     /** A class of identities, and the name of the class whose objects they identify. */
     private record IdentityOfClass(Class<?> identityClass, String className) {}
 
-    public MortarStoreManager(ClassLoaderResolver loaders, PersistenceNucleusContext nucleus, Map<String, Object> properties) {
+    public MortarStoreManager(
+            ClassLoaderResolver loaders, PersistenceNucleusContext nucleus, Map<String, Object> properties) {
         super("mortar", loaders, nucleus, properties);
         Configuration configuration = nucleus.getConfiguration();
         // Embedded objects are columns of their owner.
@@ -112,10 +114,13 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         } catch (MortarException error) {
             throw new NucleusDataStoreException(getConnectionURL() + ": " + error.getMessage(), error);
         }
-        schema = new StoreSchema(client, nucleus, new StoreSchema.Permissions(
-                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_TABLES),
-                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_COLUMNS),
-                mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_CONSTRAINTS)));
+        schema = new StoreSchema(
+                client,
+                nucleus,
+                new StoreSchema.Permissions(
+                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_TABLES),
+                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_COLUMNS),
+                        mayCreate(configuration, PropertyNames.PROPERTY_SCHEMA_AUTOCREATE_CONSTRAINTS)));
         persistenceHandler = new MortarPersistenceHandler(this);
         flushProcess = new BatchedFlush(this);
         logConfiguration();
@@ -138,7 +143,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
     ConnectOptions options() {
         ConnectOptions.Builder options = ConnectOptions.builder().agent("mortar-jdo");
         if (getConnectionUserName() != null) {
-            options.credentials(getConnectionUserName(), getConnectionPassword() == null ? "" : getConnectionPassword());
+            options.credentials(
+                    getConnectionUserName(), getConnectionPassword() == null ? "" : getConnectionPassword());
         }
         options.snapshots(Boolean.parseBoolean(text(SNAPSHOT)));
         if (text(CACHE_BYTES) != null) {
@@ -246,7 +252,10 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     // ------------------------------------------------------------------------------------------- classes
 
-    /** Searches and checks the class of an identity once for all identities of that class: the search takes a sixth of a lookup. */
+    /**
+     * Searches and checks the class of an identity once for all identities of that class: the search takes a sixth of a
+     * lookup.
+     */
     @Override
     public String manageClassForIdentity(Object id, ClassLoaderResolver loaders) {
         String name = IdentityUtils.getTargetClassNameForIdentity(id);
@@ -297,7 +306,10 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         return classes.stream().filter(each -> !each.isEmbeddedOnly()).toList();
     }
 
-    /** The class loaders of the factory, with that of the generated implementations of persistent interfaces and abstract classes. */
+    /**
+     * The class loaders of the factory, with that of the generated implementations of persistent interfaces and
+     * abstract classes.
+     */
     private ClassLoaderResolver loaders() {
         ClassLoaderResolver loaders = nucleusContext.getClassLoaderResolver(null);
         ImplementationCreator creator = nucleusContext.getImplementationCreator();
@@ -331,7 +343,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
         if (known != null) {
             return known;
         }
-        AbstractClassMetaData metadata = getMetaDataManager().getMetaDataForClass(schema.className(classNumber), loaders);
+        AbstractClassMetaData metadata =
+                getMetaDataManager().getMetaDataForClass(schema.className(classNumber), loaders);
         return metadata == null ? null : mapping(metadata);
     }
 
@@ -364,10 +377,11 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
             return oid.classNumber() == 0 ? null : schema.className(oid.classNumber());
         }
         if (IdentityUtils.getTargetClassNameForIdentity(id) == null) {
-            Collection<AbstractClassMetaData> classes =
-                    getMetaDataManager().getClassMetaDataWithApplicationId(id.getClass().getName());
+            Collection<AbstractClassMetaData> classes = getMetaDataManager()
+                    .getClassMetaDataWithApplicationId(id.getClass().getName());
             return classes == null || classes.isEmpty() || context == null
-                    ? super.getClassNameForObjectID(id, loaders, context) : identities.className(context, id, classes);
+                    ? super.getClassNameForObjectID(id, loaders, context)
+                    : identities.className(context, id, classes);
         }
         String name = super.getClassNameForObjectID(id, loaders, context);
         if (name == null) {
@@ -417,7 +431,8 @@ public final class MortarStoreManager extends AbstractStoreManager implements Sc
 
     @Override
     public <T> Extent<T> getExtent(ExecutionContext context, Class<T> type, boolean subclasses) {
-        AbstractClassMetaData metadata = getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+        AbstractClassMetaData metadata =
+                getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
         if (type.isInterface() || metadata == null || !metadata.isRequiresExtent()) {
             return super.getExtent(context, type, subclasses);
         }

@@ -113,10 +113,11 @@ final class ObjectReferences implements References {
     @Override
     public Object persistent(Object value, AbstractMemberMetaData member) {
         if (!context.getApiAdapter().isPersistable(value)) {
-            throw new NucleusUserException(member.getFullFieldName() + " refers to a " + value.getClass().getName()
-                    + ", which is not persistent");
+            throw new NucleusUserException(member.getFullFieldName() + " refers to a "
+                    + value.getClass().getName() + ", which is not persistent");
         }
-        boolean isKnown = context.getApiAdapter().isPersistent(value) || context.getApiAdapter().isDetached(value);
+        boolean isKnown = context.getApiAdapter().isPersistent(value)
+                || context.getApiAdapter().isDetached(value);
         if (!isKnown && !member.isCascadePersist()) {
             throw new ReachableObjectNotCascadedException(member.getFullFieldName(), value);
         }
@@ -158,7 +159,8 @@ final class ObjectReferences implements References {
                 if (error.getCause() instanceof MortarException cause) {
                     throw StoreErrors.translate(context, cause);
                 }
-                throw new NucleusUserException("the bytes of a large object cannot be read: " + error.getMessage(), error);
+                throw new NucleusUserException(
+                        "the bytes of a large object cannot be read: " + error.getMessage(), error);
             }
         });
     }

@@ -9,7 +9,8 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.FieldValues;
 
 /** The values of an object that a query has returned: its members of the fetch plan are loaded without another read. */
-record RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record record, FetchPlan plan) implements FieldValues {
+record RecordValues(StoreSession session, ClassMapping mapping, Oid oid, Record record, FetchPlan plan)
+        implements FieldValues {
     @Override
     public void fetchFields(DNStateManager manager) {
         remember(manager);

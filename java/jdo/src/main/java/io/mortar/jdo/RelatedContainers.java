@@ -30,13 +30,19 @@ final class RelatedContainers {
     private RelatedContainers() {}
 
     /**
-     * Changes the containers of former and new owners of an object, if they are stored: a list has its elements in its own record.
+     * Changes the containers of former and new owners of an object, if they are stored: a list has its elements in its
+     * own record.
      *
      * @param positions the members of the object that were written
      * @param before the record of the object before; null if it is new
      */
     static void ownersChanged(
-            MortarStoreManager store, DNStateManager element, ClassMapping mapping, int[] positions, Record before, Record now) {
+            MortarStoreManager store,
+            DNStateManager element,
+            ClassMapping mapping,
+            int[] positions,
+            Record before,
+            Record now) {
         ExecutionContext context = element.getExecutionContext();
         if (!context.getManageRelations()) {
             return;
@@ -48,7 +54,8 @@ final class RelatedContainers {
             int column = reference.column().number();
             Oid from = before == null ? null : (Oid) before.get(column);
             Oid to = (Oid) now.get(column);
-            AbstractMemberMetaData container = Objects.equals(from, to) ? null : storedContainer(store, context, reference);
+            AbstractMemberMetaData container =
+                    Objects.equals(from, to) ? null : storedContainer(store, context, reference);
             if (container == null) {
                 continue;
             }
@@ -67,7 +74,8 @@ final class RelatedContainers {
         if (reference.member().getRelationType(context.getClassLoaderResolver()) != RelationType.MANY_TO_ONE_BI) {
             return null;
         }
-        AbstractMemberMetaData container = reference.member().getRelatedMemberMetaData(context.getClassLoaderResolver())[0];
+        AbstractMemberMetaData container =
+                reference.member().getRelatedMemberMetaData(context.getClassLoaderResolver())[0];
         AbstractClassMetaData owner = container.getAbstractClassMetaData();
         if (!(owner instanceof ClassMetaData) || owner.isEmbeddedOnly()) {
             return null;
@@ -75,19 +83,27 @@ final class RelatedContainers {
         return store.mapping(owner).members().named(container.getName()) instanceof ContainerMapping ? container : null;
     }
 
-    private static void add(MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
-        DNStateManager manager =
-                owner == null ? null : loaded(store, element.getExecutionContext().findStateManager(owner), container);
-        if (manager != null && manager.provideField(container.getAbsoluteFieldNumber()) instanceof Collection<?> collection
+    private static void add(
+            MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
+        DNStateManager manager = owner == null
+                ? null
+                : loaded(store, element.getExecutionContext().findStateManager(owner), container);
+        if (manager != null
+                && manager.provideField(container.getAbsoluteFieldNumber()) instanceof Collection<?> collection
                 && !collection.contains(element.getObject())) {
             ((Collection<Object>) collection).add(element.getObject());
         }
     }
 
-    /** Removes an object from a container of another object, if the container is stored or loaded. It is not deleted therefore. */
-    static void remove(MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
-        DNStateManager manager =
-                owner == null ? null : loaded(store, element.getExecutionContext().findStateManager(owner), container);
+    /**
+     * Removes an object from a container of another object, if the container is stored or loaded. It is not deleted
+     * therefore.
+     */
+    static void remove(
+            MortarStoreManager store, DNStateManager element, Object owner, AbstractMemberMetaData container) {
+        DNStateManager manager = owner == null
+                ? null
+                : loaded(store, element.getExecutionContext().findStateManager(owner), container);
         if (manager == null) {
             return;
         }
@@ -106,7 +122,10 @@ final class RelatedContainers {
         }
     }
 
-    /** The state of an object with a loaded member; null if it is deleted, or if the member neither is stored nor was loaded. */
+    /**
+     * The state of an object with a loaded member; null if it is deleted, or if the member neither is stored nor was
+     * loaded.
+     */
     static DNStateManager loaded(MortarStoreManager store, DNStateManager manager, AbstractMemberMetaData member) {
         if (manager == null || OwnerMember.isDeleted(manager)) {
             return null;

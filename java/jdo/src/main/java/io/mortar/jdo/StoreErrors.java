@@ -42,8 +42,8 @@ final class StoreErrors {
     }
 
     /**
-     * The error of a transaction that conflicts with another one. It has the object as its failed object if the context has it,
-     * and always names it if it is known.
+     * The error of a transaction that conflicts with another one. It has the object as its failed object if the context
+     * has it, and always names it if it is known.
      */
     static NucleusOptimisticException conflict(ExecutionContext context, String reason, Optional<Oid> object) {
         if (object.isEmpty()) {
@@ -59,12 +59,15 @@ final class StoreErrors {
 
     private static NucleusOptimisticException conflict(DNStateManager manager, String reason) {
         Object id = manager.getExternalObjectId();
-        return new NucleusOptimisticException("another transaction has changed the object "
-                + IdentityUtils.getPersistableIdentityForId(id) + " first: " + reason, manager.getObject());
+        return new NucleusOptimisticException(
+                "another transaction has changed the object " + IdentityUtils.getPersistableIdentityForId(id)
+                        + " first: " + reason,
+                manager.getObject());
     }
 
     /**
-     * The error of a transaction that conflicts with another one about several objects: it has an error for each of them.
+     * The error of a transaction that conflicts with another one about several objects: it has an error for each of
+     * them.
      *
      * @param first the error for one of the objects
      * @param changed the objects that other transactions have changed
@@ -72,7 +75,10 @@ final class StoreErrors {
     static NucleusOptimisticException conflicts(NucleusOptimisticException first, List<DNStateManager> changed) {
         List<NucleusOptimisticException> all = new ArrayList<>();
         for (DNStateManager each : changed) {
-            all.add(each.getObject() == first.getFailedObject() ? first : conflict(each, "it has changed since it was read"));
+            all.add(
+                    each.getObject() == first.getFailedObject()
+                            ? first
+                            : conflict(each, "it has changed since it was read"));
         }
         if (!all.contains(first)) {
             all.add(0, first);
@@ -82,7 +88,9 @@ final class StoreErrors {
 
     /** The error of a commit of a transaction that has read objects which have changed since. */
     static NucleusOptimisticException outdated(Collection<DNStateManager> managers) {
-        return conflicts(managers.stream().map(each -> conflict(each, "it has changed since it was read")).toList());
+        return conflicts(managers.stream()
+                .map(each -> conflict(each, "it has changed since it was read"))
+                .toList());
     }
 
     static NucleusOptimisticException conflicts(List<NucleusOptimisticException> all) {

@@ -12,14 +12,14 @@ import org.datanucleus.exceptions.NucleusUserException;
  * Where a connection URL says that the objects are.
  *
  * <ul>
- *   <li>{@code mortar://HOST:PORT/SPACE}, also with several hosts or {@code ?group=NAME}: a cluster; {@code mortars://} over TLS,
- *       {@code mortar+unix:///SOCKET/SPACE} on this machine
+ *   <li>{@code mortar://HOST:PORT/SPACE}, also with several hosts or {@code ?group=NAME}: a cluster; {@code mortars://}
+ *       over TLS, {@code mortar+unix:///SOCKET/SPACE} on this machine
  *   <li>{@code mortar:embedded:DIRECTORY}: a cluster in this process, on a directory as of {@code mortar dev --data}
  *   <li>{@code mortar:memory:NAME}: a cluster in this process without a directory; the part {@code :NAME} is optional
  * </ul>
  *
- * All persistence managers of the process that have the same directory, or the same name, share one client. A store in memory
- * ends with the last of them.
+ * All persistence managers of the process that have the same directory, or the same name, share one client. A store in
+ * memory ends with the last of them.
  */
 final class StoreLocation {
     private static final List<String> CLUSTER = List.of("mortar://", "mortars://", "mortar+unix://");
@@ -56,12 +56,14 @@ final class StoreLocation {
             return new StoreLocation(url, null);
         }
         if (url.startsWith(EMBEDDED) && url.length() > EMBEDDED.length()) {
-            return new StoreLocation(url, EMBEDDED + directory(url).toAbsolutePath().normalize());
+            return new StoreLocation(
+                    url, EMBEDDED + directory(url).toAbsolutePath().normalize());
         }
         if (url.startsWith(MEMORY + ':') && url.length() > MEMORY.length() + 1) {
             return new StoreLocation(url, url);
         }
-        throw new NucleusUserException("the connection URL " + url + " is not understood: it is mortar://HOST:PORT/SPACE, mortars://HOST:PORT/SPACE, mortar+unix:///SOCKET/SPACE, "
+        throw new NucleusUserException("the connection URL " + url
+                + " is not understood: it is mortar://HOST:PORT/SPACE, mortars://HOST:PORT/SPACE, mortar+unix:///SOCKET/SPACE, "
                 + "mortar:embedded:DIRECTORY, mortar:memory or mortar:memory:NAME");
     }
 

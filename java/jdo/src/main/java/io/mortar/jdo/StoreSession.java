@@ -39,9 +39,9 @@ import org.datanucleus.util.NucleusLogger;
 /**
  * The reads and writes of a persistence context in Mortar: one transaction of Mortar for each of the context.
  *
- * <p>Writes are kept here and cross to the native library together, before a query, at a flush and at the commit. Reads of the
- * session see them. Outside of transactions of the context, a transaction begins with the first write and is committed when the
- * connection is released; reads are of the nearest copy.
+ * <p>Writes are kept here and cross to the native library together, before a query, at a flush and at the commit. Reads
+ * of the session see them. Outside of transactions of the context, a transaction begins with the first write and is
+ * committed when the connection is released; reads are of the nearest copy.
  */
 final class StoreSession {
     private static final AtomicLong EPOCHS = new AtomicLong();
@@ -52,6 +52,7 @@ final class StoreSession {
     private static final int MANY_CHANGED = 10_000;
     /** A transaction that has read more objects is not begun anew: see {@link #restart}. */
     private static final int MAX_READ = 10_000;
+
     private static final int OUTCOME_ATTEMPTS = 20;
     private static final long OUTCOME_PAUSE_MS = 500;
 
@@ -71,6 +72,7 @@ final class StoreSession {
     private final Set<Oid> read = new HashSet<>();
     /** Objects that a former transaction of Mortar has read, and that have changed since. */
     private final Set<DNStateManager> outdated = Collections.newSetFromMap(new IdentityHashMap<>());
+
     private final List<Consumer<UnaryOperator<Oid>>> afterCommit = new ArrayList<>();
 
     private record Write(Change change, Record record, boolean isNew) {}
@@ -116,22 +118,30 @@ final class StoreSession {
     }
 
     /**
-     * Begins another transaction of Mortar in place of one that has read what another transaction has changed since, to read that again.
-     * One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open, or that has read other objects than
-     * the known ones, which the caller reads again.
+     * Begins another transaction of Mortar in place of one that has read what another transaction has changed since, to
+     * read that again. One that writes, or locks, cannot be replaced; nor one with queries, whose results may be open,
+     * or that has read other objects than the known ones, which the caller reads again.
      *
      * @return whether that was done
      */
     boolean restart(Set<Oid> known) {
-        boolean isReplaceable = !isImplicit && level() == IsolationLevel.OPTIMISTIC
-                && !hasWrites && !hasAllocated && !hasQueried && read.size() <= MAX_READ && known.containsAll(read);
+        boolean isReplaceable = !isImplicit
+                && level() == IsolationLevel.OPTIMISTIC
+                && !hasWrites
+                && !hasAllocated
+                && !hasQueried
+                && read.size() <= MAX_READ
+                && known.containsAll(read);
         if (isReplaceable) {
             end();
         }
         return isReplaceable;
     }
 
-    /** Notes that an object has changed since the context has read it, so that the commit is a conflict; or that it was read again. */
+    /**
+     * Notes that an object has changed since the context has read it, so that the commit is a conflict; or that it was
+     * read again.
+     */
     void setOutdated(DNStateManager manager, boolean isOutdated) {
         if (isOutdated) {
             outdated.add(manager);
@@ -146,7 +156,8 @@ final class StoreSession {
     }
 
     private Record visible(Oid oid, Record record) {
-        boolean isVisible = record != null && ((MortarStoreManager) context.getStoreManager()).isVisible(context, oid, record);
+        boolean isVisible =
+                record != null && ((MortarStoreManager) context.getStoreManager()).isVisible(context, oid, record);
         return isVisible ? record : null;
     }
 
@@ -160,7 +171,8 @@ final class StoreSession {
                 return client.get(oid).map(StoredObject::record).orElse(null);
             }
             noteRead(List.of(oid));
-            Optional<StoredObject> object = forUpdate ? transaction().getForUpdate(oid) : transaction().get(oid);
+            Optional<StoredObject> object =
+                    forUpdate ? transaction().getForUpdate(oid) : transaction().get(oid);
             return object.map(StoredObject::record).orElse(null);
         });
     }
@@ -173,9 +185,13 @@ final class StoreSession {
 
     /** The records of objects; null for those that the context does not find. All are read in one call. */
     List<Record> getAll(List<Oid> oids, boolean forUpdate) {
-        List<Oid> missing = oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
+        List<Oid> missing =
+                oids.stream().filter(oid -> !pending.containsKey(oid)).toList();
         Map<Oid, StoredObject> read = missing.isEmpty()
-                ? Map.of() : call(() -> forUpdate ? transaction().getAllForUpdate(missing) : transaction().getAll(missing));
+                ? Map.of()
+                : call(() -> forUpdate
+                        ? transaction().getAllForUpdate(missing)
+                        : transaction().getAll(missing));
         noteRead(missing);
         List<Record> records = new ArrayList<>(oids.size());
         for (Oid oid : oids) {
@@ -221,7 +237,9 @@ final class StoreSession {
         return call(() -> transaction().createBlob(content));
     }
 
-    /** Runs an action after the commit, with the permanent identifiers of new blobs; null if such a one is not known. */
+    /**
+     * Runs an action after the commit, with the permanent identifiers of new blobs; null if such a one is not known.
+     */
     void afterCommit(Consumer<UnaryOperator<Oid>> action) {
         afterCommit.add(action);
     }
@@ -276,7 +294,8 @@ final class StoreSession {
     private Rows run(String text, Map<String, ?> parameters) {
         flush();
         return call(() -> isImplicit && transaction == null
-                ? client.query(text, parameters) : transaction().query(text, parameters));
+                ? client.query(text, parameters)
+                : transaction().query(text, parameters));
     }
 
     /** Runs a query that only finds identifiers. A group snapshot has no queries, so the query runs outside of it. */
@@ -306,7 +325,8 @@ final class StoreSession {
                 if (outcome instanceof CommitOutcome.Conflict conflict) {
                     throw StoreErrors.conflict(context, conflict.reason(), conflict.object());
                 }
-                afterCommit.forEach(action -> action.accept(oid -> ending.realOid(oid).orElse(null)));
+                afterCommit.forEach(
+                        action -> action.accept(oid -> ending.realOid(oid).orElse(null)));
             }
         } catch (NucleusOptimisticException conflict) {
             throw withAllObjects(conflict);
@@ -325,7 +345,8 @@ final class StoreSession {
             Map<Oid, StoredObject> stored = reading.getAll(changed.keySet());
             List<DNStateManager> failed = new ArrayList<>();
             changed.forEach((oid, basis) -> {
-                if (!stored.containsKey(oid) || !basis.record().equals(stored.get(oid).record())) {
+                if (!stored.containsKey(oid)
+                        || !basis.record().equals(stored.get(oid).record())) {
                     failed.add(basis.manager());
                 }
             });

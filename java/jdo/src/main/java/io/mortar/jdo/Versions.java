@@ -11,7 +11,10 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.metadata.VersionMetaData;
 import org.datanucleus.state.DNStateManager;
 
-/** Versions of objects, in a member or in a column of their own. A detached object is compared with the stored one by them. */
+/**
+ * Versions of objects, in a member or in a column of their own. A detached object is compared with the stored one by
+ * them.
+ */
 final class Versions {
     private Versions() {}
 
@@ -76,7 +79,8 @@ final class Versions {
         }
         Object current = stored(mapping, versions, stored);
         if (current != null) {
-            manager.getExecutionContext().getLockManager()
+            manager.getExecutionContext()
+                    .getLockManager()
                     .performOptimisticVersionCheck(manager, versions.getStrategy(), current);
         }
     }

@@ -71,6 +71,7 @@ class ChainTest {
     void a_chain_of_dependent_objects_is_deleted_with_its_first_object() {
         Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(chain(10_000))));
         store.run(manager -> manager.deletePersistent(manager.getObjectById(id)));
-        store.run(manager -> assertEquals(0, ((List<?>) manager.newQuery(Node.class).execute()).size()));
+        store.run(manager ->
+                assertEquals(0, ((List<?>) manager.newQuery(Node.class).execute()).size()));
     }
 }

@@ -156,7 +156,10 @@ class ContainerChangesTest {
                 }),
                 Named.of("keySet", (map, key) -> map.keySet().remove(key)),
                 Named.of("values", (map, key) -> map.values().remove(1)),
-                Named.of("entrySet", (map, key) -> map.entrySet().removeIf(entry -> entry.getKey().equals(key))));
+                Named.of(
+                        "entrySet",
+                        (map, key) ->
+                                map.entrySet().removeIf(entry -> entry.getKey().equals(key))));
     }
 
     @ParameterizedTest

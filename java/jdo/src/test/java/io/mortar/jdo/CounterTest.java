@@ -97,7 +97,9 @@ class CounterTest {
             List<Future<List<Long>>> running = new ArrayList<>();
             for (int i = 0; i < 8; i++) {
                 CounterGenerator counter = counters.get(i % 2);
-                running.add(threads.submit(() -> IntStream.range(0, 500).mapToObj(unused -> counter.next()).toList()));
+                running.add(threads.submit(() -> IntStream.range(0, 500)
+                        .mapToObj(unused -> counter.next())
+                        .toList()));
             }
             threads.shutdown();
             Set<Long> all = new HashSet<>();

@@ -22,8 +22,10 @@ import org.junit.jupiter.api.Test;
 /** JDO 3.2, chapter 18: embedded objects, their owners and their classes. */
 class EmbeddedObjectsTest {
     private final Store store = Store.with(Map.of(
-            "datanucleus.autoStartMechanism", "Classes",
-            "datanucleus.autoStartClassNames", String.join(",", Boat.class.getName(), Outboard.class.getName())));
+            "datanucleus.autoStartMechanism",
+            "Classes",
+            "datanucleus.autoStartClassNames",
+            String.join(",", Boat.class.getName(), Outboard.class.getName())));
 
     @AfterEach
     void close() {
@@ -42,7 +44,9 @@ class EmbeddedObjectsTest {
         store.run(manager -> {
             Boat found = (Boat) manager.getObjectById(id);
             assertSame(found, found.getMotor().getBoat());
-            assertNotNull(manager.newQuery(Boat.class, "motor.power == 5").executeList().get(0));
+            assertNotNull(manager.newQuery(Boat.class, "motor.power == 5")
+                    .executeList()
+                    .get(0));
         });
     }
 
@@ -74,7 +78,9 @@ class EmbeddedObjectsTest {
     void an_embedded_object_of_a_subclass_is_refused_without_a_discriminator() {
         Boat boat = new Boat();
         boat.setSail(new Spinnaker());
-        assertTrue(assertThrows(JDOUserException.class, () -> persist(boat)).getMessage().contains("discriminator"));
+        assertTrue(assertThrows(JDOUserException.class, () -> persist(boat))
+                .getMessage()
+                .contains("discriminator"));
     }
 
     @Test
@@ -95,7 +101,8 @@ class EmbeddedObjectsTest {
         store.run(manager -> {
             Boat boat = (Boat) manager.getObjectById(id);
             assertEquals(3, boat.getAnchor().getWeight());
-            assertEquals(List.of(), manager.newQuery(Boat.class, "anchor == null").executeList());
+            assertEquals(
+                    List.of(), manager.newQuery(Boat.class, "anchor == null").executeList());
             boat.setAnchor(null);
         });
         store.run(manager -> assertNull(((Boat) manager.getObjectById(id)).getAnchor()));

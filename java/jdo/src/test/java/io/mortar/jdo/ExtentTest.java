@@ -70,7 +70,12 @@ class ExtentTest {
             try (Rows rows = client.query("select name, boss.address_city from Person where boss.age > 40")) {
                 assertEquals(List.of("Bob", "Ulm"), rows.next().values());
             }
-            assertEquals("io.mortar.jdo.model.Person", client.schema().classNamed("io.mortar.jdo.model.Person").get().name());
+            assertEquals(
+                    "io.mortar.jdo.model.Person",
+                    client.schema()
+                            .classNamed("io.mortar.jdo.model.Person")
+                            .get()
+                            .name());
         });
     }
 }

@@ -43,25 +43,31 @@ class IdentityTest {
         Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1))));
         store.run(manager -> {
             assertSame(manager.getObjectById(id), manager.getObjectById(id));
-            assertSame(manager.getObjectById(id), manager.newQuery(Person.class).executeList().get(0));
+            assertSame(
+                    manager.getObjectById(id),
+                    manager.newQuery(Person.class).executeList().get(0));
         });
     }
 
     @Test
     void an_identity_can_be_a_text() {
-        String text = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1))).toString());
-        store.run(manager -> assertEquals("Ann", ((Person) manager.getObjectById(manager.newObjectIdInstance(Person.class, text)))
-                .getName()));
+        String text = store.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 1)))
+                .toString());
+        store.run(manager -> assertEquals(
+                "Ann", ((Person) manager.getObjectById(manager.newObjectIdInstance(Person.class, text))).getName()));
     }
 
     @Test
     void an_identity_of_another_class_or_space_is_that_of_no_object() {
-        String node = store.call(manager -> manager.getObjectId(manager.makePersistent(new Node(1, null))).toString());
+        String node = store.call(manager ->
+                manager.getObjectId(manager.makePersistent(new Node(1, null))).toString());
         String key = node.substring(0, node.indexOf('['));
         store.run(manager -> {
             assertEquals(1, manager.getObjectById(Node.class, key).getNumber());
             for (String other : List.of(key, "0.0.0.0.0", "7fff.1.1.1.1")) {
-                assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(Person.class, other).getName());
+                assertThrows(
+                        JDOObjectNotFoundException.class,
+                        () -> manager.getObjectById(Person.class, other).getName());
             }
         });
     }
@@ -94,17 +100,23 @@ class IdentityTest {
         store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
         store.run(manager -> manager.deletePersistent(manager.getObjectById(Account.class, 1L)));
         store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.TEN, null)));
-        store.run(manager -> assertEquals("B", manager.getObjectById(Account.class, 1L).getIban()));
+        store.run(manager ->
+                assertEquals("B", manager.getObjectById(Account.class, 1L).getIban()));
     }
 
     @Test
     void values_of_a_unique_member_and_of_an_identity_are_unique() {
         store.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
-        assertThrows(JDOException.class,
+        assertThrows(
+                JDOException.class,
                 () -> store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.ONE, null))));
-        JDODataStoreException error = assertThrows(JDODataStoreException.class,
+        JDODataStoreException error = assertThrows(
+                JDODataStoreException.class,
                 () -> store.run(manager -> manager.makePersistent(new Account(2, "A", BigDecimal.ONE, null))));
-        assertTrue(error.toString().contains("unique") || String.valueOf(error.getCause()).contains("unique"), error::toString);
+        assertTrue(
+                error.toString().contains("unique")
+                        || String.valueOf(error.getCause()).contains("unique"),
+                error::toString);
     }
 
     @Test
@@ -120,7 +132,9 @@ class IdentityTest {
             Puppy pip = assertInstanceOf(Puppy.class, manager.getObjectById(Animal.class, id));
             assertEquals("Pip", pip.getName());
             assertEquals("Pippi", pip.getNickname());
-            assertEquals(2, manager.newQuery(Animal.class, "name != null").executeList().size());
+            assertEquals(
+                    2,
+                    manager.newQuery(Animal.class, "name != null").executeList().size());
             var only = manager.newQuery(Dog.class);
             only.setCandidates(manager.getExtent(Dog.class, false));
             assertEquals(1, only.executeList().size());
@@ -129,7 +143,10 @@ class IdentityTest {
                 all += animal.getName().length();
             }
             assertEquals(6, all);
-            assertEquals(List.of("Rex"), manager.newQuery("select name from io.mortar.jdo.model.Dog where tricks > 1").execute());
+            assertEquals(
+                    List.of("Rex"),
+                    manager.newQuery("select name from io.mortar.jdo.model.Dog where tricks > 1")
+                            .execute());
         });
     }
 
@@ -137,8 +154,12 @@ class IdentityTest {
     void an_object_has_its_class_though_its_identity_does_not_say_it() {
         store.run(manager -> manager.makePersistentAll(new Seat("North", 1), new BoxSeat("North", 2, 4)));
         store.run(manager -> {
-            assertEquals(Seat.class, manager.getObjectById(new Seat.Id("North:1")).getClass());
-            assertEquals(4, assertInstanceOf(BoxSeat.class, manager.getObjectById(new Seat.Id("North:2"), false)).getGuests());
+            assertEquals(
+                    Seat.class, manager.getObjectById(new Seat.Id("North:1")).getClass());
+            assertEquals(
+                    4,
+                    assertInstanceOf(BoxSeat.class, manager.getObjectById(new Seat.Id("North:2"), false))
+                            .getGuests());
         });
     }
 
@@ -148,7 +169,9 @@ class IdentityTest {
         store.run(manager -> {
             assertEquals(1, manager.getObjectById(Car.class, 1).getPlate());
             assertEquals(1, manager.getObjectById(Truck.class, 1).getPlate());
-            assertEquals(2, manager.newQuery(Vehicle.class, "plate == 1").executeList().size());
+            assertEquals(
+                    2,
+                    manager.newQuery(Vehicle.class, "plate == 1").executeList().size());
         });
         assertThrows(JDOException.class, () -> store.run(manager -> manager.makePersistent(new Car(1))));
         assertThrows(JDOUserException.class, () -> store.run(manager -> manager.makePersistent(new Vehicle(2))));
@@ -163,7 +186,11 @@ class IdentityTest {
         });
         store.run(manager -> {
             assertEquals("Rome", ((Place) manager.getObjectById(id)).getName());
-            assertEquals("Rome", manager.newQuery(Place.class, "name == 'Rome'").executeUnique().getName());
+            assertEquals(
+                    "Rome",
+                    manager.newQuery(Place.class, "name == 'Rome'")
+                            .executeUnique()
+                            .getName());
         });
     }
 }

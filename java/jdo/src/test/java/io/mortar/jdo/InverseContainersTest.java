@@ -60,7 +60,9 @@ class InverseContainersTest {
     }
 
     private static Book book(PersistenceManager manager, String title) {
-        return manager.newQuery(Book.class, "title == '" + title + "'").executeList().get(0);
+        return manager.newQuery(Book.class, "title == '" + title + "'")
+                .executeList()
+                .get(0);
     }
 
     static Stream<Arguments> changes() {
@@ -200,7 +202,9 @@ class InverseContainersTest {
         });
         store.run(manager -> {
             assertEquals(List.of(), ((Library) manager.getObjectById(first)).getDisplayed());
-            assertEquals(Set.of("Dubliners", "Emma", "Ulysses"), titles(((Library) manager.getObjectById(second)).getDisplayed()));
+            assertEquals(
+                    Set.of("Dubliners", "Emma", "Ulysses"),
+                    titles(((Library) manager.getObjectById(second)).getDisplayed()));
         });
     }
 
@@ -214,7 +218,9 @@ class InverseContainersTest {
         store.run(manager -> ((Library) manager.getObjectById(id)).getRanked().remove(0));
         store.run(manager -> {
             List<Book> ranked = ((Library) manager.getObjectById(id)).getRanked();
-            assertEquals(List.of("Ulysses", "Dubliners"), ranked.stream().map(Book::getTitle).toList());
+            assertEquals(
+                    List.of("Ulysses", "Dubliners"),
+                    ranked.stream().map(Book::getTitle).toList());
             assertEquals(List.of(0, 1), ranked.stream().map(Book::getRank).toList());
         });
     }
@@ -229,7 +235,8 @@ class InverseContainersTest {
             return manager.getObjectId(manager.makePersistent(library));
         });
         store.run(manager -> manager.deletePersistent(manager.getObjectById(id)));
-        store.run(manager -> assertEquals(List.of(), manager.newQuery(Book.class).executeList()));
+        store.run(
+                manager -> assertEquals(List.of(), manager.newQuery(Book.class).executeList()));
     }
 
     @Test
@@ -260,7 +267,8 @@ class InverseContainersTest {
             return manager.getObjectId(manager.makePersistent(sales));
         });
         store.run(manager -> ((Department) manager.getObjectById(id)).setLeader(new Employee("Bob", 4)));
-        store.run(manager -> assertEquals("Bob", ((Department) manager.getObjectById(id)).getLeader().getName()));
+        store.run(manager -> assertEquals(
+                "Bob", ((Department) manager.getObjectById(id)).getLeader().getName()));
     }
 
     @Test
@@ -272,9 +280,11 @@ class InverseContainersTest {
             manager.makePersistentAll(sales, ann, new Department("Idle"));
         });
         store.run(manager -> {
-            Department led = manager.newQuery(Department.class, "leader != null").executeUnique();
+            Department led =
+                    manager.newQuery(Department.class, "leader != null").executeUnique();
             assertEquals("Sales", led.getName());
-            Department idle = manager.newQuery(Department.class, "leader == null").executeUnique();
+            Department idle =
+                    manager.newQuery(Department.class, "leader == null").executeUnique();
             assertEquals("Idle", idle.getName());
         });
     }
@@ -289,8 +299,10 @@ class InverseContainersTest {
             return manager.getObjectId(ann);
         });
         store.run(manager -> {
-            Department sales = manager.newQuery(Department.class, "name == 'Sales'").executeUnique();
-            Department idle = manager.newQuery(Department.class, "name == 'Idle'").executeUnique();
+            Department sales =
+                    manager.newQuery(Department.class, "name == 'Sales'").executeUnique();
+            Department idle =
+                    manager.newQuery(Department.class, "name == 'Idle'").executeUnique();
             Employee ann = (Employee) manager.getObjectById(id);
             assertSame(ann, sales.getLeader());
             idle.setLeader(ann);
@@ -308,9 +320,11 @@ class InverseContainersTest {
             manager.makePersistentAll(sales, new Department("Idle"));
         });
         store.run(manager -> {
-            Department idle = manager.newQuery(Department.class, "employees == null").executeUnique();
+            Department idle =
+                    manager.newQuery(Department.class, "employees == null").executeUnique();
             assertEquals("Idle", idle.getName());
-            Department staffed = manager.newQuery(Department.class, "this.employees != null").executeUnique();
+            Department staffed =
+                    manager.newQuery(Department.class, "this.employees != null").executeUnique();
             assertEquals("Sales", staffed.getName());
         });
     }

@@ -99,7 +99,8 @@ class JakartaTest {
             Artist miles = manager.find(Artist.class, id);
             assertEquals("Miles", miles.getName());
             assertEquals(Set.of("jazz", "cool"), miles.getGenres());
-            assertEquals(List.of("Kind of Blue", "Bitches Brew", "Agharta"),
+            assertEquals(
+                    List.of("Kind of Blue", "Bitches Brew", "Agharta"),
                     miles.getAlbums().stream().map(Album::getTitle).toList());
             assertSame(miles, miles.getAlbums().get(0).getArtist());
             assertEquals("US", miles.getAlbums().get(0).getLabel().getCountry());
@@ -117,16 +118,19 @@ class JakartaTest {
             assertEquals(2L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult());
             manager.remove(manager.find(Artist.class, id));
         });
-        run(manager -> assertEquals(0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+        run(manager -> assertEquals(
+                0L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
     }
 
     @Test
     void a_sorted_list_has_no_orphans_and_a_filtered_one_has() {
         Long id = miles();
         run(manager -> manager.find(Artist.class, id).getAlbums().sort(Comparator.comparing(Album::getTitle)));
-        run(manager -> assertEquals(3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+        run(manager -> assertEquals(
+                3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
         run(manager -> manager.find(Artist.class, id).getAlbums().removeIf(album -> album.getYear() > 1960));
-        run(manager -> assertEquals(1L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+        run(manager -> assertEquals(
+                1L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
     }
 
     @Test
@@ -136,8 +140,16 @@ class JakartaTest {
             manager.persist(new Crate(7L));
         });
         run(manager -> {
-            assertEquals(39, manager.createQuery("SELECT c FROM Country c", Country.class).getSingleResult().getCode());
-            assertEquals(1, manager.createQuery("SELECT c FROM Crate c WHERE c.code > 6", Crate.class).getResultList().size());
+            assertEquals(
+                    39,
+                    manager.createQuery("SELECT c FROM Country c", Country.class)
+                            .getSingleResult()
+                            .getCode());
+            assertEquals(
+                    1,
+                    manager.createQuery("SELECT c FROM Crate c WHERE c.code > 6", Crate.class)
+                            .getResultList()
+                            .size());
         });
         assertThrows(RollbackException.class, () -> run(manager -> manager.persist(new Crate(7L))));
     }
@@ -178,34 +190,40 @@ class JakartaTest {
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
-        "a.year > 1960 => Agharta Bitches Brew",
-        "a.year BETWEEN 1950 AND 1970 => Bitches Brew Kind of Blue",
-        "a.title LIKE 'B%' => Bitches Brew",
-        "a.title NOT LIKE '%B%' => Agharta",
-        "a.title LIKE '%of%' => Kind of Blue",
-        "a.year IN (1959, 1975) => Agharta Kind of Blue",
-        "a.year NOT IN (1959, 1975) => Bitches Brew",
-        "a.label.country = 'US' => Kind of Blue",
-        "a.label.country <> 'US' => ",
-        "NOT (a.label.country = 'US') => ",
-        "a.label IS NULL => Agharta Bitches Brew",
-        "a.artist.name = 'Miles' AND a.year < 1960 => Kind of Blue",
-        "NOT (a.year > 1960 OR a.title = 'x') => Kind of Blue",
-        "LOWER(a.title) = 'agharta' => Agharta",
-        "LENGTH(a.title) > 10 => Bitches Brew Kind of Blue",
-        "a.tracks IS EMPTY => Bitches Brew Kind of Blue",
-        "a.tracks IS NOT EMPTY => Agharta",
-        "a.year + 5 = 1975 => Bitches Brew",
-        "'jazz' MEMBER OF a.artist.genres AND a.year = 1970 => Bitches Brew",
-        "a.year = (SELECT MAX(b.year) FROM Album b) => Agharta",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "a.year > 1960 => Agharta Bitches Brew",
+                "a.year BETWEEN 1950 AND 1970 => Bitches Brew Kind of Blue",
+                "a.title LIKE 'B%' => Bitches Brew",
+                "a.title NOT LIKE '%B%' => Agharta",
+                "a.title LIKE '%of%' => Kind of Blue",
+                "a.year IN (1959, 1975) => Agharta Kind of Blue",
+                "a.year NOT IN (1959, 1975) => Bitches Brew",
+                "a.label.country = 'US' => Kind of Blue",
+                "a.label.country <> 'US' => ",
+                "NOT (a.label.country = 'US') => ",
+                "a.label IS NULL => Agharta Bitches Brew",
+                "a.artist.name = 'Miles' AND a.year < 1960 => Kind of Blue",
+                "NOT (a.year > 1960 OR a.title = 'x') => Kind of Blue",
+                "LOWER(a.title) = 'agharta' => Agharta",
+                "LENGTH(a.title) > 10 => Bitches Brew Kind of Blue",
+                "a.tracks IS EMPTY => Bitches Brew Kind of Blue",
+                "a.tracks IS NOT EMPTY => Agharta",
+                "a.year + 5 = 1975 => Bitches Brew",
+                "'jazz' MEMBER OF a.artist.genres AND a.year = 1970 => Bitches Brew",
+                "a.year = (SELECT MAX(b.year) FROM Album b) => Agharta",
+            })
     void a_condition_of_jpql_is_evaluated(String condition, String expected) {
         miles();
         run(manager -> {
-            var query = manager.createQuery("SELECT a FROM Album a WHERE " + condition + " ORDER BY a.title", Album.class);
-            List<String> titles = query.getResultList().stream().map(Album::getTitle).toList();
-            var nativeQuery = (NativeQuery) ((JakartaQuery<?>) query).getInternalQuery().getNativeQuery();
+            var query =
+                    manager.createQuery("SELECT a FROM Album a WHERE " + condition + " ORDER BY a.title", Album.class);
+            List<String> titles =
+                    query.getResultList().stream().map(Album::getTitle).toList();
+            var nativeQuery =
+                    (NativeQuery) ((JakartaQuery<?>) query).getInternalQuery().getNativeQuery();
             assertEquals(expected == null ? "" : expected, String.join(" ", titles), nativeQuery::toString);
             assertEquals(List.of(), nativeQuery.inMemory());
         });
@@ -216,31 +234,68 @@ class JakartaTest {
         miles();
         run(manager -> {
             assertEquals(3L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult());
-            assertEquals(1968.0, manager.createQuery("SELECT AVG(a.year) FROM Album a").getSingleResult());
-            List<?> rows = manager.createQuery("SELECT a.kind, COUNT(a) FROM Album a GROUP BY a.kind ORDER BY a.kind").getResultList();
+            assertEquals(
+                    1968.0,
+                    manager.createQuery("SELECT AVG(a.year) FROM Album a").getSingleResult());
+            List<?> rows = manager.createQuery("SELECT a.kind, COUNT(a) FROM Album a GROUP BY a.kind ORDER BY a.kind")
+                    .getResultList();
             assertEquals(2, rows.size());
             assertEquals("[LIVE, 1]", Arrays.toString((Object[]) rows.get(0)));
-            List<String> names = manager.createQuery("SELECT a.artist.name FROM Album a", String.class).getResultList();
+            List<String> names = manager.createQuery("SELECT a.artist.name FROM Album a", String.class)
+                    .getResultList();
             assertEquals(List.of("Miles", "Miles", "Miles"), names);
             List<?> made = manager.createQuery(
-                    "SELECT NEW io.mortar.jdo.JakartaTest$Title(a.title, a.year) FROM Album a WHERE a.year = 1959").getResultList();
+                            "SELECT NEW io.mortar.jdo.JakartaTest$Title(a.title, a.year) FROM Album a WHERE a.year = 1959")
+                    .getResultList();
             assertEquals(new Title("Kind of Blue", 1959), made.get(0));
-            assertEquals(1, manager.createQuery("SELECT a FROM Album a ORDER BY a.year").setFirstResult(2).setMaxResults(5)
-                    .getResultList().size());
-            assertEquals(1, manager.createNamedQuery("Album.after", Album.class).setParameter("year", 1974).getResultList().size());
-            assertEquals(1, manager.createQuery("SELECT a FROM Album a WHERE a.kind = :kind")
-                    .setParameter("kind", Album.Kind.LIVE).getResultList().size());
-            assertEquals(1, manager.createQuery("SELECT DISTINCT a FROM Album a JOIN a.tracks t WHERE t.seconds > 900")
-                    .getResultList().size());
-            assertEquals(List.of("Agharta", "Agharta"),
-                    manager.createQuery("SELECT a.title FROM Album a JOIN a.tracks t ORDER BY t.title").getResultList());
-            assertEquals(List.of("Agharta", "Agharta"),
+            assertEquals(
+                    1,
+                    manager.createQuery("SELECT a FROM Album a ORDER BY a.year")
+                            .setFirstResult(2)
+                            .setMaxResults(5)
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    1,
+                    manager.createNamedQuery("Album.after", Album.class)
+                            .setParameter("year", 1974)
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    1,
+                    manager.createQuery("SELECT a FROM Album a WHERE a.kind = :kind")
+                            .setParameter("kind", Album.Kind.LIVE)
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    1,
+                    manager.createQuery("SELECT DISTINCT a FROM Album a JOIN a.tracks t WHERE t.seconds > 900")
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    List.of("Agharta", "Agharta"),
+                    manager.createQuery("SELECT a.title FROM Album a JOIN a.tracks t ORDER BY t.title")
+                            .getResultList());
+            assertEquals(
+                    List.of("Agharta", "Agharta"),
                     manager.createQuery("SELECT a.title FROM Album a LEFT JOIN a.tracks t ORDER BY t.title NULLS LAST")
-                            .getResultList().subList(0, 2));
-            assertEquals(1790.5, manager.createQuery("SELECT SUM(t.seconds) FROM Album a JOIN a.tracks t").getSingleResult());
-            assertEquals(3, manager.createQuery("SELECT a FROM Album a, Artist r WHERE a.artist = r").getResultList().size());
-            assertEquals(3, manager.createQuery("SELECT a FROM Album a JOIN a.artist r WHERE r.name = ?1").setParameter(1, "Miles")
-                    .getResultList().size());
+                            .getResultList()
+                            .subList(0, 2));
+            assertEquals(
+                    1790.5,
+                    manager.createQuery("SELECT SUM(t.seconds) FROM Album a JOIN a.tracks t")
+                            .getSingleResult());
+            assertEquals(
+                    3,
+                    manager.createQuery("SELECT a FROM Album a, Artist r WHERE a.artist = r")
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    3,
+                    manager.createQuery("SELECT a FROM Album a JOIN a.artist r WHERE r.name = ?1")
+                            .setParameter(1, "Miles")
+                            .getResultList()
+                            .size());
         });
     }
 
@@ -273,10 +328,17 @@ class JakartaTest {
     @Test
     void bulk_updates_and_deletes_are_counted() {
         miles();
-        run(manager -> assertEquals(2, manager.createQuery("UPDATE Album a SET a.year = a.year + 1 WHERE a.year > 1960").executeUpdate()));
-        run(manager -> assertEquals(1976, manager.createQuery("SELECT MAX(a.year) FROM Album a").getSingleResult()));
-        run(manager -> assertEquals(1, manager.createQuery("DELETE FROM Album a WHERE a.year = 1959").executeUpdate()));
-        run(manager -> assertEquals(2L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
+        run(manager -> assertEquals(
+                2,
+                manager.createQuery("UPDATE Album a SET a.year = a.year + 1 WHERE a.year > 1960")
+                        .executeUpdate()));
+        run(manager -> assertEquals(
+                1976, manager.createQuery("SELECT MAX(a.year) FROM Album a").getSingleResult()));
+        run(manager -> assertEquals(
+                1,
+                manager.createQuery("DELETE FROM Album a WHERE a.year = 1959").executeUpdate()));
+        run(manager -> assertEquals(
+                2L, manager.createQuery("SELECT COUNT(a) FROM Album a").getSingleResult()));
     }
 
     @Test
@@ -286,8 +348,14 @@ class JakartaTest {
             var builder = manager.getCriteriaBuilder();
             var query = builder.createQuery(Album.class);
             var album = query.from(Album.class);
-            query.select(album).where(builder.gt(album.<Integer>get("year"), 1960)).orderBy(builder.asc(album.get("year")));
-            assertEquals(List.of(1970, 1975), manager.createQuery(query).getResultList().stream().map(Album::getYear).toList());
+            query.select(album)
+                    .where(builder.gt(album.<Integer>get("year"), 1960))
+                    .orderBy(builder.asc(album.get("year")));
+            assertEquals(
+                    List.of(1970, 1975),
+                    manager.createQuery(query).getResultList().stream()
+                            .map(Album::getYear)
+                            .toList());
         });
     }
 
@@ -303,7 +371,9 @@ class JakartaTest {
         first.getTransaction().commit();
         RollbackException error = assertThrows(RollbackException.class, second.getTransaction()::commit);
         assertInstanceOf(OptimisticLockException.class, error.getCause());
-        assertTrue(error.getCause().getMessage().contains("Artist"), error.getCause().getMessage());
+        assertTrue(
+                error.getCause().getMessage().contains("Artist"),
+                error.getCause().getMessage());
         assertFalse(second.getTransaction().isActive());
         first.close();
         second.close();
@@ -342,8 +412,16 @@ class JakartaTest {
             manager.persist(new Tape("t1", 5, 90));
         });
         run(manager -> {
-            assertEquals(2, manager.createQuery("SELECT m FROM Medium m", Medium.class).getResultList().size());
-            assertEquals(12, manager.createQuery("SELECT v FROM Vinyl v WHERE v.price > 10", Vinyl.class).getSingleResult().getInches());
+            assertEquals(
+                    2,
+                    manager.createQuery("SELECT m FROM Medium m", Medium.class)
+                            .getResultList()
+                            .size());
+            assertEquals(
+                    12,
+                    manager.createQuery("SELECT v FROM Vinyl v WHERE v.price > 10", Vinyl.class)
+                            .getSingleResult()
+                            .getInches());
             assertInstanceOf(Tape.class, manager.find(Medium.class, "t1"));
         });
     }
@@ -372,8 +450,11 @@ class JakartaTest {
         run(manager -> {
             Passport passport = manager.find(Passport.class, new Passport.Key("DE", 123));
             assertEquals("Ann", passport.getGuest().getName());
-            assertEquals(1, manager.createQuery("SELECT r FROM Room r WHERE r.id.number = 7 AND r.created IS NOT NULL")
-                    .getResultList().size());
+            assertEquals(
+                    1,
+                    manager.createQuery("SELECT r FROM Room r WHERE r.id.number = 7 AND r.created IS NOT NULL")
+                            .getResultList()
+                            .size());
             assertNull(manager.find(Room.class, new Room.Id("North", 8)));
         });
     }

@@ -157,7 +157,8 @@ class LargeObjectTest {
             assertEquals("234", new String(object.read(2, 5).readAllBytes(), UTF_8));
             Object id = create(object);
             assertEquals("0123456789", text(object));
-            store.run(manager -> assertEquals("0123456789", text(film(manager, id).getVideo())));
+            store.run(
+                    manager -> assertEquals("0123456789", text(film(manager, id).getVideo())));
         } finally {
             Files.delete(file);
         }
@@ -192,7 +193,8 @@ class LargeObjectTest {
         Object id = create(pattern(MANY));
         store.run(manager -> film(manager, id).setTrailer(new Trailer("en", of("trailer"))));
         assertEquals(2, blobs());
-        store.run(manager -> assertEquals("trailer", text(film(manager, id).getTrailer().getVideo())));
+        store.run(manager ->
+                assertEquals("trailer", text(film(manager, id).getTrailer().getVideo())));
         store.run(manager -> film(manager, id).setTrailer(null));
         assertEquals(1, blobs());
         store.run(manager -> film(manager, id).setTrailer(new Trailer("de", of("Vorschau"))));
@@ -231,7 +233,8 @@ class LargeObjectTest {
     @Test
     void of_two_transactions_that_replace_the_bytes_one_conflicts() {
         Object id = create(of("old"));
-        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+        try (PersistenceManager first = store.manager();
+                PersistenceManager second = store.manager()) {
             first.currentTransaction().begin();
             second.currentTransaction().begin();
             film(first, id).setVideo(pattern(MANY));
@@ -259,8 +262,8 @@ class LargeObjectTest {
     @Test
     void a_large_object_of_two_members_is_copied() {
         Object first = create(pattern(MANY));
-        Object second = store.call(manager ->
-                manager.getObjectId(manager.makePersistent(new Film("B", film(manager, first).getVideo()))));
+        Object second = store.call(manager -> manager.getObjectId(
+                manager.makePersistent(new Film("B", film(manager, first).getVideo()))));
         assertEquals(2, blobs());
         store.run(manager -> manager.deletePersistent(film(manager, first)));
         store.run(manager -> assertPattern(MANY, film(manager, second).getVideo()));
@@ -282,8 +285,11 @@ class LargeObjectTest {
         store.run(manager -> manager.makePersistent(sent));
         store.run(manager -> assertEquals("new", text(film(manager, id).getVideo())));
         assertEquals(1, blobs());
-        LargeObject serialized = serialized(store.call(manager -> film(manager, id).getVideo()));
-        assertTrue(assertThrows(RuntimeException.class, serialized::read).getMessage().contains("serialized"));
+        LargeObject serialized =
+                serialized(store.call(manager -> film(manager, id).getVideo()));
+        assertTrue(assertThrows(RuntimeException.class, serialized::read)
+                .getMessage()
+                .contains("serialized"));
     }
 
     private static LargeObject serialized(LargeObject object) throws Exception {
@@ -313,9 +319,14 @@ class LargeObjectTest {
             assertThrows(NonWritableChannelException.class, () -> channel.write(ByteBuffer.allocate(1)));
         }
         byte[] part = object.read(100, 104).readAllBytes();
-        assertArrayEquals(new byte[] {
-            (byte) Pattern.octet(100), (byte) Pattern.octet(101), (byte) Pattern.octet(102), (byte) Pattern.octet(103)
-        }, part);
+        assertArrayEquals(
+                new byte[] {
+                    (byte) Pattern.octet(100),
+                    (byte) Pattern.octet(101),
+                    (byte) Pattern.octet(102),
+                    (byte) Pattern.octet(103)
+                },
+                part);
     }
 
     @Test
@@ -344,7 +355,9 @@ class LargeObjectTest {
             assertPattern(MANY, found.getBytes());
             manager.find(Sample.class, "a").setBytes(of("new"));
             manager.getTransaction().commit();
-            assertEquals("new", text(factory.createEntityManager().find(Sample.class, "a").getBytes()));
+            assertEquals(
+                    "new",
+                    text(factory.createEntityManager().find(Sample.class, "a").getBytes()));
             manager.close();
         } finally {
             factory.close();

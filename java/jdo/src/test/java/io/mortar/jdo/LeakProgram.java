@@ -26,8 +26,8 @@ final class LeakProgram {
     private static final int MOST_PHASES = 15;
     private static final int ROUNDS = 200;
     /**
-     * A leak grows in each phase; what compiled code and caches need grows in some, in more of them on a busy machine. 2
-     * KiB that each round leaks are 400 KiB.
+     * A leak grows in each phase; what compiled code and caches need grows in some, in more of them on a busy machine.
+     * 2 KiB that each round leaks are 400 KiB.
      */
     private static final long PERMITTED_BYTES = 400 << 10;
 

@@ -1,7 +1,6 @@
 package io.mortar.jdo;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -62,7 +61,9 @@ class LifecycleTest {
             account.setBalance(BigDecimal.TEN);
             manager.makePersistent(account);
         });
-        assertEquals(BigDecimal.TEN, store.call(manager -> manager.getObjectById(Account.class, 7L).getBalance()));
+        assertEquals(
+                BigDecimal.TEN,
+                store.call(manager -> manager.getObjectById(Account.class, 7L).getBalance()));
     }
 
     @Test
@@ -85,7 +86,12 @@ class LifecycleTest {
             manager.currentTransaction().commit();
             assertNotEquals(manager.getObjectId(cid), manager.getObjectId(ann));
         }
-        store.run(manager -> assertEquals(52, manager.newQuery(Person.class, "name == 'Ann'").executeList().get(0).getAge()));
+        store.run(manager -> assertEquals(
+                52,
+                manager.newQuery(Person.class, "name == 'Ann'")
+                        .executeList()
+                        .get(0)
+                        .getAge()));
     }
 
     @Test
@@ -101,12 +107,14 @@ class LifecycleTest {
         assertTrue(Diary.CALLS.containsAll(List.of("load", "delete")));
         List<Object> created = new ArrayList<>();
         try (PersistenceManager manager = store.manager()) {
-            manager.addInstanceLifecycleListener(new CreateLifecycleListener() {
-                @Override
-                public void postCreate(InstanceLifecycleEvent event) {
-                    created.add(event.getPersistentInstance());
-                }
-            }, Person.class);
+            manager.addInstanceLifecycleListener(
+                    new CreateLifecycleListener() {
+                        @Override
+                        public void postCreate(InstanceLifecycleEvent event) {
+                            created.add(event.getPersistentInstance());
+                        }
+                    },
+                    Person.class);
             manager.currentTransaction().begin();
             Person bob = new Person("Bob", 1);
             bob.setBoss(new Person("Ann", 2));
@@ -131,7 +139,8 @@ class LifecycleTest {
 
     @Test
     void a_fetch_group_says_what_a_detached_object_has() {
-        String id = store.call(manager -> manager.makePersistent(new Diary("long")).getId());
+        String id =
+                store.call(manager -> manager.makePersistent(new Diary("long")).getId());
         Diary without = store.call(manager -> manager.detachCopy(manager.getObjectById(Diary.class, id)));
         assertThrows(JDODetachedFieldAccessException.class, without::getText);
         Diary with = store.call(manager -> {
@@ -149,7 +158,8 @@ class LifecycleTest {
             manager.makePersistent(bob);
             bob.setBoss(null);
         });
-        store.run(manager -> assertEquals(1, manager.newQuery(Person.class).executeList().size()));
+        store.run(manager ->
+                assertEquals(1, manager.newQuery(Person.class).executeList().size()));
     }
 
     @Test
@@ -173,7 +183,9 @@ class LifecycleTest {
             }
             manager.makePersistentAll(all);
         });
-        store.run(manager -> manager.deletePersistentAll(manager.newQuery(Person.class, "age < 90").executeList()));
-        store.run(manager -> assertEquals(10, manager.newQuery(Person.class).executeList().size()));
+        store.run(manager -> manager.deletePersistentAll(
+                manager.newQuery(Person.class, "age < 90").executeList()));
+        store.run(manager ->
+                assertEquals(10, manager.newQuery(Person.class).executeList().size()));
     }
 }

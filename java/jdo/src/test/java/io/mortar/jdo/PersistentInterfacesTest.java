@@ -14,7 +14,9 @@ import javax.jdo.PersistenceManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
-/** JDO 3.2, section 6.6: interfaces whose implementations are generated; and properties, which have setters as they do. */
+/**
+ * JDO 3.2, section 6.6: interfaces whose implementations are generated; and properties, which have setters as they do.
+ */
 class PersistentInterfacesTest {
     private final Store store = Store.inMemory();
 
@@ -46,7 +48,9 @@ class PersistentInterfacesTest {
             Region alps = (Region) manager.getObjectById(id);
             assertEquals(17, alps.getBounds().getEast());
             assertSame(alps, manager.newQuery(Region.class, "bounds.west == 5").executeUnique());
-            assertNull(manager.newQuery(Region.class, "names.contains('Sea')").executeUnique().getBounds());
+            assertNull(manager.newQuery(Region.class, "names.contains('Sea')")
+                    .executeUnique()
+                    .getBounds());
         });
     }
 

@@ -68,72 +68,80 @@ class QueryTest {
     }
 
     private static String names(Collection<?> people) {
-        return String.join(" ", people.stream().map(each -> ((Person) each).getName()).sorted().toList());
+        return String.join(
+                " ",
+                people.stream().map(each -> ((Person) each).getName()).sorted().toList());
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
-        "age > 25 => Ann Bob Cid",
-        "age == 30 && name != 'Bob' => Cid",
-        "age < 25 || age >= 50 => Ann Dan",
-        "!(age == 30) => Ann Dan",
-        "height == null => Cid",
-        "height != null => Ann Bob Dan",
-        "height != 1.7 => Bob Dan",
-        "height > 1.65 && height <= 1.8 => Ann Bob",
-        "!(height > 1.65) => Dan",
-        "!(height == 1.7 || age == 20) => Bob",
-        "!(height == 1.7 && age == 50) => Bob Cid Dan",
-        "!(height == null) => Ann Bob Dan",
-        "boss == null => Ann",
-        "boss.name == 'Ann' => Bob Cid",
-        "boss.boss.name == 'Ann' => Dan",
-        "boss.name != 'Ann' => Dan",
-        "!(boss.name == 'Ann') => Dan",
-        "boss.boss == null => Ann Bob Cid",
-        "!(boss.boss == null) => Dan",
-        "!boss.name.startsWith('A') => Dan",
-        "!(boss.friends.contains(this)) => Ann Bob Cid",
-        "boss.age == this.age + 20 => Bob Cid",
-        "age * 2 - 10 > 50 => Ann",
-        "age % 20 == 10 => Ann Bob Cid",
-        "-age < -40 => Ann",
-        "name.startsWith('B') => Bob",
-        "name.endsWith('n') => Ann Dan",
-        "name.indexOf('n') >= 0 => Ann Dan",
-        "name.indexOf('i') == -1 => Ann Bob Dan",
-        "name.toLowerCase() == 'bob' => Bob",
-        "name.toUpperCase().startsWith('C') => Cid",
-        "name.length() > 3 => ",
-        "name.matches('A.*') => Ann",
-        "name.matches('.*i.*') => Cid",
-        "tags.contains('b') => Ann Bob",
-        "tags.isEmpty() => Cid",
-        "tags.size() > 0 => Ann Bob Dan",
-        "!tags.contains('b') => Cid Dan",
-        "friends.contains(f) && f.age == 20 => Bob",
-        "friends.contains(f) && (f.name == 'Ann' || f.name == 'Dan') => Bob Cid",
-        "friends.contains(f) && f.boss.name == 'Bob' && age < 40 => Bob",
-        "friends.contains(f) && f.friends.contains(g) && g.name == 'Ann' => Bob",
-        "boss.friends.contains(this) => Dan",
-        "f.name == 'Dan' && friends.contains(f) && f.boss.friends.contains(g) && g == f => Bob",
-        "age > 40 || friends.contains(f) => Ann Bob Cid",
-        "active => Ann Bob Cid",
-        "!active => Dan",
-        "active == false || age == 50 => Ann Dan",
-        "address.city == 'Ulm' => Ann",
-        "address != null && address.number > 3 => Dan",
-        "address == null => Bob Cid",
-        "scores.containsKey('go') => Bob",
-        "Math.abs(age - 40) == 10 => Ann Bob Cid",
-        "boss.address.city == 'Ulm' => Bob Cid",
-        "this == boss.boss => ",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "age > 25 => Ann Bob Cid",
+                "age == 30 && name != 'Bob' => Cid",
+                "age < 25 || age >= 50 => Ann Dan",
+                "!(age == 30) => Ann Dan",
+                "height == null => Cid",
+                "height != null => Ann Bob Dan",
+                "height != 1.7 => Bob Dan",
+                "height > 1.65 && height <= 1.8 => Ann Bob",
+                "!(height > 1.65) => Dan",
+                "!(height == 1.7 || age == 20) => Bob",
+                "!(height == 1.7 && age == 50) => Bob Cid Dan",
+                "!(height == null) => Ann Bob Dan",
+                "boss == null => Ann",
+                "boss.name == 'Ann' => Bob Cid",
+                "boss.boss.name == 'Ann' => Dan",
+                "boss.name != 'Ann' => Dan",
+                "!(boss.name == 'Ann') => Dan",
+                "boss.boss == null => Ann Bob Cid",
+                "!(boss.boss == null) => Dan",
+                "!boss.name.startsWith('A') => Dan",
+                "!(boss.friends.contains(this)) => Ann Bob Cid",
+                "boss.age == this.age + 20 => Bob Cid",
+                "age * 2 - 10 > 50 => Ann",
+                "age % 20 == 10 => Ann Bob Cid",
+                "-age < -40 => Ann",
+                "name.startsWith('B') => Bob",
+                "name.endsWith('n') => Ann Dan",
+                "name.indexOf('n') >= 0 => Ann Dan",
+                "name.indexOf('i') == -1 => Ann Bob Dan",
+                "name.toLowerCase() == 'bob' => Bob",
+                "name.toUpperCase().startsWith('C') => Cid",
+                "name.length() > 3 => ",
+                "name.matches('A.*') => Ann",
+                "name.matches('.*i.*') => Cid",
+                "tags.contains('b') => Ann Bob",
+                "tags.isEmpty() => Cid",
+                "tags.size() > 0 => Ann Bob Dan",
+                "!tags.contains('b') => Cid Dan",
+                "friends.contains(f) && f.age == 20 => Bob",
+                "friends.contains(f) && (f.name == 'Ann' || f.name == 'Dan') => Bob Cid",
+                "friends.contains(f) && f.boss.name == 'Bob' && age < 40 => Bob",
+                "friends.contains(f) && f.friends.contains(g) && g.name == 'Ann' => Bob",
+                "boss.friends.contains(this) => Dan",
+                "f.name == 'Dan' && friends.contains(f) && f.boss.friends.contains(g) && g == f => Bob",
+                "age > 40 || friends.contains(f) => Ann Bob Cid",
+                "active => Ann Bob Cid",
+                "!active => Dan",
+                "active == false || age == 50 => Ann Dan",
+                "address.city == 'Ulm' => Ann",
+                "address != null && address.number > 3 => Dan",
+                "address == null => Bob Cid",
+                "scores.containsKey('go') => Bob",
+                "Math.abs(age - 40) == 10 => Ann Bob Cid",
+                "boss.address.city == 'Ulm' => Bob Cid",
+                "this == boss.boss => ",
+            })
     void a_filter_is_evaluated_by_the_store(String filter, String expected) {
         STORE.run(manager -> {
             Query<Person> query = manager.newQuery(Person.class, filter);
             query.declareVariables("io.mortar.jdo.model.Person f; io.mortar.jdo.model.Person g");
-            assertEquals(expected == null ? "" : expected, names((List<?>) query.execute()), () -> "" + Queries.nativeQuery(query));
+            assertEquals(
+                    expected == null ? "" : expected,
+                    names((List<?>) query.execute()),
+                    () -> "" + Queries.nativeQuery(query));
             assertEquals(List.of(), Queries.inMemory(query));
         });
     }
@@ -141,8 +149,12 @@ class QueryTest {
     @Test
     void a_name_that_is_neither_a_member_nor_a_variable_is_refused() {
         STORE.run(manager -> {
-            assertThrows(JDOUserException.class, () -> manager.newQuery(Person.class, "nickname == 3").execute());
-            assertThrows(JDOUserException.class, () -> manager.newQuery(Person.class, "age > nickname").execute());
+            assertThrows(
+                    JDOUserException.class,
+                    () -> manager.newQuery(Person.class, "nickname == 3").execute());
+            assertThrows(
+                    JDOUserException.class,
+                    () -> manager.newQuery(Person.class, "age > nickname").execute());
         });
     }
 
@@ -150,7 +162,9 @@ class QueryTest {
     @CsvSource({"sum(name)", "friends", "scores", "nickname", "'name, age into java.lang.Long'"})
     void a_result_that_has_no_meaning_is_refused(String result) {
         STORE.run(manager -> assertThrows(
-                JDOUserException.class, () -> manager.newQuery("select " + result + " from io.mortar.jdo.model.Person").execute()));
+                JDOUserException.class,
+                () -> manager.newQuery("select " + result + " from io.mortar.jdo.model.Person")
+                        .execute()));
     }
 
     @Test
@@ -158,7 +172,9 @@ class QueryTest {
         STORE.run(manager -> {
             Query<Person> query = manager.newQuery(Person.class);
             query.setOrdering("age, " + "height, ".repeat(16) + "name desc");
-            assertEquals(List.of("Dan", "Cid", "Bob", "Ann"), query.executeList().stream().map(Person::getName).toList());
+            assertEquals(
+                    List.of("Dan", "Cid", "Bob", "Ann"),
+                    query.executeList().stream().map(Person::getName).toList());
         });
     }
 
@@ -170,7 +186,9 @@ class QueryTest {
             address.setCity("Rome");
             assertFalse(JDOHelper.isPersistent(address));
             assertEquals("Main 3", address.getStreet() + ' ' + address.getNumber());
-            Person ann = (Person) ((List<?>) manager.newQuery(Person.class, "address.city == 'Ulm'").execute()).get(0);
+            Person ann = (Person) ((List<?>) manager.newQuery(Person.class, "address.city == 'Ulm'")
+                            .execute())
+                    .get(0);
             assertFalse(JDOHelper.isDirty(ann));
         });
     }
@@ -178,20 +196,24 @@ class QueryTest {
     @Test
     void a_result_can_be_maps() {
         STORE.run(manager -> {
-            Query<?> query = manager.newQuery("select name, age as years into java.util.Map from io.mortar.jdo.model.Person where name == 'Ann'");
+            Query<?> query = manager.newQuery(
+                    "select name, age as years into java.util.Map from io.mortar.jdo.model.Person where name == 'Ann'");
             assertEquals(List.of(Map.of("name", "Ann", "years", 50)), query.execute());
         });
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
-        "~age == -31 && age > 10 => Bob Cid => age",
-        "Math.sqrt(age) > 7 && age > 10 => Ann => age",
-        "name.substring(1) == 'nn' && age > 10 => Ann => age",
-        "name + 'x' == 'Bobx' => Bob => ",
-        "scores.containsValue(5) => Bob => ",
-        "name.matches('[AB].*') && age == 30 => Bob => age",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "~age == -31 && age > 10 => Bob Cid => age",
+                "Math.sqrt(age) > 7 && age > 10 => Ann => age",
+                "name.substring(1) == 'nn' && age > 10 => Ann => age",
+                "name + 'x' == 'Bobx' => Bob => ",
+                "scores.containsValue(5) => Bob => ",
+                "name.matches('[AB].*') && age == 30 => Bob => age",
+            })
     void the_rest_of_a_filter_is_evaluated_in_memory(String filter, String expected, String translated) {
         STORE.run(manager -> {
             Query<Person> query = manager.newQuery(Person.class, filter);
@@ -204,9 +226,11 @@ class QueryTest {
     @Test
     void parameters_are_values_objects_and_collections() {
         STORE.run(manager -> {
-            Person ann = (Person) manager.newQuery("select unique from io.mortar.jdo.model.Person where name == 'Ann'").execute();
+            Person ann = (Person) manager.newQuery("select unique from io.mortar.jdo.model.Person where name == 'Ann'")
+                    .execute();
             Query<Person> query = manager.newQuery(Person.class, "boss == :boss && :ages.contains(age)");
-            assertEquals("Bob Cid", names((List<?>) query.executeWithMap(Map.of("boss", ann, "ages", List.of(30, 31)))));
+            assertEquals("Bob Cid", names((List<?>)
+                    query.executeWithMap(Map.of("boss", ann, "ages", List.of(30, 31)))));
             Query<Person> isNull = manager.newQuery(Person.class, "boss == b");
             isNull.declareParameters("io.mortar.jdo.model.Person b");
             assertEquals("Ann", names((List<?>) isNull.execute((Object) null)));
@@ -218,10 +242,22 @@ class QueryTest {
     @Test
     void results_are_columns_aggregates_and_groups() {
         STORE.run(manager -> {
-            assertEquals(4L, manager.newQuery("select count(this) from io.mortar.jdo.model.Person").execute());
-            assertEquals(130L, manager.newQuery("select sum(age) from io.mortar.jdo.model.Person").execute());
-            assertEquals(50, manager.newQuery("select max(age) from io.mortar.jdo.model.Person").execute());
-            assertEquals(32.5, manager.newQuery("select avg(age) from io.mortar.jdo.model.Person").execute());
+            assertEquals(
+                    4L,
+                    manager.newQuery("select count(this) from io.mortar.jdo.model.Person")
+                            .execute());
+            assertEquals(
+                    130L,
+                    manager.newQuery("select sum(age) from io.mortar.jdo.model.Person")
+                            .execute());
+            assertEquals(
+                    50,
+                    manager.newQuery("select max(age) from io.mortar.jdo.model.Person")
+                            .execute());
+            assertEquals(
+                    32.5,
+                    manager.newQuery("select avg(age) from io.mortar.jdo.model.Person")
+                            .execute());
             Query<?> groups = manager.newQuery(
                     "select age, count(this) from io.mortar.jdo.model.Person group by age order by age desc");
             List<String> rows = new ArrayList<>();
@@ -235,8 +271,8 @@ class QueryTest {
             Query<?> bosses = manager.newQuery("select boss, name from io.mortar.jdo.model.Person where name == 'Bob'");
             Object[] row = (Object[]) ((List<?>) bosses.execute()).get(0);
             assertEquals("Ann", ((Person) row[0]).getName());
-            Query<?> having = manager.newQuery(
-                    "select age from io.mortar.jdo.model.Person group by age having count(this) > 1");
+            Query<?> having =
+                    manager.newQuery("select age from io.mortar.jdo.model.Person group by age having count(this) > 1");
             assertEquals(List.of(30), having.execute());
         });
     }
@@ -264,7 +300,8 @@ class QueryTest {
             Query<Person> query = manager.newQuery(Person.class);
             query.setOrdering("age ascending, name descending");
             query.setRange(1, 3);
-            List<String> names = query.executeList().stream().map(Person::getName).toList();
+            List<String> names =
+                    query.executeList().stream().map(Person::getName).toList();
             assertEquals(List.of("Cid", "Bob"), names);
             assertTrue(Queries.nativeQuery(query).text().endsWith("skip 1 limit 2"));
         });
@@ -291,72 +328,90 @@ class QueryTest {
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
-        "select boss.name from P order by name => [null, Ann, Ann, Bob] => store",
-        "select boss.name.substring(1) from P order by name => [null, nn, nn, ob] => memory",
-        "select boss.name, count(this) from P group by boss.name having count(this) > 1 => [[Ann, 2]] => store",
-        "select age, max(height) from P group by age having max(height) > 1.75 => [[30, 1.8]] => store",
-        "select count(distinct age) from P => 3 => store",
-        "select avg(distinct age) from P where boss != null => 25.0 => store",
-        "select age, count(distinct boss) from P group by age order by age => [[20, 1], [30, 1], [50, 0]] => memory",
-        "select name, f.name from P where friends.contains(f) && age == 30 variables io.mortar.jdo.model.Person f order by f.name "
-                + "=> [[Cid, Ann], [Bob, Cid], [Bob, Dan]] => memory",
-        "select f.age, count(this) from P where friends.contains(f) variables io.mortar.jdo.model.Person f group by f.age order by f.age "
-                + "=> [[20, 1], [30, 1], [50, 1]] => memory",
-        "select name, f.name from P where f.boss == this variables io.mortar.jdo.model.Person f order by f.name "
-                + "=> [[Ann, Bob], [Ann, Cid], [Bob, Dan]] => memory",
-        "select name, f.name from P where age == 30 && f.age > 30 variables io.mortar.jdo.model.Person f order by name "
-                + "=> [[Bob, Ann], [Cid, Ann]] => memory",
-        "select name, t from P where tags.contains(t) && age > 20 variables String t order by name, t => [[Ann, a], [Ann, b], [Bob, b]] => memory",
-        "select sum(age) from P where name.substring(0, 1) != 'A' => 80 => memory",
-        "select max(age) - min(age) from P => 30 => memory",
-        "select name from P where name.charAt(1) != 'o' order by name desc range 1,3 => [Cid, Ann] => memory",
-        "select name from P where boss.name.substring(0) != 'Ann' => [Dan] => memory",
-        "select name from P where boss.name == null => [Ann] => store",
-        "select name from P where boss.name.substring(0) == null => [Ann] => memory",
-        "select name from P where !(boss.name.substring(0) == 'Ann') => [Dan] => memory",
-        "select name from P where !(friends.contains(f) && f.name.substring(0, 1) == 'D') variables io.mortar.jdo.model.Person f order by name "
-                + "=> [Ann, Cid, Dan] => memory",
-        "select name from P where (select count(p) from io.mortar.jdo.model.Person p where p.boss == this) > 1 => [Ann] => memory",
-        "select name from P where age > (select avg(p.age) from io.mortar.jdo.model.Person p where p.boss == this.boss) => [] => memory",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                "select boss.name from P order by name => [null, Ann, Ann, Bob] => store",
+                "select boss.name.substring(1) from P order by name => [null, nn, nn, ob] => memory",
+                "select boss.name, count(this) from P group by boss.name having count(this) > 1 => [[Ann, 2]] => store",
+                "select age, max(height) from P group by age having max(height) > 1.75 => [[30, 1.8]] => store",
+                "select count(distinct age) from P => 3 => store",
+                "select avg(distinct age) from P where boss != null => 25.0 => store",
+                "select age, count(distinct boss) from P group by age order by age => [[20, 1], [30, 1], [50, 0]] => memory",
+                "select name, f.name from P where friends.contains(f) && age == 30 variables io.mortar.jdo.model.Person f order by f.name "
+                        + "=> [[Cid, Ann], [Bob, Cid], [Bob, Dan]] => memory",
+                "select f.age, count(this) from P where friends.contains(f) variables io.mortar.jdo.model.Person f group by f.age order by f.age "
+                        + "=> [[20, 1], [30, 1], [50, 1]] => memory",
+                "select name, f.name from P where f.boss == this variables io.mortar.jdo.model.Person f order by f.name "
+                        + "=> [[Ann, Bob], [Ann, Cid], [Bob, Dan]] => memory",
+                "select name, f.name from P where age == 30 && f.age > 30 variables io.mortar.jdo.model.Person f order by name "
+                        + "=> [[Bob, Ann], [Cid, Ann]] => memory",
+                "select name, t from P where tags.contains(t) && age > 20 variables String t order by name, t => [[Ann, a], [Ann, b], [Bob, b]] => memory",
+                "select sum(age) from P where name.substring(0, 1) != 'A' => 80 => memory",
+                "select max(age) - min(age) from P => 30 => memory",
+                "select name from P where name.charAt(1) != 'o' order by name desc range 1,3 => [Cid, Ann] => memory",
+                "select name from P where boss.name.substring(0) != 'Ann' => [Dan] => memory",
+                "select name from P where boss.name == null => [Ann] => store",
+                "select name from P where boss.name.substring(0) == null => [Ann] => memory",
+                "select name from P where !(boss.name.substring(0) == 'Ann') => [Dan] => memory",
+                "select name from P where !(friends.contains(f) && f.name.substring(0, 1) == 'D') variables io.mortar.jdo.model.Person f order by name "
+                        + "=> [Ann, Cid, Dan] => memory",
+                "select name from P where (select count(p) from io.mortar.jdo.model.Person p where p.boss == this) > 1 => [Ann] => memory",
+                "select name from P where age > (select avg(p.age) from io.mortar.jdo.model.Person p where p.boss == this.boss) => [] => memory",
+            })
     void a_result_is_the_same_in_the_store_and_in_memory(String text, String expected, String where) {
         STORE.run(manager -> {
-            Query<?> query = manager.newQuery(text.replace(" P ", " io.mortar.jdo.model.Person ").replaceAll(" P$", " io.mortar.jdo.model.Person"));
+            Query<?> query = manager.newQuery(text.replace(" P ", " io.mortar.jdo.model.Person ")
+                    .replaceAll(" P$", " io.mortar.jdo.model.Person"));
             Object result = query.execute();
-            assertEquals(expected, result instanceof List<?> rows
-                    ? rows.stream().map(row -> row instanceof Object[] values ? Arrays.asList(values) : row).toList().toString()
-                    : String.valueOf(result));
-            assertEquals(where, Queries.inMemory(query).isEmpty() ? "store" : "memory", () -> "" + Queries.nativeQuery(query));
+            assertEquals(
+                    expected,
+                    result instanceof List<?> rows
+                            ? rows.stream()
+                                    .map(row -> row instanceof Object[] values ? Arrays.asList(values) : row)
+                                    .toList()
+                                    .toString()
+                            : String.valueOf(result));
+            assertEquals(
+                    where,
+                    Queries.inMemory(query).isEmpty() ? "store" : "memory",
+                    () -> "" + Queries.nativeQuery(query));
         });
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", quoteCharacter = '"', value = {
-        // All objects of the class of a variable, if no collection has it.
-        "f.friends.contains(this) && f.name == 'Bob' => Cid Dan",
-        "boss.name == f.name && f.age == 50 => Bob Cid",
-        "this != f && age == f.age => Bob Cid",
-        "f == boss && f.age == 30 => Dan",
-        "f == boss && friends.contains(g) && g.boss == f.boss => Cid",
-        "f.name == 'Zoe' => ",
-        "age > 40 || f.boss == this => Ann Bob",
-        "!(f.age == age) && f.name == 'Bob' => Ann Dan",
-        // The elements of a collection that another part of the filter names.
-        "friends.contains(f) && f.age == 50 || f.name == 'Dan' => Bob Cid",
-        "tags.isEmpty() || (friends.contains(f) && f.name.substring(0) == 'Dan') => Bob Cid",
-        // Keys and values of maps.
-        "scores.containsKey(k) && k.startsWith('g') => Bob",
-        "scores.containsValue(v) && v > 4 => Bob",
-        "scores.containsEntry(k, v) && v == 5 && k == 'go' => Bob",
-        "scores.containsEntry(k, 5) && k == 'stop' => ",
-        "!(scores.containsEntry(k, v) && v > 1) => Ann Cid Dan",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            quoteCharacter = '"',
+            value = {
+                // All objects of the class of a variable, if no collection has it.
+                "f.friends.contains(this) && f.name == 'Bob' => Cid Dan",
+                "boss.name == f.name && f.age == 50 => Bob Cid",
+                "this != f && age == f.age => Bob Cid",
+                "f == boss && f.age == 30 => Dan",
+                "f == boss && friends.contains(g) && g.boss == f.boss => Cid",
+                "f.name == 'Zoe' => ",
+                "age > 40 || f.boss == this => Ann Bob",
+                "!(f.age == age) && f.name == 'Bob' => Ann Dan",
+                // The elements of a collection that another part of the filter names.
+                "friends.contains(f) && f.age == 50 || f.name == 'Dan' => Bob Cid",
+                "tags.isEmpty() || (friends.contains(f) && f.name.substring(0) == 'Dan') => Bob Cid",
+                // Keys and values of maps.
+                "scores.containsKey(k) && k.startsWith('g') => Bob",
+                "scores.containsValue(v) && v > 4 => Bob",
+                "scores.containsEntry(k, v) && v == 5 && k == 'go' => Bob",
+                "scores.containsEntry(k, 5) && k == 'stop' => ",
+                "!(scores.containsEntry(k, v) && v > 1) => Ann Cid Dan",
+            })
     void a_variable_has_the_values_that_the_filter_allows(String filter, String expected) {
         STORE.run(manager -> {
             Query<Person> query = manager.newQuery(Person.class, filter);
             query.declareVariables("io.mortar.jdo.model.Person f; io.mortar.jdo.model.Person g; String k; Integer v");
-            assertEquals(expected == null ? "" : expected, names((List<?>) query.execute()), () -> "" + Queries.nativeQuery(query));
+            assertEquals(
+                    expected == null ? "" : expected,
+                    names((List<?>) query.execute()),
+                    () -> "" + Queries.nativeQuery(query));
             assertFalse(Queries.inMemory(query).isEmpty());
         });
     }
@@ -364,8 +419,11 @@ class QueryTest {
     @Test
     void a_variable_of_values_without_a_collection_is_refused() {
         STORE.run(manager -> {
-            Query<?> query = manager.newQuery("select from io.mortar.jdo.model.Person where s.length() > 3 variables String s");
-            assertTrue(assertThrows(JDOException.class, query::execute).getMessage().contains("the filter contains s"));
+            Query<?> query =
+                    manager.newQuery("select from io.mortar.jdo.model.Person where s.length() > 3 variables String s");
+            assertTrue(assertThrows(JDOException.class, query::execute)
+                    .getMessage()
+                    .contains("the filter contains s"));
         });
     }
 
@@ -375,7 +433,8 @@ class QueryTest {
             JDOQLTypedQuery<Person> query = manager.newJDOQLTypedQuery(Person.class);
             QPerson person = QPerson.candidate();
             JDOQLTypedSubquery<Person> all = query.subquery("p");
-            query.filter(person.age.gt(all.selectUnique(QPerson.candidate("p").age.avg())));
+            query.filter(
+                    person.age.gt(all.selectUnique(QPerson.candidate("p").age.avg())));
             query.range(0, 5);
             assertEquals("Ann", names(query.executeList()));
         });
@@ -401,7 +460,9 @@ class QueryTest {
 
             JDOQLTypedQuery<Person> typed = manager.newJDOQLTypedQuery(Person.class);
             JDOQLTypedSubquery<Person> sub = typed.subquery(QPerson.candidate().friends, Person.class, "q");
-            typed.filter(sub.selectUnique((NumericExpression<Integer>) QPerson.candidate("q").age.max()).eq(30));
+            typed.filter(sub.selectUnique((NumericExpression<Integer>)
+                            QPerson.candidate("q").age.max())
+                    .eq(30));
             assertEquals("Bob", names(typed.executeList()));
         });
     }
@@ -409,16 +470,19 @@ class QueryTest {
     @Test
     void objects_are_found_by_their_identity() {
         STORE.run(manager -> {
-            Object ann = ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
+            Object ann =
+                    ((List<?>) manager.newQuery(Person.class, "name == 'Ann'").execute()).get(0);
             Query<Person> byId = manager.newQuery(Person.class, "JDOHelper.getObjectId(this) == :id");
             assertEquals("Ann", names((List<?>) byId.execute(manager.getObjectId(ann))));
             assertEquals(List.of(), Queries.inMemory(byId));
             Query<Person> others = manager.newQuery(Person.class, ":id != JDOHelper.getObjectId(boss)");
             assertEquals("Dan", names((List<?>) others.execute(manager.getObjectId(ann))));
             assertEquals("", names((List<?>) byId.execute("none")));
-            Query<Person> byBoss = manager.newQuery(Person.class, "javax.jdo.JDOHelper.getObjectId(boss) == JDOHelper.getObjectId(:b)");
+            Query<Person> byBoss = manager.newQuery(
+                    Person.class, "javax.jdo.JDOHelper.getObjectId(boss) == JDOHelper.getObjectId(:b)");
             assertEquals("Bob Cid", names((List<?>) byBoss.execute(ann)));
-            Query<?> ids = manager.newQuery("select JDOHelper.getObjectId(this) from io.mortar.jdo.model.Person where name == 'Ann'");
+            Query<?> ids = manager.newQuery(
+                    "select JDOHelper.getObjectId(this) from io.mortar.jdo.model.Person where name == 'Ann'");
             assertEquals(List.of(manager.getObjectId(ann)), ids.execute());
         });
     }
@@ -429,17 +493,24 @@ class QueryTest {
             Query<Person> rows = manager.newQuery(Person.class, "age > 40");
             rows.setResultClass(Object[].class);
             assertEquals("Ann", ((Person) ((Object[]) ((List<?>) rows.execute()).get(0))[0]).getName());
-            Query<?> nested = manager.newQuery("select new java.util.concurrent.atomic.AtomicReference("
-                    + "new java.util.concurrent.atomic.AtomicReference(name)) from io.mortar.jdo.model.Person where age > 40");
-            assertEquals("Ann", ((AtomicReference<AtomicReference<?>>) ((List<?>) nested.execute()).get(0)).get().get());
+            Query<?> nested = manager.newQuery(
+                    "select new java.util.concurrent.atomic.AtomicReference("
+                            + "new java.util.concurrent.atomic.AtomicReference(name)) from io.mortar.jdo.model.Person where age > 40");
+            assertEquals(
+                    "Ann",
+                    ((AtomicReference<AtomicReference<?>>) ((List<?>) nested.execute()).get(0))
+                            .get()
+                            .get());
         });
     }
 
     @Test
     void a_result_knows_which_objects_it_contains() {
         STORE.run(manager -> {
-            List<Person> all = (List<Person>) manager.newQuery("select from io.mortar.jdo.model.Person order by name").execute();
-            List<Person> young = (List<Person>) manager.newQuery(Person.class, "age == 20").execute();
+            List<Person> all = (List<Person>) manager.newQuery("select from io.mortar.jdo.model.Person order by name")
+                    .execute();
+            List<Person> young =
+                    (List<Person>) manager.newQuery(Person.class, "age == 20").execute();
             assertTrue(all.containsAll(young));
             assertEquals(3, all.indexOf(young.get(0)));
             assertEquals(3, all.lastIndexOf(young.get(0)));
@@ -454,7 +525,8 @@ class QueryTest {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
                 out.writeObject(result);
-                assertEquals(List.of(), new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject());
+                assertEquals(
+                        List.of(), new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject());
             } catch (IOException | ClassNotFoundException error) {
                 throw new AssertionError(error);
             }
@@ -468,15 +540,19 @@ class QueryTest {
             Query<Person> query = manager.newQuery(Person.class, "age > 1000");
             query.declareVariables("io.mortar.jdo.model.Person q");
             query.setResult(result);
-            assertTrue(assertThrows(JDOUserException.class, query::compile).getMessage().contains("size"));
+            assertTrue(assertThrows(JDOUserException.class, query::compile)
+                    .getMessage()
+                    .contains("size"));
         });
     }
 
     @Test
     void characters_are_compared_with_numbers() {
         STORE.run(manager -> {
-            assertEquals(4, ((List<?>) manager.newQuery(Person.class, "'A' == 65").execute()).size());
-            assertEquals(0, ((List<?>) manager.newQuery(Person.class, "'A' > 65").execute()).size());
+            assertEquals(
+                    4, ((List<?>) manager.newQuery(Person.class, "'A' == 65").execute()).size());
+            assertEquals(
+                    0, ((List<?>) manager.newQuery(Person.class, "'A' > 65").execute()).size());
         });
     }
 
@@ -486,8 +562,10 @@ class QueryTest {
             List<Person> all = manager.newQuery(Person.class).executeList();
             Query<Person> none = manager.newQuery(Person.class, all.subList(0, 0), "age > 1");
             assertEquals(0, ((List<?>) none.execute()).size());
-            List<Person> withoutAnn = all.stream().filter(each -> !each.getName().equals("Ann")).toList();
-            assertEquals("Bob Cid", names((List<?>) manager.newQuery(Person.class, withoutAnn, "age > 25").execute()));
+            List<Person> withoutAnn =
+                    all.stream().filter(each -> !each.getName().equals("Ann")).toList();
+            assertEquals("Bob Cid", names((List<?>)
+                    manager.newQuery(Person.class, withoutAnn, "age > 25").execute()));
         });
     }
 

@@ -52,38 +52,43 @@ class RefusedQueriesTest {
     public static class Empty {}
 
     private static void compile(String text) {
-        STORE.run(manager -> manager.newQuery(text.replace("$", RefusedQueriesTest.class.getName() + "$")).compile());
+        STORE.run(manager -> manager.newQuery(text.replace("$", RefusedQueriesTest.class.getName() + "$"))
+                .compile());
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", value = {
-        "this => java.lang.Long",
-        "name => java.lang.Integer",
-        "name, age => java.lang.String",
-        "name => $Empty",
-        "name => $Constructed",
-        "name, age => $Constructed",
-        "name as title, age => $Setters",
-        "age as title => $Setters",
-        "age as name => $Fields",
-        "height as name, age as years => $Fields",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            value = {
+                "this => java.lang.Long",
+                "name => java.lang.Integer",
+                "name, age => java.lang.String",
+                "name => $Empty",
+                "name => $Constructed",
+                "name, age => $Constructed",
+                "name as title, age => $Setters",
+                "age as title => $Setters",
+                "age as name => $Fields",
+                "height as name, age as years => $Fields",
+            })
     void a_result_class_that_cannot_have_the_result_is_refused(String result, String type) {
         String query = "select " + result + " into " + type + " from io.mortar.jdo.model.Person";
         assertThrows(JDOUserException.class, () -> compile(query));
     }
 
     @ParameterizedTest
-    @CsvSource(delimiterString = "=>", value = {
-        "this => io.mortar.jdo.model.Person",
-        "age => java.lang.Integer",
-        "avg(age) => java.lang.Double",
-        "name, age as years => $Fields",
-        "age => $Constructed",
-        "height => $Constructed",
-        "name as title => $Setters",
-        "name, age => java.util.Map",
-    })
+    @CsvSource(
+            delimiterString = "=>",
+            value = {
+                "this => io.mortar.jdo.model.Person",
+                "age => java.lang.Integer",
+                "avg(age) => java.lang.Double",
+                "name, age as years => $Fields",
+                "age => $Constructed",
+                "height => $Constructed",
+                "name as title => $Setters",
+                "name, age => java.util.Map",
+            })
     void a_result_class_that_can_have_the_result_is_accepted(String result, String type) {
         assertDoesNotThrow(() -> compile("select " + result + " into " + type + " from io.mortar.jdo.model.Person"));
     }
@@ -103,16 +108,17 @@ class RefusedQueriesTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {
-        "select from io.mortar.jdo.model.Person where friends.add(this)",
-        "select from io.mortar.jdo.model.Person where tags.remove('a')",
-        "select from io.mortar.jdo.model.Person where age == Integer.valueOf(1)",
-        "select from io.mortar.jdo.model.Person where friends.contains(friends) variables io.mortar.jdo.model.Person friends",
-        "select from io.mortar.jdo.model.AllTypes where aChar == 'ab'",
-        "select from io.mortar.jdo.model.AllTypes where '' != boxedChar",
-        "select from io.mortar.jdo.model.Nothing",
-        "select new $Constructed(name, age) from io.mortar.jdo.model.Person",
-    })
+    @ValueSource(
+            strings = {
+                "select from io.mortar.jdo.model.Person where friends.add(this)",
+                "select from io.mortar.jdo.model.Person where tags.remove('a')",
+                "select from io.mortar.jdo.model.Person where age == Integer.valueOf(1)",
+                "select from io.mortar.jdo.model.Person where friends.contains(friends) variables io.mortar.jdo.model.Person friends",
+                "select from io.mortar.jdo.model.AllTypes where aChar == 'ab'",
+                "select from io.mortar.jdo.model.AllTypes where '' != boxedChar",
+                "select from io.mortar.jdo.model.Nothing",
+                "select new $Constructed(name, age) from io.mortar.jdo.model.Person",
+            })
     void a_query_without_a_meaning_is_refused(String text) {
         assertThrows(JDOUserException.class, () -> compile(text));
     }

@@ -71,7 +71,8 @@ class RelationsTest {
             assertEquals(1, manager.newQuery(Employee.class).executeList().size());
             manager.deletePersistent(manager.getObjectById(id));
         });
-        store.run(manager -> assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
+        store.run(manager ->
+                assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
     }
 
     @Test
@@ -88,7 +89,8 @@ class RelationsTest {
             assertEquals(Set.of("Ann", "Bob"), names(sales.getEmployees()));
             sales.getEmployees().clear();
         });
-        store.run(manager -> assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
+        store.run(manager ->
+                assertEquals(0, manager.newQuery(Employee.class).executeList().size()));
     }
 
     @Test
@@ -107,7 +109,9 @@ class RelationsTest {
         });
         store.run(manager -> {
             Department sales = (Department) manager.getObjectById(id);
-            assertEquals(List.of("Bob", "Ann", "Bob"), sales.getRanking().stream().map(Employee::getName).toList());
+            assertEquals(
+                    List.of("Bob", "Ann", "Bob"),
+                    sales.getRanking().stream().map(Employee::getName).toList());
             assertEquals("Ann", sales.getByRole().get("boss").getName());
             assertEquals("window", sales.getDesks().get(sales.getRanking().get(0)));
             assertEquals("Ann", sales.getBoard()[0].getName());
@@ -118,7 +122,9 @@ class RelationsTest {
         });
         store.run(manager -> {
             Department sales = (Department) manager.getObjectById(id);
-            assertEquals(List.of("Ann", "Bob", "Cid"), sales.getRanking().stream().map(Employee::getName).toList());
+            assertEquals(
+                    List.of("Ann", "Bob", "Cid"),
+                    sales.getRanking().stream().map(Employee::getName).toList());
             assertNull(sales.getByRole().get("boss"));
         });
     }
@@ -155,7 +161,8 @@ class RelationsTest {
 
     @Test
     void a_class_that_only_the_metadata_of_an_array_names_is_stored() {
-        Object id = store.call(manager -> manager.getObjectId(manager.makePersistent(new Mosaic(new Tile(2), new Tile(3)))));
+        Object id = store.call(
+                manager -> manager.getObjectId(manager.makePersistent(new Mosaic(new Tile(2), new Tile(3)))));
         store.run(manager -> {
             Shape[] tiles = ((Mosaic) manager.getObjectById(id)).getTiles();
             assertEquals(List.of(4.0, 9.0), Stream.of(tiles).map(Shape::area).toList());
@@ -171,17 +178,20 @@ class RelationsTest {
                 manager.makePersistent(purse);
             });
             store.run(manager -> {
-                manager.deletePersistentAll(manager.newQuery(Coin.class, "currency == 'yen'").executeList());
+                manager.deletePersistentAll(
+                        manager.newQuery(Coin.class, "currency == 'yen'").executeList());
                 if (isOneTransaction) {
                     assertEquals(Set.of(new Coin("euro")), purse(manager).getLikes());
                 }
             });
             store.run(manager -> {
                 assertEquals(Set.of(new Coin("euro")), purse(manager).getLikes());
-                manager.deletePersistentAll(manager.newQuery(Coin.class, "currency == 'euro'").executeList());
+                manager.deletePersistentAll(
+                        manager.newQuery(Coin.class, "currency == 'euro'").executeList());
                 manager.deletePersistent(purse(manager));
             });
-            store.run(manager -> assertEquals(List.of(), manager.newQuery(Coin.class).executeList()));
+            store.run(manager ->
+                    assertEquals(List.of(), manager.newQuery(Coin.class).executeList()));
         }
     }
 
@@ -203,11 +213,13 @@ class RelationsTest {
 
     @Test
     void a_container_of_embedded_objects_cannot_contain_null() {
-        JDOException error = assertThrows(JDOException.class, () -> store.run(manager -> {
-            Drawing drawing = new Drawing();
-            drawing.getPlaces().add(null);
-            manager.makePersistent(drawing);
-        }));
+        JDOException error = assertThrows(
+                JDOException.class,
+                () -> store.run(manager -> {
+                    Drawing drawing = new Drawing();
+                    drawing.getPlaces().add(null);
+                    manager.makePersistent(drawing);
+                }));
         assertTrue(error.toString().contains("places"), error.toString());
     }
 
@@ -228,11 +240,13 @@ class RelationsTest {
             assertEquals("Ulm", drawing.getPlaces().get(0).getCity());
             assertNull(drawing.getPlaces().get(1).getCity());
             assertEquals(3, drawing.getPlacesByName().get("home").getNumber());
-            Map.Entry<Address, Square> square = drawing.getSquares().entrySet().iterator().next();
+            Map.Entry<Address, Square> square =
+                    drawing.getSquares().entrySet().iterator().next();
             assertEquals(4, square.getKey().getNumber());
             assertNull(square.getValue());
             drawing.getPlaces().remove(0);
         });
-        store.run(manager -> assertEquals(2, ((Drawing) manager.getObjectById(id)).getPlaces().get(0).getNumber()));
+        store.run(manager -> assertEquals(
+                2, ((Drawing) manager.getObjectById(id)).getPlaces().get(0).getNumber()));
     }
 }

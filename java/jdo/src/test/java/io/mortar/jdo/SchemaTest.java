@@ -39,7 +39,9 @@ class SchemaTest {
             create(store, Reading.class);
             Schema schema = store.client().schema();
             int number = schema.classNumber(Reading.class.getName());
-            List<SchemaIndex> indexes = schema.indexes().stream().filter(index -> index.classNumber() == number).toList();
+            List<SchemaIndex> indexes = schema.indexes().stream()
+                    .filter(index -> index.classNumber() == number)
+                    .toList();
             assertEquals(2, indexes.size(), indexes::toString);
         }
     }
@@ -50,7 +52,8 @@ class SchemaTest {
             create(store, Chapters.C1.class);
             Schema schema = store.client().schema();
             assertEquals(41, schema.classes().size());
-            assertEquals(FieldType.reference(Chapters.C1.class.getName()),
+            assertEquals(
+                    FieldType.reference(Chapters.C1.class.getName()),
                     schema.fieldsOf(Chapters.C41.class.getName()).get("next").type());
         }
     }
@@ -60,7 +63,8 @@ class SchemaTest {
         try (Store store = Store.inMemory()) {
             Set<String> person = Set.of(Person.class.getName());
             NucleusException missing = assertThrows(
-                    NucleusException.class, () -> store.storeManager().validateSchemaForClasses(person, new Properties()));
+                    NucleusException.class,
+                    () -> store.storeManager().validateSchemaForClasses(person, new Properties()));
             assertTrue(missing.getMessage().contains(Person.class.getName()), missing.getMessage());
             assertEquals(List.of(), store.client().schema().classes());
             create(store, Person.class);
@@ -72,10 +76,13 @@ class SchemaTest {
     void classes_are_removed_with_their_indexes_and_can_be_created_again() {
         try (Store store = Store.inMemory()) {
             create(store, Dog.class);
-            store.storeManager().deleteSchemaForClasses(Set.of(Animal.class.getName(), Dog.class.getName()), new Properties());
-            assertTrue(store.client().schema().classNamed(Animal.class.getName()).isEmpty());
+            store.storeManager()
+                    .deleteSchemaForClasses(Set.of(Animal.class.getName(), Dog.class.getName()), new Properties());
+            assertTrue(
+                    store.client().schema().classNamed(Animal.class.getName()).isEmpty());
             store.run(manager -> manager.makePersistent(new Dog("Rex", 3)));
-            store.run(manager -> assertEquals(1, manager.newQuery(Dog.class).executeList().size()));
+            store.run(manager ->
+                    assertEquals(1, manager.newQuery(Dog.class).executeList().size()));
         }
     }
 
@@ -83,9 +90,12 @@ class SchemaTest {
     void a_class_with_objects_is_not_removed() {
         try (Store store = Store.inMemory()) {
             store.run(manager -> manager.makePersistent(new Person("Ann", 1)));
-            assertThrows(NucleusException.class,
-                    () -> store.storeManager().deleteSchemaForClasses(Set.of(Person.class.getName()), new Properties()));
-            store.run(manager -> assertEquals(1, manager.newQuery(Person.class).executeList().size()));
+            assertThrows(
+                    NucleusException.class,
+                    () -> store.storeManager()
+                            .deleteSchemaForClasses(Set.of(Person.class.getName()), new Properties()));
+            store.run(manager ->
+                    assertEquals(1, manager.newQuery(Person.class).executeList().size()));
         }
     }
 
@@ -94,15 +104,20 @@ class SchemaTest {
         try (Store store = Store.inMemory()) {
             String name = Account.class.getName();
             Client client = store.client();
-            client.define(ClassDefinition.builder(name).field(FieldDefinition.optional("iban", FieldType.STRING)).build());
+            client.define(ClassDefinition.builder(name)
+                    .field(FieldDefinition.optional("iban", FieldType.STRING))
+                    .build());
             int type = client.schema().classNumber(name);
-            Record twice = Record.builder().set(client.schema().fieldNumber(name, "iban"), "A").build();
+            Record twice = Record.builder()
+                    .set(client.schema().fieldNumber(name, "iban"), "A")
+                    .build();
             client.run(transaction -> {
                 transaction.create(type, twice);
                 transaction.create(type, twice);
             });
             for (int attempt = 0; attempt < 2; attempt++) {
-                assertThrows(JDOException.class,
+                assertThrows(
+                        JDOException.class,
                         () -> store.run(manager -> manager.makePersistent(new Account(1, "B", BigDecimal.ONE, null))));
             }
         }
@@ -113,7 +128,9 @@ class SchemaTest {
         try (Store store = Store.with(Map.of("datanucleus.schema.autoCreateTables", "false"))) {
             store.run(manager -> {
                 store.factory().getMetadata(Diary.class.getName());
-                assertThrows(JDOException.class, () -> manager.getSequence("io.mortar.jdo.model.pages").nextValue());
+                assertThrows(
+                        JDOException.class,
+                        () -> manager.getSequence("io.mortar.jdo.model.pages").nextValue());
             });
             assertEquals(List.of(), store.client().schema().classes());
         }

@@ -27,7 +27,8 @@ final class Store implements AutoCloseable {
     /** A new store in memory with properties. */
     static Store with(Map<String, Object> more) {
         Map<String, Object> properties = new TreeMap<>();
-        properties.put("javax.jdo.PersistenceManagerFactoryClass", "org.datanucleus.api.jdo.JDOPersistenceManagerFactory");
+        properties.put(
+                "javax.jdo.PersistenceManagerFactoryClass", "org.datanucleus.api.jdo.JDOPersistenceManagerFactory");
         properties.put("javax.jdo.option.ConnectionURL", "mortar:memory:" + UUID.randomUUID());
         properties.put("javax.jdo.option.Optimistic", "true");
         properties.putAll(more);
@@ -39,7 +40,8 @@ final class Store implements AutoCloseable {
     }
 
     MortarStoreManager storeManager() {
-        return (MortarStoreManager) ((JDOPersistenceManagerFactory) factory).getNucleusContext().getStoreManager();
+        return (MortarStoreManager)
+                ((JDOPersistenceManagerFactory) factory).getNucleusContext().getStoreManager();
     }
 
     /** A new persistence manager. */

@@ -41,7 +41,8 @@ class StoreLocationTest {
     @Test
     void factories_of_one_process_share_a_store() {
         String url = "mortar:memory:" + UUID.randomUUID();
-        try (Store first = at(url); Store second = at(url)) {
+        try (Store first = at(url);
+                Store second = at(url)) {
             Object id = first.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 5))));
             second.run(manager -> ((Person) manager.getObjectById(id)).setAge(6));
             first.run(manager -> assertEquals(6, ((Person) manager.getObjectById(id)).getAge()));
@@ -58,14 +59,18 @@ class StoreLocationTest {
 
     @Test
     void a_url_that_is_not_understood_is_refused() {
-        JDOException error = assertThrows(JDOException.class, () -> at("mortar:nowhere").manager());
+        JDOException error =
+                assertThrows(JDOException.class, () -> at("mortar:nowhere").manager());
         assertTrue(error.toString().contains("mortar:nowhere"));
     }
 
     @Test
     void the_longer_timeout_of_the_factory_limits_calls() {
         Map<String, Object> timeouts = Map.of(
-                "javax.jdo.option.DatastoreReadTimeoutMillis", 5_000, "javax.jdo.option.DatastoreWriteTimeoutMillis", 7_000);
+                "javax.jdo.option.DatastoreReadTimeoutMillis",
+                5_000,
+                "javax.jdo.option.DatastoreWriteTimeoutMillis",
+                7_000);
         try (Store store = Store.with(timeouts)) {
             String options = store.storeManager().options().toString();
             assertTrue(options.contains(", timeout=PT7S"), options);
@@ -74,15 +79,17 @@ class StoreLocationTest {
 
     @Test
     void a_certificate_without_its_key_is_refused() {
-        Map<String, Object> properties =
-                Map.of("javax.jdo.option.ConnectionURL", "mortar://localhost:1/main", "mortar.certificateFile", "x.pem");
-        JDOException error = assertThrows(JDOException.class, () -> Store.with(properties).manager());
+        Map<String, Object> properties = Map.of(
+                "javax.jdo.option.ConnectionURL", "mortar://localhost:1/main", "mortar.certificateFile", "x.pem");
+        JDOException error =
+                assertThrows(JDOException.class, () -> Store.with(properties).manager());
         assertTrue(error.toString().contains("mortar.keyFile"), error.toString());
     }
 
     @Test
     void a_class_grows_by_the_members_that_it_lacks() {
-        try (Store store = Store.inMemory(); PersistenceManager manager = store.manager()) {
+        try (Store store = Store.inMemory();
+                PersistenceManager manager = store.manager()) {
             Client client = store.client();
             client.define(ClassDefinition.builder(Person.class.getName())
                     .field(FieldDefinition.optional("name", FieldType.STRING))
@@ -91,8 +98,8 @@ class StoreLocationTest {
             int type = client.schema().classNumber(Person.class.getName());
             int name = client.schema().fieldNumber(Person.class.getName(), "name");
             int unknown = client.schema().fieldNumber(Person.class.getName(), "unknown");
-            client.run(transaction ->
-                    transaction.create(type, Record.builder().set(name, "Old").set(unknown, "kept").build()));
+            client.run(transaction -> transaction.create(
+                    type, Record.builder().set(name, "Old").set(unknown, "kept").build()));
             List<Person> found = manager.newQuery(Person.class, "age == 0").executeList();
             assertEquals("Old", found.get(0).getName());
             found.get(0).setAge(7);
@@ -113,13 +120,18 @@ class StoreLocationTest {
     void a_group_snapshot_reads_and_does_not_write() {
         String url = "mortar:memory:" + UUID.randomUUID();
         Map<String, Object> snapshot = Map.of("javax.jdo.option.ConnectionURL", url, "mortar.snapshot", "true");
-        try (Store reader = Store.with(snapshot); Store writer = at(url)) {
+        try (Store reader = Store.with(snapshot);
+                Store writer = at(url)) {
             Object id = writer.call(manager -> manager.getObjectId(manager.makePersistent(new Person("Ann", 5))));
             writer.run(manager -> manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null)));
             reader.run(manager -> assertEquals("Ann", ((Person) manager.getObjectById(id)).getName()));
-            reader.run(manager -> assertEquals("A", manager.getObjectById(Account.class, 1L).getIban()));
-            assertThrows(JDOException.class, () -> reader.run(manager -> ((Person) manager.getObjectById(id)).setAge(1)));
-            assertThrows(JDOException.class, () -> reader.run(manager -> manager.newQuery(Person.class).execute()));
+            reader.run(manager ->
+                    assertEquals("A", manager.getObjectById(Account.class, 1L).getIban()));
+            assertThrows(
+                    JDOException.class, () -> reader.run(manager -> ((Person) manager.getObjectById(id)).setAge(1)));
+            assertThrows(
+                    JDOException.class,
+                    () -> reader.run(manager -> manager.newQuery(Person.class).execute()));
         }
     }
 }

@@ -55,7 +55,8 @@ class TransactionTest {
     @Test
     void a_conflict_has_the_object_as_its_failed_object() {
         Object id = ann();
-        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+        try (PersistenceManager first = store.manager();
+                PersistenceManager second = store.manager()) {
             first.currentTransaction().begin();
             second.currentTransaction().begin();
             Person inSecond = (Person) second.getObjectById(id);
@@ -64,7 +65,8 @@ class TransactionTest {
             first.currentTransaction().commit();
             JDOOptimisticVerificationException error =
                     assertThrows(JDOOptimisticVerificationException.class, second.currentTransaction()::commit);
-            JDOOptimisticVerificationException nested = (JDOOptimisticVerificationException) error.getNestedExceptions()[0];
+            JDOOptimisticVerificationException nested =
+                    (JDOOptimisticVerificationException) error.getNestedExceptions()[0];
             assertEquals(inSecond, nested.getFailedObject());
             assertTrue(nested.getMessage().contains(id.toString()));
         }
@@ -74,9 +76,11 @@ class TransactionTest {
     @Test
     void a_conflict_has_an_error_for_each_object() {
         List<Object> ids = List.of(ann(), ann(), ann(), ann());
-        try (PersistenceManager first = store.manager(); PersistenceManager second = store.manager()) {
+        try (PersistenceManager first = store.manager();
+                PersistenceManager second = store.manager()) {
             second.currentTransaction().begin();
-            List<Person> people = ids.stream().map(id -> (Person) second.getObjectById(id)).toList();
+            List<Person> people =
+                    ids.stream().map(id -> (Person) second.getObjectById(id)).toList();
             people.subList(0, 3).forEach(each -> each.setAge(each.getAge() + 1));
             second.deletePersistent(people.get(3));
             first.currentTransaction().begin();
@@ -86,7 +90,9 @@ class TransactionTest {
             first.currentTransaction().commit();
             JDOOptimisticVerificationException error =
                     assertThrows(JDOOptimisticVerificationException.class, second.currentTransaction()::commit);
-            List<Object> failed = Stream.of(error.getNestedExceptions()).map(each -> ((JDOException) each).getFailedObject()).toList();
+            List<Object> failed = Stream.of(error.getNestedExceptions())
+                    .map(each -> ((JDOException) each).getFailedObject())
+                    .toList();
             assertEquals(3, failed.size());
             assertTrue(failed.containsAll(List.of(people.get(0), people.get(1), people.get(3))));
         }
@@ -144,7 +150,8 @@ class TransactionTest {
             assertEquals(4, bob.getAge());
             manager.deletePersistent(bob);
         }
-        store.run(manager -> assertEquals(1, manager.newQuery(Person.class).executeList().size()));
+        store.run(manager ->
+                assertEquals(1, manager.newQuery(Person.class).executeList().size()));
     }
 
     @Test
@@ -165,7 +172,8 @@ class TransactionTest {
         Person detached = store.call(manager -> manager.detachCopy((Person) manager.getObjectById(id)));
         detached.setAge(1);
         store.run(manager -> ((Person) manager.getObjectById(id)).setAge(2));
-        assertThrows(JDOOptimisticVerificationException.class, () -> store.run(manager -> manager.makePersistent(detached)));
+        assertThrows(
+                JDOOptimisticVerificationException.class, () -> store.run(manager -> manager.makePersistent(detached)));
         store.run(manager -> assertEquals(2, ((Person) manager.getObjectById(id)).getAge()));
     }
 
@@ -213,7 +221,8 @@ class TransactionTest {
     @Test
     void a_read_only_factory_refuses_changes() {
         try (Store readOnly = Store.with(Map.of("datanucleus.readOnlyDatastore", "true"))) {
-            assertThrows(JDOException.class, () -> readOnly.run(manager -> manager.makePersistent(new Person("Ann", 1))));
+            assertThrows(
+                    JDOException.class, () -> readOnly.run(manager -> manager.makePersistent(new Person("Ann", 1))));
         }
     }
 
@@ -252,7 +261,8 @@ class TransactionTest {
             account.setBalance(account.getBalance().add(BigDecimal.ONE));
             assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
         }
-        store.run(manager -> assertEquals(BigDecimal.TEN, manager.getObjectById(Account.class, 1L).getBalance()));
+        store.run(manager -> assertEquals(
+                BigDecimal.TEN, manager.getObjectById(Account.class, 1L).getBalance()));
     }
 
     @Test
@@ -260,7 +270,9 @@ class TransactionTest {
         try (PersistenceManager manager = store.manager()) {
             Account account = outdatedAccount(manager);
             manager.currentTransaction().begin();
-            assertEquals(List.of(account), List.copyOf(manager.newQuery(Account.class).executeList()));
+            assertEquals(
+                    List.of(account),
+                    List.copyOf(manager.newQuery(Account.class).executeList()));
             account.setBalance(account.getBalance().add(BigDecimal.ONE));
             assertThrows(JDOOptimisticVerificationException.class, manager.currentTransaction()::commit);
             manager.currentTransaction().begin();
@@ -269,7 +281,8 @@ class TransactionTest {
             manager.currentTransaction().commit();
         }
         BigDecimal eleven = BigDecimal.TEN.add(BigDecimal.ONE);
-        store.run(manager -> assertEquals(eleven, manager.getObjectById(Account.class, 1L).getBalance()));
+        store.run(manager ->
+                assertEquals(eleven, manager.getObjectById(Account.class, 1L).getBalance()));
     }
 
     @Test
@@ -313,8 +326,10 @@ class TransactionTest {
             manager.makePersistent(new Account(1, "A", BigDecimal.ONE, null));
             manager.makePersistent(new Account(2, "B", BigDecimal.TEN, null));
         });
-        store.run(manager -> assertEquals(1L, manager.newQuery(Account.class, "balance > 5").deletePersistentAll()));
-        store.run(manager -> assertEquals(1, manager.newQuery(Account.class).executeList().size()));
+        store.run(manager ->
+                assertEquals(1L, manager.newQuery(Account.class, "balance > 5").deletePersistentAll()));
+        store.run(manager ->
+                assertEquals(1, manager.newQuery(Account.class).executeList().size()));
     }
 
     private void changeAge(Object id, int age) {
@@ -386,13 +401,15 @@ class TransactionTest {
     void a_refresh_of_all_objects_makes_them_current() {
         List<Object> ids = List.of(ann(), ann(), ann());
         store.run(manager -> {
-            List<Person> people = ids.stream().map(id -> (Person) manager.getObjectById(id)).toList();
+            List<Person> people =
+                    ids.stream().map(id -> (Person) manager.getObjectById(id)).toList();
             people.forEach(Person::getAge);
             ids.forEach(id -> changeAge(id, 70));
             manager.refreshAll(people);
             people.forEach(each -> each.setAge(each.getAge() + 1));
         });
-        store.run(manager -> assertEquals(3, manager.newQuery(Person.class, "age == 71").executeList().size()));
+        store.run(manager -> assertEquals(
+                3, manager.newQuery(Person.class, "age == 71").executeList().size()));
     }
 
     @Test

@@ -149,9 +149,20 @@ class ValuesTest {
         AllTypes all = full();
         STORE.run(manager -> manager.makePersistent(all));
         for (String filter : List.of(
-                "text.startsWith('né')", "decimal > 5 && integer < 0", "color == :p1 && ordinal == :p2",
-                "color == 'GREEN' && ordinal == 'BLUE'", "localDate < :p3", "instant == :p4", "uuid == :p5", "aChar == 'ß'", "boxedFloat == 5.5",
-                "aDouble > 3.14 && aDouble < 3.15", "optionalNumber.get() == 7", "date <= :p6", "zoned == :p7", "aBoolean")) {
+                "text.startsWith('né')",
+                "decimal > 5 && integer < 0",
+                "color == :p1 && ordinal == :p2",
+                "color == 'GREEN' && ordinal == 'BLUE'",
+                "localDate < :p3",
+                "instant == :p4",
+                "uuid == :p5",
+                "aChar == 'ß'",
+                "boxedFloat == 5.5",
+                "aDouble > 3.14 && aDouble < 3.15",
+                "optionalNumber.get() == 7",
+                "date <= :p6",
+                "zoned == :p7",
+                "aBoolean")) {
             STORE.run(manager -> {
                 var query = manager.newQuery(AllTypes.class, filter);
                 Map<String, Object> parameters = new HashMap<>();
@@ -162,8 +173,11 @@ class ValuesTest {
                 put(filter, parameters, "p4", Instant.parse("2026-07-01T12:30:00.123456789Z"));
                 put(filter, parameters, "p5", new UUID(1, 2));
                 put(filter, parameters, "p6", new Date());
-                put(filter, parameters, "p7", ZonedDateTime.of(
-                        LocalDateTime.of(2026, 7, 1, 12, 30, 0, 5), ZoneId.of("Europe/Berlin")));
+                put(
+                        filter,
+                        parameters,
+                        "p7",
+                        ZonedDateTime.of(LocalDateTime.of(2026, 7, 1, 12, 30, 0, 5), ZoneId.of("Europe/Berlin")));
                 assertEquals(1, ((List<?>) query.executeWithMap(parameters)).size(), filter);
                 assertEquals(List.of(), Queries.inMemory(query), filter);
             });
@@ -209,8 +223,8 @@ class ValuesTest {
 
     @Test
     void a_converted_value_is_compared_with_values_of_both_forms() {
-        STORE.run(manager -> manager.makePersistentAll(
-                new Harbour(new Position(54, 10)), new Harbour(new Position(53, 8))));
+        STORE.run(manager ->
+                manager.makePersistentAll(new Harbour(new Position(54, 10)), new Harbour(new Position(53, 8))));
         for (Object parameter : List.of(new Position(54, 10), "54/10")) {
             STORE.run(manager -> {
                 var query = manager.newQuery(Harbour.class, "position == wanted");
@@ -232,10 +246,13 @@ class ValuesTest {
             green.ordinal = AllTypes.Color.BLUE;
             manager.makePersistent(green);
         });
-        for (String filter : List.of("color == 'GREEN' && ordinal == 'BLUE'", "'GREEN' == color && ordinal != 'GREEN'", "color != 'BLUE'")) {
-            STORE.run(manager -> assertEquals(1, ((List<?>) manager.newQuery(AllTypes.class, filter).execute()).size(), filter));
+        for (String filter : List.of(
+                "color == 'GREEN' && ordinal == 'BLUE'", "'GREEN' == color && ordinal != 'GREEN'", "color != 'BLUE'")) {
+            STORE.run(manager -> assertEquals(
+                    1, ((List<?>) manager.newQuery(AllTypes.class, filter).execute()).size(), filter));
         }
-        STORE.run(manager -> manager.deletePersistentAll(manager.newQuery(AllTypes.class).executeList()));
+        STORE.run(manager ->
+                manager.deletePersistentAll(manager.newQuery(AllTypes.class).executeList()));
     }
 
     private static void put(String filter, Map<String, Object> parameters, String name, Object value) {

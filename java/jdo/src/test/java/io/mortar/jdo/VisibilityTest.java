@@ -33,7 +33,10 @@ class VisibilityTest {
     }
 
     private static List<String> texts(PersistenceManager manager, String filter) {
-        return manager.newQuery(Memo.class, filter).executeList().stream().map(Memo::getText).sorted().toList();
+        return manager.newQuery(Memo.class, filter).executeList().stream()
+                .map(Memo::getText)
+                .sorted()
+                .toList();
     }
 
     private static int count(PersistenceManager manager) {
@@ -47,7 +50,9 @@ class VisibilityTest {
 
     @Test
     void a_tenant_does_not_find_the_objects_of_another() {
-        try (Store first = tenant("a\"b\\c"); Store second = tenant("b"); Store none = store(Map.of())) {
+        try (Store first = tenant("a\"b\\c");
+                Store second = tenant("b");
+                Store none = store(Map.of())) {
             first.run(manager -> manager.makePersistent(new Memo(1, "of a")));
             second.run(manager -> manager.makePersistent(new Memo(2, "of b")));
             second.run(manager -> {
@@ -56,7 +61,10 @@ class VisibilityTest {
                 assertEquals(List.of("of b"), texts(manager, null));
                 assertEquals(List.of("of b"), texts(manager, "number == 1 || number == 2"));
                 assertEquals(List.of("of b"), texts(manager, "text.substring(0, 2) == 'of'"));
-                assertEquals(1L, manager.newQuery("select count(this) from " + Memo.class.getName()).executeResultUnique());
+                assertEquals(
+                        1L,
+                        manager.newQuery("select count(this) from " + Memo.class.getName())
+                                .executeResultUnique());
                 assertEquals(1, count(manager));
                 assertEquals(1L, manager.newQuery(Memo.class).deletePersistentAll());
             });
@@ -67,14 +75,19 @@ class VisibilityTest {
 
     @Test
     void a_tenant_reads_the_objects_of_others_if_it_is_configured_to_and_changes_none() {
-        try (Store first = tenant("a"); Store reader = store(Map.of("datanucleus.tenantId", "b", "datanucleus.tenantReadIds", "a,b"))) {
+        try (Store first = tenant("a");
+                Store reader = store(Map.of("datanucleus.tenantId", "b", "datanucleus.tenantReadIds", "a,b"))) {
             first.run(manager -> manager.makePersistent(new Memo(1, "of a")));
             reader.run(manager -> assertEquals(List.of("of a"), texts(manager, null)));
-            assertThrows(JDOUserException.class, () ->
-                    reader.run(manager -> manager.getObjectById(Memo.class, 1L).setText("changed")));
-            assertThrows(JDOUserException.class, () ->
-                    reader.run(manager -> manager.deletePersistent(manager.getObjectById(Memo.class, 1L))));
-            first.run(manager -> assertEquals("of a", manager.getObjectById(Memo.class, 1L).getText()));
+            assertThrows(
+                    JDOUserException.class,
+                    () -> reader.run(
+                            manager -> manager.getObjectById(Memo.class, 1L).setText("changed")));
+            assertThrows(
+                    JDOUserException.class,
+                    () -> reader.run(manager -> manager.deletePersistent(manager.getObjectById(Memo.class, 1L))));
+            first.run(manager ->
+                    assertEquals("of a", manager.getObjectById(Memo.class, 1L).getText()));
         }
     }
 
@@ -88,7 +101,9 @@ class VisibilityTest {
             });
             store.run(manager -> {
                 assertThrows(JDOObjectNotFoundException.class, () -> manager.getObjectById(id));
-                assertEquals(List.of(), manager.newQuery(Receipt.class, "amount == 5").executeList());
+                assertEquals(
+                        List.of(),
+                        manager.newQuery(Receipt.class, "amount == 5").executeList());
                 assertFalse(manager.getExtent(Receipt.class).iterator().hasNext());
                 Query<Receipt> all = manager.newQuery(Receipt.class, "amount == 5");
                 all.addExtension("datanucleus.query.includeSoftDeletes", "true");
@@ -99,7 +114,8 @@ class VisibilityTest {
 
     @Test
     void members_say_who_has_created_and_changed_an_object() {
-        try (Store ann = store(Map.of("datanucleus.CurrentUser", "ann")); Store bob = store(Map.of("datanucleus.CurrentUser", "bob"))) {
+        try (Store ann = store(Map.of("datanucleus.CurrentUser", "ann"));
+                Store bob = store(Map.of("datanucleus.CurrentUser", "bob"))) {
             ann.run(manager -> manager.makePersistent(new Memo(1, "x")));
             bob.run(manager -> {
                 Memo memo = manager.getObjectById(Memo.class, 1L);

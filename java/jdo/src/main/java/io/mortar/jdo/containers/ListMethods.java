@@ -4,8 +4,8 @@ import java.util.AbstractList;
 import java.util.List;
 
 /**
- * Makes each method of a list out of the five that a list of DataNucleus implements. It inherits the others from a class of the Java
- * library, whose own elements it does not use.
+ * Makes each method of a list out of the five that a list of DataNucleus implements. It inherits the others from a
+ * class of the Java library, whose own elements it does not use.
  */
 final class ListMethods<E> extends AbstractList<E> {
     private final List<E> list;

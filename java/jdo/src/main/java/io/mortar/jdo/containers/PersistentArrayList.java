@@ -9,8 +9,8 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.wrappers.ArrayList;
 
 /**
- * A list of a persistent object. The list of DataNucleus inherits the methods below from {@link java.util.ArrayList}, whose own
- * elements it does not use, so they would change nothing.
+ * A list of a persistent object. The list of DataNucleus inherits the methods below from {@link java.util.ArrayList},
+ * whose own elements it does not use, so they would change nothing.
  */
 public final class PersistentArrayList<E> extends ArrayList<E> {
     private final transient ListMethods<E> elements = new ListMethods<>(this);

@@ -15,8 +15,9 @@ import org.datanucleus.state.DNStateManager;
 import org.datanucleus.store.types.wrappers.HashMap;
 
 /**
- * A map of a persistent object. The map of DataNucleus inherits most of the methods below from {@link java.util.HashMap}, whose
- * own entries it does not use, so they would find and change nothing; and it does not notice changes of its views.
+ * A map of a persistent object. The map of DataNucleus inherits most of the methods below from
+ * {@link java.util.HashMap}, whose own entries it does not use, so they would find and change nothing; and it does not
+ * notice changes of its views.
  */
 public final class PersistentHashMap<K, V> extends HashMap<K, V> {
     private final transient Entries entries = new Entries();

@@ -6,8 +6,8 @@ import org.datanucleus.metadata.InheritanceMetaData;
 import org.datanucleus.metadata.InheritanceStrategy;
 
 /**
- * How a persistent Java class is stored: as the Mortar class of the same name, which extends the class of the Java class's
- * superclass.
+ * How a persistent Java class is stored: as the Mortar class of the same name, which extends the class of the Java
+ * class's superclass.
  */
 public final class ClassMapping {
     private static final int UNKNOWN = -1;
@@ -53,7 +53,9 @@ public final class ClassMapping {
         return parent;
     }
 
-    /** The nearest superclass with objects of its own: not one that only has members for others. Null if there is none. */
+    /**
+     * The nearest superclass with objects of its own: not one that only has members for others. Null if there is none.
+     */
     ClassMapping entityAbove() {
         ClassMapping above = parent;
         while (above != null && !above.hasObjects()) {
@@ -62,7 +64,10 @@ public final class ClassMapping {
         return above;
     }
 
-    /** Whether objects can be of this class itself: it is not a mapped superclass, and not stored with its subclasses only. */
+    /**
+     * Whether objects can be of this class itself: it is not a mapped superclass, and not stored with its subclasses
+     * only.
+     */
     public boolean hasObjects() {
         return hasObjects(metadata);
     }

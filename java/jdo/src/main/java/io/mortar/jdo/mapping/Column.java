@@ -16,6 +16,7 @@ public final class Column {
     private final Object initial;
     /** Whether the column refers to a blob that is deleted with its object. */
     private final boolean isContent;
+
     private volatile int number = UNKNOWN;
 
     private Column(String name, FieldType type, Object initial, boolean isContent) {

@@ -27,6 +27,7 @@ public final class ContainerMapping extends ColumnMapping {
     private final Shape shape;
     /** Of maps only. */
     private final Element key;
+
     private final Element element;
 
     ContainerMapping(AbstractMemberMetaData member, Column column, Shape shape, Element key, Element element) {
@@ -69,9 +70,13 @@ public final class ContainerMapping extends ColumnMapping {
         return Containers.build(from.context(), member(), elements);
     }
 
-    /** Whether the class is generated for an interface. It has no constructor that gives the member a container without elements. */
+    /**
+     * Whether the class is generated for an interface. It has no constructor that gives the member a container without
+     * elements.
+     */
     private boolean isOfInterface() {
-        return member().getAbstractClassMetaData().isImplementationOfPersistentDefinition() && !member().getType().isArray();
+        return member().getAbstractClassMetaData().isImplementationOfPersistentDefinition()
+                && !member().getType().isArray();
     }
 
     private Object readMap(RecordReader from, Map<?, ?> stored) {
@@ -96,8 +101,11 @@ public final class ContainerMapping extends ColumnMapping {
         if (element.isReference()) {
             change(to, values(before), values(stored), OwnerMember.of(to.context(), member()), isDependent());
         }
-        if (value != null && member().getOrderMetaData() != null && member().getOrderMetaData().getMappedBy() != null) {
-            setPositions(to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
+        if (value != null
+                && member().getOrderMetaData() != null
+                && member().getOrderMetaData().getMappedBy() != null) {
+            setPositions(
+                    to, Containers.elements(value), member().getOrderMetaData().getMappedBy());
         }
         if (key != null && key.isReference() && member().getMap().isDependentKey()) {
             change(to, keys(before), keys(stored), null, true);
@@ -113,7 +121,9 @@ public final class ContainerMapping extends ColumnMapping {
             }
             int position = manager.getClassMetaData().getAbsolutePositionOfMember(name);
             manager.loadField(position);
-            Class<?> type = manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position).getType();
+            Class<?> type = manager.getClassMetaData()
+                    .getMetaDataForManagedMemberAtAbsolutePosition(position)
+                    .getType();
             Object index = TypeConversionHelper.convertTo(i, type);
             if (!index.equals(manager.provideField(position))) {
                 OwnerMember.replace(manager, position, index);
@@ -131,13 +141,21 @@ public final class ContainerMapping extends ColumnMapping {
         if (ownerMember != null || isDependent) {
             Set<Object> kept = new HashSet<>(before);
             kept.retainAll(after);
-            ContainerChange.of(objects(to, before, kept), objects(to, after, kept)).apply(to, ownerMember, isDependent);
+            ContainerChange.of(objects(to, before, kept), objects(to, after, kept))
+                    .apply(to, ownerMember, isDependent);
         }
     }
 
     private static List<Object> objects(RecordWriter to, Collection<?> oids, Set<Object> without) {
-        List<Oid> wanted = oids.stream().filter(oid -> oid != null && !without.contains(oid)).map(Oid.class::cast).toList();
-        return wanted.isEmpty() ? List.of() : to.references().objects(wanted).stream().filter(Objects::nonNull).toList();
+        List<Oid> wanted = oids.stream()
+                .filter(oid -> oid != null && !without.contains(oid))
+                .map(Oid.class::cast)
+                .toList();
+        return wanted.isEmpty()
+                ? List.of()
+                : to.references().objects(wanted).stream()
+                        .filter(Objects::nonNull)
+                        .toList();
     }
 
     private static Collection<?> values(Object stored) {

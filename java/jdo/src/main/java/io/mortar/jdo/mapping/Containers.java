@@ -55,13 +55,14 @@ public final class Containers {
     }
 
     /**
-     * Replaces a value of a member by one that notices its changes: a collection or a date. The setter of a property may read the
-     * value, so it is complete before the setter gets it.
+     * Replaces a value of a member by one that notices its changes: a collection or a date. The setter of a property
+     * may read the value, so it is complete before the setter gets it.
      *
      * @return the value that the member has now
      */
     static Object wrap(DNStateManager owner, int position, Object value) {
-        boolean isProperty = owner.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position) instanceof PropertyMetaData;
+        boolean isProperty = owner.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position)
+                instanceof PropertyMetaData;
         Object wrapped = SCOUtils.wrapSCOField(owner, position, value, !isProperty);
         if (isProperty && wrapped != value) {
             owner.replaceField(position, wrapped);
@@ -71,10 +72,14 @@ public final class Containers {
 
     /** Whether a value has elements. */
     public static boolean isContainer(Object value) {
-        return value instanceof Collection || value instanceof Map || value != null && value.getClass().isArray();
+        return value instanceof Collection
+                || value instanceof Map
+                || value != null && value.getClass().isArray();
     }
 
-    /** Whether the elements of an array or a collection are deleted with their owner, and when they are removed from it. */
+    /**
+     * Whether the elements of an array or a collection are deleted with their owner, and when they are removed from it.
+     */
     public static boolean isDependent(AbstractMemberMetaData member) {
         return member.isCascadeRemoveOrphans()
                 || member.getCollection() != null && member.getCollection().isDependentElement()
@@ -96,8 +101,8 @@ public final class Containers {
     }
 
     /**
-     * Adds an element to a container, unless it is deleted. That it is may show only when its hash code or its order is computed. A
-     * reference to a deleted object does not keep its holder from being read.
+     * Adds an element to a container, unless it is deleted. That it is may show only when its hash code or its order is
+     * computed. A reference to a deleted object does not keep its holder from being read.
      */
     static void addExisting(ExecutionContext context, Object element, Runnable add) {
         if (element instanceof Persistable && context.getApiAdapter().isDeleted(element)) {
@@ -133,7 +138,9 @@ public final class Containers {
         return instantiate(SCOUtils.getContainerInstanceType(member.getType(), member.getOrderMetaData() != null));
     }
 
-    /** A queue. One that is declared by an interface is in the order of insertion unless the metadata has a comparator. */
+    /**
+     * A queue. One that is declared by an interface is in the order of insertion unless the metadata has a comparator.
+     */
     private static Collection<Object> newQueue(Class<?> type, Comparator<Object> comparator) {
         if (comparator != null && type.isAssignableFrom(PriorityQueue.class)) {
             return new PriorityQueue<>(comparator);
@@ -160,7 +167,8 @@ public final class Containers {
                 Comparable<Object> first = (Comparable<Object>) value(context, left, key.getFieldName());
                 Object second = value(context, right, key.getFieldName());
                 int result = first == null || second == null
-                        ? Boolean.compare(first != null, second != null) : first.compareTo(second);
+                        ? Boolean.compare(first != null, second != null)
+                        : first.compareTo(second);
                 if (result != 0) {
                     return key.isForward() ? result : -result;
                 }

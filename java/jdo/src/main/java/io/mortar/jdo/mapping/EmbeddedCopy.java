@@ -25,7 +25,8 @@ public final class EmbeddedCopy {
         copy.dnCopyFields(value, manager.getClassMetaData().getAllMemberPositions());
         copy.dnReplaceStateManager(null);
         for (int position : manager.getClassMetaData().getAllMemberPositions()) {
-            AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
+            AbstractMemberMetaData member =
+                    manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
             Object original = manager.provideField(position);
             Object copied = copied(original, member, context);
             if (copied != original && member.getMemberRepresented() instanceof Field field) {

@@ -11,15 +11,16 @@ import org.datanucleus.exceptions.NucleusUserException;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /**
- * A member with a container of embedded objects, such as phone numbers of two members each. Each member of the embedded class
- * is a list, such as {@code phones_area} and {@code phones_number}; element <i>i</i> has the <i>i</i>-th values of all lists.
- * The keys of a map are another such list, {@code phones_key}.
+ * A member with a container of embedded objects, such as phone numbers of two members each. Each member of the embedded
+ * class is a list, such as {@code phones_area} and {@code phones_number}; element <i>i</i> has the <i>i</i>-th values
+ * of all lists. The keys of a map are another such list, {@code phones_key}.
  */
 public final class EmbeddedElementsMapping extends MemberMapping {
     /** The number of elements; null if the container is null. */
     private final Column count;
     /** Of maps only. */
     private final Part keys;
+
     private final Part elements;
 
     /**
@@ -30,7 +31,8 @@ public final class EmbeddedElementsMapping extends MemberMapping {
      * @param form how embedded objects are stored
      * @param lists the list that stores each column of their form
      */
-    record Part(Column column, Element plain, EmbeddedForm form, Map<Column, Column> lists, PersistableObjectType type) {
+    record Part(
+            Column column, Element plain, EmbeddedForm form, Map<Column, Column> lists, PersistableObjectType type) {
         static Part plain(Column column, Element plain) {
             return new Part(column, plain, null, Map.of(), null);
         }
@@ -86,7 +88,8 @@ public final class EmbeddedElementsMapping extends MemberMapping {
         List<Object> read = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
             int index = i;
-            RecordReader row = from.from(column -> ((List<?>) from.get(part.lists().get(column))).get(index));
+            RecordReader row =
+                    from.from(column -> ((List<?>) from.get(part.lists().get(column))).get(index));
             read.add(part.form().read(row, position(), part.type()));
         }
         return read;

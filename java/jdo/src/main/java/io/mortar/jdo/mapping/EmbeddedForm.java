@@ -12,13 +12,14 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
 
 /**
- * How the embedded objects of a member are stored: the members of their class, and those of its subclasses if a discriminator
- * permits objects of them.
+ * How the embedded objects of a member are stored: the members of their class, and those of its subclasses if a
+ * discriminator permits objects of them.
  */
 final class EmbeddedForm {
     private final MemberMappings declared;
     /** The column with the name of an object's class if that is a subclass; null without a discriminator. */
     private final Column subclass;
+
     private final Map<String, MemberMappings> subclasses;
     /** The member of the embedded object that refers to the object that contains it, or null. */
     private final String ownerMember;
@@ -59,7 +60,8 @@ final class EmbeddedForm {
             throw new NucleusUserException("an object of " + declared.metadata().getFullClassName()
                     + " is stored as one of its subclass " + name + ", which is not a persistent class here");
         }
-        DNStateManager embedded = context.getNucleusContext().getStateManagerFactory()
+        DNStateManager embedded = context.getNucleusContext()
+                .getStateManagerFactory()
                 .newForEmbedded(context, members.metadata(), from.owner(), position, type);
         embedded.replaceFields(members.positions(), from.within(embedded, members));
         setOwner(embedded, from.owner());
@@ -86,10 +88,12 @@ final class EmbeddedForm {
         }
         MemberMappings members = subclasses.get(name);
         if (members == null) {
-            throw new NucleusUserException(member.getFullFieldName() + " embeds an object of " + name + ", a subclass of "
-                    + declared.metadata().getFullClassName() + (subclass == null
-                            ? ": that needs a discriminator of the embedded class"
-                            : ", which was not known when the class was stored for the first time: list it with the persistent classes"));
+            throw new NucleusUserException(
+                    member.getFullFieldName() + " embeds an object of " + name + ", a subclass of "
+                            + declared.metadata().getFullClassName()
+                            + (subclass == null
+                                    ? ": that needs a discriminator of the embedded class"
+                                    : ", which was not known when the class was stored for the first time: list it with the persistent classes"));
         }
         return members;
     }

@@ -5,8 +5,8 @@ import org.datanucleus.PersistableObjectType;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
 /**
- * A member with an embedded object. The members of the embedded object are columns of the class that contains it, such as
- * {@code address_street}; the column {@code address} is true unless the embedded object is null.
+ * A member with an embedded object. The members of the embedded object are columns of the class that contains it, such
+ * as {@code address_street}; the column {@code address} is true unless the embedded object is null.
  */
 public final class EmbeddedMapping extends MemberMapping {
     private final Column presence;

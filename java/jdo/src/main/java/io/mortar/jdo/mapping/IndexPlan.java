@@ -36,7 +36,8 @@ final class IndexPlan {
     IndexPlan(ClassMapping type, ClassLoaderResolver loaders) {
         this.type = type;
         this.loaders = loaders;
-        // Values are unique within each class that inherits a member from one without objects, so each has its own indexes.
+        // Values are unique within each class that inherits a member from one without objects, so each has its own
+        // indexes.
         if (type.hasObjects()) {
             addIdentity();
             addDeclared();
@@ -79,14 +80,19 @@ final class IndexPlan {
     private void addOfTenant() {
         MultitenancyMetaData tenants = type.metadata().getMultitenancyMetaData();
         Column column = type.visibility().tenant();
-        if (column != null && type.ownColumns().contains(column) && tenants != null && tenants.getIndexMetaData() != null) {
+        if (column != null
+                && type.ownColumns().contains(column)
+                && tenants != null
+                && tenants.getIndexMetaData() != null) {
             add(List.of(column.name()), false);
         }
     }
 
     private void addOfMember(MemberMapping mapping) {
         AbstractMemberMetaData member = mapping.member();
-        boolean unique = member.getUniqueMetaData() != null || member.isUnique() || member.getIndexed() == IndexedValue.UNIQUE
+        boolean unique = member.getUniqueMetaData() != null
+                || member.isUnique()
+                || member.getIndexed() == IndexedValue.UNIQUE
                 || hasUniqueColumn(member);
         boolean indexed = member.getIndexMetaData() != null || member.getIndexed() == IndexedValue.TRUE;
         boolean relation = mapping instanceof ReferenceMapping && hasInverse(member);
@@ -103,7 +109,8 @@ final class IndexPlan {
     /** Whether the other side of the relation finds its elements by this member. */
     private boolean hasInverse(AbstractMemberMetaData member) {
         RelationType relation = member.getRelationType(loaders);
-        return relation == RelationType.MANY_TO_ONE_BI || relation == RelationType.ONE_TO_ONE_BI && member.getMappedBy() == null;
+        return relation == RelationType.MANY_TO_ONE_BI
+                || relation == RelationType.ONE_TO_ONE_BI && member.getMappedBy() == null;
     }
 
     private List<String> columnsOf(ConstraintMetaData constraint) {
@@ -149,7 +156,8 @@ final class IndexPlan {
 
     private void add(List<String> columns, boolean unique) {
         if (columns.isEmpty()) {
-            NucleusLogger.DATASTORE_SCHEMA.warn("an index of " + type + " is not created: its members are not columns of values");
+            NucleusLogger.DATASTORE_SCHEMA.warn(
+                    "an index of " + type + " is not created: its members are not columns of values");
             return;
         }
         String name = type.name() + '.' + String.join(".", columns) + (unique ? ".unique" : "");
@@ -162,7 +170,10 @@ final class IndexPlan {
         if (plain.equals(name) && name.length() <= NAME_LIMIT) {
             return name;
         }
-        String hash = '-' + UUID.nameUUIDFromBytes(name.getBytes(StandardCharsets.UTF_8)).toString().substring(0, 8);
+        String hash = '-'
+                + UUID.nameUUIDFromBytes(name.getBytes(StandardCharsets.UTF_8))
+                        .toString()
+                        .substring(0, 8);
         return plain.substring(Math.max(0, plain.length() + hash.length() - NAME_LIMIT)) + hash;
     }
 }

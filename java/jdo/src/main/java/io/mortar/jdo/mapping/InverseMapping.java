@@ -11,9 +11,10 @@ import org.datanucleus.metadata.AbstractMemberMetaData;
 import org.datanucleus.state.DNStateManager;
 
 /**
- * The object, or a collection or map of the objects, that refer to this one: the other side of a relation that these objects
- * own. It has no column. The objects are found by an index of their reference, or by a scan of their class if each refers to
- * several owners; so both sides always agree, and two transactions that add elements do not write the same object.
+ * The object, or a collection or map of the objects, that refer to this one: the other side of a relation that these
+ * objects own. It has no column. The objects are found by an index of their reference, or by a scan of their class if
+ * each refers to several owners; so both sides always agree, and two transactions that add elements do not write the
+ * same object.
  */
 public final class InverseMapping extends MemberMapping {
     private final AbstractClassMetaData elementClass;
@@ -31,7 +32,9 @@ public final class InverseMapping extends MemberMapping {
     InverseMapping(AbstractMemberMetaData member, AbstractClassMetaData elementClass) {
         super(member);
         this.elementClass = elementClass;
-        this.hasKeys = member.hasMap() && member.getValueMetaData() != null && member.getValueMetaData().getMappedBy() != null;
+        this.hasKeys = member.hasMap()
+                && member.getValueMetaData() != null
+                && member.getValueMetaData().getMappedBy() != null;
     }
 
     /** The class of the elements. */
@@ -57,7 +60,8 @@ public final class InverseMapping extends MemberMapping {
     @Override
     Object read(RecordReader from) {
         References references = from.references();
-        List<Object> elements = references.referrers(references.identifier(from.owner().getObject()), this);
+        List<Object> elements =
+                references.referrers(references.identifier(from.owner().getObject()), this);
         ((Owner) from.owner()).rememberElements(this, elements);
         if (!member().hasContainer()) {
             return elements.isEmpty() ? null : elements.get(0);
@@ -82,8 +86,11 @@ public final class InverseMapping extends MemberMapping {
     }
 
     private int partnerPosition(AbstractClassMetaData metadata) {
-        String name = hasKeys ? member().getValueMetaData().getMappedBy()
-                : member().getKeyMetaData() == null ? null : member().getKeyMetaData().getMappedBy();
+        String name = hasKeys
+                ? member().getValueMetaData().getMappedBy()
+                : member().getKeyMetaData() == null
+                        ? null
+                        : member().getKeyMetaData().getMappedBy();
         return name == null ? metadata.getPKMemberPositions()[0] : metadata.getAbsolutePositionOfMember(name);
     }
 
@@ -117,7 +124,10 @@ public final class InverseMapping extends MemberMapping {
             return List.of();
         }
         List<Object> known = ((Owner) to.owner()).elementsOf(this);
-        return known != null ? known : to.references().referrers(to.references().identifier(to.owner().getObject()), this);
+        return known != null
+                ? known
+                : to.references()
+                        .referrers(to.references().identifier(to.owner().getObject()), this);
     }
 
     /** Stores an entry of a map. Its element gets the other part of the entry. */
@@ -132,7 +142,9 @@ public final class InverseMapping extends MemberMapping {
             return element;
         }
         int position = partnerPosition(manager.getClassMetaData());
-        if (!manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position).isPrimaryKey()) {
+        if (!manager.getClassMetaData()
+                .getMetaDataForManagedMemberAtAbsolutePosition(position)
+                .isPrimaryKey()) {
             manager.loadField(position);
             if (!Objects.equals(manager.provideField(position), partner)) {
                 OwnerMember.replace(manager, position, partner);
@@ -144,6 +156,8 @@ public final class InverseMapping extends MemberMapping {
     /** An element as an object of the context. It becomes persistent if the member says so. */
     private Object persistent(RecordWriter to, Object element) {
         boolean isStored = element == null || to.context().getApiAdapter().isPersistent(element);
-        return isStored || !member().isCascadePersist() ? element : to.references().persistent(element, member());
+        return isStored || !member().isCascadePersist()
+                ? element
+                : to.references().persistent(element, member());
     }
 }

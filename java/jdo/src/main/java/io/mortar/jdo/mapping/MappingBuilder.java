@@ -92,15 +92,21 @@ final class MappingBuilder {
         return new ClassMapping(type, parent, new MemberMappings(type, mappings), columns, version, visibility);
     }
 
-    /** Whether the type of a member is a type variable that a subclass replaces. Such a member is stored with the subclass. */
+    /**
+     * Whether the type of a member is a type variable that a subclass replaces. Such a member is stored with the
+     * subclass.
+     */
     private static boolean hasOpenType(AbstractMemberMetaData member) {
-        Type declared = member.getMemberRepresented() instanceof Field field ? field.getGenericType()
+        Type declared = member.getMemberRepresented() instanceof Field field
+                ? field.getGenericType()
                 : member.getMemberRepresented() instanceof Method method ? method.getGenericReturnType() : null;
         if (!(declared instanceof TypeVariable<?> variable)) {
             return false;
         }
         // DataNucleus gives the member of a class that replaces the variable another type than the variable's bound.
-        Type bound = variable.getBounds()[0] instanceof ParameterizedType generic ? generic.getRawType() : variable.getBounds()[0];
+        Type bound = variable.getBounds()[0] instanceof ParameterizedType generic
+                ? generic.getRawType()
+                : variable.getBounds()[0];
         return member.getType() == bound;
     }
 
@@ -123,12 +129,17 @@ final class MappingBuilder {
         return new Visibility(tenant, deleted);
     }
 
-    /** Adds a column by which queries filter. Queries of a superclass find objects of its subclasses, so it must have the column too. */
-    private static void addToTopmost(AbstractClassMetaData type, ClassMapping parent, Column column, List<Column> columns) {
+    /**
+     * Adds a column by which queries filter. Queries of a superclass find objects of its subclasses, so it must have
+     * the column too.
+     */
+    private static void addToTopmost(
+            AbstractClassMetaData type, ClassMapping parent, Column column, List<Column> columns) {
         for (ClassMapping above = parent; above != null; above = above.parent()) {
             if (!above.metadata().isMappedSuperclass()) {
-                throw new NucleusUserException(type.getFullClassName() + " has tenants or soft delete, and its superclass "
-                        + above.name() + " has not; declare them there");
+                throw new NucleusUserException(
+                        type.getFullClassName() + " has tenants or soft delete, and its superclass " + above.name()
+                                + " has not; declare them there");
             }
         }
         columns.add(column);
@@ -157,9 +168,11 @@ final class MappingBuilder {
             return container(member, name, relation, depth);
         }
         ValueCodec codec = codecs.of(member.getType(), member, FieldRole.ROLE_FIELD);
-        if (Calendar.class.isAssignableFrom(member.getType()) && codec.type().equals(FieldType.TIMESTAMP) && hasTwoColumns(member)) {
-            return new ZonedCalendarMapping(member,
-                    Column.optional(name, codec.type()), Column.optional(name + ZONE, FieldType.STRING), codec);
+        if (Calendar.class.isAssignableFrom(member.getType())
+                && codec.type().equals(FieldType.TIMESTAMP)
+                && hasTwoColumns(member)) {
+            return new ZonedCalendarMapping(
+                    member, Column.optional(name, codec.type()), Column.optional(name + ZONE, FieldType.STRING), codec);
         }
         return value(member, name, codec);
     }
@@ -171,7 +184,8 @@ final class MappingBuilder {
 
     private MemberMapping value(AbstractMemberMetaData member, String name, ValueCodec codec) {
         Column column = codec.zero() == null
-                ? Column.optional(name, codec.type()) : Column.required(name, codec.type(), codec.zero());
+                ? Column.optional(name, codec.type())
+                : Column.required(name, codec.type(), codec.zero());
         return new ValueMapping(member, column, codec);
     }
 
@@ -189,9 +203,12 @@ final class MappingBuilder {
                 type.isInterface() ? embeddedType(member, type) : metadata.getMetaDataForClass(type, loaders);
         if (target != null && (member.isEmbedded() || target.isEmbeddedOnly())) {
             Column presence = Column.optional(name, FieldType.BOOL);
-            return new EmbeddedMapping(member, presence, form(target, member, member.getEmbeddedMetaData(), name + "_", depth));
+            return new EmbeddedMapping(
+                    member, presence, form(target, member, member.getEmbeddedMetaData(), name + "_", depth));
         }
-        if (target != null && member.getMappedBy() != null && member.getRelationType(loaders) == RelationType.ONE_TO_ONE_BI) {
+        if (target != null
+                && member.getMappedBy() != null
+                && member.getRelationType(loaders) == RelationType.ONE_TO_ONE_BI) {
             return new InverseMapping(member, target);
         }
         return new ReferenceMapping(member, Column.optional(name, reference(target)));
@@ -202,7 +219,8 @@ final class MappingBuilder {
         String[] types = member.getFieldTypes();
         Class<?> stored = types != null && types.length == 1 ? loaders.classForName(types[0]) : type;
         AbstractClassMetaData target = stored.isInterface()
-                ? metadata.getMetaDataForInterface(stored, loaders) : metadata.getMetaDataForClass(stored, loaders);
+                ? metadata.getMetaDataForInterface(stored, loaders)
+                : metadata.getMetaDataForClass(stored, loaders);
         if (target == null || !member.isEmbedded() && !target.isEmbeddedOnly()) {
             return null;
         }
@@ -214,21 +232,30 @@ final class MappingBuilder {
     /** The generated class of a persistent interface; a class itself. */
     private AbstractClassMetaData implementation(AbstractClassMetaData type) {
         return type instanceof InterfaceMetaData
-                ? metadata.getMetaDataForImplementationOfReference(loaders.classForName(type.getFullClassName()), null, loaders) : type;
+                ? metadata.getMetaDataForImplementationOfReference(
+                        loaders.classForName(type.getFullClassName()), null, loaders)
+                : type;
     }
 
     /** The type of a reference to an object of a class or an interface. */
     private static FieldType reference(AbstractClassMetaData target) {
-        return target == null || target instanceof InterfaceMetaData ? FieldType.REFERENCE : FieldType.reference(target.getFullClassName());
+        return target == null || target instanceof InterfaceMetaData
+                ? FieldType.REFERENCE
+                : FieldType.reference(target.getFullClassName());
     }
 
     /**
      * How objects that are embedded in a member are stored.
      *
-     * @param settings what the metadata of the member, or of its elements, keys or values, says about that; null for nothing
+     * @param settings what the metadata of the member, or of its elements, keys or values, says about that; null for
+     *     nothing
      */
     private EmbeddedForm form(
-            AbstractClassMetaData type, AbstractMemberMetaData in, EmbeddedMetaData settings, String prefix, int depth) {
+            AbstractClassMetaData type,
+            AbstractMemberMetaData in,
+            EmbeddedMetaData settings,
+            String prefix,
+            int depth) {
         if (depth == EMBEDDED_DEPTH) {
             throw new NucleusUserException(in.getFullFieldName() + " is embedded in objects of its own class");
         }
@@ -292,15 +319,25 @@ final class MappingBuilder {
         }
         boolean isArray = member.hasArray();
         Class<?> elementType = isArray
-                ? member.getType().getComponentType() : loaders.classForName(member.getCollection().getElementType());
+                ? member.getType().getComponentType()
+                : loaders.classForName(member.getCollection().getElementType());
         AbstractClassMetaData target = isArray
-                ? member.getArray().getElementClassMetaData(loaders) : member.getCollection().getElementClassMetaData(loaders);
-        boolean embedded = isArray ? member.getArray().isEmbeddedElement() : member.getCollection().isEmbeddedElement();
-        boolean serialized = isArray ? member.getArray().isSerializedElement() : member.getCollection().isSerializedElement();
+                ? member.getArray().getElementClassMetaData(loaders)
+                : member.getCollection().getElementClassMetaData(loaders);
+        boolean embedded = isArray
+                ? member.getArray().isEmbeddedElement()
+                : member.getCollection().isEmbeddedElement();
+        boolean serialized = isArray
+                ? member.getArray().isSerializedElement()
+                : member.getCollection().isSerializedElement();
         if (target != null && !serialized && (embedded || target.isEmbeddedOnly())) {
             PersistableObjectType type = isArray
-                    ? PersistableObjectType.EMBEDDED_ARRAY_ELEMENT_PC : PersistableObjectType.EMBEDDED_COLLECTION_ELEMENT_PC;
-            return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64), null,
+                    ? PersistableObjectType.EMBEDDED_ARRAY_ELEMENT_PC
+                    : PersistableObjectType.EMBEDDED_COLLECTION_ELEMENT_PC;
+            return new EmbeddedElementsMapping(
+                    member,
+                    Column.optional(name, FieldType.INT64),
+                    null,
                     part(target, member, embeddedMetaData(member.getElementMetaData()), name + "_", type, depth));
         }
         // The classes that implement an interface have no common class in which to look for the elements.
@@ -311,11 +348,18 @@ final class MappingBuilder {
         Element element = element(member, role, elementType, target, relation, serialized);
         boolean isSet = Set.class.isAssignableFrom(member.getType()) && member.getOrderMetaData() == null;
         FieldType type = isSet ? FieldType.set(element.type()) : FieldType.list(element.type());
-        return new ContainerMapping(member, Column.optional(name, type),
-                isSet ? ContainerMapping.Shape.SET : ContainerMapping.Shape.LIST, null, element);
+        return new ContainerMapping(
+                member,
+                Column.optional(name, type),
+                isSet ? ContainerMapping.Shape.SET : ContainerMapping.Shape.LIST,
+                null,
+                element);
     }
 
-    /** Whether the elements own the relation and can be found by their references. The order of a list is kept by its owner. */
+    /**
+     * Whether the elements own the relation and can be found by their references. The order of a list is kept by its
+     * owner.
+     */
     private boolean isInverse(AbstractMemberMetaData member, RelationType relation) {
         if (member.getMappedBy() == null) {
             return false;
@@ -330,7 +374,9 @@ final class MappingBuilder {
             return Collection.class.isAssignableFrom(member.getType()) || member.hasMap();
         }
         boolean isJdo = nucleus.getApiName().equalsIgnoreCase("JDO");
-        return member.getOrderMetaData() == null ? !isJdo : !member.getOrderMetaData().isIndexedList();
+        return member.getOrderMetaData() == null
+                ? !isJdo
+                : !member.getOrderMetaData().isIndexedList();
     }
 
     private Element element(
@@ -357,8 +403,8 @@ final class MappingBuilder {
     }
 
     private static NucleusUserException noElement(AbstractMemberMetaData member) {
-        return new NucleusUserException(member.getFullFieldName() + " has large objects in a collection, an array or a map; "
-                + "give each an object of its own");
+        return new NucleusUserException(member.getFullFieldName()
+                + " has large objects in a collection, an array or a map; " + "give each an object of its own");
     }
 
     private MemberMapping map(AbstractMemberMetaData member, String name, RelationType relation, int depth) {
@@ -366,33 +412,62 @@ final class MappingBuilder {
         AbstractClassMetaData keyClass = map.getKeyClassMetaData(loaders);
         AbstractClassMetaData valueClass = map.getValueClassMetaData(loaders);
         if (isInverse(member, relation)) {
-            boolean hasKeys = member.getValueMetaData() != null && member.getValueMetaData().getMappedBy() != null;
+            boolean hasKeys = member.getValueMetaData() != null
+                    && member.getValueMetaData().getMappedBy() != null;
             if ((hasKeys ? keyClass : valueClass) != null) {
                 return new InverseMapping(member, hasKeys ? keyClass : valueClass);
             }
         }
-        boolean keyEmbedded = keyClass != null && !map.isSerializedKey() && (map.isEmbeddedKey() || keyClass.isEmbeddedOnly());
-        boolean valueEmbedded =
-                valueClass != null && !map.isSerializedValue() && (map.isEmbeddedValue() || valueClass.isEmbeddedOnly());
+        boolean keyEmbedded =
+                keyClass != null && !map.isSerializedKey() && (map.isEmbeddedKey() || keyClass.isEmbeddedOnly());
+        boolean valueEmbedded = valueClass != null
+                && !map.isSerializedValue()
+                && (map.isEmbeddedValue() || valueClass.isEmbeddedOnly());
         RelationType ofKey = map.keyIsPersistent() ? relation : RelationType.NONE;
         RelationType ofValue = map.valueIsPersistent() ? relation : RelationType.NONE;
-        Element key = keyEmbedded ? null : element(member, FieldRole.ROLE_MAP_KEY,
-                loaders.classForName(map.getKeyType()), keyClass, ofKey, map.isSerializedKey());
-        Element value = valueEmbedded ? null : element(member, FieldRole.ROLE_MAP_VALUE,
-                loaders.classForName(map.getValueType()), valueClass, ofValue, map.isSerializedValue());
+        Element key = keyEmbedded
+                ? null
+                : element(
+                        member,
+                        FieldRole.ROLE_MAP_KEY,
+                        loaders.classForName(map.getKeyType()),
+                        keyClass,
+                        ofKey,
+                        map.isSerializedKey());
+        Element value = valueEmbedded
+                ? null
+                : element(
+                        member,
+                        FieldRole.ROLE_MAP_VALUE,
+                        loaders.classForName(map.getValueType()),
+                        valueClass,
+                        ofValue,
+                        map.isSerializedValue());
         if (key != null && value != null) {
             Column column = Column.optional(name, FieldType.map(key.type(), value.type()));
             return new ContainerMapping(member, column, ContainerMapping.Shape.MAP, key, value);
         }
-        return new EmbeddedElementsMapping(member, Column.optional(name, FieldType.INT64),
+        return new EmbeddedElementsMapping(
+                member,
+                Column.optional(name, FieldType.INT64),
                 key == null
-                        ? part(keyClass, member, embeddedMetaData(member.getKeyMetaData()), name + "_key_",
-                                PersistableObjectType.EMBEDDED_MAP_KEY_PC, depth)
+                        ? part(
+                                keyClass,
+                                member,
+                                embeddedMetaData(member.getKeyMetaData()),
+                                name + "_key_",
+                                PersistableObjectType.EMBEDDED_MAP_KEY_PC,
+                                depth)
                         : EmbeddedElementsMapping.Part.plain(
                                 Column.optional(name + "_key", FieldType.list(key.type())), key),
                 value == null
-                        ? part(valueClass, member, embeddedMetaData(member.getValueMetaData()), name + "_",
-                                PersistableObjectType.EMBEDDED_MAP_VALUE_PC, depth)
+                        ? part(
+                                valueClass,
+                                member,
+                                embeddedMetaData(member.getValueMetaData()),
+                                name + "_",
+                                PersistableObjectType.EMBEDDED_MAP_VALUE_PC,
+                                depth)
                         : EmbeddedElementsMapping.Part.plain(
                                 Column.optional(name + "_value", FieldType.list(value.type())), value));
     }
@@ -411,8 +486,7 @@ final class MappingBuilder {
             }
         });
         Map<Column, Column> lists = new LinkedHashMap<>();
-        form.forEachColumn(column ->
-                lists.put(column, Column.optional(column.name(), FieldType.list(column.type()))));
+        form.forEachColumn(column -> lists.put(column, Column.optional(column.name(), FieldType.list(column.type()))));
         return EmbeddedElementsMapping.Part.embedded(form, lists, objectType);
     }
 

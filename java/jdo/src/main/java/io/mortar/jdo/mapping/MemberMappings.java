@@ -13,6 +13,7 @@ public final class MemberMappings {
     private final AbstractClassMetaData metadata;
     /** By position; null for members that are not persistent. */
     private final List<MemberMapping> byPosition;
+
     private final Map<String, MemberMapping> byName = new HashMap<>();
     private final int[] positions;
 
@@ -24,7 +25,9 @@ public final class MemberMappings {
                 byName.put(mapping.member().getName(), mapping);
             }
         }
-        positions = Arrays.stream(metadata.getAllMemberPositions()).filter(position -> byPosition.get(position) != null).toArray();
+        positions = Arrays.stream(metadata.getAllMemberPositions())
+                .filter(position -> byPosition.get(position) != null)
+                .toArray();
     }
 
     /** The metadata of the class. */

@@ -10,11 +10,11 @@ import org.datanucleus.metadata.RelationType;
 import org.datanucleus.state.DNStateManager;
 
 /**
- * The member by which each element of a container refers to its owner, the object that has the container. It is changed when an
- * element is added or removed, so both sides of the relation agree.
+ * The member by which each element of a container refers to its owner, the object that has the container. It is changed
+ * when an element is added or removed, so both sides of the relation agree.
  *
- * <p>DataNucleus manages relations too, but neither those of maps, nor elements whose member is not loaded or that become
- * persistent with the container.
+ * <p>DataNucleus manages relations too, but neither those of maps, nor elements whose member is not loaded or that
+ * become persistent with the container.
  */
 public final class OwnerMember {
     private final ExecutionContext context;
@@ -26,10 +26,14 @@ public final class OwnerMember {
         this.path = path.split("\\.");
     }
 
-    /** The member of the elements of a container; null if they do not refer to the owner, or the container itself is the relation. */
+    /**
+     * The member of the elements of a container; null if they do not refer to the owner, or the container itself is the
+     * relation.
+     */
     public static OwnerMember of(ExecutionContext context, AbstractMemberMetaData container) {
         String path = container.getMappedBy();
-        if (path == null && container.getRelationType(context.getClassLoaderResolver()) == RelationType.ONE_TO_MANY_BI) {
+        if (path == null
+                && container.getRelationType(context.getClassLoaderResolver()) == RelationType.ONE_TO_MANY_BI) {
             path = container.getRelatedMemberMetaData(context.getClassLoaderResolver())[0].getName();
         }
         return path == null ? null : new OwnerMember(context, path);
@@ -51,8 +55,12 @@ public final class OwnerMember {
         }
         boolean isChosen = holder.getDirtyFields()[position] || isUnsaved(holder);
         if (current == null || current != owner.getObject() && !isChosen) {
-            replace(holder, position, isMany(holder, position)
-                    ? Containers.build(context, member(holder, position), List.of(owner.getObject())) : owner.getObject());
+            replace(
+                    holder,
+                    position,
+                    isMany(holder, position)
+                            ? Containers.build(context, member(holder, position), List.of(owner.getObject()))
+                            : owner.getObject());
         }
     }
 
@@ -61,7 +69,9 @@ public final class OwnerMember {
         DNStateManager holder = holder(element);
         Object current = holder == null ? null : holder.provideField(position(holder));
         return current != null
-                && (current instanceof Collection<?> owners ? owners.contains(owner.getObject()) : current == owner.getObject());
+                && (current instanceof Collection<?> owners
+                        ? owners.contains(owner.getObject())
+                        : current == owner.getObject());
     }
 
     /** Ends the reference of an element to an owner. */
@@ -92,8 +102,8 @@ public final class OwnerMember {
                 if (embedded == null) {
                     return null;
                 }
-                holder = context.findStateManagerForEmbedded(embedded, holder, member(holder, position),
-                        PersistableObjectType.EMBEDDED_PC);
+                holder = context.findStateManagerForEmbedded(
+                        embedded, holder, member(holder, position), PersistableObjectType.EMBEDDED_PC);
             }
             int position = position(holder);
             if (position < 0 || member(holder, position).isPrimaryKey()) {

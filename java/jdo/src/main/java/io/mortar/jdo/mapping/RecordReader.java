@@ -22,7 +22,8 @@ public final class RecordReader extends AbstractFieldManager {
     }
 
     /** Reads an object of a context; the owner may be null if only its identity is read. */
-    public static RecordReader of(ExecutionContext context, DNStateManager owner, MemberMappings members, Record record) {
+    public static RecordReader of(
+            ExecutionContext context, DNStateManager owner, MemberMappings members, Record record) {
         return new RecordReader(context, owner, members, column -> record.get(column.number()));
     }
 

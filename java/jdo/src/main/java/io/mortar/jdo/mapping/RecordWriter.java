@@ -36,7 +36,11 @@ public final class RecordWriter extends AbstractFieldManager {
      */
     public static RecordWriter of(DNStateManager owner, MemberMappings members, Record.Builder record, Record changed) {
         return new RecordWriter(
-                owner.getExecutionContext(), owner, members, (column, value) -> record.set(column.number(), value), changed);
+                owner.getExecutionContext(),
+                owner,
+                members,
+                (column, value) -> record.set(column.number(), value),
+                changed);
     }
 
     /** Writes an object that is embedded in this one. */

@@ -20,7 +20,10 @@ public interface References {
     /** The object with an identifier, without its fields; null for null, and if there is no such object. */
     Object object(Oid oid);
 
-    /** The objects with these identifiers in their order, with one read for all; null for null, and for a missing object. */
+    /**
+     * The objects with these identifiers in their order, with one read for all; null for null, and for a missing
+     * object.
+     */
     List<Object> objects(List<Oid> oids);
 
     /** The identifier of an object that a member refers to. The object becomes persistent if the member says so. */

@@ -15,8 +15,11 @@ final class SerializedObjectMapping extends ValueMapping {
         Object object = super.read(from);
         if (object != null) {
             // From now on a change of the object is a change of its owner.
-            from.context().getNucleusContext().getStateManagerFactory()
-                    .newForEmbedded(from.context(), object, false, from.owner(), position(), PersistableObjectType.EMBEDDED_PC);
+            from.context()
+                    .getNucleusContext()
+                    .getStateManagerFactory()
+                    .newForEmbedded(
+                            from.context(), object, false, from.owner(), position(), PersistableObjectType.EMBEDDED_PC);
         }
         return object;
     }
@@ -27,8 +30,8 @@ final class SerializedObjectMapping extends ValueMapping {
             super.write(to, null);
             return;
         }
-        DNStateManager embedded =
-                to.context().findStateManagerForEmbedded(value, to.owner(), member(), PersistableObjectType.EMBEDDED_PC);
+        DNStateManager embedded = to.context()
+                .findStateManagerForEmbedded(value, to.owner(), member(), PersistableObjectType.EMBEDDED_PC);
         // Otherwise the object detaches itself when it is serialized.
         embedded.setStoringPC();
         try {

@@ -36,14 +36,15 @@ import org.datanucleus.util.NucleusLogger;
 /**
  * The mappings of the persistent classes, and the classes of the space that they are stored in.
  *
- * <p>A class that the space does not have is created. A field that it lacks is added, and one with a narrower type is widened;
- * nothing else is changed, so programs with older and newer versions of a class can run at the same time.
+ * <p>A class that the space does not have is created. A field that it lacks is added, and one with a narrower type is
+ * widened; nothing else is changed, so programs with older and newer versions of a class can run at the same time.
  */
 public final class StoreSchema {
     /** Attempts while other programs change the schema. */
     private static final int ATTEMPTS = 8;
     /** The most that {@link Client#define(List)} accepts. */
     private static final int CLASSES_IN_A_CALL = 40;
+
     private static final long INDEX_POLL_MS = 5;
     private static final long INDEX_WAIT_MS = 60_000;
 
@@ -132,7 +133,9 @@ public final class StoreSchema {
     /** Removes the classes with these names that the space has, with their indexes. They must have no objects. */
     public synchronized void remove(Collection<String> names) {
         Schema schema = client.schema();
-        List<SchemaClass> stored = schema.classes().stream().filter(each -> names.contains(each.name())).toList();
+        List<SchemaClass> stored = schema.classes().stream()
+                .filter(each -> names.contains(each.name()))
+                .toList();
         Set<Integer> numbers = stored.stream().map(SchemaClass::number).collect(Collectors.toSet());
         schema.indexes().stream()
                 .filter(index -> numbers.contains(index.classNumber()))
@@ -161,7 +164,8 @@ public final class StoreSchema {
         return needed;
     }
 
-    private ClassMapping build(AbstractClassMetaData metadata, MappingBuilder builder, Map<String, ClassMapping> added) {
+    private ClassMapping build(
+            AbstractClassMetaData metadata, MappingBuilder builder, Map<String, ClassMapping> added) {
         ClassMapping known = mappings.getOrDefault(metadata.getFullClassName(), added.get(metadata.getFullClassName()));
         if (known != null) {
             return known;
@@ -173,7 +177,10 @@ public final class StoreSchema {
         return mapping;
     }
 
-    /** Adds the classes that columns refer to. DataNucleus does not find all: the metadata of an array may name a class of its elements. */
+    /**
+     * Adds the classes that columns refer to. DataNucleus does not find all: the metadata of an array may name a class
+     * of its elements.
+     */
     private void buildReferred(MappingBuilder builder, Map<String, ClassMapping> added, ClassLoaderResolver loaders) {
         int before;
         do {
@@ -244,14 +251,16 @@ public final class StoreSchema {
      * @param defined receives the names of the created classes
      */
     private boolean define(Collection<ClassMapping> added, Schema schema, Set<String> defined) {
-        List<ClassMapping> missing =
-                added.stream().filter(mapping -> schema.classNamed(mapping.name()).isEmpty()).toList();
+        List<ClassMapping> missing = added.stream()
+                .filter(mapping -> schema.classNamed(mapping.name()).isEmpty())
+                .toList();
         missing.forEach(mapping -> require(permissions.classes(), "class " + mapping.name()));
         // Classes may refer to each other if one call creates them. A superclass is before its subclasses.
         boolean isOneCall = missing.size() <= CLASSES_IN_A_CALL;
         for (int from = 0; from < missing.size(); from += CLASSES_IN_A_CALL) {
             List<ClassMapping> some = missing.subList(from, Math.min(missing.size(), from + CLASSES_IN_A_CALL));
-            client.define(some.stream().map(mapping -> definition(mapping, isOneCall)).toList());
+            client.define(
+                    some.stream().map(mapping -> definition(mapping, isOneCall)).toList());
             some.forEach(mapping -> defined.add(mapping.name()));
         }
         return !missing.isEmpty();
@@ -259,8 +268,8 @@ public final class StoreSchema {
 
     private static void require(boolean permitted, String what) {
         if (!permitted) {
-            throw new NucleusUserException("the space has no " + what + ", and the properties datanucleus.schema.autoCreate…"
-                    + " do not allow to create it");
+            throw new NucleusUserException("the space has no " + what
+                    + ", and the properties datanucleus.schema.autoCreate…" + " do not allow to create it");
         }
     }
 
@@ -270,7 +279,8 @@ public final class StoreSchema {
             builder.parent(mapping.parent().name());
         }
         mapping.ownColumns().stream()
-                .filter(column -> withReferences || referredClasses(column.type()).isEmpty())
+                .filter(column ->
+                        withReferences || referredClasses(column.type()).isEmpty())
                 .forEach(column -> builder.field(field(column)));
         return builder.build();
     }
@@ -290,8 +300,10 @@ public final class StoreSchema {
                 steps.add(EvolutionStep.addField(field(column)));
                 continue;
             }
-            if (!known.get().type().equals(column.type()) && !isWider(known.get().type(), column.type())) {
-                require(isPermitted,
+            if (!known.get().type().equals(column.type())
+                    && !isWider(known.get().type(), column.type())) {
+                require(
+                        isPermitted,
                         "field " + column.name() + " of " + mapping.name() + " with the type " + column.type());
                 steps.add(EvolutionStep.widenField(column.name(), column.type()));
             }
@@ -327,14 +339,17 @@ public final class StoreSchema {
     }
 
     private void createIndexes(Collection<ClassMapping> added, ClassLoaderResolver loaders) {
-        List<IndexDefinition> indexes =
-                added.stream().flatMap(mapping -> new IndexPlan(mapping, loaders).indexes().stream()).toList();
+        List<IndexDefinition> indexes = added.stream()
+                .flatMap(mapping -> new IndexPlan(mapping, loaders).indexes().stream())
+                .toList();
         if (!permissions.indexes() || indexes.isEmpty()) {
             return;
         }
         retrying(() -> {
             Schema schema = client.schema();
-            indexes.stream().filter(index -> schema.indexNamed(index.name()).isEmpty()).forEach(this::createIndex);
+            indexes.stream()
+                    .filter(index -> schema.indexNamed(index.name()).isEmpty())
+                    .forEach(this::createIndex);
             return null;
         });
         awaitReady(new ArrayList<>(indexes.stream().map(IndexDefinition::name).toList()));
@@ -346,7 +361,8 @@ public final class StoreSchema {
         } catch (AlreadyExistsException | ConflictException raced) {
             throw raced;
         } catch (MortarException error) {
-            throw new NucleusDataStoreException("the index " + index.name() + " cannot be created: " + error.getMessage(), error);
+            throw new NucleusDataStoreException(
+                    "the index " + index.name() + " cannot be created: " + error.getMessage(), error);
         }
     }
 
@@ -355,12 +371,14 @@ public final class StoreSchema {
         long deadline = System.nanoTime() + INDEX_WAIT_MS * 1_000_000;
         while (true) {
             Schema schema = client.schema();
-            names.removeIf(name -> schema.indexNamed(name).map(StoreSchema::isSettled).orElse(true));
+            names.removeIf(
+                    name -> schema.indexNamed(name).map(StoreSchema::isSettled).orElse(true));
             if (names.isEmpty()) {
                 return;
             }
             if (System.nanoTime() >= deadline) {
-                NucleusLogger.DATASTORE_SCHEMA.warn("the indexes " + names + " are not ready yet, so queries scan their classes");
+                NucleusLogger.DATASTORE_SCHEMA.warn(
+                        "the indexes " + names + " are not ready yet, so queries scan their classes");
                 return;
             }
             try {
@@ -374,7 +392,8 @@ public final class StoreSchema {
 
     private static boolean isSettled(SchemaIndex index) {
         if (index.problem().isPresent()) {
-            throw new NucleusDataStoreException("the index " + index.name() + " cannot be built: " + index.problem().get());
+            throw new NucleusDataStoreException("the index " + index.name() + " cannot be built: "
+                    + index.problem().get());
         }
         return index.ready();
     }

@@ -50,25 +50,52 @@ final class ValueCodecs {
         add(double.class, Double.class, floating(Number::doubleValue), 0.0);
         add(char.class, Character.class, ValueCodec.of(FieldType.STRING, String::valueOf, ValueCodec.CHARACTER), "\0");
         BASIC.put(String.class, ValueCodec.of(FieldType.STRING, v -> v, v -> v));
-        BASIC.put(StringBuilder.class, ValueCodec.of(FieldType.STRING, Object::toString, v -> new StringBuilder((String) v)));
+        BASIC.put(
+                StringBuilder.class,
+                ValueCodec.of(FieldType.STRING, Object::toString, v -> new StringBuilder((String) v)));
         BASIC.put(BigDecimal.class, ValueCodec.of(FieldType.DECIMAL, v -> v, ValueCodecs::decimal));
-        BASIC.put(BigInteger.class,
-                ValueCodec.of(FieldType.DECIMAL, v -> new BigDecimal((BigInteger) v), v -> decimal(v).toBigInteger()));
+        BASIC.put(
+                BigInteger.class,
+                ValueCodec.of(
+                        FieldType.DECIMAL,
+                        v -> new BigDecimal((BigInteger) v),
+                        v -> decimal(v).toBigInteger()));
         BASIC.put(byte[].class, ValueCodec.of(FieldType.BYTES, v -> v, v -> v));
         BASIC.put(Byte[].class, ValueCodec.of(FieldType.BYTES, ValueCodecs::unbox, ValueCodecs::box));
-        BASIC.put(char[].class, ValueCodec.of(FieldType.STRING, v -> new String((char[]) v), v -> ((String) v).toCharArray()));
-        BASIC.put(UUID.class, ValueCodec.unordered(FieldType.STRING, Object::toString, v -> UUID.fromString((String) v)));
+        BASIC.put(
+                char[].class,
+                ValueCodec.of(FieldType.STRING, v -> new String((char[]) v), v -> ((String) v).toCharArray()));
+        BASIC.put(
+                UUID.class, ValueCodec.unordered(FieldType.STRING, Object::toString, v -> UUID.fromString((String) v)));
         BASIC.put(LocalDate.class, ValueCodec.of(FieldType.DATE, v -> v, v -> v));
-        BASIC.put(java.sql.Date.class, ValueCodec.of(FieldType.DATE,
-                v -> ((java.sql.Date) v).toLocalDate(), v -> java.sql.Date.valueOf((LocalDate) v)));
+        BASIC.put(
+                java.sql.Date.class,
+                ValueCodec.of(
+                        FieldType.DATE,
+                        v -> ((java.sql.Date) v).toLocalDate(),
+                        v -> java.sql.Date.valueOf((LocalDate) v)));
         BASIC.put(Instant.class, ValueCodec.of(FieldType.TIMESTAMP, v -> v, v -> v));
-        BASIC.put(Date.class,
-                ValueCodec.of(FieldType.TIMESTAMP, v -> Instant.ofEpochMilli(((Date) v).getTime()), v -> Date.from((Instant) v)));
-        BASIC.put(java.sql.Timestamp.class, ValueCodec.of(FieldType.TIMESTAMP,
-                v -> ((java.sql.Timestamp) v).toInstant(), v -> java.sql.Timestamp.from((Instant) v)));
-        BASIC.put(LocalDateTime.class, ValueCodec.of(FieldType.TIMESTAMP,
-                v -> ((LocalDateTime) v).toInstant(ZoneOffset.UTC), v -> LocalDateTime.ofInstant((Instant) v, ZoneOffset.UTC)));
-        BASIC.put(Calendar.class, ValueCodec.of(FieldType.TIMESTAMP, v -> ((Calendar) v).toInstant(), ValueCodecs::calendar));
+        BASIC.put(
+                Date.class,
+                ValueCodec.of(
+                        FieldType.TIMESTAMP,
+                        v -> Instant.ofEpochMilli(((Date) v).getTime()),
+                        v -> Date.from((Instant) v)));
+        BASIC.put(
+                java.sql.Timestamp.class,
+                ValueCodec.of(
+                        FieldType.TIMESTAMP,
+                        v -> ((java.sql.Timestamp) v).toInstant(),
+                        v -> java.sql.Timestamp.from((Instant) v)));
+        BASIC.put(
+                LocalDateTime.class,
+                ValueCodec.of(
+                        FieldType.TIMESTAMP,
+                        v -> ((LocalDateTime) v).toInstant(ZoneOffset.UTC),
+                        v -> LocalDateTime.ofInstant((Instant) v, ZoneOffset.UTC)));
+        BASIC.put(
+                Calendar.class,
+                ValueCodec.of(FieldType.TIMESTAMP, v -> ((Calendar) v).toInstant(), ValueCodecs::calendar));
         BASIC.put(GregorianCalendar.class, BASIC.get(Calendar.class));
         // The text of a local time orders like the time.
         BASIC.put(LocalTime.class, ValueCodec.of(FieldType.STRING, Object::toString, v -> LocalTime.parse((String) v)));
@@ -86,7 +113,10 @@ final class ValueCodecs {
         this.loaders = loaders;
     }
 
-    /** The codec of a value that has a role in a member: the member itself, or the elements, keys or values of its container. */
+    /**
+     * The codec of a value that has a role in a member: the member itself, or the elements, keys or values of its
+     * container.
+     */
     ValueCodec of(Class<?> type, AbstractMemberMetaData member, FieldRole role) {
         TypeConverter<?, ?> named = named(member, role, type);
         if (named != null) {
@@ -104,7 +134,8 @@ final class ValueCodecs {
             return text.getClass().getName().equals(UNREADABLE) ? parsed(type) : converted(text, type);
         }
         TypeConverter<?, ?> byDefault = types.getDefaultTypeConverterForType(type);
-        if (byDefault != null && !(byDefault instanceof MultiColumnConverter)
+        if (byDefault != null
+                && !(byDefault instanceof MultiColumnConverter)
                 && BASIC.containsKey(types.getDatastoreTypeForTypeConverter(byDefault, type))) {
             return converted(byDefault, type);
         }
@@ -133,13 +164,15 @@ final class ValueCodecs {
         Class<?> stored = types.getDatastoreTypeForTypeConverter(converter, type);
         ValueCodec below = BASIC.get(stored);
         if (below == null) {
-            throw new NucleusUserException("the converter " + converter.getClass().getName() + " gives values of " + stored
-                    + ", which Mortar does not store");
+            throw new NucleusUserException("the converter "
+                    + converter.getClass().getName() + " gives values of " + stored + ", which Mortar does not store");
         }
         TypeConverter<Object, Object> untyped = (TypeConverter<Object, Object>) converter;
         // A converter may not keep the order. Only equality is certain.
-        return ValueCodec.unordered(below.type(),
-                v -> below.encode(untyped.toDatastoreType(v)), v -> untyped.toMemberType(below.decode(v)));
+        return ValueCodec.unordered(
+                below.type(),
+                v -> below.encode(untyped.toDatastoreType(v)),
+                v -> untyped.toMemberType(below.decode(v)));
     }
 
     /** Values of a type with a static method {@code parse} for its texts. */
@@ -179,9 +212,15 @@ final class ValueCodecs {
         ColumnMetaData[] columns = switch (role) {
             case ROLE_FIELD -> member.getColumnMetaData();
             case ROLE_COLLECTION_ELEMENT, ROLE_ARRAY_ELEMENT ->
-                member.getElementMetaData() == null ? null : member.getElementMetaData().getColumnMetaData();
-            case ROLE_MAP_KEY -> member.getKeyMetaData() == null ? null : member.getKeyMetaData().getColumnMetaData();
-            case ROLE_MAP_VALUE -> member.getValueMetaData() == null ? null : member.getValueMetaData().getColumnMetaData();
+                member.getElementMetaData() == null
+                        ? null
+                        : member.getElementMetaData().getColumnMetaData();
+            case ROLE_MAP_KEY ->
+                member.getKeyMetaData() == null ? null : member.getKeyMetaData().getColumnMetaData();
+            case ROLE_MAP_VALUE ->
+                member.getValueMetaData() == null
+                        ? null
+                        : member.getValueMetaData().getColumnMetaData();
             default -> null;
         };
         return columns != null && columns.length == 1 && MetaDataUtils.isJdbcTypeNumeric(columns[0].getJdbcType());
@@ -241,7 +280,8 @@ final class ValueCodecs {
 
     /** A decimal; fields that were widened have values of their former type. */
     private static BigDecimal decimal(Object stored) {
-        return stored instanceof BigDecimal decimal ? decimal
+        return stored instanceof BigDecimal decimal
+                ? decimal
                 : stored instanceof Long number ? BigDecimal.valueOf(number) : new BigDecimal(stored.toString());
     }
 

@@ -9,8 +9,8 @@ import org.datanucleus.ExecutionContext;
 import org.datanucleus.exceptions.NucleusUserException;
 
 /**
- * Which objects of a class a persistence context finds. Objects of a class with tenants are found by the contexts that read their
- * tenant. Objects of a class with soft delete are found until they are deleted.
+ * Which objects of a class a persistence context finds. Objects of a class with tenants are found by the contexts that
+ * read their tenant. Objects of a class with soft delete are found until they are deleted.
  *
  * @param tenant the column with the tenant of an object; null if the class has no tenants
  * @param deleted the column that is true if an object has been deleted; null if deleted objects are not kept
@@ -33,7 +33,9 @@ public record Visibility(Column tenant, Column deleted) {
     public String condition(ExecutionContext context, boolean withDeleted) {
         List<String> conditions = new ArrayList<>();
         if (tenant != null) {
-            List<String> tests = readTenants(context).stream().map(each -> '`' + tenant.name() + "` == " + literal(each)).toList();
+            List<String> tests = readTenants(context).stream()
+                    .map(each -> '`' + tenant.name() + "` == " + literal(each))
+                    .toList();
             conditions.add('(' + String.join(" || ", tests) + ')');
         }
         if (deleted != null && !withDeleted) {

@@ -5,7 +5,9 @@ import java.util.TimeZone;
 import java.util.function.Consumer;
 import org.datanucleus.metadata.AbstractMemberMetaData;
 
-/** A member with a calendar whose time zone is kept, in a column of its own: the metadata gives the member two columns. */
+/**
+ * A member with a calendar whose time zone is kept, in a column of its own: the metadata gives the member two columns.
+ */
 final class ZonedCalendarMapping extends ValueMapping {
     private final Column zone;
 

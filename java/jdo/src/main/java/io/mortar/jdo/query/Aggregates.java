@@ -65,21 +65,31 @@ final class Aggregates {
     private static Object sum(InvokeExpression aggregate, Collection<Object> values) {
         Number first = number(aggregate, values.iterator().next());
         if (Values.isFloating(first)) {
-            return values.stream().mapToDouble(each -> number(aggregate, each).doubleValue()).sum();
+            return values.stream()
+                    .mapToDouble(each -> number(aggregate, each).doubleValue())
+                    .sum();
         }
         BigDecimal sum = decimalSum(aggregate, values);
-        return first instanceof BigDecimal ? (Object) sum
+        return first instanceof BigDecimal
+                ? (Object) sum
                 : first instanceof BigInteger ? (Object) sum.toBigInteger() : (Object) sum.longValueExact();
     }
 
     private static BigDecimal decimalSum(InvokeExpression aggregate, Collection<Object> values) {
-        return values.stream().map(each -> Values.decimal(number(aggregate, each))).reduce(BigDecimal.ZERO, BigDecimal::add);
+        return values.stream()
+                .map(each -> Values.decimal(number(aggregate, each)))
+                .reduce(BigDecimal.ZERO, BigDecimal::add);
     }
 
     private static double average(InvokeExpression aggregate, Collection<Object> values) {
         if (values.iterator().next() instanceof BigDecimal) {
-            return decimalSum(aggregate, values).divide(BigDecimal.valueOf(values.size()), MathContext.DECIMAL128).doubleValue();
+            return decimalSum(aggregate, values)
+                    .divide(BigDecimal.valueOf(values.size()), MathContext.DECIMAL128)
+                    .doubleValue();
         }
-        return values.stream().mapToDouble(each -> number(aggregate, each).doubleValue()).average().orElseThrow();
+        return values.stream()
+                .mapToDouble(each -> number(aggregate, each).doubleValue())
+                .average()
+                .orElseThrow();
     }
 }

@@ -20,13 +20,23 @@ import org.datanucleus.store.query.expression.PrimaryExpression;
 import org.datanucleus.store.query.expression.VariableExpression;
 
 /**
- * Translates conditions. {@code docs/decisions/filter-nulls.md} says how tests of null fields, which are neither true nor false, become
- * tests that are: a negation moves down to the tests.
+ * Translates conditions. {@code docs/decisions/filter-nulls.md} says how tests of null fields, which are neither true
+ * nor false, become tests that are: a negation moves down to the tests.
  */
 final class Conditions {
     private static final Map<Expression.Operator, String> COMPARISONS = Map.of(
-            Expression.OP_EQ, "==", Expression.OP_NOTEQ, "!=", Expression.OP_LT, "<", Expression.OP_LTEQ, "<=",
-            Expression.OP_GT, ">", Expression.OP_GTEQ, ">=");
+            Expression.OP_EQ,
+            "==",
+            Expression.OP_NOTEQ,
+            "!=",
+            Expression.OP_LT,
+            "<",
+            Expression.OP_LTEQ,
+            "<=",
+            Expression.OP_GT,
+            ">",
+            Expression.OP_GTEQ,
+            ">=");
     private static final Map<String, String> OPPOSITES =
             Map.of("==", "!=", "!=", "==", "<", ">=", "<=", ">", ">", "<=", ">=", "<");
     private static final Map<String, String> MIRRORED =
@@ -76,7 +86,8 @@ final class Conditions {
     }
 
     private static String joined(List<String> texts, String operator) {
-        return texts.size() == 1 ? texts.get(0)
+        return texts.size() == 1
+                ? texts.get(0)
                 : texts.stream().map(text -> '(' + text + ')').collect(Collectors.joining(operator));
     }
 
@@ -109,23 +120,29 @@ final class Conditions {
     private Set<String> freeVariables(Expression expression) {
         Set<String> found = new HashSet<>();
         ExpressionTree.forEach(expression, each -> {
-            if (each instanceof PrimaryExpression primary && primary.getLeft() == null
+            if (each instanceof PrimaryExpression primary
+                    && primary.getLeft() == null
                     && operands.scope().isJoined(primary.getTuples().get(0))) {
                 found.add(primary.getTuples().get(0));
-            } else if (each instanceof VariableExpression variable && compilation.getCompilationForSubquery(variable.getId()) == null) {
+            } else if (each instanceof VariableExpression variable
+                    && compilation.getCompilationForSubquery(variable.getId()) == null) {
                 found.add(variable.getId());
             }
         });
-        found.removeIf(name -> operands.scope().named(name) != null || operands.scope().isCandidate(name));
+        found.removeIf(
+                name -> operands.scope().named(name) != null || operands.scope().isCandidate(name));
         return found;
     }
 
-    /** A conjunction. {@code collection.contains(variable)} becomes an {@code any} with the operands of the variable. */
+    /**
+     * A conjunction. {@code collection.contains(variable)} becomes an {@code any} with the operands of the variable.
+     */
     private String and(List<Expression> parts) {
         for (Expression part : parts) {
             if (isContains(part)) {
                 InvokeExpression contains = (InvokeExpression) part;
-                VariableExpression variable = (VariableExpression) contains.getArguments().get(0);
+                VariableExpression variable =
+                        (VariableExpression) contains.getArguments().get(0);
                 if (!freeVariables(variable).isEmpty()) {
                     return any(contains, variable.getId(), parts);
                 }
@@ -139,7 +156,9 @@ final class Conditions {
     }
 
     private static boolean isContains(Expression part) {
-        return part instanceof InvokeExpression invoke && invoke.getOperation().equals("contains") && invoke.getLeft() != null
+        return part instanceof InvokeExpression invoke
+                && invoke.getOperation().equals("contains")
+                && invoke.getLeft() != null
                 && invoke.getArguments().get(0) instanceof VariableExpression;
     }
 
@@ -157,7 +176,8 @@ final class Conditions {
         List<Expression> outside = new ArrayList<>();
         for (List<Expression> group : groups(others)) {
             // What shares a variable with the condition of the element belongs to it.
-            boolean isInside = group.stream().anyMatch(part -> freeVariables(part).contains(variable));
+            boolean isInside =
+                    group.stream().anyMatch(part -> freeVariables(part).contains(variable));
             (isInside ? inside : outside).addAll(group);
         }
         List<String> texts = new ArrayList<>();
@@ -167,7 +187,9 @@ final class Conditions {
         String name = "v" + ++variables + '_';
         Term element = operands.scope().element(collection.container(), name);
         Class<?> declared = Variables.type(compilation, variable);
-        if (element.type() != null && declared != null && !declared.isAssignableFrom(operands.scope().javaType(element.type()))) {
+        if (element.type() != null
+                && declared != null
+                && !declared.isAssignableFrom(operands.scope().javaType(element.type()))) {
             throw new Untranslatable("the variable " + variable + " is of a subclass of the elements");
         }
         operands.scope().define(variable, element);
@@ -215,7 +237,8 @@ final class Conditions {
         if (isAnd || isOr) {
             List<Expression> parts = new ArrayList<>();
             Evaluator.flatten(expression, operator, parts);
-            List<String> texts = parts.stream().map(part -> condition(part, negated)).toList();
+            List<String> texts =
+                    parts.stream().map(part -> condition(part, negated)).toList();
             return joined(texts, isAnd == negated ? " || " : " && ");
         }
         String comparison = COMPARISONS.get(operator);
@@ -227,7 +250,11 @@ final class Conditions {
         }
         if (operator == Expression.OP_LIKE) {
             Term value = operands.term(expression.getLeft());
-            return guarded(value, TextPattern.ofLike(constantText(expression.getRight()), '\\').test(value, operands), negated);
+            return guarded(
+                    value,
+                    TextPattern.ofLike(constantText(expression.getRight()), '\\')
+                            .test(value, operands),
+                    negated);
         }
         throw new Untranslatable("the operator " + operator + " has no counterpart");
     }
@@ -263,14 +290,19 @@ final class Conditions {
     }
 
     private static boolean isIdentity(Expression expression) {
-        return expression instanceof InvokeExpression invoke && invoke.getLeft() == null
+        return expression instanceof InvokeExpression invoke
+                && invoke.getLeft() == null
                 && Evaluator.GET_OBJECT_ID.contains(invoke.getOperation());
     }
 
-    /** The object of an identity: the argument of {@code JDOHelper.getObjectId}, or the object that a constant identifies. */
+    /**
+     * The object of an identity: the argument of {@code JDOHelper.getObjectId}, or the object that a constant
+     * identifies.
+     */
     private Term identified(Expression expression) {
         if (isIdentity(expression)) {
-            Term object = operands.term(((InvokeExpression) expression).getArguments().get(0));
+            Term object =
+                    operands.term(((InvokeExpression) expression).getArguments().get(0));
             if (!object.isConstant() && object.kind() != Term.Kind.REFERENCE) {
                 throw new Untranslatable("an identity of something else than an object");
             }
@@ -296,19 +328,24 @@ final class Conditions {
             boolean isUnknown = isJpql && rightExpression instanceof ParameterExpression;
             return !isEquality || isUnknown ? NEVER : nullTest(left, used);
         }
-        if (left.kind() == Term.Kind.EMBEDDED || left.kind() == Term.Kind.CONTAINER || left.kind() == Term.Kind.INVERSE) {
+        if (left.kind() == Term.Kind.EMBEDDED
+                || left.kind() == Term.Kind.CONTAINER
+                || left.kind() == Term.Kind.INVERSE) {
             throw new Untranslatable("collections or embedded objects are compared");
         }
         if (right.isConstant()) {
             if (!isEquality && left.codec() != null && !left.codec().keepsOrder()) {
-                throw new Untranslatable("the stored values of " + left.text() + " do not have the order of the Java values");
+                throw new Untranslatable(
+                        "the stored values of " + left.text() + " do not have the order of the Java values");
             }
             return left.text() + ' ' + used + ' ' + operands.parameters().text(right.constant(), left);
         }
         if (left.kind() != right.kind()) {
             throw new Untranslatable("a value is compared with a reference");
         }
-        boolean sameForm = left.codec() == null || right.codec() == null || left.codec().type().equals(right.codec().type())
+        boolean sameForm = left.codec() == null
+                || right.codec() == null
+                || left.codec().type().equals(right.codec().type())
                 || left.isNumber() && right.isNumber();
         if (!sameForm || !isEquality && left.codec() != null && !left.codec().keepsOrder()) {
             throw new Untranslatable("the stored values of two members cannot be compared");
@@ -316,7 +353,10 @@ final class Conditions {
         return between(left, used, right);
     }
 
-    /** A test whether a member is null. In JPQL there is no member behind a reference that is null, unless an outer join gives null. */
+    /**
+     * A test whether a member is null. In JPQL there is no member behind a reference that is null, unless an outer join
+     * gives null.
+     */
     private String nullTest(Term left, String operator) {
         String test = left.text() + ' ' + operator + " null";
         boolean isInner = isJpql && left.isPath() && !operands.scope().isOuter(owner(left.text()));
@@ -333,20 +373,26 @@ final class Conditions {
         String test = left.text() + ' ' + operator + ' ' + right.text();
         boolean mayBothBeNull = !isJpql && isNullable(left) && isNullable(right);
         return mayBothBeNull && operator.equals("==")
-                ? '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)" : test;
+                ? '(' + test + " || " + left.text() + " == null && " + right.text() + " == null)"
+                : test;
     }
 
     private static boolean isNullable(Term term) {
         return term.isPath() || term.codec() == null || term.codec().zero() == null;
     }
 
-    /** A comparison of {@code size()} or {@code indexOf()} with a constant that a test without them can replace; else null. */
+    /**
+     * A comparison of {@code size()} or {@code indexOf()} with a constant that a test without them can replace; else
+     * null.
+     */
     private String comparisonOfFunction(Expression left, String operator, Expression right, boolean negated) {
         if (left instanceof Literal && right instanceof InvokeExpression) {
             return comparisonOfFunction(right, MIRRORED.get(operator), left, negated);
         }
-        if (!(left instanceof InvokeExpression invoke) || invoke.getLeft() == null
-                || !(right instanceof Literal literal) || !(literal.getLiteral() instanceof Number number)) {
+        if (!(left instanceof InvokeExpression invoke)
+                || invoke.getLeft() == null
+                || !(right instanceof Literal literal)
+                || !(literal.getLiteral() instanceof Number number)) {
             return null;
         }
         String test = operator + ' ' + number.longValue();
@@ -412,7 +458,8 @@ final class Conditions {
         }
         // DataNucleus compiles LIKE as matches with the pattern of LIKE.
         boolean hasEscape = invoke.getArguments().size() > 1;
-        return TextPattern.ofLike(pattern, hasEscape ? constantText(invoke.getArguments().get(1)).charAt(0) : '\\');
+        return TextPattern.ofLike(
+                pattern, hasEscape ? constantText(invoke.getArguments().get(1)).charAt(0) : '\\');
     }
 
     private String constantText(Expression expression) {
@@ -431,7 +478,8 @@ final class Conditions {
         if (argument.isNull()) {
             return NEVER;
         }
-        String text = argument.isConstant() ? operands.parameters().text(argument.constant(), receiver) : argument.text();
+        String text =
+                argument.isConstant() ? operands.parameters().text(argument.constant(), receiver) : argument.text();
         return receiver.text() + '.' + function + '(' + text + ')';
     }
 
@@ -471,11 +519,14 @@ final class Conditions {
         if (!value.isConstant() || value.constant() == null) {
             throw new Untranslatable("the elements of the collection are found by their references to its owner");
         }
-        Object owner = operands.parameters().member(value.constant(), collection.inverse().elementMember());
+        Object owner = operands.parameters()
+                .member(value.constant(), collection.inverse().elementMember());
         if (owner instanceof Collection<?> owners) {
             return collection.owner().text() + " in " + operands.parameters().listText(owners, collection.owner());
         }
-        return owner == null ? NEVER : collection.owner().text() + " == " + operands.parameters().text(owner, collection.owner());
+        return owner == null
+                ? NEVER
+                : collection.owner().text() + " == " + operands.parameters().text(owner, collection.owner());
     }
 
     private String containsKey(InvokeExpression invoke, boolean negated) {
@@ -485,7 +536,8 @@ final class Conditions {
             throw new Untranslatable("the map is not stored as one");
         }
         Term form = map.container().key().isReference()
-                ? Term.reference("e_", null, false) : Term.value("e_", map.container().key().codec(), false);
+                ? Term.reference("e_", null, false)
+                : Term.value("e_", map.container().key().codec(), false);
         String text = key.isConstant() ? operands.parameters().text(key.constant(), form) : key.text();
         String test = text + " in " + map.text();
         return negated ? "!(" + test + ')' : test;
@@ -505,7 +557,8 @@ final class Conditions {
                     throw new Untranslatable("a list has elements that are not constant");
                 }
                 boolean isList = each.constant() instanceof Collection;
-                constants.addAll(isList ? Parameters.elements(each.constant()) : Collections.singleton(each.constant()));
+                constants.addAll(
+                        isList ? Parameters.elements(each.constant()) : Collections.singleton(each.constant()));
             }
         } else {
             Term each = operands.term(list);
@@ -519,7 +572,8 @@ final class Conditions {
             if (each.constant() == null) {
                 return NEVER;
             }
-            boolean isOne = !(each.constant() instanceof Collection) && !each.constant().getClass().isArray();
+            boolean isOne = !(each.constant() instanceof Collection)
+                    && !each.constant().getClass().isArray();
             constants.addAll(isOne ? List.of(each.constant()) : Parameters.elements(each.constant()));
         }
         // JPQL does not know whether a value differs from null.

@@ -7,7 +7,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.datanucleus.exceptions.NucleusUserException;
 
-/** A date of JPQL in the syntax of JDBC, such as <code>{d '2020-12-31'}</code>, which DataNucleus compiles to a string. */
+/**
+ * A date of JPQL in the syntax of JDBC, such as <code>{d '2020-12-31'}</code>, which DataNucleus compiles to a string.
+ */
 final class DateLiteral {
     private static final Pattern FORM = Pattern.compile("\\{(d|ts|t) '([^']*)'}");
 

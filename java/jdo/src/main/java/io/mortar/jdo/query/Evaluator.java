@@ -46,14 +46,16 @@ import org.datanucleus.store.query.inmemory.InvocationEvaluator;
 import org.datanucleus.util.ClassUtils;
 
 /**
- * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator of
- * DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
+ * Evaluates expressions of JDOQL and JPQL in memory, as the translated ones are evaluated by the store. The evaluator
+ * of DataNucleus does not distinguish null from unknown, and has no aggregates of rows; it is used for the functions.
  *
- * <p>A condition is true, false, or null, which means unknown. A path through a null reference is null in JDOQL, and in JPQL
- * {@link #NOTHING}, which no test accepts.
+ * <p>A condition is true, false, or null, which means unknown. A path through a null reference is null in JDOQL, and in
+ * JPQL {@link #NOTHING}, which no test accepts.
  */
 final class Evaluator {
-    /** What follows the alias of a joined map or list in the names of the key, the value and the index of its element. */
+    /**
+     * What follows the alias of a joined map or list in the names of the key, the value and the index of its element.
+     */
     static final String KEY = "#KEY";
 
     static final String VALUE = "#VALUE";
@@ -229,10 +231,15 @@ final class Evaluator {
         return compare(left, operator, operand(expression.getRight(), isNullTest, row), isNullTest);
     }
 
-    /** An operand of a comparison. A container that the other side of a relation decides is null if it has no elements. */
+    /**
+     * An operand of a comparison. A container that the other side of a relation decides is null if it has no elements.
+     */
     private Object operand(Expression expression, boolean isNullTest, Row row) {
         Object value = evaluate(expression, row);
-        boolean isEmpty = isNullTest && value != null && Containers.isContainer(value) && Containers.elements(value).isEmpty();
+        boolean isEmpty = isNullTest
+                && value != null
+                && Containers.isContainer(value)
+                && Containers.elements(value).isEmpty();
         return isEmpty && expression instanceof PrimaryExpression path && isInverse(path, row) ? null : value;
     }
 
@@ -242,8 +249,8 @@ final class Evaluator {
                 ? value(new PrimaryExpression(path.getLeft(), names.subList(0, names.size() - 1)), row)
                 : path.getLeft() == null ? row.names().get(candidate) : value(path.getLeft(), row);
         DNStateManager manager = owner == null ? null : context.findStateManager(owner);
-        AbstractMemberMetaData member = manager == null
-                ? null : manager.getClassMetaData().getMetaDataForMember(names.get(names.size() - 1));
+        AbstractMemberMetaData member =
+                manager == null ? null : manager.getClassMetaData().getMetaDataForMember(names.get(names.size() - 1));
         return member != null && member.getMappedBy() != null;
     }
 
@@ -267,8 +274,9 @@ final class Evaluator {
             return Values.isSame(left, right) == (operator == Expression.OP_EQ);
         }
         int order = Values.order(left, right);
-        return operator == Expression.OP_LT ? order < 0 : operator == Expression.OP_LTEQ ? order <= 0
-                : operator == Expression.OP_GT ? order > 0 : order >= 0;
+        return operator == Expression.OP_LT
+                ? order < 0
+                : operator == Expression.OP_LTEQ ? order <= 0 : operator == Expression.OP_GT ? order > 0 : order >= 0;
     }
 
     private Boolean in(Expression left, Expression right, Row row) {
@@ -281,7 +289,8 @@ final class Evaluator {
         for (Object each : elements(list)) {
             candidates.addAll(each instanceof Collection ? elements(each) : Collections.singletonList(each));
         }
-        if (candidates.stream().anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
+        if (candidates.stream()
+                .anyMatch(each -> each == null ? value == null : value != null && Values.isSame(value, each))) {
             return true;
         }
         return value == null || isJpql && candidates.contains(null) ? null : (Boolean) false;
@@ -329,7 +338,9 @@ final class Evaluator {
             return DateLiteral.read(literal.getLiteral());
         }
         if (expression instanceof CreatorExpression creator) {
-            Object[] arguments = creator.getArguments().stream().map(each -> value(each, row)).toArray();
+            Object[] arguments = creator.getArguments().stream()
+                    .map(each -> value(each, row))
+                    .toArray();
             return QueryExecution.create(query.resolveClassDeclaration(creator.getId()), arguments);
         }
         if (expression instanceof ParameterExpression<?> parameter) {
@@ -380,7 +391,8 @@ final class Evaluator {
         if (isSubquery(variable.getId())) {
             return source.subquery(variable.getId(), row);
         }
-        throw new NucleusUserException("the variable " + variable.getId() + " has no value: no condition of the filter uses it");
+        throw new NucleusUserException(
+                "the variable " + variable.getId() + " has no value: no condition of the filter uses it");
     }
 
     private Object dyadic(DyadicExpression expression, Row row) {
@@ -424,7 +436,8 @@ final class Evaluator {
         Class<?> actual = left instanceof Class<?> known ? known : left == null ? null : left.getClass();
         boolean is = false;
         for (Object each : elements(right)) {
-            Class<?> type = each instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(each));
+            Class<?> type =
+                    each instanceof Class<?> known ? known : query.resolveClassDeclaration(String.valueOf(each));
             is |= actual != null && (isJpql ? type == actual : type.isAssignableFrom(actual));
         }
         return is == (expression.getOperator() == Expression.OP_IS);
@@ -444,7 +457,8 @@ final class Evaluator {
         if (expression.getOperator() == Expression.OP_COM) {
             // The complement of two: -x - 1.
             return left == null || left == NOTHING
-                    ? left : calculate(-1L, Expression.OP_SUB, integer(Values.number(left), expression), expression);
+                    ? left
+                    : calculate(-1L, Expression.OP_SUB, integer(Values.number(left), expression), expression);
         }
         Object right = evaluate(expression.getRight(), row);
         if (left == null || right == null || left == NOTHING || right == NOTHING) {
@@ -454,7 +468,8 @@ final class Evaluator {
     }
 
     private static Object integer(Object value, Expression expression) {
-        boolean isInteger = value instanceof Number number && !Values.isFloating(number) && !(value instanceof BigDecimal);
+        boolean isInteger =
+                value instanceof Number number && !Values.isFloating(number) && !(value instanceof BigDecimal);
         return isInteger ? value : fail(expression);
     }
 
@@ -480,17 +495,32 @@ final class Evaluator {
         if (Values.isFloating(left) || Values.isFloating(right)) {
             double one = left.doubleValue();
             double other = right.doubleValue();
-            return operator == Expression.OP_ADD ? one + other : operator == Expression.OP_SUB ? one - other
-                    : operator == Expression.OP_MUL ? one * other : operator == Expression.OP_DIV ? one / other
-                    : operator == Expression.OP_MOD ? (Object) (one % other) : fail(expression);
+            return operator == Expression.OP_ADD
+                    ? one + other
+                    : operator == Expression.OP_SUB
+                            ? one - other
+                            : operator == Expression.OP_MUL
+                                    ? one * other
+                                    : operator == Expression.OP_DIV
+                                            ? one / other
+                                            : operator == Expression.OP_MOD ? (Object) (one % other) : fail(expression);
         }
         BigDecimal one = Values.decimal(left);
         BigDecimal other = Values.decimal(right);
         boolean isInteger = !(left instanceof BigDecimal) && !(right instanceof BigDecimal);
-        BigDecimal result = operator == Expression.OP_ADD ? one.add(other) : operator == Expression.OP_SUB ? one.subtract(other)
-                : operator == Expression.OP_MUL ? one.multiply(other) : operator == Expression.OP_MOD ? one.remainder(other)
-                : operator != Expression.OP_DIV ? (BigDecimal) fail(expression)
-                : isInteger ? one.divideToIntegralValue(other) : one.divide(other, QUOTIENT);
+        BigDecimal result = operator == Expression.OP_ADD
+                ? one.add(other)
+                : operator == Expression.OP_SUB
+                        ? one.subtract(other)
+                        : operator == Expression.OP_MUL
+                                ? one.multiply(other)
+                                : operator == Expression.OP_MOD
+                                        ? one.remainder(other)
+                                        : operator != Expression.OP_DIV
+                                                ? (BigDecimal) fail(expression)
+                                                : isInteger
+                                                        ? one.divideToIntegralValue(other)
+                                                        : one.divide(other, QUOTIENT);
         boolean isBig = left instanceof BigInteger || right instanceof BigInteger;
         return !isInteger ? result : isBig ? (Object) result.toBigInteger() : (Object) result.longValueExact();
     }
@@ -508,9 +538,11 @@ final class Evaluator {
         String name = invoke.getOperation();
         if (name.equals("mapEntry")) {
             String alias = ((PrimaryExpression) invoke.getLeft()).getId();
-            return new AbstractMap.SimpleImmutableEntry<>(joined(alias, KEY, invoke, row), joined(alias, VALUE, invoke, row));
+            return new AbstractMap.SimpleImmutableEntry<>(
+                    joined(alias, KEY, invoke, row), joined(alias, VALUE, invoke, row));
         }
-        if (name.equalsIgnoreCase("INDEX") && invoke.getLeft() == null
+        if (name.equalsIgnoreCase("INDEX")
+                && invoke.getLeft() == null
                 && invoke.getArguments().get(0) instanceof PrimaryExpression element) {
             return joined(element.getId(), INDEX, invoke, row);
         }
@@ -522,8 +554,11 @@ final class Evaluator {
             return value(invoke.getArguments().get(0), row);
         }
         if (invoke.getLeft() != null && receiver == null) {
-            return name.equals("isEmpty") ? (Object) true : name.equals("size") ? (Object) 0
-                    : name.equals("isPresent") || name.startsWith("contains") ? (Object) false : null;
+            return name.equals("isEmpty")
+                    ? (Object) true
+                    : name.equals("size")
+                            ? (Object) 0
+                            : name.equals("isPresent") || name.startsWith("contains") ? (Object) false : null;
         }
         List<Object> arguments = new ArrayList<>();
         for (Expression argument : invoke.getArguments() == null ? List.<Expression>of() : invoke.getArguments()) {
@@ -557,24 +592,33 @@ final class Evaluator {
             return arguments.get(0) == null ? null : context.getApiAdapter().getIdForObject(arguments.get(0));
         }
         return switch (invoke.getOperation().toUpperCase(Locale.ROOT)) {
-            case "COALESCE" -> arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
+            case "COALESCE" ->
+                arguments.stream().filter(Objects::nonNull).findFirst().orElse(null);
             case "NULLIF" -> {
                 Object value = arguments.get(0);
-                yield value != null && arguments.get(1) != null && Values.isSame(value, arguments.get(1)) ? null : value;
+                yield value != null && arguments.get(1) != null && Values.isSame(value, arguments.get(1))
+                        ? null
+                        : value;
             }
-            case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" -> arguments.get(0) == null
-                    ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
+            case "JDOHELPER.GETVERSION", "JAVAX.JDO.JDOHELPER.GETVERSION" ->
+                arguments.get(0) == null ? null : context.getApiAdapter().getVersionForObject(arguments.get(0));
             case "SQL_FUNCTION" -> named(invoke, arguments);
-            case "SQRT", "MATH.SQRT" -> arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
-            case "ABS", "MATH.ABS" -> arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
-                    ? calculate(0L, Expression.OP_SUB, number, invoke) : arguments.get(0);
+            case "SQRT", "MATH.SQRT" ->
+                arguments.get(0) instanceof Number number ? (Object) Math.sqrt(number.doubleValue()) : null;
+            case "ABS", "MATH.ABS" ->
+                arguments.get(0) instanceof Number number && Values.order(number, 0L) < 0
+                        ? calculate(0L, Expression.OP_SUB, number, invoke)
+                        : arguments.get(0);
             default -> function(null, invoke, arguments);
         };
     }
 
-    /** Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus. */
+    /**
+     * Whether there is a function of a class: {@code Math.abs}, {@code JDOHelper.getVersion}, or one of DataNucleus.
+     */
     static boolean isFunction(String name, ExecutionContext context) {
-        return GET_OBJECT_ID.contains(name) || name.endsWith("JDOHelper.getVersion")
+        return GET_OBJECT_ID.contains(name)
+                || name.endsWith("JDOHelper.getVersion")
                 || context.getStoreManager().getQueryManager().getInMemoryEvaluatorForMethod(null, name) != null;
     }
 
@@ -596,16 +640,18 @@ final class Evaluator {
             case "length" -> text.length();
             case "substring" -> {
                 int from = position(text, arguments.get(0));
-                yield text.substring(from, arguments.size() < 2
-                        ? text.length() : Math.max(from, position(text, arguments.get(1))));
+                yield text.substring(
+                        from, arguments.size() < 2 ? text.length() : Math.max(from, position(text, arguments.get(1))));
             }
             case "charAt" -> {
                 int at = ((Number) arguments.get(0)).intValue();
                 yield at < 0 || at >= text.length() ? NOTHING : String.valueOf(text.charAt(at));
             }
-            case "indexOf" -> text.indexOf(arguments.get(0).toString(), arguments.size() < 2 ? 0 : position(text, arguments.get(1)));
-            case "startsWith" -> text.startsWith(arguments.get(0).toString(), arguments.size() < 2
-                    ? 0 : ((Number) arguments.get(1)).intValue());
+            case "indexOf" ->
+                text.indexOf(arguments.get(0).toString(), arguments.size() < 2 ? 0 : position(text, arguments.get(1)));
+            case "startsWith" ->
+                text.startsWith(
+                        arguments.get(0).toString(), arguments.size() < 2 ? 0 : ((Number) arguments.get(1)).intValue());
             case "endsWith" -> text.endsWith(arguments.get(0).toString());
             case "contains" -> text.contains(arguments.get(0).toString());
             default -> function(text, invoke, arguments);
@@ -625,7 +671,8 @@ final class Evaluator {
             case "isEmpty" -> elements.isEmpty();
             case "contains", "containsValue" -> has(elements, arguments.get(0));
             case "containsKey" -> has(map.keySet(), arguments.get(0));
-            case "containsEntry" -> has(map.keySet(), arguments.get(0)) && Values.isSame(map.get(arguments.get(0)), arguments.get(1));
+            case "containsEntry" ->
+                has(map.keySet(), arguments.get(0)) && Values.isSame(map.get(arguments.get(0)), arguments.get(1));
             case "indexOf" -> elements.indexOf(arguments.get(0));
             case "get" -> container instanceof Map ? map.get(arguments.get(0)) : element(elements, arguments.get(0));
             default -> throw unsupported(invoke);
@@ -638,12 +685,14 @@ final class Evaluator {
     }
 
     private static boolean has(Collection<Object> elements, Object value) {
-        return elements.stream().anyMatch(each -> each == null || value == null ? each == value : Values.isSame(each, value));
+        return elements.stream()
+                .anyMatch(each -> each == null || value == null ? each == value : Values.isSame(each, value));
     }
 
     /** A function of DataNucleus, with values for its receiver and its arguments. */
     private Object function(Object receiver, InvokeExpression invoke, List<Object> arguments) {
-        InvocationEvaluator function = context.getStoreManager().getQueryManager()
+        InvocationEvaluator function = context.getStoreManager()
+                .getQueryManager()
                 .getInMemoryEvaluatorForMethod(receiver == null ? null : receiver.getClass(), invoke.getOperation());
         if (function == null) {
             throw unsupported(invoke);
@@ -652,8 +701,14 @@ final class Evaluator {
         arguments.forEach(argument -> literals.add(new Literal(Values.plain(argument))));
         InvokeExpression call =
                 new InvokeExpression(receiver == null ? null : new Literal(receiver), invoke.getOperation(), literals);
-        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(context, parameters, new HashMap<>(),
-                query.getParsedImports(), context.getClassLoaderResolver(), candidate, query.getLanguage());
+        InMemoryExpressionEvaluator evaluator = new InMemoryExpressionEvaluator(
+                context,
+                parameters,
+                new HashMap<>(),
+                query.getParsedImports(),
+                context.getClassLoaderResolver(),
+                candidate,
+                query.getLanguage());
         Object value = function.evaluate(call, receiver, evaluator);
         if (value instanceof InMemoryFailure) {
             throw unsupported(invoke);
@@ -686,7 +741,8 @@ final class Evaluator {
                 value = optional.orElse(null);
             }
             if (value == null || value == NOTHING) {
-                // An alias of an outer join that is null has null members; behind another reference there is nothing in JPQL.
+                // An alias of an outer join that is null has null members; behind another reference there is nothing in
+                // JPQL.
                 return i == 0 || !isJpql ? value : NOTHING;
             }
             // The key or the value of a map in FROM: the join takes it from the elements of the map.
@@ -710,7 +766,8 @@ final class Evaluator {
         if (manager.isFieldLoaded(position) && inverse(manager, position) instanceof InverseMapping inverse) {
             // An object in memory may not know yet of the objects that refer to it.
             Object stored = inverses.computeIfAbsent(manager, unused -> new HashMap<>())
-                    .computeIfAbsent(position, unused -> Optional.ofNullable(inverse.stored(manager))).orElse(null);
+                    .computeIfAbsent(position, unused -> Optional.ofNullable(inverse.stored(manager)))
+                    .orElse(null);
             return completed(manager.provideField(position), stored);
         }
         manager.loadField(position);
@@ -724,21 +781,34 @@ final class Evaluator {
             others.stream().filter(each -> !known.contains(each)).forEach(all::add);
             return all;
         }
-        return value == null || Containers.isContainer(value) && Containers.elements(value).isEmpty() ? stored : value;
+        return value == null
+                        || Containers.isContainer(value)
+                                && Containers.elements(value).isEmpty()
+                ? stored
+                : value;
     }
 
     /** The mapping of a member of a stored object if it is the other side of a relation, or null. */
     private MemberMapping inverse(DNStateManager manager, int position) {
-        AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
-        boolean isStored = !query.getIgnoreCache() && !manager.isEmbedded() && manager.getLifecycleState().isPersistent();
-        return member.getMappedBy() == null || !isStored ? null
-                : ((MortarStoreManager) context.getStoreManager()).mapping(manager.getClassMetaData()).members().at(position);
+        AbstractMemberMetaData member =
+                manager.getClassMetaData().getMetaDataForManagedMemberAtAbsolutePosition(position);
+        boolean isStored = !query.getIgnoreCache()
+                && !manager.isEmbedded()
+                && manager.getLifecycleState().isPersistent();
+        return member.getMappedBy() == null || !isStored
+                ? null
+                : ((MortarStoreManager) context.getStoreManager())
+                        .mapping(manager.getClassMetaData())
+                        .members()
+                        .at(position);
     }
 
     boolean isPersistent(Class<?> type) {
         return type.isInterface()
                 ? context.getMetaDataManager().isPersistentInterface(type.getName())
-                        || context.getMetaDataManager().getClassesImplementingInterface(type.getName(), context.getClassLoaderResolver())
+                        || context.getMetaDataManager()
+                                        .getClassesImplementingInterface(
+                                                type.getName(), context.getClassLoaderResolver())
                                 != null
                 : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver()) != null;
     }
@@ -747,8 +817,10 @@ final class Evaluator {
         AbstractClassMetaData metadata =
                 context.getMetaDataManager().getMetaDataForClass(object.getClass(), context.getClassLoaderResolver());
         AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
-        return member != null && (member.isEmbedded()
-                || !RelationType.isRelationSingleValued(member.getRelationType(context.getClassLoaderResolver())));
+        return member != null
+                && (member.isEmbedded()
+                        || !RelationType.isRelationSingleValued(
+                                member.getRelationType(context.getClassLoaderResolver())));
     }
 
     /** Whether a path in an expression leads through a reference that is null, so that an inner join has no row. */

@@ -37,7 +37,9 @@ public final class JpqlQuery extends AbstractJPQLQuery {
         ordering = JpqlText.repaired(ordering);
         update = JpqlText.repaired(update);
         if (subqueries != null) {
-            ((Map<String, SubqueryDefinition>) subqueries).values().forEach(each -> ((JpqlQuery) each.getQuery()).repair());
+            ((Map<String, SubqueryDefinition>) subqueries)
+                    .values()
+                    .forEach(each -> ((JpqlQuery) each.getQuery()).repair());
         }
     }
 

@@ -5,12 +5,15 @@ import java.util.regex.Pattern;
 import org.datanucleus.exceptions.NucleusUserException;
 
 /**
- * Repairs clauses of JPQL that the parser of DataNucleus misreads without an error: it ignores {@code SUBSTRING} of a path, and
- * what follows the operator {@code ||}.
+ * Repairs clauses of JPQL that the parser of DataNucleus misreads without an error: it ignores {@code SUBSTRING} of a
+ * path, and what follows the operator {@code ||}.
  */
 final class JpqlText {
     private static final Pattern SUBSTRING = Pattern.compile("\\bSUBSTRING\\s*\\(", Pattern.CASE_INSENSITIVE);
-    /** A function whose value is that of its arguments. The parser loses {@code SUBSTRING} of a path, and not of a function. */
+    /**
+     * A function whose value is that of its arguments. The parser loses {@code SUBSTRING} of a path, and not of a
+     * function.
+     */
     private static final String WRAPPER = "COALESCE(";
 
     private final String text;
@@ -61,14 +64,18 @@ final class JpqlText {
         return -1;
     }
 
-    /** The text with the first argument of a function, whose arguments begin at an offset, in a form in which it is not lost. */
+    /**
+     * The text with the first argument of a function, whose arguments begin at an offset, in a form in which it is not
+     * lost.
+     */
     private String wrapped(int arguments) {
         int depth = 0;
         for (int at = arguments; at < text.length(); at++) {
             char character = isQuoted[at] ? 'x' : text.charAt(at);
             if (depth == 0 && character == ',') {
                 String first = text.substring(arguments, at).strip();
-                return first.startsWith(WRAPPER) ? text
+                return first.startsWith(WRAPPER)
+                        ? text
                         : text.substring(0, arguments) + WRAPPER + first + ", " + first + ')' + text.substring(at);
             }
             depth += character == '(' ? 1 : character == ')' ? -1 : 0;

@@ -22,8 +22,8 @@ import org.datanucleus.store.query.expression.OrderExpression;
 import org.datanucleus.store.query.expression.PrimaryExpression;
 
 /**
- * Evaluates a query in memory: joins, the filter, groups, their filter, order and result. A joined collection, and in JDOQL a
- * variable that the result has, gives a row for each element.
+ * Evaluates a query in memory: joins, the filter, groups, their filter, order and result. A joined collection, and in
+ * JDOQL a variable that the result has, gives a row for each element.
  */
 final class MemoryRows {
     private final CompiledQuery compiled;
@@ -71,7 +71,9 @@ final class MemoryRows {
         Expression[] from = compilation.getExprFrom();
         if (from == null) {
             List<Object> all = candidates == null ? source.extent(compilation.getCandidateClass()) : candidates;
-            return all.stream().map(each -> outer.with(compilation.getCandidateAlias(), each)).toList();
+            return all.stream()
+                    .map(each -> outer.with(compilation.getCandidateAlias(), each))
+                    .toList();
         }
         List<Row> rows = List.of(outer);
         for (int i = 0; i < from.length; i++) {
@@ -94,7 +96,8 @@ final class MemoryRows {
                 Expression path = QueryPlan.path(from.getCandidateExpression());
                 elements(name, path, row).forEach(each -> joined.add(row.with(each)));
             } else {
-                partners = candidates != null ? unused -> candidates
+                partners = candidates != null
+                        ? unused -> candidates
                         : partners == null ? partners(name, row, compilation.getExprFilter()) : partners;
                 partners.apply(row).forEach(each -> joined.add(row.with(name, each)));
             }
@@ -140,20 +143,24 @@ final class MemoryRows {
 
     /** What a join has for each row: the elements of a collection or a map, an object, or objects of a class. */
     private Function<Row, List<Map<String, Object>>> partners(JoinExpression join, String alias, Row first) {
-        boolean isClass = join.getJoinedExpression() instanceof PrimaryExpression path && path.getLeft() == null
-                && path.getTuples().size() == 1 && !first.names().containsKey(path.getId());
+        boolean isClass = join.getJoinedExpression() instanceof PrimaryExpression path
+                && path.getLeft() == null
+                && path.getTuples().size() == 1
+                && !first.names().containsKey(path.getId());
         if (!isClass) {
             return row -> elements(alias, join.getJoinedExpression(), row);
         }
         Function<Row, Collection<Object>> objects = partners(alias, first, join.getOnExpression());
-        return row -> objects.apply(row).stream().map(each -> Map.of(alias, each)).toList();
+        return row ->
+                objects.apply(row).stream().map(each -> Map.of(alias, each)).toList();
     }
 
     private List<Map<String, Object>> elements(String alias, Expression path, Row row) {
         Object joined = evaluator.value(path, row);
         List<Map<String, Object>> elements = new ArrayList<>();
         if (joined instanceof Map<?, ?> map) {
-            boolean isKey = path instanceof PrimaryExpression primary && primary.getId().endsWith(Evaluator.KEY);
+            boolean isKey =
+                    path instanceof PrimaryExpression primary && primary.getId().endsWith(Evaluator.KEY);
             map.forEach((key, value) -> elements.add(named(alias, isKey ? key : value, key, value, null)));
             return elements;
         }
@@ -164,8 +171,8 @@ final class MemoryRows {
     }
 
     /**
-     * The objects of a class that rows may be joined with: all, or, if the condition compares a path of these objects with one of
-     * the rows, those with an equal value. The condition is evaluated for each pair later.
+     * The objects of a class that rows may be joined with: all, or, if the condition compares a path of these objects
+     * with one of the rows, those with an equal value. The condition is evaluated for each pair later.
      *
      * @param alias the name of the objects
      * @param first one of the rows, which all have the same names
@@ -190,10 +197,13 @@ final class MemoryRows {
     }
 
     private static boolean isPathOf(Set<String> names, Expression expression) {
-        return expression instanceof PrimaryExpression path && path.getLeft() == null && names.contains(path.getTuples().get(0));
+        return expression instanceof PrimaryExpression path
+                && path.getLeft() == null
+                && names.contains(path.getTuples().get(0));
     }
 
-    private Function<Row, Collection<Object>> partners(List<Object> all, String alias, Expression theirs, Expression ours) {
+    private Function<Row, Collection<Object>> partners(
+            List<Object> all, String alias, Expression theirs, Expression ours) {
         ValueIndex index = new ValueIndex(all, each -> evaluator.value(theirs, new Row(Map.of(alias, each), null)));
         return row -> index.candidates(evaluator.value(ours, row));
     }
@@ -204,8 +214,12 @@ final class MemoryRows {
 
     private List<Row> filtered(List<Row> rows) {
         Expression filter = compilation.getExprFilter();
-        Set<String> wanted = evaluator.variables().wanted(
-                clause(compilation.getExprResult()), clause(compilation.getExprGrouping()), clause(compilation.getExprOrdering()));
+        Set<String> wanted = evaluator
+                .variables()
+                .wanted(
+                        clause(compilation.getExprResult()),
+                        clause(compilation.getExprGrouping()),
+                        clause(compilation.getExprOrdering()));
         List<Row> extended = rows;
         if (!wanted.isEmpty()) {
             List<Expression> parts = new ArrayList<>();
@@ -215,7 +229,9 @@ final class MemoryRows {
                 extend(row, parts, wanted, extended);
             }
         }
-        return filter == null ? extended : extended.stream().filter(row -> evaluator.isTrue(filter, row)).toList();
+        return filter == null
+                ? extended
+                : extended.stream().filter(row -> evaluator.isTrue(filter, row)).toList();
     }
 
     /** Adds a row for each combination of values that the variables of the result may have. */
@@ -269,7 +285,8 @@ final class MemoryRows {
         if (result == null) {
             return row.names().get(compilation.getCandidateAlias());
         }
-        Object[] values = Arrays.stream(result).map(each -> evaluator.result(each, row)).toArray();
+        Object[] values =
+                Arrays.stream(result).map(each -> evaluator.result(each, row)).toArray();
         return values.length == 1 ? values[0] : values;
     }
 
@@ -298,7 +315,9 @@ final class MemoryRows {
             boolean isFirst = (left == null) == (key.getNullOrder() == NullOrderingType.NULLS_FIRST);
             return isFirst ? -1 : 1;
         }
-        int order = left == null || right == null ? Boolean.compare(left != null, right != null) : Values.order(left, right);
+        int order = left == null || right == null
+                ? Boolean.compare(left != null, right != null)
+                : Values.order(left, right);
         return "descending".equalsIgnoreCase(key.getSortOrder()) ? -order : order;
     }
 }

@@ -4,8 +4,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What a query of JDOQL or JPQL became: a query of Mortar, which runs at the bricks and the peer server, and perhaps a rest that
- * is evaluated in memory for the objects that it returns.
+ * What a query of JDOQL or JPQL became: a query of Mortar, which runs at the bricks and the peer server, and perhaps a
+ * rest that is evaluated in memory for the objects that it returns.
  *
  * @param text the query of Mortar
  * @param parameters its parameters

@@ -18,8 +18,16 @@ import org.datanucleus.store.query.expression.VariableExpression;
 /** Translates the operands of conditions: members, constants, arithmetic and functions. */
 final class Operands {
     private static final Map<Expression.Operator, String> ARITHMETIC = Map.of(
-            Expression.OP_ADD, "+", Expression.OP_SUB, "-", Expression.OP_MUL, "*", Expression.OP_DIV, "/",
-            Expression.OP_MOD, "%");
+            Expression.OP_ADD,
+            "+",
+            Expression.OP_SUB,
+            "-",
+            Expression.OP_MUL,
+            "*",
+            Expression.OP_DIV,
+            "/",
+            Expression.OP_MOD,
+            "%");
 
     private final Scope scope;
     private final Parameters parameters;
@@ -105,8 +113,10 @@ final class Operands {
     }
 
     private static boolean isBigInteger(Term term) {
-        return term.isConstant() ? term.constant() instanceof BigInteger
-                : term.codec() != null && term.codec().type().equals(FieldType.DECIMAL)
+        return term.isConstant()
+                ? term.constant() instanceof BigInteger
+                : term.codec() != null
+                        && term.codec().type().equals(FieldType.DECIMAL)
                         && term.codec().decode(BigDecimal.ONE) instanceof BigInteger;
     }
 
@@ -127,7 +137,8 @@ final class Operands {
         if (operator == Expression.OP_DIV && (isBigInteger(left) || isBigInteger(right))) {
             throw new Untranslatable("the store divides a BigInteger as a decimal");
         }
-        return Term.value('(' + number(left) + ' ' + sign + ' ' + number(right) + ')', null, left.isPath() || right.isPath());
+        return Term.value(
+                '(' + number(left) + ' ' + sign + ' ' + number(right) + ')', null, left.isPath() || right.isPath());
     }
 
     /** A cast to the class that an operand has anyway, or to one above it. */

@@ -15,8 +15,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.datanucleus.ExecutionContext;
-import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.api.ApiAdapter;
+import org.datanucleus.exceptions.NucleusException;
 import org.datanucleus.state.DNStateManager;
 
 /** The parameters of a query of Mortar, with the values of the literals and parameters of the original query. */
@@ -176,7 +176,9 @@ final class Parameters {
         if (number instanceof BigInteger big) {
             return new BigDecimal(big);
         }
-        return number instanceof Double || number instanceof Float ? (Object) number.doubleValue() : (Object) number.longValue();
+        return number instanceof Double || number instanceof Float
+                ? (Object) number.doubleValue()
+                : (Object) number.longValue();
     }
 
     private String valueText(Object stored) {
@@ -184,8 +186,10 @@ final class Parameters {
             return stored.toString();
         }
         if (stored instanceof BigDecimal decimal
-                && decimal.precision() < INLINE_DIGITS && Math.abs(decimal.scale()) < INLINE_DIGITS) {
-            // A decimal literal that is compared with a floating-point number becomes the nearest one; a parameter does not.
+                && decimal.precision() < INLINE_DIGITS
+                && Math.abs(decimal.scale()) < INLINE_DIGITS) {
+            // A decimal literal that is compared with a floating-point number becomes the nearest one; a parameter does
+            // not.
             String digits = decimal.toPlainString();
             return digits.contains(".") ? digits : digits + ".0";
         }

@@ -24,8 +24,9 @@ import org.datanucleus.store.query.expression.VariableExpression;
 import org.datanucleus.util.ClassUtils;
 
 /**
- * Refuses JDOQL queries that cannot be right, when they are compiled: names that are neither members, nor parameters, nor variables, and
- * results of a wrong type. DataNucleus takes an unknown name of a filter for a variable, and does not check results.
+ * Refuses JDOQL queries that cannot be right, when they are compiled: names that are neither members, nor parameters,
+ * nor variables, and results of a wrong type. DataNucleus takes an unknown name of a filter for a variable, and does
+ * not check results.
  */
 final class QueryCheck {
     /** The functions of containers that the evaluation knows. */
@@ -66,9 +67,14 @@ final class QueryCheck {
     /** Refuses null for a parameter of a primitive type. */
     static void checkParameters(QueryCompilation compilation, Map<?, ?> parameters) {
         parameters.forEach((name, value) -> {
-            Symbol symbol = value == null && name instanceof String ? compilation.getSymbolTable().getSymbol((String) name) : null;
-            if (symbol != null && symbol.getValueType() != null && symbol.getValueType().isPrimitive()) {
-                throw new NucleusUserException("the parameter " + name + " is null, and its type is " + symbol.getValueType());
+            Symbol symbol = value == null && name instanceof String
+                    ? compilation.getSymbolTable().getSymbol((String) name)
+                    : null;
+            if (symbol != null
+                    && symbol.getValueType() != null
+                    && symbol.getValueType().isPrimitive()) {
+                throw new NucleusUserException(
+                        "the parameter " + name + " is null, and its type is " + symbol.getValueType());
             }
         });
     }
@@ -76,10 +82,13 @@ final class QueryCheck {
     private void checkFilter() {
         Set<String> elements = Variables.elements(compilation.getExprFilter());
         ExpressionTree.forEach(compilation.getExprFilter(), each -> {
-            if (each instanceof VariableExpression variable && !isCandidate(variable.getId())
-                    && !elements.contains(variable.getId()) && !isOverObjects(variable.getId())) {
-                throw new NucleusUserException("the filter contains " + variable.getId() + ", which is neither a member of "
-                        + candidate.getName() + " nor a variable over objects or elements");
+            if (each instanceof VariableExpression variable
+                    && !isCandidate(variable.getId())
+                    && !elements.contains(variable.getId())
+                    && !isOverObjects(variable.getId())) {
+                throw new NucleusUserException(
+                        "the filter contains " + variable.getId() + ", which is neither a member of "
+                                + candidate.getName() + " nor a variable over objects or elements");
             } else if (each instanceof InvokeExpression invoke) {
                 checkFunction(invoke);
             } else if (each instanceof DyadicExpression && Conditions.isComparison(each.getOperator())) {
@@ -89,29 +98,39 @@ final class QueryCheck {
         });
     }
 
-    /** Refuses unknown functions, those that containers do not have, and those of containers for a variable over objects. */
+    /**
+     * Refuses unknown functions, those that containers do not have, and those of containers for a variable over
+     * objects.
+     */
     private void checkFunction(InvokeExpression invoke) {
         String name = invoke.getOperation();
         if (invoke.getLeft() == null && name.contains(".") && !Evaluator.isFunction(name, context)) {
             throw new NucleusUserException("the filter contains " + name + ", which is not a function");
         }
-        if (invoke.getLeft() instanceof PrimaryExpression path && isContainer(memberType(path)) && !OF_CONTAINERS.contains(name)) {
+        if (invoke.getLeft() instanceof PrimaryExpression path
+                && isContainer(memberType(path))
+                && !OF_CONTAINERS.contains(name)) {
             throw new NucleusUserException("the filter contains " + name + " of " + path.getId() + ", a container");
         }
-        if (invoke.getLeft() instanceof VariableExpression variable && name.startsWith("contains") && isOverObjects(variable.getId())
+        if (invoke.getLeft() instanceof VariableExpression variable
+                && name.startsWith("contains")
+                && isOverObjects(variable.getId())
                 && compilation.getCompilationForSubquery(variable.getId()) == null) {
-            throw new NucleusUserException("the filter contains " + name + " of the variable " + variable.getId() + ", an object");
+            throw new NucleusUserException(
+                    "the filter contains " + name + " of the variable " + variable.getId() + ", an object");
         }
     }
 
     /** Refuses the comparison of a character with a text that is none. */
     private void checkCharacter(Expression side, Expression other) {
-        if (side instanceof PrimaryExpression path && other instanceof Literal literal && literal.getLiteral() instanceof String text
+        if (side instanceof PrimaryExpression path
+                && other instanceof Literal literal
+                && literal.getLiteral() instanceof String text
                 && text.length() != 1) {
             Class<?> type = memberType(path);
             if (type == char.class || type == Character.class) {
-                throw new NucleusUserException(
-                        "the character " + path.getId() + " is compared with a text of " + text.length() + " characters");
+                throw new NucleusUserException("the character " + path.getId() + " is compared with a text of "
+                        + text.length() + " characters");
             }
         }
     }
@@ -122,11 +141,15 @@ final class QueryCheck {
         }
         List<ResultClassCheck.Value> values = new ArrayList<>();
         for (Expression each : result) {
-            boolean isSelf = each instanceof PrimaryExpression path && path.getLeft() == null && isCandidate(path.getId());
+            boolean isSelf =
+                    each instanceof PrimaryExpression path && path.getLeft() == null && isCandidate(path.getId());
             values.add(new ResultClassCheck.Value(
-                    QueryExecution.columnOf(each), isSelf ? candidate : each instanceof PrimaryExpression path ? type(path) : null));
+                    QueryExecution.columnOf(each),
+                    isSelf ? candidate : each instanceof PrimaryExpression path ? type(path) : null));
         }
-        ResultClassCheck.check(query.getResultClass(), values.isEmpty() ? List.of(new ResultClassCheck.Value(null, candidate)) : values);
+        ResultClassCheck.check(
+                query.getResultClass(),
+                values.isEmpty() ? List.of(new ResultClassCheck.Value(null, candidate)) : values);
     }
 
     private boolean isCandidate(String name) {
@@ -136,26 +159,31 @@ final class QueryCheck {
     private boolean isOverObjects(String variable) {
         Class<?> type = Variables.type(compilation, variable);
         return compilation.getCompilationForSubquery(variable) != null
-                || type != null && (type.isInterface() || context.getApiAdapter().isPersistable(type));
+                || type != null
+                        && (type.isInterface() || context.getApiAdapter().isPersistable(type));
     }
 
     private void checkResult(Expression expression) {
         if (expression instanceof PrimaryExpression path) {
             type(path);
         } else if (expression instanceof CreatorExpression creator) {
-            ResultClassCheck.checkConstructor(query.resolveClassDeclaration(creator.getId()), creator.getArguments().size());
-        } else if (expression instanceof VariableExpression variable && !isCandidate(variable.getId())
+            ResultClassCheck.checkConstructor(
+                    query.resolveClassDeclaration(creator.getId()),
+                    creator.getArguments().size());
+        } else if (expression instanceof VariableExpression variable
+                && !isCandidate(variable.getId())
                 && !Variables.isDeclared(compilation, variable.getId())) {
             throw new NucleusUserException("the result contains " + variable.getId() + ", which is neither a member of "
                     + candidate.getName() + " nor a variable");
-        } else if (expression instanceof InvokeExpression aggregate && ResultColumns.isAggregate(aggregate)
+        } else if (expression instanceof InvokeExpression aggregate
+                && ResultColumns.isAggregate(aggregate)
                 && Set.of("sum", "avg").contains(aggregate.getOperation().toLowerCase(Locale.ROOT))
                 && aggregate.getArguments().get(0) instanceof PrimaryExpression path) {
             Class<?> type = type(path);
             Class<?> boxed = type == null ? null : ClassUtils.getWrapperTypeForPrimitiveType(type);
             if (type != null && !Number.class.isAssignableFrom(boxed == null ? type : boxed)) {
-                throw new NucleusUserException("the result contains " + aggregate.getOperation() + " of " + path.getId() + ", a "
-                        + type.getName());
+                throw new NucleusUserException("the result contains " + aggregate.getOperation() + " of " + path.getId()
+                        + ", a " + type.getName());
             }
         }
     }
@@ -188,7 +216,8 @@ final class QueryCheck {
             return type(candidate, isCandidate(names.get(0)) ? names.subList(1, names.size()) : names);
         }
         if (path.getLeft() instanceof VariableExpression variable) {
-            return type(isCandidate(variable.getId()) ? candidate : Variables.type(compilation, variable.getId()), names);
+            return type(
+                    isCandidate(variable.getId()) ? candidate : Variables.type(compilation, variable.getId()), names);
         }
         return null;
     }
@@ -197,10 +226,12 @@ final class QueryCheck {
         Class<?> type = from;
         for (String name : path) {
             AbstractClassMetaData metadata = type == null
-                    ? null : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
+                    ? null
+                    : context.getMetaDataManager().getMetaDataForClass(type, context.getClassLoaderResolver());
             AbstractMemberMetaData member = metadata == null ? null : metadata.getMetaDataForMember(name);
             if (metadata != null && member == null && ClassUtils.getFieldForClass(type, name) == null) {
-                throw new NucleusUserException(type.getName() + " has no member " + name + ", which the result contains");
+                throw new NucleusUserException(
+                        type.getName() + " has no member " + name + ", which the result contains");
             }
             type = member == null || member.getType() == Optional.class ? null : member.getType();
         }

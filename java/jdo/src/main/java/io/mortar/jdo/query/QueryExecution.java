@@ -48,6 +48,7 @@ final class QueryExecution implements Evaluator.Source {
     private final StoreQueries queries;
     /** All objects of classes, for an evaluation in memory. */
     private final Map<Class<?>, List<Object>> extents;
+
     private NativeQuery nativeQuery;
 
     QueryExecution(Query<?> query, QueryCompilation compilation, Map<Object, Object> parameters, boolean isJpql) {
@@ -100,7 +101,8 @@ final class QueryExecution implements Evaluator.Source {
     }
 
     private List<ClassMapping> candidateClasses() {
-        return classes(compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass());
+        return classes(
+                compilation.getCandidateClass() != null ? compilation.getCandidateClass() : query.getCandidateClass());
     }
 
     /** The mapping of a class, or those of the classes that implement it if it is an interface. */
@@ -113,8 +115,8 @@ final class QueryExecution implements Evaluator.Source {
             return List.of(mapping);
         }
         List<ClassMapping> classes = new ArrayList<>();
-        String[] implementing =
-                context.getMetaDataManager().getClassesImplementingInterface(type.getName(), context.getClassLoaderResolver());
+        String[] implementing = context.getMetaDataManager()
+                .getClassesImplementingInterface(type.getName(), context.getClassLoaderResolver());
         for (String name : implementing == null ? new String[0] : implementing) {
             classes.add(store.mapping(
                     context.getMetaDataManager().getMetaDataForClass(name, context.getClassLoaderResolver())));
@@ -137,7 +139,8 @@ final class QueryExecution implements Evaluator.Source {
             nativeQuery = new NativeQuery(allOf(candidate), Map.of(), List.of("all, as requested"));
         }
         if (plan.isJoin()) {
-            nativeQuery = new NativeQuery("from " + candidate, Map.of(), plan.nativeQuery().inMemory());
+            nativeQuery = new NativeQuery(
+                    "from " + candidate, Map.of(), plan.nativeQuery().inMemory());
             return inMemory(null);
         }
         if (onlyInMemory || !plan.isComplete()) {
@@ -178,7 +181,8 @@ final class QueryExecution implements Evaluator.Source {
     /** Whether the result class is another one than that of the candidates and of objects that the result creates. */
     private boolean isMapped() {
         Expression[] result = compilation.getExprResult();
-        return query.getResultClass() != null && !query.getResultClass().isAssignableFrom(query.getCandidateClass())
+        return query.getResultClass() != null
+                && !query.getResultClass().isAssignableFrom(query.getCandidateClass())
                 && (result == null || !(result[0] instanceof CreatorExpression));
     }
 
@@ -205,7 +209,9 @@ final class QueryExecution implements Evaluator.Source {
             if (!plan.isComplete() || plan.isProcessedFurther()) {
                 throw new Untranslatable("a subquery is " + plan.nativeQuery());
             }
-            List<Object> values = queries.all(plan.nativeQuery().text(), plan.nativeQuery().parameters(),
+            List<Object> values = queries.all(
+                    plan.nativeQuery().text(),
+                    plan.nativeQuery().parameters(),
                     row -> plan.columns() == null ? queries.object(row.oid()) : row(row, plan.columns()));
             return result(subquery, values);
         };
@@ -214,7 +220,8 @@ final class QueryExecution implements Evaluator.Source {
     /** The execution of a subquery. One of the typed or the criteria API has no query of its own. */
     private QueryExecution subquery(String name, QueryCompilation subquery) {
         Query.SubqueryDefinition definition = query.getSubqueryForVariable(name);
-        CompiledQuery inner = new CompiledQuery(definition == null ? query : definition.getQuery(), subquery, definition != null);
+        CompiledQuery inner =
+                new CompiledQuery(definition == null ? query : definition.getQuery(), subquery, definition != null);
         return new QueryExecution(inner, parameters, isJpql, extents);
     }
 
@@ -226,7 +233,8 @@ final class QueryExecution implements Evaluator.Source {
 
     /** The value of a subquery that is one aggregate, or all its values. */
     private static Object result(QueryCompilation subquery, List<Object> values) {
-        boolean isSingle = subquery.getExprResult() != null && subquery.getExprGrouping() == null
+        boolean isSingle = subquery.getExprResult() != null
+                && subquery.getExprGrouping() == null
                 && ResultColumns.isAggregate(subquery.getExprResult()[0]);
         return isSingle ? values.isEmpty() ? null : values.get(0) : values;
     }
@@ -343,15 +351,20 @@ final class QueryExecution implements Evaluator.Source {
             result = new Expression[] {new PrimaryExpression(List.of(compilation.getCandidateAlias()))};
         }
         if (query.getResultClass() == Object[].class && result.length == 1) {
-            return new ArrayList<>(values.stream().map(each -> (Object) new Object[] {each}).toList());
+            return new ArrayList<>(
+                    values.stream().map(each -> (Object) new Object[] {each}).toList());
         }
         if (query.getResultClass() == Map.class) {
-            List<String> names = Arrays.stream(result).map(QueryExecution::nameOf).toList();
-            return new ArrayList<>(values.stream().map(each -> (Object) named(names, each)).toList());
+            List<String> names =
+                    Arrays.stream(result).map(QueryExecution::nameOf).toList();
+            return new ArrayList<>(
+                    values.stream().map(each -> (Object) named(names, each)).toList());
         }
         AbstractResultClassMapper mapper = isJpql
-                ? new JPQLResultClassMapper(query.getResultClass()) : new JDOQLResultClassMapper(query.getResultClass());
-        return new ArrayList<>(mapper.map(values, Arrays.stream(result).map(QueryExecution::renamed).toArray(Expression[]::new)));
+                ? new JPQLResultClassMapper(query.getResultClass())
+                : new JDOQLResultClassMapper(query.getResultClass());
+        return new ArrayList<>(mapper.map(
+                values, Arrays.stream(result).map(QueryExecution::renamed).toArray(Expression[]::new)));
     }
 
     /** An expression of the result under the name that its member of the result class has. */
@@ -359,7 +372,10 @@ final class QueryExecution implements Evaluator.Source {
         return expression.getAlias() == null ? expression : new PrimaryExpression(List.of(expression.getAlias()));
     }
 
-    /** The name of the member of the result class for an expression: its alias, or that of the member at the end of a path; or null. */
+    /**
+     * The name of the member of the result class for an expression: its alias, or that of the member at the end of a
+     * path; or null.
+     */
     static String columnOf(Expression expression) {
         if (expression.getAlias() != null || !(expression instanceof PrimaryExpression path)) {
             return expression.getAlias();
@@ -369,7 +385,8 @@ final class QueryExecution implements Evaluator.Source {
 
     /** The name of an expression of the result: its alias, or the expression itself. */
     private static String nameOf(Expression expression) {
-        return expression.getAlias() != null ? expression.getAlias()
+        return expression.getAlias() != null
+                ? expression.getAlias()
                 : expression instanceof PrimaryExpression path ? path.getId() : expression.toString();
     }
 
@@ -429,12 +446,15 @@ final class QueryExecution implements Evaluator.Source {
         String name = path.get(path.size() - 1);
         AbstractMemberMetaData member = manager.getClassMetaData().getMetaDataForMember(name);
         if (member == null) {
-            throw new NucleusUserException(assignment.getLeft() + " cannot be updated: it is not a member of the candidate");
+            throw new NucleusUserException(
+                    assignment.getLeft() + " cannot be updated: it is not a member of the candidate");
         }
         Object converted = value == null || member.getType().isInstance(value)
-                ? value : TypeConversionHelper.convertTo(value, member.getType());
+                ? value
+                : TypeConversionHelper.convertTo(value, member.getType());
         if (value != null && converted == null) {
-            throw new NucleusException("a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
+            throw new NucleusException(
+                    "a " + value.getClass().getName() + " is assigned to " + member.getFullFieldName());
         }
         manager.replaceFieldMakeDirty(member.getAbsoluteFieldNumber(), converted);
     }

@@ -27,9 +27,9 @@ import org.datanucleus.store.query.expression.VariableExpression;
 /**
  * The translation of a compiled query for the values of its parameters.
  *
- * <p>The filter is translated part by part. If all of it could be, so is the order, and then the range or the result. Otherwise
- * the query of Mortar returns the candidates that satisfy the translated part, and the whole query is evaluated for them in
- * memory.
+ * <p>The filter is translated part by part. If all of it could be, so is the order, and then the range or the result.
+ * Otherwise the query of Mortar returns the candidates that satisfy the translated part, and the whole query is
+ * evaluated for them in memory.
  */
 final class QueryPlan {
     /** As many keys as a query of the store may have in its order. */
@@ -138,8 +138,7 @@ final class QueryPlan {
         }
         Expression filter = compilation.getExprFilter();
         for (Expression join : joins) {
-            filter = filter == null
-                    ? join : new DyadicExpression(join, Expression.OP_AND, filter);
+            filter = filter == null ? join : new DyadicExpression(join, Expression.OP_AND, filter);
         }
         Conditions.Filter translated = new Conditions(operands, compilation, isJpql).filter(filter);
         if (translated.text() != null) {
@@ -242,8 +241,12 @@ final class QueryPlan {
     }
 
     private boolean isSelf(Expression[] result) {
-        return result != null && result.length == 1 && result[0] instanceof PrimaryExpression primary
-                && primary.getLeft() == null && primary.getTuples().size() == 1 && scope.isCandidate(primary.getTuples().get(0));
+        return result != null
+                && result.length == 1
+                && result[0] instanceof PrimaryExpression primary
+                && primary.getLeft() == null
+                && primary.getTuples().size() == 1
+                && scope.isCandidate(primary.getTuples().get(0));
     }
 
     // ------------------------------------------------------------------------------------------- result
@@ -283,7 +286,10 @@ final class QueryPlan {
         }
     }
 
-    /** Adds the operands of {@code having} to the columns. The store has no filter of groups, so these are filtered in memory. */
+    /**
+     * Adds the operands of {@code having} to the columns. The store has no filter of groups, so these are filtered in
+     * memory.
+     */
     private void translateGroupFilter(ResultColumns translator, List<ResultColumn> translated) {
         Map<String, Expression> operandsOfFilter = new LinkedHashMap<>();
         collectOperands(compilation.getExprHaving(), operandsOfFilter);
@@ -315,8 +321,11 @@ final class QueryPlan {
     }
 
     private boolean isDistinctAggregate(List<Expression> result) {
-        return result.size() == 1 && compilation.getExprGrouping() == null && compilation.getExprHaving() == null
-                && ResultColumns.isAggregate(result.get(0)) && !(compilation.getExprResult()[0] instanceof CreatorExpression)
+        return result.size() == 1
+                && compilation.getExprGrouping() == null
+                && compilation.getExprHaving() == null
+                && ResultColumns.isAggregate(result.get(0))
+                && !(compilation.getExprResult()[0] instanceof CreatorExpression)
                 && ((InvokeExpression) result.get(0)).getArguments().get(0).getOperator() == Expression.OP_DISTINCT;
     }
 
@@ -324,13 +333,15 @@ final class QueryPlan {
     private void translateDistinctAggregate(InvokeExpression aggregate) {
         Expression argument = aggregate.getArguments().get(0).getLeft();
         Term term = operands.term(argument);
-        if (term.kind() != Term.Kind.VALUE && term.kind() != Term.Kind.REFERENCE || term.text().equals("this")) {
+        if (term.kind() != Term.Kind.VALUE && term.kind() != Term.Kind.REFERENCE
+                || term.text().equals("this")) {
             throw new Untranslatable("an aggregate of distinct objects has no counterpart");
         }
         boolean isCount = aggregate.getOperation().equalsIgnoreCase("count");
-        columns = List.of(isCount
-                ? new ResultColumn(term.text(), stored -> stored)
-                : new ResultColumns(operands, queries, isJpql).column(argument));
+        columns = List.of(
+                isCount
+                        ? new ResultColumn(term.text(), stored -> stored)
+                        : new ResultColumns(operands, queries, isJpql).column(argument));
         text.select(term.text());
         text.group(term.text());
         distinctAggregate = aggregate;
@@ -395,20 +406,24 @@ final class QueryPlan {
             key = new ResultColumns(operands, queries, isJpql).column(by).text();
         } else {
             Term term = operands.term(by);
-            if (term.kind() != Term.Kind.VALUE || term.codec() != null && !term.codec().keepsOrder()) {
+            if (term.kind() != Term.Kind.VALUE
+                    || term.codec() != null && !term.codec().keepsOrder()) {
                 throw new Untranslatable("the stored values do not have the order of the Java values");
             }
             key = term.text();
         }
         boolean descending = "descending".equalsIgnoreCase(order.getSortOrder());
         NullOrderingType nulls = order.getNullOrder();
-        return key + (descending ? " desc" : "")
+        return key
+                + (descending ? " desc" : "")
                 + (nulls == null ? "" : nulls == NullOrderingType.NULLS_FIRST ? " nulls first" : " nulls last");
     }
 
     /** The result that a name in the order stands for. */
     static Expression aliased(QueryCompilation compilation, Expression by) {
-        if (compilation.getExprResult() != null && by instanceof PrimaryExpression primary && primary.getTuples().size() == 1) {
+        if (compilation.getExprResult() != null
+                && by instanceof PrimaryExpression primary
+                && primary.getTuples().size() == 1) {
             for (Expression result : compilation.getExprResult()) {
                 if (primary.getId().equalsIgnoreCase(result.getAlias())) {
                     return result;

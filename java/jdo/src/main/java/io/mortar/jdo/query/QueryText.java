@@ -11,6 +11,7 @@ public final class QueryText {
     private boolean only;
     /** Which objects the context finds; null for all. */
     private String visible;
+
     private final List<String> select = new ArrayList<>();
     private String condition;
     private final List<String> group = new ArrayList<>();
@@ -73,7 +74,11 @@ public final class QueryText {
         }
         text.append("from ").append(only ? "only " : "").append(quote(type));
         if (visible != null && condition != null) {
-            text.append(" where ").append(visible).append(" && (").append(condition).append(')');
+            text.append(" where ")
+                    .append(visible)
+                    .append(" && (")
+                    .append(condition)
+                    .append(')');
         } else if (visible != null || condition != null) {
             text.append(" where ").append(visible != null ? visible : condition);
         }

@@ -15,8 +15,8 @@ import org.datanucleus.store.query.QueryUtils;
 import org.datanucleus.util.ClassUtils;
 
 /**
- * Refuses a result class that cannot have the rows of a result: JDO 3.2, section 14.6.12. It has a constructor for the values, or one
- * without arguments and, for each value, a public field, a setter, or {@code put}.
+ * Refuses a result class that cannot have the rows of a result: JDO 3.2, section 14.6.12. It has a constructor for the
+ * values, or one without arguments and, for each value, a public field, a setter, or {@code put}.
  */
 final class ResultClassCheck {
     /** The numbers that Java widens, from the narrowest. */
@@ -77,7 +77,9 @@ final class ResultClassCheck {
         }
         for (int i = 0; i < parameters.length; i++) {
             Class<?> value = values.get(i).type();
-            if (value != null && !boxed(parameters[i]).isAssignableFrom(boxed(value)) && !isWidened(value, parameters[i])) {
+            if (value != null
+                    && !boxed(parameters[i]).isAssignableFrom(boxed(value))
+                    && !isWidened(value, parameters[i])) {
                 return false;
             }
         }
@@ -96,11 +98,12 @@ final class ResultClassCheck {
     }
 
     private void checkMembers(List<Value> values) {
-        boolean isCreated = !type.isInterface() && !Modifier.isAbstract(type.getModifiers())
+        boolean isCreated = !type.isInterface()
+                && !Modifier.isAbstract(type.getModifiers())
                 && Arrays.stream(type.getDeclaredConstructors()).anyMatch(each -> each.getParameterCount() == 0);
         if (!isCreated) {
-            throw new NucleusUserException(
-                    type.getName() + " has neither a constructor for the values of the result nor one without arguments");
+            throw new NucleusUserException(type.getName()
+                    + " has neither a constructor for the values of the result nor one without arguments");
         }
         for (Value each : values) {
             if (each.name() != null && !hasMember(each)) {
@@ -115,8 +118,10 @@ final class ResultClassCheck {
         if (field != null && Modifier.isPublic(field.getModifiers()) && isConvertible(value.type(), field.getType())) {
             return true;
         }
-        String setter = "set" + value.name().substring(0, 1).toUpperCase() + value.name().substring(1);
-        return hasMethod(each -> each.getName().equals(setter) && each.getParameterCount() == 1
+        String setter = "set" + value.name().substring(0, 1).toUpperCase()
+                + value.name().substring(1);
+        return hasMethod(each -> each.getName().equals(setter)
+                        && each.getParameterCount() == 1
                         && isConvertible(value.type(), each.getParameterTypes()[0]))
                 || hasMethod(each -> each.getName().equals("put") && each.getParameterCount() == 2);
     }
@@ -131,7 +136,9 @@ final class ResultClassCheck {
 
     /** Whether a member may get a value: a number does not become a text, nor the reverse. */
     private static boolean isConvertible(Class<?> value, Class<?> member) {
-        return value == null || isText(value) == isText(member) || boxed(member).isAssignableFrom(boxed(value))
+        return value == null
+                || isText(value) == isText(member)
+                || boxed(member).isAssignableFrom(boxed(value))
                 || !isText(value) && !Number.class.isAssignableFrom(boxed(value))
                 || !isText(member) && !Number.class.isAssignableFrom(boxed(member));
     }

@@ -26,7 +26,8 @@ final class ResultColumns {
     }
 
     static boolean isAggregate(Expression expression) {
-        return expression instanceof InvokeExpression invoke && invoke.getLeft() == null
+        return expression instanceof InvokeExpression invoke
+                && invoke.getLeft() == null
                 && AGGREGATES.contains(invoke.getOperation().toLowerCase(Locale.ROOT));
     }
 
@@ -51,7 +52,8 @@ final class ResultColumns {
         if (codec == null) {
             return stored -> stored;
         }
-        // A member of a primitive type that an older object lacks is zero. Behind a reference that is null there is no value.
+        // A member of a primitive type that an older object lacks is zero. Behind a reference that is null there is no
+        // value.
         Object missing = term.isPath() || codec.zero() == null ? null : codec.decode(codec.zero());
         return stored -> stored == null ? missing : codec.decode(stored);
     }

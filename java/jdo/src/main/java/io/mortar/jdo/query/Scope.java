@@ -36,7 +36,8 @@ final class Scope {
     private final boolean isStrict;
 
     /**
-     * @param isStrict whether paths begin with a name of this scope; members of the candidate have no name before them otherwise
+     * @param isStrict whether paths begin with a name of this scope; members of the candidate have no name before them
+     *     otherwise
      */
     Scope(MortarStoreManager store, ExecutionContext context, ClassMapping candidate, String alias, boolean isStrict) {
         this.store = store;
@@ -138,7 +139,8 @@ final class Scope {
     private Term term(Term object, MemberMapping mapping) {
         // The columns of an embedded object are those of its owner.
         boolean isRoot = object.text().equals("this");
-        String before = object.kind() == Term.Kind.EMBEDDED ? ownerOf(object.text()) : isRoot ? "" : object.text() + '.';
+        String before =
+                object.kind() == Term.Kind.EMBEDDED ? ownerOf(object.text()) : isRoot ? "" : object.text() + '.';
         boolean isPath = object.isPath() || object.kind() == Term.Kind.REFERENCE && !isRoot;
         if (mapping instanceof ValueMapping value) {
             return Term.value(before + QueryText.quote(value.column().name()), value.codec(), isPath);
@@ -147,7 +149,8 @@ final class Scope {
             return Term.content(before + QueryText.quote(content.column().name()), isPath);
         }
         if (mapping instanceof ReferenceMapping reference) {
-            return Term.reference(before + QueryText.quote(reference.column().name()), target(reference.member()), isPath);
+            return Term.reference(
+                    before + QueryText.quote(reference.column().name()), target(reference.member()), isPath);
         }
         if (mapping instanceof EmbeddedMapping embedded) {
             return Term.embedded(before + QueryText.quote(embedded.presence().name()), embedded, isPath);
@@ -172,7 +175,9 @@ final class Scope {
     /** The class that a member refers to; null for an interface and for Object. */
     private ClassMapping target(AbstractMemberMetaData member) {
         Class<?> type = Optional.class.isAssignableFrom(member.getType())
-                ? context.getClassLoaderResolver().classForName(member.getCollection().getElementType()) : member.getType();
+                ? context.getClassLoaderResolver()
+                        .classForName(member.getCollection().getElementType())
+                : member.getType();
         return mapping(type);
     }
 
@@ -197,7 +202,8 @@ final class Scope {
         String elementType = container.member().hasArray()
                 ? container.member().getType().getComponentType().getName()
                 : container.member().hasMap()
-                        ? container.member().getMap().getValueType() : container.member().getCollection().getElementType();
+                        ? container.member().getMap().getValueType()
+                        : container.member().getCollection().getElementType();
         return Term.reference(variable, mapping(context.getClassLoaderResolver().classForName(elementType)), false);
     }
 }

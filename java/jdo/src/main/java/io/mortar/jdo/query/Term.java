@@ -48,7 +48,8 @@ record Term(
     }
 
     static Term reference(String text, ClassMapping type, boolean isPath) {
-        return new Term(text, Kind.REFERENCE, null, type, type == null ? null : type.members(), null, null, null, null, isPath);
+        return new Term(
+                text, Kind.REFERENCE, null, type, type == null ? null : type.members(), null, null, null, null, isPath);
     }
 
     static Term embedded(String text, EmbeddedMapping mapping, boolean isPath) {

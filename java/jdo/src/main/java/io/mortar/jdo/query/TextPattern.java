@@ -43,7 +43,9 @@ final class TextPattern {
                 i++;
                 texts.add(text.toString());
                 text.setLength(0);
-            } else if (character == '\\' && i + 1 < expression.length() && !Character.isLetterOrDigit(expression.charAt(i + 1))) {
+            } else if (character == '\\'
+                    && i + 1 < expression.length()
+                    && !Character.isLetterOrDigit(expression.charAt(i + 1))) {
                 text.append(expression.charAt(++i));
             } else if ("\\.[]{}()*+?^$|".indexOf(character) >= 0) {
                 throw new Untranslatable("a regular expression is more than texts with .* between them");

@@ -10,14 +10,15 @@ import java.util.function.Function;
 import org.datanucleus.enhancement.Persistable;
 
 /**
- * Objects by a value that each has, to find those whose value may be {@linkplain Values#isSame the same} as another one without
- * comparing it with each. What is found has to be compared; nothing is missed.
+ * Objects by a value that each has, to find those whose value may be {@linkplain Values#isSame the same} as another one
+ * without comparing it with each. What is found has to be compared; nothing is missed.
  */
 final class ValueIndex {
     private final Collection<Object> all;
     private final Map<Object, List<Object>> byValue = new HashMap<>();
     /** What all values are: those of one kind are found by their hash. Null if there are no values. */
     private Class<?> kind;
+
     private boolean isOfOneKind = true;
 
     ValueIndex(Collection<Object> objects, Function<Object, Object> value) {
@@ -32,12 +33,16 @@ final class ValueIndex {
             isOfOneKind &= kind == null || kind == kindOf(value);
             kind = kindOf(value);
         }
-        byValue.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>()).add(object);
+        byValue.computeIfAbsent(Values.hashable(value), unused -> new ArrayList<>())
+                .add(object);
     }
 
     private static Class<?> kindOf(Object value) {
-        return value instanceof Number ? Number.class : value instanceof Persistable ? Persistable.class
-                : Values.plain(value) instanceof String ? String.class : value.getClass();
+        return value instanceof Number
+                ? Number.class
+                : value instanceof Persistable
+                        ? Persistable.class
+                        : Values.plain(value) instanceof String ? String.class : value.getClass();
     }
 
     /** The objects whose value may be the same as this one. */

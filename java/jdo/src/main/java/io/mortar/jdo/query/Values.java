@@ -15,8 +15,8 @@ import org.datanucleus.enhancement.Persistable;
 import org.datanucleus.exceptions.NucleusUserException;
 
 /**
- * Compares values in memory: numbers of all types by their value, characters with strings and numbers, enumerations with their
- * names and ordinals, and dates of all types as points in time in the time zone of the process.
+ * Compares values in memory: numbers of all types by their value, characters with strings and numbers, enumerations
+ * with their names and ordinals, and dates of all types as points in time in the time zone of the process.
  */
 final class Values {
     private Values() {}
@@ -26,12 +26,16 @@ final class Values {
         if (left instanceof Number && right instanceof Number) {
             return order(left, right) == 0;
         }
-        if (left instanceof Persistable first && right instanceof Persistable second && (isStored(first) || isStored(second))) {
+        if (left instanceof Persistable first
+                && right instanceof Persistable second
+                && (isStored(first) || isStored(second))) {
             return left == right || Objects.equals(first.dnGetObjectId(), second.dnGetObjectId());
         }
         Object one = aligned(left, right);
         Object other = aligned(right, left);
-        return one instanceof Number && other instanceof Number ? order(one, other) == 0 : Objects.deepEquals(one, other);
+        return one instanceof Number && other instanceof Number
+                ? order(one, other) == 0
+                : Objects.deepEquals(one, other);
     }
 
     /** Whether an object has an identity: it is neither transient nor embedded. */
@@ -45,12 +49,15 @@ final class Values {
         Object other = aligned(right, left);
         if (one instanceof Number first && other instanceof Number second) {
             boolean isExact = isFinite(first) && isFinite(second);
-            return isExact ? decimal(first).compareTo(decimal(second)) : Double.compare(first.doubleValue(), second.doubleValue());
+            return isExact
+                    ? decimal(first).compareTo(decimal(second))
+                    : Double.compare(first.doubleValue(), second.doubleValue());
         }
         try {
             return ((Comparable<Object>) one).compareTo(other);
         } catch (ClassCastException error) {
-            throw new NucleusUserException("a " + left.getClass().getName() + " is compared with a " + right.getClass().getName());
+            throw new NucleusUserException("a " + left.getClass().getName() + " is compared with a "
+                    + right.getClass().getName());
         }
     }
 
@@ -60,7 +67,9 @@ final class Values {
             return other instanceof Number ? (Object) (long) character : value.toString();
         }
         if (value instanceof Enum<?> constant) {
-            return other instanceof String ? constant.name() : other instanceof Number ? (Object) constant.ordinal() : value;
+            return other instanceof String
+                    ? constant.name()
+                    : other instanceof Number ? (Object) constant.ordinal() : value;
         }
         boolean isOtherType = other != null && value != null && value.getClass() != other.getClass();
         Instant instant = isOtherType && instant(other) != null ? instant(value) : null;
@@ -75,7 +84,9 @@ final class Values {
     /** The point in time that a value is; null for another value. */
     private static Instant instant(Object value) {
         if (value instanceof Date date) {
-            return value instanceof java.sql.Timestamp timestamp ? timestamp.toInstant() : Instant.ofEpochMilli(date.getTime());
+            return value instanceof java.sql.Timestamp timestamp
+                    ? timestamp.toInstant()
+                    : Instant.ofEpochMilli(date.getTime());
         }
         if (value instanceof LocalDate date) {
             return date.atStartOfDay(ZoneId.systemDefault()).toInstant();
@@ -83,11 +94,19 @@ final class Values {
         if (value instanceof LocalDateTime time) {
             return time.atZone(ZoneId.systemDefault()).toInstant();
         }
-        return value instanceof Calendar calendar ? calendar.toInstant() : value instanceof ZonedDateTime zoned ? zoned.toInstant()
-                : value instanceof OffsetDateTime offset ? offset.toInstant() : value instanceof Instant instant ? instant : null;
+        return value instanceof Calendar calendar
+                ? calendar.toInstant()
+                : value instanceof ZonedDateTime zoned
+                        ? zoned.toInstant()
+                        : value instanceof OffsetDateTime offset
+                                ? offset.toInstant()
+                                : value instanceof Instant instant ? instant : null;
     }
 
-    /** A value with a hash: two that are {@linkplain #isSame the same} have equal ones, if they are of one type or numbers. */
+    /**
+     * A value with a hash: two that are {@linkplain #isSame the same} have equal ones, if they are of one type or
+     * numbers.
+     */
     static Object hashable(Object value) {
         if (value instanceof Persistable object && isStored(object)) {
             return object.dnGetObjectId();
@@ -108,7 +127,8 @@ final class Values {
     }
 
     static BigDecimal decimal(Number number) {
-        return number instanceof BigDecimal decimal ? decimal
+        return number instanceof BigDecimal decimal
+                ? decimal
                 : number instanceof BigInteger integer ? new BigDecimal(integer) : new BigDecimal(number.toString());
     }
 

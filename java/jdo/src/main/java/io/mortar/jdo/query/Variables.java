@@ -21,9 +21,10 @@ import org.datanucleus.store.query.expression.VariableExpression;
 /**
  * Finds the values that the variables of JDOQL may have, for an evaluation in memory.
  *
- * <p>A variable gets its values where a conjunction uses it: the elements of a container that {@code contains} names, the value that
- * it equals, or all objects of its type. A conjunction is true if it is true for one of them. A variable that only a part below a
- * {@code ||} or a {@code !} uses gets its values there, except for a {@code !} without {@code contains} for the variable.
+ * <p>A variable gets its values where a conjunction uses it: the elements of a container that {@code contains} names,
+ * the value that it equals, or all objects of its type. A conjunction is true if it is true for one of them. A variable
+ * that only a part below a {@code ||} or a {@code !} uses gets its values there, except for a {@code !} without
+ * {@code contains} for the variable.
  */
 final class Variables {
     private static final Set<String> CONTAINS = Set.of("contains", "containsKey", "containsValue", "containsEntry");
@@ -79,7 +80,10 @@ final class Variables {
 
     // ------------------------------------------------------------------------------------------- conjunctions
 
-    /** The values of one of the variables of a conjunction; null if the variables of each operand get values in it, or all have. */
+    /**
+     * The values of one of the variables of a conjunction; null if the variables of each operand get values in it, or
+     * all have.
+     */
     Binding binding(List<Expression> parts, Row row) {
         if (parts.stream().allMatch(part -> free(part, row).isEmpty())) {
             return null;
@@ -112,23 +116,30 @@ final class Variables {
     }
 
     private static boolean isContains(Expression expression) {
-        return expression instanceof InvokeExpression invoke && invoke.getLeft() != null && CONTAINS.contains(invoke.getOperation());
+        return expression instanceof InvokeExpression invoke
+                && invoke.getLeft() != null
+                && CONTAINS.contains(invoke.getOperation());
     }
 
-    /** A row for each element of a container that the variables of {@code contains} may be; null for another expression. */
+    /**
+     * A row for each element of a container that the variables of {@code contains} may be; null for another expression.
+     */
     private List<Row> elements(Expression part, Row row) {
         if (!isContains(part) || !free(part.getLeft(), row).isEmpty()) {
             return null;
         }
         List<Expression> arguments = ((InvokeExpression) part).getArguments();
-        if (arguments.stream().noneMatch(each -> each instanceof VariableExpression && !free(each, row).isEmpty())) {
+        if (arguments.stream()
+                .noneMatch(each ->
+                        each instanceof VariableExpression && !free(each, row).isEmpty())) {
             return null;
         }
         Object container = evaluator.value(part.getLeft(), row);
         String operation = ((InvokeExpression) part).getOperation();
         List<Row> rows = new ArrayList<>();
         if (operation.equals("containsEntry")) {
-            for (Map.Entry<?, ?> entry : container instanceof Map<?, ?> map ? map.entrySet() : Set.<Map.Entry<?, ?>>of()) {
+            for (Map.Entry<?, ?> entry :
+                    container instanceof Map<?, ?> map ? map.entrySet() : Set.<Map.Entry<?, ?>>of()) {
                 Row withKey = with(row, arguments.get(0), entry.getKey());
                 Row withBoth = withKey == null ? null : with(withKey, arguments.get(1), entry.getValue());
                 add(withBoth, rows);
@@ -147,7 +158,10 @@ final class Variables {
         }
     }
 
-    /** A row in which a variable has a value; null if the value is not of its type, or is another one than the variable has. */
+    /**
+     * A row in which a variable has a value; null if the value is not of its type, or is another one than the variable
+     * has.
+     */
     private Row with(Row row, Expression argument, Object value) {
         if (!(argument instanceof VariableExpression variable)) {
             return row;
@@ -171,7 +185,9 @@ final class Variables {
     }
 
     private List<Row> equal(Expression side, Expression other, Row row) {
-        if (!(side instanceof VariableExpression) || free(side, row).isEmpty() || !free(other, row).isEmpty()) {
+        if (!(side instanceof VariableExpression)
+                || free(side, row).isEmpty()
+                || !free(other, row).isEmpty()) {
             return null;
         }
         // A variable is an object: it never equals null.
@@ -191,7 +207,10 @@ final class Variables {
                 uses.merge(variable, isLocal ? 1 : 2, Integer::sum);
             }
         }
-        List<String> shared = uses.entrySet().stream().filter(each -> each.getValue() > 1).map(Map.Entry::getKey).toList();
+        List<String> shared = uses.entrySet().stream()
+                .filter(each -> each.getValue() > 1)
+                .map(Map.Entry::getKey)
+                .toList();
         for (String variable : shared) {
             if (parts.stream().anyMatch(part -> indexed(variable, part, row) != null)) {
                 return variable;
@@ -234,12 +253,14 @@ final class Variables {
         if (!(part instanceof DyadicExpression) || part.getOperator() != Expression.OP_EQ) {
             return null;
         }
-        return isPath(part.getLeft(), variable) && free(part.getRight(), row).isEmpty() ? part.getLeft()
+        return isPath(part.getLeft(), variable) && free(part.getRight(), row).isEmpty()
+                ? part.getLeft()
                 : isPath(part.getRight(), variable) && free(part.getLeft(), row).isEmpty() ? part.getRight() : null;
     }
 
     private static boolean isPath(Expression expression, String variable) {
-        return expression instanceof PrimaryExpression path && path.getLeft() instanceof VariableExpression of
+        return expression instanceof PrimaryExpression path
+                && path.getLeft() instanceof VariableExpression of
                 && of.getId().equals(variable);
     }
 
@@ -250,21 +271,25 @@ final class Variables {
     List<Object> extent(String variable) {
         Class<?> type = type(compilation, variable);
         if (type == null || !evaluator.isPersistent(type)) {
-            throw new NucleusUserException("the variable " + variable + " is neither an element of a collection that contains names nor"
-                    + " declared with a persistent class");
+            throw new NucleusUserException(
+                    "the variable " + variable + " is neither an element of a collection that contains names nor"
+                            + " declared with a persistent class");
         }
         return source.extent(type);
     }
 
     /** The declared type of a variable, or the one that its use implies; null if there is none. */
     static Class<?> type(QueryCompilation compilation, String variable) {
-        Symbol symbol = compilation.getSymbolTable() == null ? null : compilation.getSymbolTable().getSymbol(variable);
+        Symbol symbol = compilation.getSymbolTable() == null
+                ? null
+                : compilation.getSymbolTable().getSymbol(variable);
         return symbol == null ? null : symbol.getValueType();
     }
 
     /** Whether a variable has a type, an element of a container, or a subquery that it stands for. */
     static boolean isDeclared(QueryCompilation compilation, String variable) {
-        return type(compilation, variable) != null || compilation.getCompilationForSubquery(variable) != null
+        return type(compilation, variable) != null
+                || compilation.getCompilationForSubquery(variable) != null
                 || declaration(compilation.getExprFilter(), variable) != null;
     }
 
@@ -288,7 +313,8 @@ final class Variables {
         if (isContains(expression)) {
             InvokeExpression contains = (InvokeExpression) expression;
             boolean isArgument = contains.getArguments().stream()
-                    .anyMatch(each -> each instanceof VariableExpression argument && argument.getId().equals(variable));
+                    .anyMatch(each -> each instanceof VariableExpression argument
+                            && argument.getId().equals(variable));
             return isArgument ? contains : null;
         }
         if (!(expression instanceof DyadicExpression) || expression.getOperator() == Expression.OP_NOT) {
@@ -320,20 +346,25 @@ final class Variables {
 
     /** A row for each value of one of several variables; null if all have a value. */
     List<Row> extended(Row row, List<Expression> parts, Set<String> wanted) {
-        List<String> missing = wanted.stream().filter(each -> !row.names().containsKey(each)).sorted().toList();
+        List<String> missing = wanted.stream()
+                .filter(each -> !row.names().containsKey(each))
+                .sorted()
+                .toList();
         if (missing.isEmpty()) {
             return null;
         }
         for (Expression part : parts) {
             List<Row> rows = missing.stream().anyMatch(each -> declaration(part, each) != null) && isContains(part)
-                    ? elements(part, row) : null;
+                    ? elements(part, row)
+                    : null;
             if (rows != null) {
                 return rows;
             }
         }
         for (String variable : missing) {
             InvokeExpression declaration = declaration(compilation.getExprFilter(), variable);
-            boolean isReady = declaration == null || free(declaration.getLeft(), row).isEmpty();
+            boolean isReady =
+                    declaration == null || free(declaration.getLeft(), row).isEmpty();
             if (isReady) {
                 return rows(variable, parts, row);
             }

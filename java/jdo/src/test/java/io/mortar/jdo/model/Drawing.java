@@ -17,18 +17,24 @@ import javax.jdo.annotations.Value;
 @PersistenceCapable(identityType = IdentityType.DATASTORE, detachable = "true")
 public class Drawing {
     @Persistent
-    @Extension(vendorName = "datanucleus", key = "implementation-classes",
+    @Extension(
+            vendorName = "datanucleus",
+            key = "implementation-classes",
             value = "io.mortar.jdo.model.Circle,io.mortar.jdo.model.Square")
     private Shape main;
 
     @Persistent
     @Element(types = Shape.class)
-    @Extension(vendorName = "datanucleus", key = "implementation-classes",
+    @Extension(
+            vendorName = "datanucleus",
+            key = "implementation-classes",
             value = "io.mortar.jdo.model.Circle,io.mortar.jdo.model.Square")
     private List<Shape> shapes = new ArrayList<>();
 
     @Persistent
-    @Extension(vendorName = "datanucleus", key = "implementation-classes",
+    @Extension(
+            vendorName = "datanucleus",
+            key = "implementation-classes",
             value = "io.mortar.jdo.model.Circle,io.mortar.jdo.model.Square")
     private Object anything;
 

@@ -20,6 +20,7 @@ import javax.jdo.annotations.VersionStrategy;
 public class Person {
     @Index
     private String name;
+
     private int age;
     private Double height;
     private boolean active = true;

@@ -21,7 +21,8 @@ class ValueIndexTest {
 
     @Test
     void no_object_with_the_same_value_is_missed() {
-        for (List<Object> all : List.of(NUMBERS, TEXTS, OTHERS, List.<Object>of(TimeUnit.DAYS), List.<Object>of(new byte[] {1}))) {
+        for (List<Object> all :
+                List.of(NUMBERS, TEXTS, OTHERS, List.<Object>of(TimeUnit.DAYS), List.<Object>of(new byte[] {1}))) {
             ValueIndex index = new ValueIndex(all, each -> each);
             for (Object value : OTHERS) {
                 check(index, all, value);
