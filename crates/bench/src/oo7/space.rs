@@ -128,9 +128,10 @@ impl Objects for SpaceTransaction {
     }
 
     async fn module(&self, number: u32) -> Result<Ref<Module>> {
+        // Names of modules do not change. A snapshot cannot look them up.
         let name = module_name(number);
-        let module = self.transaction.named(&name).await?;
-        module.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no {name}")))
+        let module = self.client.resolve(&name).await?;
+        module.map(Ref::new).ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no {name}")))
     }
 
     async fn atomic_part(&self, id: i64) -> Result<impl Deref<Target = AtomicPart>> {
