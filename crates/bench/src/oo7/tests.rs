@@ -141,3 +141,24 @@ async fn loaded_objects_are_those_of_the_generator() {
     let generated = data.composite_parts.iter().flat_map(|part| &part.parts).map(|part| part.targets.len());
     assert_eq!(connections.len(), generated.sum::<usize>());
 }
+
+#[tokio::test]
+async fn small_size_has_the_results_of_java() {
+    let (control, design) = (Control::default(), Design::new(Size::Small, 1));
+    load(&control, &design, |_, _| {}).await.unwrap();
+    // Computed with `Design` of java/bench.
+    for (operation, visited) in [
+        (Operation::T1, 43_740),
+        (Operation::T6, 2_187),
+        (Operation::Q1, 10),
+        (Operation::Q2, 91),
+        (Operation::Q3, 996),
+        (Operation::Q4, 462),
+        (Operation::Q5, 242),
+        (Operation::Q7, 10_000),
+        (Operation::Q8, 10_000),
+    ] {
+        let counts = operation.run(&control, &design, 1).await.unwrap();
+        assert_eq!(counts, Counts { visited, updated: 0 }, "{operation}");
+    }
+}
