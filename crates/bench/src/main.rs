@@ -7,6 +7,7 @@ mod java;
 mod load;
 mod machine;
 mod mortar;
+mod oo7;
 mod osbdb;
 mod paper;
 mod plot;
@@ -57,6 +58,8 @@ struct Arguments {
     /// Default: bench (figures: figures) in the target directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    oo7: oo7::Options,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,6 +83,8 @@ enum Benchmark {
     /// Java programs: small transactions, lookups, OO7 and embedded stores, beside DataNucleus and Hibernate on PostgreSQL, EclipseStore
     /// and H2. About an hour and a half.
     Java,
+    /// OO7 on the typed client: traversals and queries, beside the same code on structs in memory.
+    Oo7,
     /// The figures of the papers.
     Figures,
 }
@@ -98,13 +103,16 @@ fn main() -> ExitCode {
 /// Measures and writes the reports. Returns whether a case was skipped.
 fn measure(arguments: &Arguments) -> Result<bool> {
     let name = arguments.name;
+    if name != Benchmark::Oo7 && arguments.oo7 != oo7::Options::default() {
+        return Err(format!("{} takes none of the options of oo7", name.text()).into());
+    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let out = arguments.out.clone().unwrap_or_else(|| target.join(name.directory()));
     let run = Run { quick: arguments.quick, only: arguments.only.clone(), data: out.join("data") };
     fs::create_dir_all(&run.data)?;
     let machine = Machine::describe(&run.data);
     progress::line(format_args!("{}", machine.line()));
-    let figures = name.figures(&run)?;
+    let figures = name.figures(&run, arguments)?;
     if figures.iter().all(|figure| figure.rows.is_empty() && figure.skipped.is_empty()) {
         let only = arguments.only.as_deref().unwrap_or_default();
         return Err(format!("{} has no figure or case called {only:?}", name.text()).into());
@@ -146,6 +154,7 @@ impl Benchmark {
             Self::Endurance => "endurance",
             Self::Names => "names",
             Self::Java => "java",
+            Self::Oo7 => "oo7",
             Self::Figures => "figures",
         }
     }
@@ -154,7 +163,7 @@ impl Benchmark {
         if self == Self::Figures { "figures" } else { "bench" }
     }
 
-    fn figures(self, run: &Run) -> Result<Vec<Figure>> {
+    fn figures(self, run: &Run, arguments: &Arguments) -> Result<Vec<Figure>> {
         match self {
             Self::Figures => {
                 // All figures of a paper, or one of them.
@@ -174,6 +183,7 @@ impl Benchmark {
             Self::Endurance => workload::endurance::measure(run),
             Self::Names => workload::names::measure(run),
             Self::Java => java::measure(run),
+            Self::Oo7 => oo7::measure(run, &arguments.oo7),
         }
     }
 }

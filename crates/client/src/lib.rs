@@ -70,6 +70,7 @@ pub use objects::Objects;
 pub use options::ConnectOptions;
 pub use outcome::{CommitOutcome, CommitReceipt, ConflictReason};
 pub use persistent::{Persistent, Ref};
+pub use query::{Query, Row};
 pub use rows::{Explanation, Rows};
 pub use scan_results::ScanResults;
 pub use stat::ObjectStat;

@@ -66,7 +66,7 @@ impl MortarServer {
     }
 
     /// The URL of the Unix socket.
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match &self.unix {
             Address::Unix(path) => format!("mortar+unix://{}/main", path.display()),
             Address::Tcp(address) => format!("mortar://{address}/main"),
