@@ -209,15 +209,15 @@ fn stopped_member_costs_the_others_nothing() {
     let _redirector = Redirector::start(&server, "one");
     wait_until("it is registered", || redirectors(&server).len() == 1);
     let members = Members::join(&server, 3);
-    // A command that stands still holds copies of what the others change.
-    let mut watcher = mortar(&["--server", &format!("{}?group=shed", server.url()), "events"]);
-    watcher.stdout(File::create(server.dir().join("events")).unwrap());
-    let watcher = spawn(watcher).unwrap();
-    wait_until("it is a member", || redirectors(&server)[0]["members"].as_u64().unwrap() >= 3);
-    send(&watcher, Signal::STOP);
+    // A program that commits, and then stands still.
+    let mut program = mortar(&["--server", &format!("{}?group=shed", server.url()), "exercise", "--seconds", "60"]);
+    program.stdout(File::create(server.dir().join("exercise")).unwrap());
+    let program = KillOnDrop(spawn(program).unwrap());
+    wait_until("it is a member", || redirectors(&server)[0]["members"].as_u64().unwrap() > 3);
+    wait_until("it commits", || redirectors(&server)[0]["updates"].as_u64().unwrap() > 0);
+    send(&program.0, Signal::STOP);
     members.increment(20);
     assert_eq!(members.value(), 60);
-    drop(KillOnDrop(watcher));
 }
 
 struct KillOnDrop(Child);

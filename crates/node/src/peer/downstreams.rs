@@ -52,10 +52,6 @@ impl<A: Clone + PartialEq> Downstreams<A> {
         self.clients.values().map(|(address, _)| address)
     }
 
-    pub(crate) fn client_count(&self) -> usize {
-        self.clients.len()
-    }
-
     pub(crate) fn holder_count(&self) -> usize {
         self.holders.len()
     }

@@ -300,12 +300,6 @@ impl<A: Clone + PartialEq, T: Clone + MemorySize + Hash> RedirectorDriver<A, T> 
         self.node.counts()
     }
 
-    /// Clients that have named their numbers.
-    #[must_use]
-    pub fn member_count(&self) -> usize {
-        self.below.client_count()
-    }
-
     /// How far group snapshots of members are behind, in milliseconds; `None` if none of them reads any.
     #[must_use]
     pub fn staleness_ms(&self, now: Ms) -> Option<u64> {

@@ -4,6 +4,7 @@
 //! order. One task keeps the common connection and one handles timeouts.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub(super) struct Group {
     pub(super) space: Arc<SpaceView>,
     /// The common connection.
     above: Mutex<Option<PeerHandle>>,
+    /// Connections of members.
+    members: AtomicU64,
     timer: DeadlineTimer,
     time: MonotonicClock,
 }
@@ -80,6 +83,7 @@ impl Group {
             driver: Mutex::new(RedirectorDriver::new(number, SESSION_BITS).with_secret(random_secret())),
             space: Arc::new(space),
             above: Mutex::default(),
+            members: AtomicU64::new(0),
             timer: DeadlineTimer::default(),
             time: MonotonicClock::begin(),
         });
@@ -124,11 +128,17 @@ impl Group {
     pub(super) fn status(&self) -> GroupStatus {
         let Ok(driver) = self.lock() else { return GroupStatus::default() };
         let staleness_ms = driver.staleness_ms(self.time.now());
-        GroupStatus { members: driver.member_count() as u64, counts: driver.counts(), staleness_ms }
+        GroupStatus { members: self.members.load(Ordering::Relaxed), counts: driver.counts(), staleness_ms }
+    }
+
+    /// There is a connection of a member.
+    pub(super) fn member_connected(&self) {
+        self.members.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The connection of a member has ended.
     pub(super) fn member_disconnected(&self, member: &Member<MemberAddress>) {
+        self.members.fetch_sub(1, Ordering::Relaxed);
         // After a panic of the machine nothing is served, and there is nothing to forget.
         let _ = self.with_driver(|driver, now| driver.member_disconnected(member, now));
     }

@@ -64,6 +64,7 @@ impl MemberConnection {
             below.hang_up();
         });
         let joined = group.map(|group| {
+            group.member_connected();
             // The server above has authenticated the member, and checks its calls.
             let client = PeerClient::new(address.clone(), group.space.clone(), Principal::Anonymous);
             Joined { group, member: Member::new(client, terms.permission >= Permission::Write) }

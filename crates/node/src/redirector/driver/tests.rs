@@ -235,7 +235,6 @@ fn connections_of_all_members_end_when_the_server_above_hangs() {
     let (mut driver, mut one, mut other) = (connected(), member(1, true), member(2, true));
     open(&mut driver, &mut one, 5);
     open(&mut driver, &mut other, 6);
-    assert_eq!(driver.member_count(), 2);
     driver.disconnect_members();
     let out: Vec<_> = driver.outputs().collect();
     assert!(out.contains(&Output::Disconnect(1)) && out.contains(&Output::Disconnect(2)), "{out:?}");
